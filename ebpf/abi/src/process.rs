@@ -1,0 +1,94 @@
+//! What the kernel side knows of a watched process.
+
+use crate::record::Header;
+use crate::shared;
+
+/// Its samples are wanted.
+pub const SAMPLED: u32 = 1;
+/// It runs CPython, and all fields below are set.
+pub const PYTHON: u32 = 1 << 1;
+/// The thread state's thread-local lies at a fixed distance from the thread pointer.
+pub const TLS_STATIC: u32 = 1 << 2;
+/// The thread state's thread-local is found through the dynamic thread vector.
+pub const TLS_DYNAMIC: u32 = 1 << 3;
+/// `key` is the address of a bare `int` (CPython 3.6) instead of a `Py_tss_t {int is_initialized; pthread_key_t key}`.
+pub const KEY_BARE: u32 = 1 << 4;
+
+/// The value of the map `PROCESSES`, keyed by tgid.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Process {
+    pub flags: u32,
+    /// Index into the array `LAYOUTS`.
+    pub layout: u32,
+    /// Address of the word that holds the thread state of the GIL's owner (up to 3.11); 0 for none.
+    pub current: u64,
+    /// `TLS_DYNAMIC`: the module's number in the dynamic thread vector.
+    pub tls_module: u64,
+    /// From the thread pointer, or from the module's block.
+    pub tls_offset: i64,
+    /// Address of the pthread key; 0 for none.
+    pub key: u64,
+    /// In libc's `struct pthread`: offset of the array of pointers to blocks of thread-specific data.
+    pub specific: u32,
+    /// Elements in such a block.
+    pub block_elements: u32,
+    /// Bytes of an element.
+    pub element_size: u32,
+    /// Offset of the value in an element.
+    pub element_value: u32,
+}
+
+shared!(Process, 56);
+
+/// The value of the array `LAYOUTS`: where things are in one interpreter's structures, in bytes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Layout {
+    /// `PyThreadState.thread_id`.
+    pub thread_id: u32,
+    /// `PyThreadState.frame`, `.cframe` or `.current_frame`.
+    pub thread_frame: u32,
+    /// `_PyCFrame.current_frame` where the thread state points to one, else [`NONE`].
+    pub cframe_frame: u32,
+    /// How much of a frame is read: it holds all fields below.
+    pub frame_size: u32,
+    pub frame_code: u32,
+    pub frame_previous: u32,
+    /// The instruction: a pointer, or an `int` index where `lasti_unit` is not 0.
+    pub frame_instruction: u32,
+    /// `_PyInterpreterFrame.owner`, else [`NONE`].
+    pub frame_owner: u32,
+    /// Bytes of code a unit of `f_lasti` stands for (up to 3.10); 0 where the instruction is a pointer.
+    pub lasti_unit: u32,
+    /// `PyCodeObject.co_code_adaptive`: what the instruction pointer is relative to.
+    pub code_start: u32,
+    /// Eight bytes of the code object, `co_firstlineno` among them, that tell it from another at the same address.
+    pub code_check: u32,
+    pub padding: u32,
+}
+
+/// "This interpreter has no such field."
+pub const NONE: u32 = u32::MAX;
+
+/// The most bytes of a frame that are read.
+pub const FRAME_MAX: usize = 128;
+
+shared!(Layout, 48);
+
+/// Folds the eight check bytes of a code object. 0 is kept for "could not be read".
+pub const fn fold(word: u64) -> u32 {
+    let folded = (word as u32) ^ ((word >> 32) as u32).rotate_left(16);
+    if folded == 0 { 1 } else { folded }
+}
+
+/// `PROCESS_FORK`: the header is the parent's.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fork {
+    pub header: Header,
+    pub child: u32,
+    pub padding: u32,
+}
+
+shared!(Fork, 48);

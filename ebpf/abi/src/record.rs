@@ -1,0 +1,42 @@
+//! What every record in the ring begins with.
+
+use crate::shared;
+
+pub const CPU_SAMPLE: u32 = 1;
+pub const PROCESS_FORK: u32 = 2;
+pub const PROCESS_EXEC: u32 = 3;
+pub const PROCESS_EXIT: u32 = 4;
+
+/// The length of the kernel's `comm`, its closing NUL included (`TASK_COMM_LEN`).
+pub const COMM_LEN: usize = 16;
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Header {
+    /// `CLOCK_MONOTONIC`, nanoseconds.
+    pub time: u64,
+    /// One of this module's kinds.
+    pub kind: u32,
+    pub cpu: u32,
+    /// The kernel's tgid.
+    pub pid: u32,
+    /// The kernel's pid.
+    pub tid: u32,
+    /// The thread's name, padded with NULs.
+    pub comm: [u8; COMM_LEN],
+}
+
+shared!(Header, 40);
+
+/// Losses that the kernel side counts, as indexes into the per-CPU array `LOSSES`.
+pub mod loss {
+    pub const RING_FULL: u32 = 0;
+    pub const KERNEL_STACK: u32 = 1;
+    /// The table of processes had no room for a child.
+    pub const PROCESS_TABLE: u32 = 2;
+    /// A field of a task could not be read.
+    pub const TASK: u32 = 3;
+    /// Left out to stay inside the budget.
+    pub const SHED: u32 = 4;
+    pub const COUNT: u32 = 5;
+}

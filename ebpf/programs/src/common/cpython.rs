@@ -1,0 +1,109 @@
+//! From a thread to its first Python frame.
+
+use pyobs_abi::process::{KEY_BARE, Layout, NONE, Process, TLS_DYNAMIC, TLS_STATIC};
+
+use super::{memory::user, task::Task};
+
+/// What looking for a thread's Python frames found.
+pub enum Top {
+    /// The thread has no Python frames now.
+    Nothing,
+    Unreadable,
+    Frame(u64),
+}
+
+/// Finds the innermost frame of the current thread.
+#[inline(always)]
+pub fn top_frame(process: &Process, layout: &Layout) -> Top {
+    let Some(thread_pointer) = Task::current().thread_pointer() else { return Top::Unreadable };
+    if thread_pointer == 0 {
+        return Top::Nothing;
+    }
+    let state = match thread_state(process, layout, thread_pointer) {
+        Some(0) => return Top::Nothing,
+        Some(state) => state,
+        None => return Top::Unreadable,
+    };
+    let Some(mut frame) = user::<u64>(state.wrapping_add(layout.thread_frame.into())) else { return Top::Unreadable };
+    if layout.cframe_frame != NONE && frame != 0 {
+        match user::<u64>(frame.wrapping_add(layout.cframe_frame.into())) {
+            Some(current) => frame = current,
+            None => return Top::Unreadable,
+        }
+    }
+    if frame == 0 { Top::Nothing } else { Top::Frame(frame) }
+}
+
+/// The `PyThreadState` of the current thread; 0 when it has none.
+///
+/// Up to 3.11 one word holds the thread state of the GIL's owner: when that one is of this thread (CPython keeps
+/// pthread_self(), on glibc the thread pointer, in `thread_id`), it is the current one, whichever sub-interpreter it
+/// belongs to. From 3.12 a thread-local does (`_Py_tss_tstate`, Python/pystate.c); it is 0 while the thread is
+/// outside the GIL. Then the slot of the PyGILState API tells the state that the thread came with.
+#[inline(always)]
+fn thread_state(process: &Process, layout: &Layout, thread_pointer: u64) -> Option<u64> {
+    if process.current != 0 {
+        if let Some(state) = user::<u64>(process.current) {
+            if state != 0 && user::<u64>(state.wrapping_add(layout.thread_id.into())) == Some(thread_pointer) {
+                return Some(state);
+            }
+        }
+    }
+    if process.flags & TLS_STATIC != 0 {
+        let state: u64 = user(thread_pointer.wrapping_add(process.tls_offset as u64))?;
+        if state != 0 {
+            return Some(state);
+        }
+    } else if process.flags & TLS_DYNAMIC != 0 {
+        let state = dynamic(process, thread_pointer)?;
+        if state != 0 {
+            return Some(state);
+        }
+    }
+    if process.key == 0 {
+        return Some(0);
+    }
+    specific(process, thread_pointer)
+}
+
+/// A thread-local in a module's own block, by the x86-64 psABI's dynamic thread vector: the thread pointer's second
+/// word points to pairs of words, one pair a module, the first of which is the block or all ones while there is none.
+#[inline(always)]
+fn dynamic(process: &Process, thread_pointer: u64) -> Option<u64> {
+    let vector: u64 = user(thread_pointer + 8)?;
+    let block: u64 = user(vector.wrapping_add(process.tls_module.wrapping_mul(16)))?;
+    if block == 0 || block == u64::MAX {
+        return Some(0);
+    }
+    user(block.wrapping_add(process.tls_offset as u64))
+}
+
+/// What pthread_getspecific returns: glibc keeps an array of pointers to blocks of (sequence, value) pairs in the
+/// thread's descriptor (nptl/pthread_getspecific.c; the offsets are those that glibc publishes for debuggers).
+#[inline(always)]
+fn specific(process: &Process, thread_pointer: u64) -> Option<u64> {
+    let key = if process.flags & KEY_BARE != 0 {
+        let key: i32 = user(process.key)?;
+        if key < 0 {
+            return Some(0);
+        }
+        key as u32
+    } else {
+        let [initialized, key]: [u32; 2] = user(process.key)?;
+        if initialized == 0 {
+            return Some(0);
+        }
+        key
+    };
+    if process.block_elements == 0 {
+        return Some(0);
+    }
+    let (block, element) = (key / process.block_elements, key % process.block_elements);
+    let blocks = thread_pointer.wrapping_add(process.specific.into());
+    let start: u64 = user(blocks.wrapping_add(u64::from(block) * 8))?;
+    if start == 0 {
+        return Some(0);
+    }
+    let element = u64::from(element) * u64::from(process.element_size) + u64::from(process.element_value);
+    user(start.wrapping_add(element))
+}

@@ -1,0 +1,80 @@
+//! Maps and constants that user space fills before the programs run.
+
+use aya_ebpf::{
+    Global,
+    macros::map,
+    maps::{Array, HashMap, PerCpuArray, RingBuf},
+};
+use pyobs_abi::{
+    control,
+    process::{Layout, Process},
+    record::loss,
+};
+
+/// All records, of all families. User space sets the size.
+#[map]
+pub static RECORDS: RingBuf = RingBuf::with_byte_size(1 << 20, 0);
+
+/// What is lost, by reason.
+#[map]
+static LOSSES: PerCpuArray<u64> = PerCpuArray::with_max_entries(loss::COUNT, 0);
+
+/// The watched processes by tgid. Samplers only look up: a hash map's bucket lock, taken in an NMI or with the run
+/// queue's lock held, can hang a machine. Updates come from user space and from fork, exec and exit.
+#[map]
+pub static PROCESSES: HashMap<u32, Process> = HashMap::with_max_entries(16384, 0);
+
+/// What user space turns while the programs run, by `pyobs_abi::control`.
+#[map]
+static CONTROL: Array<u64> = Array::with_max_entries(control::COUNT, 0);
+
+#[map]
+pub static LAYOUTS: Array<Layout> = Array::with_max_entries(256, 0);
+
+/// Offsets in the running kernel's structures, out of its BTF.
+#[unsafe(no_mangle)]
+pub static TASK_FSBASE: Global<u32> = Global::new(0);
+#[unsafe(no_mangle)]
+pub static TASK_TGID: Global<u32> = Global::new(0);
+#[unsafe(no_mangle)]
+pub static TASK_PID: Global<u32> = Global::new(0);
+#[unsafe(no_mangle)]
+pub static TASK_SIGNAL: Global<u32> = Global::new(0);
+#[unsafe(no_mangle)]
+pub static SIGNAL_LIVE: Global<u32> = Global::new(0);
+
+#[inline(always)]
+pub fn count_loss(reason: u32) {
+    if let Some(counter) = LOSSES.get_ptr_mut(reason) {
+        // SAFETY: the pointer is into this CPU's slot, which only this CPU writes.
+        unsafe { *counter += 1 };
+    }
+}
+
+#[inline(always)]
+pub fn control(index: u32) -> u64 {
+    CONTROL.get(index).copied().unwrap_or(0)
+}
+
+#[map]
+static TICKS: PerCpuArray<u64> = PerCpuArray::with_max_entries(1, 0);
+
+/// Whether this CPU's present tick is one of those that the budget lets through.
+#[inline(always)]
+pub fn tick_is_kept() -> bool {
+    let keep = control(control::KEEP_EVERY);
+    if keep <= 1 {
+        return true;
+    }
+    let Some(ticks) = TICKS.get_ptr_mut(0) else { return true };
+    // SAFETY: the pointer is into this CPU's slot, which only this CPU writes.
+    let count = unsafe {
+        *ticks += 1;
+        *ticks
+    };
+    if count % keep == 0 {
+        return true;
+    }
+    count_loss(loss::SHED);
+    false
+}

@@ -1,0 +1,45 @@
+//! The way out.
+
+use aya_ebpf::{
+    bindings::{BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP},
+    helpers::{bpf_get_current_comm, bpf_get_current_pid_tgid, bpf_get_smp_processor_id, bpf_ktime_get_ns},
+};
+use pyobs_abi::record::{COMM_LEN, Header, loss};
+
+use super::maps::{RECORDS, count_loss};
+
+/// A header of the current thread.
+#[inline(always)]
+pub fn header(kind: u32) -> Header {
+    let both = bpf_get_current_pid_tgid();
+    Header {
+        // SAFETY: these helpers have no preconditions.
+        time: unsafe { bpf_ktime_get_ns() },
+        kind,
+        // SAFETY: as above.
+        cpu: unsafe { bpf_get_smp_processor_id() },
+        pid: (both >> 32) as u32,
+        tid: both as u32,
+        comm: bpf_get_current_comm().unwrap_or([0; COMM_LEN]),
+    }
+}
+
+/// Sends a record that is looked at when user space next comes by, or sooner when the ring fills up: user space is
+/// woken a few times a second instead of once a sample.
+#[inline(always)]
+pub fn send(record: &[u8]) {
+    output(record, BPF_RB_NO_WAKEUP.into());
+}
+
+/// Sends a record that user space should look at now.
+#[inline(always)]
+pub fn send_now(record: &[u8]) {
+    output(record, BPF_RB_FORCE_WAKEUP.into());
+}
+
+#[inline(always)]
+fn output(record: &[u8], flags: u64) {
+    if RECORDS.output::<[u8]>(record, flags).is_err() {
+        count_loss(loss::RING_FULL);
+    }
+}

@@ -1,0 +1,44 @@
+//! Fields of kernel tasks, at offsets from the running kernel's BTF: rustc emits no relocations for them.
+
+use aya_ebpf::helpers::bpf_get_current_task;
+
+use super::{
+    maps::{SIGNAL_LIVE, TASK_FSBASE, TASK_PID, TASK_SIGNAL, TASK_TGID},
+    memory::kernel,
+};
+
+/// A `struct task_struct *`.
+#[derive(Clone, Copy)]
+pub struct Task(pub u64);
+
+impl Task {
+    #[inline(always)]
+    pub fn current() -> Self {
+        // SAFETY: the helper has no preconditions.
+        Self(unsafe { bpf_get_current_task() })
+    }
+
+    /// The base of the FS segment: the thread pointer of user space. For a running thread the copy in the task is
+    /// right as long as it was set by clone or arch_prctl, as every libc does.
+    #[inline(always)]
+    pub fn thread_pointer(self) -> Option<u64> {
+        kernel(self.0 + u64::from(TASK_FSBASE.load()))
+    }
+
+    #[inline(always)]
+    pub fn tgid(self) -> Option<u32> {
+        kernel(self.0 + u64::from(TASK_TGID.load()))
+    }
+
+    #[inline(always)]
+    pub fn pid(self) -> Option<u32> {
+        kernel(self.0 + u64::from(TASK_PID.load()))
+    }
+
+    /// How many threads of its process still live.
+    #[inline(always)]
+    pub fn live_threads(self) -> Option<i32> {
+        let signal: u64 = kernel(self.0 + u64::from(TASK_SIGNAL.load()))?;
+        kernel(signal + u64::from(SIGNAL_LIVE.load()))
+    }
+}

@@ -1,0 +1,20 @@
+//! The BPF programs of pyobs: one file per probe family.
+//!
+//! They are small, bounded and dumb: they copy facts and walk frames. Names, lines, joins and judgement are user
+//! space's.
+#![no_std]
+#![no_main]
+
+mod common;
+mod cpu;
+mod process;
+
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+    // The verifier rejects a program in which this is reachable.
+    loop {}
+}
+
+#[unsafe(link_section = "license")]
+#[unsafe(no_mangle)]
+static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";
