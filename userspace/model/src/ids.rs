@@ -1,0 +1,57 @@
+//! Identities and units. None of them is a bare pid or pointer: those are reused within milliseconds.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// A process id as the kernel's `tgid` has it, in pyobs's own pid namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Pid(pub u32);
+
+/// A thread id as the kernel's `pid` has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Tid(pub u32);
+
+/// One run of one program image: (pid, start time, exec generation), numbered in the order of first sight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ProcessRef(pub u32);
+
+/// An interned [`crate::Frame`]; dense from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FrameId(pub u32);
+
+/// An interned stack, root first; dense from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct StackId(pub u32);
+
+/// Nanoseconds since the recording began, or a length of time in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Nanos(pub u64);
+
+impl Nanos {
+    pub fn from_secs_f64(seconds: f64) -> Self {
+        Self((seconds.max(0.0) * 1e9) as u64)
+    }
+
+    pub fn as_secs_f64(self) -> f64 {
+        self.0 as f64 / 1e9
+    }
+
+    pub fn saturating_sub(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0))
+    }
+}
+
+impl fmt::Display for Pid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Display for Tid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}

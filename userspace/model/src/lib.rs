@@ -1,0 +1,23 @@
+//! What is known about the watched programs, computed from events alone.
+//!
+//! This crate is pure: no input or output, no BPF, no terminal, and no clock but the events'. Capture makes
+//! [`Event`]s out of kernel records, a recording gives the same events back, and [`Model::apply`] takes both, so
+//! that a replay shows what the live dashboard showed.
+//!
+//! Events define before they refer: a [`Event::Frame`] comes before the first stack that holds it, a
+//! [`Event::Stack`] and a [`Event::Process`] before the first sample that names them.
+
+pub mod event;
+pub mod families;
+pub mod ids;
+pub mod loss;
+mod model;
+pub mod report;
+pub mod selection;
+pub mod views;
+
+pub use event::{Event, Frame, FrameKind, Meta, Outcome, Process, Sample};
+pub use ids::{FrameId, Nanos, Pid, ProcessRef, StackId, Tid};
+pub use loss::Reason;
+pub use model::{History, Model, ProcessState, ThreadState};
+pub use selection::Selection;

@@ -1,0 +1,91 @@
+//! Why something is missing. Every reason has a name that users see, and is never reused for another meaning.
+
+use std::collections::BTreeMap;
+
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal, $sentence:literal;)*) => {
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Reason { $($variant,)* }
+
+        impl Reason {
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            /// The name in JSON, recordings and on screens.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)* }
+            }
+
+            /// What it means, for the Health screen and the report.
+            pub fn sentence(self) -> &'static str {
+                match self { $(Self::$variant => $sentence,)* }
+            }
+
+            pub fn from_name(name: &str) -> Option<Self> {
+                match name { $($name => Some(Self::$variant),)* _ => None }
+            }
+        }
+    };
+}
+
+reasons! {
+    RingFull = "ring_full", "the kernel's ring buffer was full and the sample was dropped";
+    NotAttachedYet = "not_attached_yet", "the process was sampled before its interpreter was known";
+    ThreadStateUnreadable = "thread_state_unreadable", "the thread's interpreter state could not be read";
+    FrameUnreadable = "frame_unreadable", "a frame's memory could not be read in the kernel";
+    FrameInvalid = "frame_invalid", "a frame did not hold what a frame must hold";
+    CodeUnreadable = "code_unreadable", "a code object's memory could not be read";
+    CodeChanged = "code_changed", "a code object was replaced before its name was read";
+    CodeInvalid = "code_invalid", "what should be a code object is none";
+    NameInvalid = "name_invalid", "a function's or file's name is not valid text";
+    LineUnknown = "line_unknown", "the line of a frame could not be found in its line table";
+    ProcessGone = "process_gone", "the process ended before its frames could be named";
+    InterpreterUnknown = "interpreter_unknown", "the interpreter's version or layout is not known to this pyobs";
+    ThreadStateUnknown = "thread_state_unknown", "the way to the thread state could not be found in this interpreter";
+    ProcessUnreadable = "process_unreadable", "the process's memory map could not be read";
+    TableFull = "table_full", "a table of fixed size was full: more processes, frames or stacks than pyobs keeps";
+    SidebandLost = "sideband_lost", "the kernel dropped notices of new mappings; all processes were scanned again";
+    TaskUnreadable = "task_unreadable", "a field of a thread's kernel structure could not be read";
+    KernelStackUnreadable = "kernel_stack_unreadable", "the kernel's stack could not be taken";
+    RecordMalformed = "record_malformed", "a record from the kernel did not have the form it must have";
+    BudgetShed = "budget_shed", "samples were left out to stay inside --budget";
+}
+
+/// Counts by reason.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Losses(BTreeMap<Reason, u64>);
+
+impl Losses {
+    pub fn add(&mut self, reason: Reason, count: u64) {
+        if count > 0 {
+            *self.0.entry(reason).or_default() += count;
+        }
+    }
+
+    pub fn get(&self, reason: Reason) -> u64 {
+        self.0.get(&reason).copied().unwrap_or(0)
+    }
+
+    pub fn total(&self) -> u64 {
+        self.0.values().sum()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (Reason, u64)> + '_ {
+        self.0.iter().map(|(reason, count)| (*reason, *count))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_round_trip() {
+        for reason in Reason::ALL {
+            assert_eq!(Reason::from_name(reason.name()), Some(*reason));
+        }
+    }
+}

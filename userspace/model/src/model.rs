@@ -1,0 +1,230 @@
+//! The state that events add up to.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use crate::families::cpu::Cpu;
+use crate::loss::Losses;
+use crate::{Event, Frame, FrameId, FrameKind, Meta, Nanos, Process, ProcessRef, StackId, Tid};
+
+/// How much of the past is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum History {
+    /// All of it: for recordings, which are bounded by their file.
+    All,
+    /// The last `length`, and never more than `samples`: for a dashboard that runs for days.
+    Window { length: Nanos, samples: usize },
+}
+
+/// A process as it is known now.
+#[derive(Clone, Debug)]
+pub struct ProcessState {
+    pub process: Process,
+    pub ended: Option<Nanos>,
+    pub threads: BTreeMap<Tid, ThreadState>,
+    /// Samples since the recording began.
+    pub samples: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct ThreadState {
+    pub name: Option<Arc<str>>,
+    /// Samples since the recording began.
+    pub samples: u64,
+}
+
+/// What pyobs itself has used since the recording began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    pub at: Nanos,
+    pub bpf: Nanos,
+    pub cpu: Nanos,
+    pub rss_bytes: u64,
+}
+
+/// What all lines of a function have in common.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Function {
+    kind: FrameKind,
+    name: Arc<str>,
+    module: Option<Arc<str>>,
+    file: Option<Arc<str>>,
+    first_line: Option<u32>,
+}
+
+impl Function {
+    fn of(frame: &Frame) -> Self {
+        Self {
+            kind: frame.kind,
+            name: Arc::clone(&frame.function),
+            module: frame.module.clone(),
+            file: frame.file.clone(),
+            first_line: frame.first_line,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub struct Model {
+    meta: Meta,
+    now: Nanos,
+    processes: Vec<ProcessState>,
+    frames: Vec<Frame>,
+    /// For each frame the first one seen of its function.
+    functions: Vec<FrameId>,
+    function_ids: HashMap<Function, FrameId>,
+    stacks: Vec<Arc<[FrameId]>>,
+    cpu: Cpu,
+    loss: Losses,
+    cost: Cost,
+    previous_cost: Cost,
+    shed: Vec<Arc<str>>,
+}
+
+impl Model {
+    pub fn new(meta: Meta, history: History) -> Self {
+        Self {
+            meta,
+            now: Nanos(0),
+            processes: Vec::new(),
+            frames: Vec::new(),
+            functions: Vec::new(),
+            function_ids: HashMap::new(),
+            stacks: Vec::new(),
+            cpu: Cpu::new(history),
+            loss: Losses::default(),
+            cost: Cost::default(),
+            previous_cost: Cost::default(),
+            shed: Vec::new(),
+        }
+    }
+
+    /// Takes one event. An event that refers to what was never defined, or defines out of turn, is ignored: a
+    /// recording is a file that anyone may have written.
+    pub fn apply(&mut self, event: &Event) {
+        if let Some(at) = event.at() {
+            self.now = self.now.max(at);
+        }
+        match event {
+            Event::Frame { id, frame } => {
+                if id.0 as usize == self.frames.len() {
+                    let function = self.function_ids.entry(Function::of(frame)).or_insert(*id);
+                    self.functions.push(*function);
+                    self.frames.push(frame.clone());
+                }
+            }
+            Event::Stack { id, frames } => {
+                let known = frames.iter().all(|frame| (frame.0 as usize) < self.frames.len());
+                if known && id.0 as usize == self.stacks.len() {
+                    self.stacks.push(Arc::clone(frames));
+                }
+            }
+            Event::Process { id, process } => {
+                let index = id.0 as usize;
+                if let Some(state) = self.processes.get_mut(index) {
+                    state.process = process.clone();
+                } else if index == self.processes.len() {
+                    self.processes.push(ProcessState {
+                        process: process.clone(),
+                        ended: None,
+                        threads: BTreeMap::new(),
+                        samples: 0,
+                    });
+                }
+            }
+            Event::ProcessEnd { id, at } => {
+                if let Some(state) = self.processes.get_mut(id.0 as usize) {
+                    state.ended = Some(*at);
+                }
+            }
+            Event::Thread { process, tid, name } => {
+                if let Some(state) = self.processes.get_mut(process.0 as usize) {
+                    state.threads.entry(*tid).or_default().name = Some(Arc::clone(name));
+                }
+            }
+            Event::Sample(sample) => {
+                let Some(state) = self.processes.get_mut(sample.process.0 as usize) else { return };
+                if sample.stack.0 as usize >= self.stacks.len() {
+                    return;
+                }
+                state.samples += 1;
+                state.threads.entry(sample.tid).or_default().samples += 1;
+                self.cpu.add(*sample);
+            }
+            Event::Loss { reason, count, .. } => self.loss.add(*reason, *count),
+            Event::Cost { at, bpf, cpu, rss_bytes } => {
+                self.previous_cost = self.cost;
+                self.cost = Cost { at: *at, bpf: *bpf, cpu: *cpu, rss_bytes: *rss_bytes };
+            }
+            Event::Shed { what, .. } => self.shed.push(Arc::clone(what)),
+        }
+    }
+
+    /// Tells the time to a model whose events are rare, and forgets what is older than its window.
+    pub fn advance(&mut self, now: Nanos) {
+        self.now = self.now.max(now);
+        self.cpu.expire(self.now);
+    }
+
+    pub fn meta(&self) -> &Meta {
+        &self.meta
+    }
+
+    /// The time of the latest event.
+    pub fn now(&self) -> Nanos {
+        self.now
+    }
+
+    pub fn process(&self, id: ProcessRef) -> Option<&ProcessState> {
+        self.processes.get(id.0 as usize)
+    }
+
+    pub fn processes(&self) -> impl Iterator<Item = (ProcessRef, &ProcessState)> + '_ {
+        (0u32..).map(ProcessRef).zip(&self.processes)
+    }
+
+    /// The frame of an id that an applied stack holds.
+    pub fn frame(&self, id: FrameId) -> Option<&Frame> {
+        self.frames.get(id.0 as usize)
+    }
+
+    /// The frame that stands for all lines of `id`'s function.
+    pub fn function_of(&self, id: FrameId) -> FrameId {
+        self.functions.get(id.0 as usize).copied().unwrap_or(id)
+    }
+
+    /// Root first; empty for an id that was never defined.
+    pub fn stack(&self, id: StackId) -> &[FrameId] {
+        self.stacks.get(id.0 as usize).map_or(&[], |stack| stack)
+    }
+
+    pub fn frame_count(&self) -> usize {
+        self.frames.len()
+    }
+
+    pub fn cpu(&self) -> &Cpu {
+        &self.cpu
+    }
+
+    pub fn loss(&self) -> &Losses {
+        &self.loss
+    }
+
+    pub fn cost(&self) -> Cost {
+        self.cost
+    }
+
+    /// What pyobs costs now, in shares of one core: (in the kernel, in user space).
+    pub fn cost_now(&self) -> (f64, f64) {
+        let span = self.cost.at.saturating_sub(self.previous_cost.at).as_secs_f64();
+        if span <= 0.0 {
+            return (0.0, 0.0);
+        }
+        let share = |now: Nanos, before: Nanos| now.saturating_sub(before).as_secs_f64() / span;
+        (share(self.cost.bpf, self.previous_cost.bpf), share(self.cost.cpu, self.previous_cost.cpu))
+    }
+
+    pub fn shed(&self) -> &[Arc<str>] {
+        &self.shed
+    }
+}

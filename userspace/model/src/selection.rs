@@ -1,0 +1,35 @@
+//! Which part of the history a view, a report or an export is about.
+
+use std::collections::BTreeSet;
+
+use crate::{Nanos, ProcessRef, Sample, Tid};
+
+/// Everything that is set must hold; the default selects all.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Selection {
+    pub processes: Option<BTreeSet<ProcessRef>>,
+    pub tid: Option<Tid>,
+    /// Inclusive.
+    pub from: Option<Nanos>,
+    /// Exclusive.
+    pub to: Option<Nanos>,
+}
+
+impl Selection {
+    pub fn has_thread(&self, process: ProcessRef, tid: Tid) -> bool {
+        self.processes.as_ref().is_none_or(|set| set.contains(&process)) && self.tid.is_none_or(|own| own == tid)
+    }
+
+    pub fn has_time(&self, at: Nanos) -> bool {
+        self.from.is_none_or(|from| at >= from) && self.to.is_none_or(|to| at < to)
+    }
+
+    pub fn has_sample(&self, sample: &Sample) -> bool {
+        self.has_thread(sample.process, sample.tid) && self.has_time(sample.at)
+    }
+
+    /// Whether it restricts time, so that sums over all time do not answer it.
+    pub fn is_timed(&self) -> bool {
+        self.from.is_some() || self.to.is_some()
+    }
+}

@@ -1,0 +1,33 @@
+//! Processes and threads with their samples.
+
+use std::collections::BTreeMap;
+
+use crate::{Model, ProcessRef, Selection, Tid};
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProcessRow {
+    pub process: ProcessRef,
+    /// Selected samples of the process.
+    pub samples: u64,
+    /// Selected samples of each thread that has any, by tid.
+    pub threads: BTreeMap<Tid, u64>,
+}
+
+/// Every selected process, the busiest first; also those without samples.
+pub fn processes(model: &Model, selection: &Selection) -> Vec<ProcessRow> {
+    let mut rows: BTreeMap<ProcessRef, ProcessRow> = model
+        .processes()
+        .map(|(id, _)| id)
+        .filter(|id| selection.processes.as_ref().is_none_or(|set| set.contains(id)))
+        .map(|process| (process, ProcessRow { process, samples: 0, threads: BTreeMap::new() }))
+        .collect();
+    for (key, sum) in model.cpu().sums(selection) {
+        if let Some(row) = rows.get_mut(&key.process) {
+            row.samples += sum;
+            *row.threads.entry(key.tid).or_default() += sum;
+        }
+    }
+    let mut rows: Vec<ProcessRow> = rows.into_values().collect();
+    rows.sort_by_key(|row| std::cmp::Reverse(row.samples));
+    rows
+}

@@ -1,0 +1,72 @@
+//! The call tree: what a flame graph draws.
+
+use std::collections::HashMap;
+
+use super::Look;
+use crate::{FrameId, Model, ProcessRef, Selection};
+
+/// Index into [`Tree::nodes`]; the root is 0.
+pub type NodeId = usize;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    pub parent: Option<NodeId>,
+    /// The process, for the root's children; `None` for the root.
+    pub process: Option<ProcessRef>,
+    /// `None` for the root and for the nodes of processes.
+    pub frame: Option<FrameId>,
+    /// Samples that end here.
+    pub own: u64,
+    /// Samples that pass through here.
+    pub total: u64,
+    /// Most samples first.
+    pub children: Vec<NodeId>,
+}
+
+/// Root, then a node a process, then frames.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tree {
+    pub nodes: Vec<Node>,
+}
+
+impl Tree {
+    pub const ROOT: NodeId = 0;
+
+    /// The nodes from the root to `node`, both included.
+    pub fn path(&self, node: NodeId) -> Vec<NodeId> {
+        let mut path: Vec<NodeId> = std::iter::successors(Some(node), |id| self.nodes[*id].parent).collect();
+        path.reverse();
+        path
+    }
+}
+
+/// Adds up the selected samples into a call tree.
+pub fn tree(model: &Model, selection: &Selection, look: Look) -> Tree {
+    let mut nodes = vec![Node { parent: None, process: None, frame: None, own: 0, total: 0, children: Vec::new() }];
+    let mut index: HashMap<(NodeId, Option<ProcessRef>, Option<FrameId>), NodeId> = HashMap::new();
+    for (key, sum) in model.cpu().sums(selection) {
+        nodes[Tree::ROOT].total += sum;
+        let mut at = Tree::ROOT;
+        let steps = std::iter::once((Some(key.process), None))
+            .chain(look.frames(model, key.stack).map(|frame| (None, Some(frame))));
+        for (process, frame) in steps {
+            let next = *index.entry((at, process, frame)).or_insert_with(|| {
+                nodes.push(Node { parent: Some(at), process, frame, own: 0, total: 0, children: Vec::new() });
+                let id = nodes.len() - 1;
+                nodes[at].children.push(id);
+                id
+            });
+            nodes[next].total += sum;
+            at = next;
+        }
+        nodes[at].own += sum;
+    }
+    let totals: Vec<(u64, Option<ProcessRef>, Option<FrameId>)> =
+        nodes.iter().map(|node| (node.total, node.process, node.frame)).collect();
+    for node in &mut nodes {
+        node.children.sort_unstable_by(|a, b| {
+            totals[*b].0.cmp(&totals[*a].0).then((totals[*a].1, totals[*a].2).cmp(&(totals[*b].1, totals[*b].2)))
+        });
+    }
+    Tree { nodes }
+}
