@@ -65,7 +65,11 @@ pub struct Layout {
     pub code_start: u32,
     /// Eight bytes of the code object, `co_firstlineno` among them, that tell it from another at the same address.
     pub code_check: u32,
-    pub padding: u32,
+    /// Free-threaded builds: an `int` in the frame says which of the code object's copies of the bytecode runs; else
+    /// [`NONE`].
+    pub frame_copy: u32,
+    /// Free-threaded builds: `PyCodeObject.co_tlbc`, which points to a count and that many pointers to copies.
+    pub code_copies: u32,
 }
 
 /// "This interpreter has no such field."
@@ -74,7 +78,7 @@ pub const NONE: u32 = u32::MAX;
 /// The most bytes of a frame that are read.
 pub const FRAME_MAX: usize = 128;
 
-shared!(Layout, 48);
+shared!(Layout, 52);
 
 /// Folds the eight check bytes of a code object. 0 is kept for "could not be read".
 pub const fn fold(word: u64) -> u32 {

@@ -38,6 +38,9 @@ pub fn cpu_sample_bounded(context: PerfEventContext) -> u32 {
 #[inline(always)]
 fn sample(context: &PerfEventContext, run: impl Fn(&mut Walk)) -> u32 {
     let tgid = (bpf_get_current_pid_tgid() >> 32) as u32;
+    if tgid == 0 {
+        return 0; // the idle thread
+    }
     // SAFETY: the value is read while other CPUs may update it: a torn one is an address that fails its checks.
     let Some(process) = (unsafe { PROCESSES.get(&tgid) }) else { return 0 };
     if process.flags & SAMPLED == 0 {

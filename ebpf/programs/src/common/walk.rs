@@ -120,7 +120,7 @@ impl Walk {
         }
         let instruction = self.field(self.layout.frame_instruction);
         let offset = if self.layout.lasti_unit == 0 {
-            instruction.wrapping_sub(code.wrapping_add(self.layout.code_start.into())) as i64
+            instruction.wrapping_sub(self.bytecode(code)) as i64
         } else {
             i64::from(instruction as u32 as i32) * i64::from(self.layout.lasti_unit)
         };
@@ -128,6 +128,18 @@ impl Walk {
         self.push(Frame::python(code, check, offset));
         self.frame = previous;
         CONTINUE
+    }
+
+    /// Where the bytecode that the present frame runs begins. Free-threaded builds have a copy for each thread
+    /// (`_PyCode_GetTLBCFast`, Include/internal/pycore_code.h); 0, which no offset fits, where it cannot be read.
+    #[inline(always)]
+    fn bytecode(&self, code: u64) -> u64 {
+        if self.layout.frame_copy == NONE {
+            return code.wrapping_add(self.layout.code_start.into());
+        }
+        let index = self.field(self.layout.frame_copy) as u32;
+        let Some(copies) = user::<u64>(code.wrapping_add(self.layout.code_copies.into())) else { return 0 };
+        user(copies.wrapping_add(8 + 8 * u64::from(index))).unwrap_or(0)
     }
 
     /// The word of the present frame that begins at `offset`; its upper bytes are zero where it is not aligned.
