@@ -1,0 +1,178 @@
+//! An interpreter in a live process: from its file's facts to what the kernel side and the naming of frames need.
+
+use std::sync::Arc;
+
+use pyobs_abi::process::{self, KEY_BARE, NONE, PYTHON, SAMPLED, TLS_DYNAMIC, TLS_STATIC};
+use pyobs_model::Reason;
+
+use super::debug_offsets;
+use super::find::{LayoutSource, TlsAccess};
+use super::names::check_offset;
+use super::offsets::{Layout, Position};
+use crate::files::{ElfInterpreter, FileId};
+use crate::libc_layout::LibcLayout;
+use crate::memory::{Memory, ProcessMemory};
+use crate::process_maps::Mapping;
+
+/// What naming needs of an interpreter.
+#[derive(Debug)]
+pub struct Attached {
+    pub version: Arc<str>,
+    pub layout: Layout,
+    /// Address of `PyCode_Type` in the process.
+    pub code_type: Option<u64>,
+    /// The file that holds the interpreter.
+    pub file: FileId,
+}
+
+/// Why an interpreter cannot be watched now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotAttached {
+    /// The dynamic loader is not done with it: ask again.
+    NotYet,
+    Never(Reason),
+}
+
+/// What attaching yields: for naming, and for the kernel side. `Process::layout` is left for the caller to number.
+pub struct Attachment {
+    pub attached: Attached,
+    pub process: process::Process,
+    pub layout: process::Layout,
+}
+
+/// Puts together what the files say and what only the process knows.
+pub fn attach(
+    pid: u32,
+    file: FileId,
+    interpreter: &ElfInterpreter,
+    mapping: &Mapping,
+    libc: Option<&LibcLayout>,
+) -> Result<Attachment, NotAttached> {
+    let memory = ProcessMemory::new(pid);
+    let bias = interpreter.bias(mapping);
+    let facts = &interpreter.facts;
+    let layout = match facts.layout {
+        LayoutSource::Table(layout) => layout.clone(),
+        LayoutSource::DebugOffsets => {
+            let runtime = facts.runtime.as_ref().ok_or(NotAttached::Never(Reason::InterpreterUnknown))?;
+            let address = runtime.start.wrapping_add(bias);
+            debug_offsets::read(&memory, address, facts.version).map_err(|error| match error {
+                // The data segment is mapped after the code.
+                debug_offsets::DebugOffsetsError::Read { .. } | debug_offsets::DebugOffsetsError::Cookie { .. } => {
+                    NotAttached::NotYet
+                }
+                _ => NotAttached::Never(Reason::InterpreterUnknown),
+            })?
+        }
+    };
+    let mut process = process::Process {
+        flags: SAMPLED | PYTHON,
+        current: facts.current.map_or(0, |address| address.wrapping_add(bias)),
+        ..process::Process::default()
+    };
+    if let Some(libc) = libc {
+        process.specific = libc.specific_offset;
+        process.block_elements = libc.level2_size;
+        process.element_size = libc.element_size;
+        process.element_value = libc.elements_offset + libc.data_offset;
+        if let Some(key) = facts.thread_state.key {
+            match key.initialized {
+                // The kernel side reads both words of a Py_tss_t at once.
+                Some(initialized) if initialized + 4 == key.key => process.key = initialized.wrapping_add(bias),
+                Some(_) => return Err(NotAttached::Never(Reason::ThreadStateUnknown)),
+                None => {
+                    process.key = key.key.wrapping_add(bias);
+                    process.flags |= KEY_BARE;
+                }
+            }
+        }
+    }
+    if let Some(tls) = facts.thread_state.tls {
+        resolve_tls(&memory, tls, bias, libc, &mut process)?;
+    }
+    if process.key == 0 && process.flags & (TLS_STATIC | TLS_DYNAMIC) == 0 {
+        return Err(NotAttached::Never(Reason::ThreadStateUnknown));
+    }
+    let code_type = facts.code_type.map(|address| address.wrapping_add(bias));
+    let kernel_layout = kernel_layout(&layout).ok_or(NotAttached::Never(Reason::InterpreterUnknown))?;
+    let version = Arc::from(facts.version.to_string());
+    Ok(Attachment { attached: Attached { version, layout, code_type, file }, process, layout: kernel_layout })
+}
+
+fn resolve_tls(
+    memory: &ProcessMemory,
+    tls: TlsAccess,
+    bias: u64,
+    libc: Option<&LibcLayout>,
+    process: &mut process::Process,
+) -> Result<(), NotAttached> {
+    // A zero is what the loader has not filled in yet.
+    let loaded = |address: u64| match memory.read_u64(address) {
+        Ok(0) | Err(_) => Err(NotAttached::NotYet),
+        Ok(word) => Ok(word),
+    };
+    let mut dynamic = |module: u64, offset: u64| {
+        // The psABI's vector, which the kernel side walks; another C library may have its own.
+        let usual =
+            libc.is_some_and(|libc| (libc.dtv_offset, libc.dtv_entry_size, libc.dtv_pointer_offset) == (8, 16, 0));
+        if usual {
+            process.flags |= TLS_DYNAMIC;
+            process.tls_module = module;
+            process.tls_offset = offset.cast_signed();
+        }
+    };
+    match tls {
+        TlsAccess::Offset(offset) => {
+            process.flags |= TLS_STATIC;
+            process.tls_offset = offset;
+        }
+        TlsAccess::GotSlot(slot) => {
+            process.tls_offset = loaded(slot.wrapping_add(bias))?.cast_signed();
+            process.flags |= TLS_STATIC;
+        }
+        TlsAccess::Dynamic { module_id_slot, offset } => dynamic(loaded(module_id_slot.wrapping_add(bias))?, offset),
+        TlsAccess::Descriptor { slot } => {
+            let argument = loaded(slot.wrapping_add(bias).wrapping_add(8))?;
+            // A static descriptor's argument is the (negative) offset itself; any other points to module and offset
+            // (glibc, sysdeps/x86_64/dl-tlsdesc.S).
+            if argument.cast_signed() < 0 {
+                process.flags |= TLS_STATIC;
+                process.tls_offset = argument.cast_signed();
+            } else {
+                let module = loaded(argument)?;
+                let offset = memory.read_u64(argument + 8).map_err(|_| NotAttached::NotYet)?;
+                dynamic(module, offset);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What the walker needs of a layout; `None` where a frame does not fit its buffer.
+fn kernel_layout(layout: &Layout) -> Option<process::Layout> {
+    let frame = &layout.frame;
+    if frame.header_size as usize > process::FRAME_MAX || layout.frame.code_tags > 7 {
+        return None;
+    }
+    let lasti_unit = match frame.position {
+        Position::ByteIndex => 1,
+        Position::UnitIndex => 2,
+        Position::PreviousPointer | Position::CurrentPointer => 0,
+    };
+    Some(process::Layout {
+        thread_id: layout.thread_state.thread_id,
+        thread_frame: layout.thread_state.frame,
+        cframe_frame: layout.cframe.as_ref().map_or(NONE, |cframe| cframe.current_frame),
+        frame_size: frame.header_size,
+        frame_code: frame.code,
+        frame_previous: frame.previous,
+        frame_instruction: frame.instruction,
+        // Only where an owner can be a shim's.
+        frame_owner: frame.shim_owner.and(frame.owner).unwrap_or(NONE),
+        lasti_unit,
+        code_start: layout.code.code_adaptive.unwrap_or(0),
+        code_check: check_offset(layout),
+        frame_copy: layout.code.tlbc.and(frame.tlbc_index).unwrap_or(NONE),
+        code_copies: layout.code.tlbc.unwrap_or(0),
+    })
+}

@@ -1,0 +1,360 @@
+//! What a few small exported functions of an interpreter reveal about where it keeps its state.
+//!
+//! The address of the thread state's pthread key, the way to its thread-local and the version string are in no symbol
+//! table of a stripped file, yet `PyGILState_GetThisThreadState`, `PyThreadState_Get` and `Py_GetVersion` (exported, stable
+//! ABI) must compute them. So their instructions are followed from the entry to the end, straight ahead, with what each register
+//! is known to hold. Whatever is not understood makes a register unknown, never wrong; the callers check the result
+//! against the file's relocations and symbols.
+
+use super::find::{TlsAccess, TssKey};
+use crate::elf::Elf;
+use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
+use object::elf;
+use std::ops::Range;
+
+/// More than any of these functions has before its first return.
+const MAX_INSTRUCTIONS: usize = 96;
+/// Direct jumps that are followed: to a cold part, or to the function behind a thunk.
+const MAX_JUMPS: usize = 4;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Value {
+    #[default]
+    Unknown,
+    /// A link-time address, or any other constant.
+    Constant(u64),
+    /// What the process has at this address.
+    Loaded(u64),
+    /// The thread pointer plus a constant.
+    ThreadPointer(i64),
+    /// The thread pointer, plus what the GOT slot holds, plus a constant.
+    ViaSlot(u64, i64),
+    /// The offset from the thread pointer that a GOT slot holds.
+    Slot(u64),
+    /// The same, computed by a TLS descriptor.
+    Descriptor(u64),
+    /// The thread pointer plus that.
+    ViaDescriptor(u64),
+    /// The address of a thread-local that `__tls_get_addr` returned for the GOT's index at this address, plus a constant.
+    Block(u64, i64),
+    /// The content of a thread-local.
+    ThreadLocal(TlsAccess),
+}
+
+#[derive(Default)]
+struct Registers([Value; 16]);
+
+impl Registers {
+    fn index(register: Register) -> Option<usize> {
+        let full = register.full_register();
+        full.is_gpr64().then(|| full as usize - Register::RAX as usize)
+    }
+
+    fn get(&self, register: Register) -> Value {
+        Self::index(register).map_or(Value::Unknown, |index| self.0[index])
+    }
+
+    fn set(&mut self, register: Register, value: Value) {
+        if let Some(index) = Self::index(register) {
+            self.0[index] = value;
+        }
+    }
+
+    /// A call may change what the System V ABI lets it change.
+    fn forget_caller_saved(&mut self) {
+        for register in [
+            Register::RAX,
+            Register::RCX,
+            Register::RDX,
+            Register::RSI,
+            Register::RDI,
+            Register::R8,
+            Register::R9,
+            Register::R10,
+            Register::R11,
+        ] {
+            self.set(register, Value::Unknown);
+        }
+    }
+}
+
+/// What an instruction means to whoever follows a function.
+enum Step {
+    /// A call, or a jump that leaves for good.
+    Call,
+    Return,
+    Other,
+}
+
+struct Follower<'a, 'data> {
+    elf: &'a Elf<'data>,
+    registers: Registers,
+}
+
+impl Follower<'_, '_> {
+    /// Runs through a function. `look` sees each step before its effect, and ends the run by a result.
+    fn run<T>(&mut self, entry: u64, mut look: impl FnMut(&Instruction, &Step, &Registers) -> Option<T>) -> Option<T> {
+        let mut at = entry;
+        let mut left = MAX_INSTRUCTIONS;
+        'code: for _ in 0..=MAX_JUMPS {
+            if !self.elf.is_code(at) {
+                return None;
+            }
+            let code = self.elf.from(at)?;
+            let mut decoder = Decoder::with_ip(64, code, at, DecoderOptions::NONE);
+            while left > 0 && decoder.can_decode() {
+                left -= 1;
+                let instruction = decoder.decode();
+                let step = match instruction.flow_control() {
+                    FlowControl::Call
+                    | FlowControl::IndirectCall
+                    | FlowControl::UnconditionalBranch
+                    | FlowControl::IndirectBranch => Step::Call,
+                    FlowControl::Return => Step::Return,
+                    FlowControl::Exception | FlowControl::Interrupt => return None,
+                    _ => Step::Other,
+                };
+                if let Some(result) = look(&instruction, &step, &self.registers) {
+                    return Some(result);
+                }
+                match instruction.flow_control() {
+                    FlowControl::Return | FlowControl::IndirectBranch => return None,
+                    FlowControl::UnconditionalBranch => {
+                        at = instruction.near_branch_target();
+                        continue 'code;
+                    }
+                    FlowControl::Call | FlowControl::IndirectCall => self.call(&instruction),
+                    // A branch that is not taken: the way on is the one where the interpreter is initialised.
+                    FlowControl::ConditionalBranch => {}
+                    _ => self.apply(&instruction),
+                }
+            }
+            return None;
+        }
+        None
+    }
+
+    fn relocation(&self, address: u64) -> Option<elf::RelocationType> {
+        self.elf.relocation_at(address).map(|relocation| elf::RelocationType(relocation.kind))
+    }
+
+    fn call(&mut self, instruction: &Instruction) {
+        let argument = self.registers.get(Register::RDI);
+        // `call [rax]` of a TLS descriptor keeps every register but rax.
+        if instruction.op0_kind() == OpKind::Memory
+            && let Value::Constant(slot) = self.registers.get(instruction.memory_base())
+            && self.relocation(slot) == Some(elf::R_X86_64_TLSDESC)
+        {
+            return self.registers.set(Register::RAX, Value::Descriptor(slot));
+        }
+        self.registers.forget_caller_saved();
+        if let Value::Constant(index) = argument
+            && self.relocation(index) == Some(elf::R_X86_64_DTPMOD64)
+        {
+            self.registers.set(Register::RAX, Value::Block(index, 0));
+        }
+    }
+
+    fn apply(&mut self, instruction: &Instruction) {
+        let target = instruction.op0_register();
+        if instruction.op0_kind() != OpKind::Register {
+            return;
+        }
+        let value = match instruction.mnemonic() {
+            Mnemonic::Mov => self.source(instruction),
+            Mnemonic::Lea => self.address(instruction),
+            Mnemonic::Add => self.sum(instruction),
+            Mnemonic::Xor if instruction.op1_kind() == OpKind::Register && instruction.op1_register() == target => {
+                Value::Constant(0)
+            }
+            // These only set flags.
+            Mnemonic::Test | Mnemonic::Cmp | Mnemonic::Push => return,
+            _ => Value::Unknown,
+        };
+        // The key is an int: a 32-bit move is as good as a whole one, a smaller one is no longer the value.
+        self.registers.set(target, if target.size() >= 4 { value } else { Value::Unknown });
+    }
+
+    /// The address that the memory operand stands for, without the segment.
+    fn address(&self, instruction: &Instruction) -> Value {
+        if instruction.memory_index() != Register::None {
+            return Value::Unknown;
+        }
+        let displacement = instruction.memory_displacement64();
+        match instruction.memory_base() {
+            // iced has already added the instruction pointer.
+            Register::None | Register::RIP | Register::EIP => Value::Constant(displacement),
+            base => offset_by(self.registers.get(base), displacement.cast_signed()),
+        }
+    }
+
+    fn source(&self, instruction: &Instruction) -> Value {
+        match instruction.op1_kind() {
+            OpKind::Register => self.registers.get(instruction.op1_register()),
+            OpKind::Memory => self.load(instruction),
+            _ => Self::immediate(instruction),
+        }
+    }
+
+    fn immediate(instruction: &Instruction) -> Value {
+        match instruction.op1_kind() {
+            OpKind::Immediate8
+            | OpKind::Immediate16
+            | OpKind::Immediate32
+            | OpKind::Immediate64
+            | OpKind::Immediate8to32
+            | OpKind::Immediate8to64
+            | OpKind::Immediate32to64 => Value::Constant(instruction.immediate(1)),
+            _ => Value::Unknown,
+        }
+    }
+
+    fn load(&self, instruction: &Instruction) -> Value {
+        let address = self.address(instruction);
+        if instruction.segment_prefix() == Register::FS {
+            return match address {
+                Value::Constant(0) => Value::ThreadPointer(0),
+                Value::Constant(offset) => Value::ThreadLocal(TlsAccess::Offset(offset.cast_signed())),
+                Value::Slot(slot) => Value::ThreadLocal(TlsAccess::GotSlot(slot)),
+                Value::Descriptor(slot) => Value::ThreadLocal(TlsAccess::Descriptor { slot }),
+                _ => Value::Unknown,
+            };
+        }
+        match address {
+            Value::Constant(address) => match self.relocation(address) {
+                Some(elf::R_X86_64_TPOFF64) => Value::Slot(address),
+                Some(_) => self.elf.loaded_word(address).map_or(Value::Loaded(address), Value::Constant),
+                None => Value::Loaded(address),
+            },
+            Value::ThreadPointer(offset) => Value::ThreadLocal(TlsAccess::Offset(offset)),
+            Value::ViaSlot(slot, 0) => Value::ThreadLocal(TlsAccess::GotSlot(slot)),
+            Value::ViaDescriptor(slot) => Value::ThreadLocal(TlsAccess::Descriptor { slot }),
+            Value::Block(index, offset) => self.block_offset(index, offset).map_or(Value::Unknown, Value::ThreadLocal),
+            _ => Value::Unknown,
+        }
+    }
+
+    fn sum(&self, instruction: &Instruction) -> Value {
+        let left = self.registers.get(instruction.op0_register());
+        match (left, self.source(instruction)) {
+            (value, Value::Constant(constant)) => offset_by(value, constant.cast_signed()),
+            (Value::ThreadPointer(offset), Value::Slot(slot)) | (Value::Slot(slot), Value::ThreadPointer(offset)) => {
+                Value::ViaSlot(slot, offset)
+            }
+            (Value::ThreadPointer(0), Value::Descriptor(slot)) | (Value::Descriptor(slot), Value::ThreadPointer(0)) => {
+                Value::ViaDescriptor(slot)
+            }
+            _ => Value::Unknown,
+        }
+    }
+
+    /// The second word of a TLS index: the dynamic linker's, if a relocation says so, else what the linker wrote.
+    fn block_offset(&self, index: u64, offset: i64) -> Option<TlsAccess> {
+        let slot = index.checked_add(8)?;
+        let base = match self.elf.relocation_at(slot) {
+            None => self.elf.u64(slot)?,
+            Some(relocation) if relocation.kind == elf::R_X86_64_DTPOFF64.0 => {
+                let symbol = self.elf.relocation_symbol(&relocation)?;
+                symbol.address.wrapping_add(relocation.addend.cast_unsigned())
+            }
+            Some(_) => return None,
+        };
+        Some(TlsAccess::Dynamic { module_id_slot: index, offset: base.wrapping_add_signed(offset) })
+    }
+}
+
+fn offset_by(value: Value, offset: i64) -> Value {
+    match value {
+        Value::Constant(constant) => Value::Constant(constant.wrapping_add_signed(offset)),
+        Value::ThreadPointer(before) => Value::ThreadPointer(before.wrapping_add(offset)),
+        Value::Block(index, before) => Value::Block(index, before.wrapping_add(offset)),
+        Value::ViaSlot(slot, before) => Value::ViaSlot(slot, before.wrapping_add(offset)),
+        value if offset == 0 => value,
+        _ => Value::Unknown,
+    }
+}
+
+fn follow<T>(elf: &Elf<'_>, entry: u64, look: impl FnMut(&Instruction, &Step, &Registers) -> Option<T>) -> Option<T> {
+    Follower { elf, registers: Registers::default() }.run(entry, look)
+}
+
+/// The pthread key that `PyGILState_GetThisThreadState` asks for: the first argument of its first call, which is either a
+/// `Py_tss_t *` (`PyThread_tss_get`, or `PyThread_tss_is_created` before it) or, inlined, the key itself.
+pub(super) fn thread_key(elf: &Elf<'_>, entry: u64, within: &Range<u64>) -> Option<TssKey> {
+    let inside = |address: &u64| within.contains(address) && address.is_multiple_of(4);
+    follow(elf, entry, |_, step, registers| {
+        if !matches!(step, Step::Call) {
+            return None;
+        }
+        match registers.get(Register::RDI) {
+            // struct _Py_tss_t { int _is_initialized; pthread_key_t _key; } (Include/pythread.h)
+            Value::Constant(tss) if inside(&tss) => Some(TssKey { initialized: Some(tss), key: tss + 4 }),
+            Value::Loaded(key) if inside(&key) => {
+                Some(TssKey { initialized: key.checked_sub(4).filter(|address| within.contains(address)), key })
+            }
+            _ => None,
+        }
+    })
+}
+
+/// The same before 3.7: a plain `static int autoTLSkey` (Python/pystate.c), loaded as the argument of
+/// `PyThread_get_key_value`. Minus one until it is made.
+pub(super) fn plain_key(elf: &Elf<'_>, entry: u64) -> Option<TssKey> {
+    follow(elf, entry, |_, step, registers| match (step, registers.get(Register::RDI)) {
+        (Step::Call, Value::Loaded(key)) if elf.is_writable(key) && key.is_multiple_of(4) => {
+            Some(TssKey { initialized: None, key })
+        }
+        _ => None,
+    })
+}
+
+/// How a function reaches the thread-local that it returns.
+pub(super) fn returned_thread_local(elf: &Elf<'_>, entry: u64) -> Option<TlsAccess> {
+    follow(elf, entry, |_, step, registers| match (step, registers.get(Register::RAX)) {
+        (Step::Return, Value::ThreadLocal(access)) => Some(access),
+        _ => None,
+    })
+}
+
+/// The address of the word that a function returns the content of.
+pub(super) fn returned_word(elf: &Elf<'_>, entry: u64) -> Option<u64> {
+    follow(elf, entry, |_, step, registers| match (step, registers.get(Register::RAX)) {
+        (Step::Return, Value::Loaded(address)) if elf.is_writable(address) => Some(address),
+        _ => None,
+    })
+}
+
+/// The constants that a function computes on its way, in order: addresses of strings among them.
+pub(super) fn constants(elf: &Elf<'_>, entry: u64) -> Vec<u64> {
+    let mut found = Vec::new();
+    let _: Option<()> = follow(elf, entry, |instruction, _, _| {
+        let loads_address = instruction.is_ip_rel_memory_operand() && instruction.mnemonic() == Mnemonic::Lea;
+        if loads_address {
+            found.push(instruction.ip_rel_memory_address());
+        } else if matches!(instruction.code(), Code::Mov_r32_imm32 | Code::Mov_rm64_imm32 | Code::Mov_r64_imm64) {
+            found.push(instruction.immediate(1));
+        }
+        None
+    });
+    found
+}
+
+/// The targets of conditional branches out of `range`: a compiler's way from the hot part of a function to the cold one. (Other
+/// functions are reached by calls, or by unconditional jumps where the last call is turned into one.)
+pub(super) fn branches_out(elf: &Elf<'_>, range: &Range<u64>) -> Vec<u64> {
+    let Some(code) = elf.bytes(range.start, range.end.saturating_sub(range.start).min(MAX_LOOP)) else {
+        return Vec::new();
+    };
+    let mut targets: Vec<u64> = Decoder::with_ip(64, code, range.start, DecoderOptions::NONE)
+        .iter()
+        .filter(|instruction| instruction.flow_control() == FlowControl::ConditionalBranch)
+        .map(|instruction| instruction.near_branch_target())
+        .filter(|target| !range.contains(target))
+        .collect();
+    targets.sort_unstable();
+    targets.dedup();
+    targets
+}
+
+/// An interpreter loop is some 50 kB of code.
+const MAX_LOOP: u64 = 4 << 20;

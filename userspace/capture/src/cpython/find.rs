@@ -1,0 +1,349 @@
+//! Recognises a CPython interpreter in an ELF file and says where its state is.
+//!
+//! What a file is called means nothing: `python3.8` can be a launcher without an interpreter in it, and any program can have one
+//! embedded. What counts is that it defines the runtime's own symbols, which are exported for extension modules even
+//! where everything else is stripped. The answer for any other file is a few hash look-ups away, so every mapped file can be asked.
+
+use super::code;
+use super::loops;
+use super::offsets::{self, Layout};
+use super::version::Version;
+use crate::elf::{Elf, ElfError, Symbol};
+use object::elf::{R_X86_64_DTPMOD64, STT_TLS};
+use std::collections::HashMap;
+use std::ops::Range;
+
+/// What an ELF file says about the interpreter in it. Addresses are link-time virtual addresses of the file: add the load bias.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interpreter {
+    pub version: Version,
+    /// `_PyRuntime` (3.7+).
+    pub runtime: Option<Range<u64>>,
+    pub thread_state: ThreadState,
+    /// The word with the thread state of whoever holds the GIL (until 3.11).
+    pub current: Option<u64>,
+    /// The word that points to the first interpreter state.
+    pub interpreters_head: Option<u64>,
+    pub code_type: Option<u64>,
+    pub unicode_type: Option<u64>,
+    pub bytes_type: Option<u64>,
+    /// `None`, which stands for the code object in the shims of 3.13.
+    pub none: Option<u64>,
+    /// The interpreter's loop, in all the parts that the compiler made of it.
+    pub loops: Vec<Range<u64>>,
+    pub layout: LayoutSource,
+}
+
+/// Where the layout of the interpreter's structures comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LayoutSource {
+    /// The generated table.
+    Table(&'static Layout),
+    /// The process's own `_Py_DebugOffsets`, at `runtime` (see `debug_offsets::read`).
+    DebugOffsets,
+}
+
+/// How a thread finds its `PyThreadState`. At least one way is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ThreadState {
+    /// The thread-specific value, which is the state that `PyGILState_Ensure` would use (until 3.14).
+    pub key: Option<TssKey>,
+    /// The thread-local `_Py_tss_tstate`, which is the attached state: null while the thread does not hold the GIL (3.12+).
+    pub tls: Option<TlsAccess>,
+}
+
+/// Where the process keeps the pthread key, a 32-bit number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TssKey {
+    /// An int that is not 0 once the key is made; without it (3.6), the key is -1 until then.
+    pub initialized: Option<u64>,
+    pub key: u64,
+}
+
+/// How a thread-local is reached from the thread pointer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TlsAccess {
+    /// At this offset (local-exec: programs).
+    Offset(i64),
+    /// At the offset that the process has in the eight bytes at this address (initial-exec).
+    GotSlot(u64),
+    /// At `offset` in the thread's block of a module, whose id the process has in the eight bytes at `module_id_slot`
+    /// (general- and local-dynamic: every shared libpython seen).
+    Dynamic { module_id_slot: u64, offset: u64 },
+    /// At the offset that the process's TLS descriptor at this address stands for: if the second word of its two, taken as a
+    /// signed number, is small, it is the offset; else it points to a module id and an offset as in [`TlsAccess::Dynamic`].
+    Descriptor { slot: u64 },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InspectError {
+    #[error(transparent)]
+    Elf(#[from] ElfError),
+    #[error("CPython {0} is older than 3.6, the first that pyobs reads")]
+    TooOld(Version),
+    #[error("a CPython older than 3.6, the first that pyobs reads")]
+    Ancient,
+    #[error("a CPython, but neither Py_Version nor its version string nor its table of offsets says which")]
+    NoVersion,
+    #[error("says it is CPython {version}, but {contradiction}")]
+    Contradiction { version: Version, contradiction: &'static str },
+    #[error("CPython {0}, whose structures pyobs does not know")]
+    NoLayout(Version),
+    #[error("CPython {0}, but its code does not show where it keeps its thread states")]
+    NoThreadState(Version),
+}
+
+/// What the file says about the interpreter in it; `None` if there is none.
+pub fn inspect(elf: &[u8]) -> Result<Option<Interpreter>, InspectError> {
+    let elf = match Elf::parse(elf) {
+        // Not our machine's code: no such process's threads can be walked, whatever is in the file.
+        Err(ElfError::OtherMachine { .. }) => return Ok(None),
+        elf => elf?,
+    };
+    let Some(symbols) = Symbols::of_interpreter(&elf) else { return Ok(None) };
+    let version = version(&symbols)?;
+    let runtime = symbols
+        .find("_PyRuntime")
+        .and_then(|symbol| Some(symbol.address..symbol.address.checked_add(symbol.size.max(8))?));
+    check(&symbols, version, runtime.is_some())?;
+    let layout = if version.since(13) {
+        LayoutSource::DebugOffsets
+    } else {
+        LayoutSource::Table(offsets::layout_for(&version).ok_or(InspectError::NoLayout(version))?)
+    };
+    let table = match layout {
+        LayoutSource::Table(layout) => Some(layout),
+        LayoutSource::DebugOffsets => None,
+    };
+    let finder = Finder { symbols: &symbols, version, runtime: runtime.clone(), table };
+    let thread_state = ThreadState { key: finder.key(), tls: finder.tls() };
+    if thread_state == (ThreadState { key: None, tls: None }) {
+        return Err(InspectError::NoThreadState(version));
+    }
+    let address = |name: &str| symbols.find(name).map(|symbol| symbol.address);
+    Ok(Some(Interpreter {
+        version,
+        current: finder.current(thread_state.key),
+        interpreters_head: finder.interpreters_head(),
+        runtime,
+        thread_state,
+        code_type: address("PyCode_Type"),
+        unicode_type: address("PyUnicode_Type"),
+        bytes_type: address("PyBytes_Type"),
+        none: address("_Py_NoneStruct"),
+        loops: loops::find(&elf),
+        layout,
+    }))
+}
+
+/// The symbols of a file that has an interpreter in it.
+struct Symbols<'a, 'data> {
+    elf: &'a Elf<'data>,
+    /// Of .symtab, for a program that embeds an interpreter and exports nothing.
+    local: HashMap<&'data [u8], Symbol>,
+}
+
+impl<'a, 'data> Symbols<'a, 'data> {
+    fn of_interpreter(elf: &'a Elf<'data>) -> Option<Self> {
+        let mut symbols = Self { elf, local: HashMap::new() };
+        let runtime = |symbols: &Self| {
+            // _PyRuntime from 3.7 on, the other before.
+            let state = ["_PyRuntime", "_PyThreadState_Current"].iter().any(|name| symbols.find(name).is_some());
+            state && symbols.find("PyGILState_GetThisThreadState").is_some()
+        };
+        if runtime(&symbols) {
+            return Some(symbols);
+        }
+        // Since 3.11 the runtime has a section to itself (Python/pylifecycle.c), which is cheap to ask for.
+        if elf.has_section(b".PyRuntime") {
+            let interesting = |name: &[u8]| name.starts_with(b"_Py") || name.starts_with(b"Py");
+            symbols.local = elf.symbols().filter(|(name, _)| interesting(name)).collect();
+            return runtime(&symbols).then_some(symbols);
+        }
+        None
+    }
+
+    fn find(&self, name: &str) -> Option<Symbol> {
+        self.elf.exported(name).or_else(|| self.local.get(name.as_bytes()).copied())
+    }
+
+    fn function(&self, name: &str) -> Option<u64> {
+        self.find(name).map(|symbol| symbol.address).filter(|address| self.elf.is_code(*address))
+    }
+}
+
+fn version(symbols: &Symbols<'_, '_>) -> Result<Version, InspectError> {
+    // const unsigned long Py_Version = PY_VERSION_HEX (Python/getversion.c, 3.11+).
+    let word = |symbol: Symbol| symbols.elf.u64(symbol.address).and_then(Version::from_hex);
+    if let Some(version) = symbols.find("Py_Version").and_then(word) {
+        return Ok(version);
+    }
+    if let Some(runtime) = symbols.find("_PyRuntime")
+        && symbols.elf.bytes(runtime.address, 8) == Some(b"xdebugpy")
+        && let Some(version) =
+            runtime.address.checked_add(8).and_then(|at| symbols.elf.u64(at)).and_then(Version::from_hex)
+    {
+        return Ok(version);
+    }
+    // Before, it is in the string that Py_GetVersion puts together (Python/getversion.c).
+    let ancient = !symbols.find("_PyEval_EvalFrameDefault").is_some_and(|symbol| symbols.elf.is_code(symbol.address));
+    let said = symbols.function("Py_GetVersion").and_then(|function| {
+        let strings = code::constants(symbols.elf, function);
+        strings.into_iter().find_map(|address| Version::parse(symbols.elf.string(address, 16)?))
+    });
+    match said.or_else(|| only_version_string(symbols.elf)) {
+        Some(version) if version.since(6) => Ok(version),
+        Some(version) => Err(InspectError::TooOld(version)),
+        None if ancient => Err(InspectError::Ancient),
+        None => Err(InspectError::NoVersion),
+    }
+}
+
+/// The one version from 3.6 to 3.10 that a string among the file's constants ends in: linkers let a string share the end of a
+/// longer one. (Other software's versions, SQLite's say, are in there too.)
+fn only_version_string(elf: &Elf<'_>) -> Option<Version> {
+    let (_, constants) = elf.section(b".rodata")?;
+    let mut versions = constants
+        .split(|byte| *byte == 0)
+        .filter_map(|text| {
+            let part_of_it = |byte: &u8| byte.is_ascii_digit() || b".abrc+".contains(byte);
+            let start = text.iter().rposition(|byte| !part_of_it(byte)).map_or(0, |at| at + 1);
+            Version::parse(&text[start..])
+        })
+        .filter(|version| version.major == 3 && (6..=10).contains(&version.minor));
+    let first = versions.next()?;
+    versions.all(|other| other == first).then_some(first)
+}
+
+/// Functions of the stable ABI and the minor version that brought each: a version that a file claims must go with what it has.
+const BROUGHT_BY: [(u8, &str); 6] = [
+    (7, "PyThread_tss_get"),
+    (8, "PyCode_NewWithPosOnlyArgs"),
+    (9, "PyThreadState_GetFrame"),
+    (10, "PyModule_AddObjectRef"),
+    (11, "PyFrame_GetLasti"),
+    (12, "PyType_FromMetaclass"),
+];
+
+fn check(symbols: &Symbols<'_, '_>, version: Version, has_runtime: bool) -> Result<(), InspectError> {
+    let contradicts = |contradiction| Err(InspectError::Contradiction { version, contradiction });
+    if version.major != 3 {
+        return Err(if version.major < 3 { InspectError::TooOld(version) } else { InspectError::NoLayout(version) });
+    }
+    if has_runtime != version.since(7) {
+        return contradicts("whether there is a _PyRuntime says otherwise");
+    }
+    // A program may export only some of them, so absence proves nothing.
+    let newest = BROUGHT_BY.iter().rev().find(|(_, name)| symbols.function(name).is_some());
+    if newest.is_some_and(|(minor, _)| !version.since(*minor)) {
+        return contradicts("has functions that came later");
+    }
+    Ok(())
+}
+
+struct Finder<'a, 'data> {
+    symbols: &'a Symbols<'a, 'data>,
+    version: Version,
+    runtime: Option<Range<u64>>,
+    table: Option<&'static Layout>,
+}
+
+impl Finder<'_, '_> {
+    /// A field of `_PyRuntime` by the table, if the field is in the runtime of this file.
+    fn by_table(&self, field: impl Fn(&offsets::Runtime) -> Option<u32>) -> Option<u64> {
+        let runtime = self.runtime.as_ref()?;
+        let address = runtime.start.checked_add(field(&self.table?.runtime)?.into())?;
+        runtime.contains(&address).then_some(address)
+    }
+
+    /// What the code does is true for this very build, and what the table says for the one that it was made from.
+    fn key(&self) -> Option<TssKey> {
+        let function = self.symbols.function("PyGILState_GetThisThreadState");
+        let Some(runtime) = &self.runtime else {
+            return function.and_then(|function| code::plain_key(self.symbols.elf, function)).or_else(|| {
+                let key = self.symbols.elf.symbols().find(|(name, _)| *name == b"autoTLSkey")?;
+                Some(TssKey { initialized: None, key: key.1.address })
+            });
+        };
+        function.and_then(|function| code::thread_key(self.symbols.elf, function, runtime)).or_else(|| {
+            let tss = self.by_table(|runtime| runtime.auto_tss_key)?;
+            Some(TssKey { initialized: Some(tss), key: tss.checked_add(4)? })
+        })
+    }
+
+    fn current(&self, key: Option<TssKey>) -> Option<u64> {
+        if self.version.since(12) {
+            return None;
+        }
+        if self.runtime.is_none() {
+            return self.symbols.find("_PyThreadState_Current").map(|symbol| symbol.address);
+        }
+        let by_code = || {
+            let function = self.symbols.function("_PyThreadState_UncheckedGet")?;
+            let address = code::returned_word(self.symbols.elf, function)?;
+            self.runtime.as_ref()?.contains(&address).then_some(address)
+        };
+        // The key's distance holds even where an earlier field changed its size.
+        let by_key = || {
+            let runtime = &self.table?.runtime;
+            let distance = runtime.auto_tss_key?.checked_sub(runtime.tstate_current?)?;
+            key?.initialized?.checked_sub(distance.into())
+        };
+        by_code().or_else(by_key).or_else(|| self.by_table(|runtime| runtime.tstate_current))
+    }
+
+    fn interpreters_head(&self) -> Option<u64> {
+        let function = self.symbols.function("PyInterpreterState_Head");
+        function
+            .and_then(|function| code::returned_word(self.symbols.elf, function))
+            .filter(|address| match &self.runtime {
+                Some(runtime) => runtime.contains(address),
+                None => self.symbols.elf.is_writable(*address),
+            })
+            .or_else(|| self.by_table(|runtime| runtime.interpreters_head))
+    }
+
+    fn tls(&self) -> Option<TlsAccess> {
+        if !self.version.since(12) {
+            return None;
+        }
+        // All do nothing but return _Py_tss_tstate, except that the last checks it first (Python/pystate.c).
+        ["PyThreadState_GetUnchecked", "_PyThreadState_UncheckedGet", "_PyThreadState_GetCurrent", "PyThreadState_Get"]
+            .iter()
+            .filter_map(|name| self.symbols.function(name))
+            .find_map(|function| code::returned_thread_local(self.symbols.elf, function))
+            .filter(|access| self.is_plausible(access))
+            .or_else(|| self.tls_by_symbol())
+    }
+
+    /// Inside the file's own thread-local block, as far as the file can say.
+    fn is_plausible(&self, access: &TlsAccess) -> bool {
+        let Some((_, size, align)) = self.symbols.elf.tls() else { return false };
+        match access {
+            TlsAccess::Offset(offset) => {
+                offset.unsigned_abs() <= size.saturating_add(align) && *offset < 0 && offset % 8 == 0
+            }
+            TlsAccess::Dynamic { offset, .. } => {
+                offset.checked_add(8).is_some_and(|end| end <= size) && offset % 8 == 0
+            }
+            TlsAccess::GotSlot(slot) | TlsAccess::Descriptor { slot } => self.symbols.elf.is_writable(*slot),
+        }
+    }
+
+    fn tls_by_symbol(&self) -> Option<TlsAccess> {
+        let elf = self.symbols.elf;
+        let (_, variable) =
+            elf.symbols().find(|(name, symbol)| *name == b"_Py_tss_tstate" && symbol.kind == STT_TLS)?;
+        if elf.is_program() {
+            // The program's block ends at the thread pointer (ELF handling for thread-local storage, variant II).
+            let (address, size, align) = elf.tls()?;
+            let end = address.checked_add(size)?.checked_next_multiple_of(align)?.checked_sub(address)?;
+            return Some(TlsAccess::Offset(i64::try_from(variable.address).ok()?.checked_sub_unsigned(end)?));
+        }
+        // Every module id in a file that names no symbol is that of the file itself.
+        let own =
+            |relocation: &crate::elf::Relocation| relocation.kind == R_X86_64_DTPMOD64.0 && relocation.symbol == 0;
+        let slot = elf.relocations().find(own)?.address;
+        Some(TlsAccess::Dynamic { module_id_slot: slot, offset: variable.address })
+    }
+}

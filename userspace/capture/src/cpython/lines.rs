@@ -1,0 +1,281 @@
+//! From an offset in the bytecode to the line: CPython's three line tables, decoded and nothing else.
+//!
+//! Sources, in CPython's tree: `Objects/lnotab_notes.txt` (3.6 to 3.9, and the pairs of 3.10) and `Objects/locations.md`
+//! (3.11 on; later `InternalDocs/code_objects.md`); what counts is what `PyCode_Addr2Line` answers, and
+//! `tests/lines.rs` asks it of every interpreter at hand, for every offset.
+//!
+//! A table is walked entry by entry and never indexed by what it says, so any bytes end after as many steps as there are
+//! bytes. Lines are summed in 64 bits, where 64 KiB of 32-bit deltas cannot overflow.
+
+/// Who wrote the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Format {
+    /// 3.6 to 3.9, `co_lnotab`: (bytes: u8, lines: i8); the deltas come *before* the line counts.
+    Lnotab,
+    /// 3.10, `co_linetable`: (bytes: u8, lines: i8); the line holds *for* the bytes, and -128 is "no line".
+    Pairs310,
+    /// 3.11 on, `co_linetable`: entries of a head byte and variable-length numbers.
+    Locations311,
+}
+
+impl Format {
+    /// The format that Python 3.`minor` writes.
+    pub fn of(minor: u8) -> Self {
+        match minor {
+            ..=9 => Self::Lnotab,
+            10 => Self::Pairs310,
+            11.. => Self::Locations311,
+        }
+    }
+}
+
+/// The line table of one code object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LineTable {
+    pub format: Format,
+    /// `co_firstlineno`, from which the first delta counts.
+    pub first_line: u32,
+    pub bytes: Box<[u8]>,
+}
+
+impl LineTable {
+    /// The line of the instruction at `address`, in bytes from the start of the bytecode. An address inside an
+    /// instruction's inline caches (3.11 on) is inside that instruction's entry. `None`: the compiler gave it no line,
+    /// the table ends before it, or the table is malformed up to there.
+    pub fn line(&self, address: u32) -> Option<u32> {
+        let line = match self.format {
+            Format::Lnotab => self.lnotab(address),
+            Format::Pairs310 => self.pairs(address),
+            Format::Locations311 => self.locations(address),
+        }?;
+        u32::try_from(line).ok()
+    }
+
+    /// A pair moves the address first, and its line counts from the address it has moved to. The last line has no end
+    /// in the table: where the code ends is not known here.
+    fn lnotab(&self, address: u32) -> Option<i64> {
+        let mut line = i64::from(self.first_line);
+        let mut start = 0u64;
+        for pair in self.bytes.as_chunks::<2>().0 {
+            start += u64::from(pair[0]);
+            if start > u64::from(address) {
+                break;
+            }
+            // Signed since 3.6, where lines may also go back (lnotab_notes.txt).
+            line += i64::from(pair[1].cast_signed());
+        }
+        Some(line)
+    }
+
+    /// A pair covers the bytes that follow the pairs before it. One of no bytes only moves the line: a delta too large
+    /// for one pair is several. -128 says "no line" and moves nothing.
+    fn pairs(&self, address: u32) -> Option<i64> {
+        let mut line = i64::from(self.first_line);
+        let mut end = 0u64;
+        for pair in self.bytes.as_chunks::<2>().0 {
+            let delta = pair[1].cast_signed();
+            end += u64::from(pair[0]);
+            if delta != i8::MIN {
+                line += i64::from(delta);
+            }
+            if end > u64::from(address) {
+                return (delta != i8::MIN).then_some(line);
+            }
+        }
+        None
+    }
+
+    /// An entry covers the code units that follow the entries before it. "No line" is an answer for this entry alone: the
+    /// running line stays what it was for those that follow.
+    fn locations(&self, address: u32) -> Option<i64> {
+        let mut line = i64::from(self.first_line);
+        let mut end = 0u64;
+        let mut rest = &self.bytes[..];
+        while let Some((&head, tail)) = rest.split_first() {
+            if head & ENTRY == 0 {
+                return None;
+            }
+            end += (u64::from(head & 7) + 1) * CODE_UNIT;
+            let code = (head >> 3) & 15;
+            line += match code {
+                0..=9 | NO_LOCATION => 0,
+                ONE_LINE_0..=ONE_LINE_2 => i64::from(code - ONE_LINE_0),
+                // 13 (no columns) and 14 (long form) both start with the line's delta; columns are of no interest.
+                _ => signed(varint(tail)?),
+            };
+            if end > u64::from(address) {
+                return (code != NO_LOCATION).then_some(line);
+            }
+            // The next entry is the next byte with the high bit, which no other byte of an entry has.
+            let skip = tail.iter().position(|byte| byte & ENTRY != 0).unwrap_or(tail.len());
+            rest = &tail[skip..];
+        }
+        None
+    }
+}
+
+const ENTRY: u8 = 0x80;
+const CODE_UNIT: u64 = 2;
+const ONE_LINE_0: u8 = 10;
+const ONE_LINE_2: u8 = 12;
+const NO_LOCATION: u8 = 15;
+
+/// Six bits a byte, the lowest first, and bit 6 while more follow. CPython's numbers have 32 bits, which are six bytes;
+/// what is longer, cut off or runs into the next entry is no number.
+fn varint(bytes: &[u8]) -> Option<u32> {
+    let mut value = 0u64;
+    for (&byte, shift) in bytes.iter().zip((0..36).step_by(6)) {
+        if byte & ENTRY != 0 {
+            return None;
+        }
+        value |= u64::from(byte & 0x3f) << shift;
+        if byte & 0x40 == 0 {
+            return u32::try_from(value).ok();
+        }
+    }
+    None
+}
+
+/// The sign is the lowest bit.
+fn signed(value: u32) -> i64 {
+    let magnitude = i64::from(value >> 1);
+    if value & 1 == 1 { -magnitude } else { magnitude }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn lines(format: Format, first_line: u32, bytes: &[u8], expected: &[(u32, Option<u32>)]) {
+        let table = LineTable { format, first_line, bytes: bytes.into() };
+        for (address, line) in expected {
+            assert_eq!(table.line(*address), *line, "{format:?} at {address}");
+        }
+    }
+
+    fn head(code: u8, units: u8) -> u8 {
+        0x80 | (code << 3) | (units - 1)
+    }
+
+    #[test]
+    fn versions_know_their_format() {
+        assert_eq!([6, 9].map(Format::of), [Format::Lnotab; 2]);
+        assert_eq!(Format::of(10), Format::Pairs310);
+        assert_eq!([11, 14, 99].map(Format::of), [Format::Locations311; 3]);
+    }
+
+    #[test]
+    fn lnotab_example_of_the_notes() {
+        let table = [0, 1, 6, 1, 44, 5, 255, 0, 45, 127, 0, 73, 11, 1];
+        let some = |address, line| (address, Some(line));
+        let expected = [some(0, 1), some(5, 1), some(6, 2), some(49, 2), some(50, 7), some(349, 7), some(350, 207)];
+        lines(Format::Lnotab, 0, &table, &expected);
+        lines(Format::Lnotab, 0, &table, &[some(360, 207), some(361, 208), some(9999, 208)]);
+    }
+
+    #[test]
+    fn lnotab_lines_go_back() {
+        lines(Format::Lnotab, 10, &[2, 5, 2, 0xfd], &[(0, Some(10)), (2, Some(15)), (4, Some(12))]);
+        // Below line 0 there is nothing, but what follows may come back up.
+        lines(Format::Lnotab, 1, &[2, 0x80, 2, 127], &[(0, Some(1)), (2, None), (4, Some(0))]);
+        lines(Format::Lnotab, 7, &[], &[(0, Some(7)), (100, Some(7))]);
+        lines(Format::Lnotab, 7, &[2], &[(0, Some(7)), (100, Some(7))]);
+    }
+
+    #[test]
+    fn pairs_no_line_leaves_the_running_line_alone() {
+        let table = [2, 1, 4, 0x80, 2, 2];
+        let expected = [(0, Some(11)), (1, Some(11)), (2, None), (5, None), (6, Some(13)), (7, Some(13)), (8, None)];
+        lines(Format::Pairs310, 10, &table, &expected);
+    }
+
+    #[test]
+    fn pairs_of_no_bytes_only_move_the_line() {
+        let table = [0, 127, 0, 127, 4, 46, 2, 0x81];
+        lines(Format::Pairs310, 10, &table, &[(0, Some(310)), (3, Some(310)), (4, Some(183))]);
+    }
+
+    /// A known reader steps by two over half the table and so misses all that lies in its second half.
+    #[test]
+    fn pairs_are_read_to_the_end() {
+        let table: Vec<u8> = (0..100).flat_map(|_| [2, 1]).collect();
+        let expected: Vec<_> = (0..200).map(|address| (address, Some(address / 2 + 1))).collect();
+        lines(Format::Pairs310, 0, &table, &expected);
+        lines(Format::Pairs310, 0, &table, &[(200, None)]);
+    }
+
+    /// Another sets the line to -1 at code 15 and applies the following deltas to that.
+    #[test]
+    fn locations_no_line_leaves_the_running_line_alone() {
+        let table = [
+            &[head(11, 1), 0, 4][..], // line + 1
+            &[head(15, 2)],           // no line
+            &[head(2, 1), 0x11],      // short form: the same line as before
+            &[head(12, 1), 1, 2],     // line + 2
+            &[head(15, 1)],           // no line
+            &[head(13, 1), 3],        // line - 1
+        ]
+        .concat();
+        let expected = [(0, Some(11)), (1, Some(11)), (2, None), (5, None), (6, Some(11)), (8, Some(13)), (10, None)];
+        lines(Format::Locations311, 10, &table, &expected);
+        lines(Format::Locations311, 10, &table, &[(12, Some(12)), (13, Some(12)), (14, None), (u32::MAX, None)]);
+    }
+
+    #[test]
+    fn locations_bounds_are_exact_and_caches_belong_to_their_instruction() {
+        // Eight units in one entry, as a call with its caches is; then one unit on the next line.
+        let table = [head(10, 8), 0, 9, head(11, 1), 0, 9];
+        let expected = [(0, Some(5)), (15, Some(5)), (16, Some(6)), (17, Some(6)), (18, None)];
+        lines(Format::Locations311, 5, &table, &expected);
+    }
+
+    #[test]
+    fn locations_long_form_and_large_deltas() {
+        // 200 is 0x48, 0x03 (locations.md), so +100; then the end line and the columns, which have continuations too.
+        let table = [head(14, 1), 0x48, 0x03, 0x41, 0x01, 0x02, 0x43, 0x01, head(13, 1), 0x49, 0x03];
+        lines(Format::Locations311, 1, &table, &[(0, Some(101)), (2, Some(1)), (4, None)]);
+        // 2 * 70000 in three chunks.
+        let value = 140_000u32;
+        let chunks = [0x40 | (value & 63) as u8, 0x40 | ((value >> 6) & 63) as u8, (value >> 12) as u8];
+        let table = [&[head(13, 1)][..], &chunks].concat();
+        lines(Format::Locations311, 1, &table, &[(0, Some(70_001))]);
+    }
+
+    #[test]
+    fn locations_malformed_has_no_line() {
+        for table in [
+            &[0x00, 0x00][..],                                        // starts within an entry
+            &[head(13, 1)],                                           // the number is missing
+            &[head(13, 1), 0x40],                                     // it is cut off
+            &[head(13, 1), 0x40, 0x80],                               // it runs into the next entry
+            &[head(13, 1), 0x7f, 0x7f, 0x7f, 0x7f, 0x7f, 0x7f, 0x7f], // it never ends
+            &[head(13, 1), 0x40, 0x40, 0x40, 0x40, 0x40, 0x04],       // it has 33 bits
+            &[head(13, 1), 0x07],                                     // line -2
+        ] {
+            lines(Format::Locations311, 1, table, &[(0, None)]);
+        }
+    }
+
+    #[test]
+    fn any_bytes_end() {
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut next = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state
+        };
+        for round in 0..3000 {
+            let length = if round % 100 == 0 { 65_536 } else { next() as usize % 64 };
+            let bytes: Box<[u8]> = (0..length).map(|_| next() as u8 | if round % 3 == 0 { 0x80 } else { 0 }).collect();
+            let mut table = LineTable { format: Format::Lnotab, first_line: next() as u32, bytes };
+            for format in [Format::Lnotab, Format::Pairs310, Format::Locations311] {
+                table.format = format;
+                for address in [0, 1, next() as u32 % 512, next() as u32, u32::MAX] {
+                    table.line(address);
+                }
+            }
+        }
+    }
+}

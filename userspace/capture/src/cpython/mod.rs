@@ -1,0 +1,10 @@
+pub mod attached;
+mod code;
+pub mod debug_offsets;
+mod debug_words;
+pub mod find;
+pub mod lines;
+mod loops;
+pub mod names;
+pub mod offsets;
+pub mod version;

@@ -1,0 +1,270 @@
+//! What a code object is called: function, file, first line and line table, read from a process that runs on meanwhile.
+//!
+//! The kernel saw an address, and we come some milliseconds later. By then the code object may have been freed and its
+//! memory taken by another, so that a name read in good faith would be the wrong one. Three things stand against that:
+//! the kernel's check word must fit what we read, the object must still be a code object, and its fields are read once
+//! more after all that hangs on them was copied. What does not pass has a [`Reason`] and no name.
+//!
+//! All of it is hostile input. Every length is bounded before it is used, text is decoded but not escaped: control
+//! characters, escape sequences and markup are kept, and made harmless by whoever shows them (DESIGN.md, rule 6).
+
+use std::io;
+use std::sync::Arc;
+
+use pyobs_model::Reason;
+
+use super::lines::{Format, LineTable};
+use super::offsets::{Layout, Unicode};
+use crate::memory::{Memory, is_gone};
+
+/// Where the kernel reads the eight bytes that it folds into the check word: those that hold `co_firstlineno`.
+pub fn check_offset(layout: &Layout) -> u32 {
+    layout.code.firstlineno & !7
+}
+
+/// The check word: what the kernel saw at [`check_offset`], folded by both sides alike.
+pub use pyobs_abi::process::fold;
+
+/// More of a name helps nobody and costs memory for as long as its process lives. In characters.
+const FUNCTION_LIMIT: usize = 512;
+const FILE_LIMIT: usize = 1024;
+/// The line table of a function of 10,000 lines has half of this.
+const LINE_TABLE_LIMIT: u64 = 64 << 10;
+/// All fields of an object that we read lie in less than this; the bound is for layouts that a process tells of itself.
+const OBJECT_LIMIT: u32 = 1024;
+
+/// A code object by its names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CodeObject {
+    /// The qualified name from 3.11 on, the bare name before.
+    pub function: Arc<str>,
+    pub file: Arc<str>,
+    pub first_line: u32,
+    /// `None` where the table is too large to be read. An empty one is a code object of one line, up to 3.9.
+    lines: Option<LineTable>,
+}
+
+impl CodeObject {
+    /// The line of the instruction at `lasti` bytes from the start of the bytecode; a frame that has not started yet is
+    /// at a negative offset and at its first line.
+    ///
+    /// - to 3.9, `f_lasti` is this offset; in 3.10 it counts code units, so twice `f_lasti`;
+    /// - in 3.11 and 3.12, `prev_instr - co_code_adaptive`, and from 3.13 on `instr_ptr - co_code_adaptive` (in
+    ///   free-threaded builds less the thread's own copy of the bytecode), for the running frame and its callers alike.
+    pub fn line(&self, lasti: i32) -> Option<u32> {
+        match u32::try_from(lasti) {
+            Ok(address) => self.lines.as_ref()?.line(address),
+            Err(_) => Some(self.first_line),
+        }
+    }
+}
+
+/// Reads the code object at `address`. `check` is the kernel's check word, or 0; `code_type` is the address of
+/// `PyCode_Type` in that process where it is known.
+pub fn read_code(
+    memory: &impl Memory,
+    address: u64,
+    check: u32,
+    layout: &Layout,
+    code_type: Option<u64>,
+) -> Result<CodeObject, Reason> {
+    let code = &layout.code;
+    let mut window =
+        window(&[layout.object.type_, qualified(layout), code.filename, code.linetable, check_offset(layout)])?;
+    memory.read(address, &mut window).map_err(|error| unreadable(&error))?;
+    let code = Fields::of(&window, layout);
+    if check != 0 && check != code.check {
+        return Err(Reason::CodeChanged);
+    }
+    if code_type.is_some_and(|code_type| code_type != code.object_type) {
+        return Err(Reason::CodeInvalid);
+    }
+    let first_line = u32::try_from(code.first_line).map_err(|_| Reason::CodeInvalid)?;
+
+    // Three calls in all: the object, the heads of what it points to, and what these say is there.
+    let unicode = &layout.unicode;
+    let mut name_head = self::window(&[layout.object.type_, unicode.length, unicode.state])?;
+    let mut file_head = name_head.clone();
+    let mut table_size = [0; 8];
+    memory
+        .read_many(&mut [
+            (code.name, &mut name_head),
+            (code.file, &mut file_head),
+            (code.table.wrapping_add(layout.bytes.length.into()), &mut table_size),
+        ])
+        .map_err(|error| unreadable(&error))?;
+    // The two are `str` and nothing else is: a subclass is never compact (Include/cpython/unicodeobject.h).
+    if word(&name_head, layout.object.type_) != word(&file_head, layout.object.type_) {
+        return Err(Reason::NameInvalid);
+    }
+    let name = Text::of(code.name, &name_head, layout, FUNCTION_LIMIT, Keep::Head)?;
+    let file = Text::of(code.file, &file_head, layout, FILE_LIMIT, Keep::Tail)?;
+    // A negative size is too large as well.
+    let table_size = Some(u64::from_ne_bytes(table_size)).filter(|size| *size <= LINE_TABLE_LIMIT);
+
+    let mut name_bytes = vec![0; name.size()];
+    let mut file_bytes = vec![0; file.size()];
+    let mut table = vec![0; table_size.unwrap_or(0) as usize];
+    memory
+        .read_many(&mut [
+            (name.start, &mut name_bytes),
+            (file.start, &mut file_bytes),
+            (code.table.wrapping_add(layout.bytes.data.into()), &mut table),
+            (address, &mut window),
+        ])
+        .map_err(|error| unreadable(&error))?;
+    if Fields::of(&window, layout) != code {
+        return Err(Reason::CodeChanged);
+    }
+
+    let format = Format::of(layout.version[1]);
+    let lines = table_size.map(|_| LineTable { format, first_line, bytes: table.into() });
+    Ok(CodeObject { function: name.decode(&name_bytes), file: file.decode(&file_bytes), first_line, lines })
+}
+
+fn unreadable(error: &io::Error) -> Reason {
+    if is_gone(error) { Reason::ProcessGone } else { Reason::CodeUnreadable }
+}
+
+/// A buffer for an object up to the last of these words.
+fn window(offsets: &[u32]) -> Result<Vec<u8>, Reason> {
+    let last = offsets.iter().copied().max().unwrap_or(0);
+    if last > OBJECT_LIMIT { Err(Reason::InterpreterUnknown) } else { Ok(vec![0; last as usize + 8]) }
+}
+
+/// The word at `offset` of a window that was made for it.
+fn word(window: &[u8], offset: u32) -> u64 {
+    let bytes = window.get(offset as usize..).and_then(<[u8]>::first_chunk).copied().unwrap_or_default();
+    u64::from_ne_bytes(bytes)
+}
+
+/// The best name there is: before 3.11 a code object does not know the class that its function is in.
+fn qualified(layout: &Layout) -> u32 {
+    layout.code.qualname.unwrap_or(layout.code.name)
+}
+
+/// What we need of a PyCodeObject.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Fields {
+    object_type: u64,
+    check: u32,
+    first_line: i32,
+    name: u64,
+    file: u64,
+    table: u64,
+}
+
+impl Fields {
+    fn of(window: &[u8], layout: &Layout) -> Self {
+        let check_word = word(window, check_offset(layout));
+        let line_bit = layout.code.firstlineno % 8 * 8;
+        Self {
+            object_type: word(window, layout.object.type_),
+            check: fold(check_word),
+            first_line: (check_word >> line_bit) as i32,
+            name: word(window, qualified(layout)),
+            file: word(window, layout.code.filename),
+            table: word(window, layout.code.linetable),
+        }
+    }
+}
+
+/// Which end of a long text is worth more: the start of a function's name, the end of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Keep {
+    Head,
+    Tail,
+}
+
+/// The characters of a `str` that are to be read, as PEP 393 stores them.
+#[derive(Clone, Copy, Debug)]
+struct Text {
+    start: u64,
+    characters: usize,
+    /// Bytes a character: 1, 2 or 4.
+    width: usize,
+    cut: Option<Keep>,
+}
+
+impl Text {
+    fn of(address: u64, head: &[u8], layout: &Layout, limit: usize, keep: Keep) -> Result<Self, Reason> {
+        let unicode = &layout.unicode;
+        let state = State::of(word(head, unicode.state) as u32, unicode, layout.version[1]);
+        let data = if state.ascii { unicode.ascii_data } else { unicode.compact_data };
+        let width = match state.kind {
+            1 => 1,
+            2 | 4 if !state.ascii => state.kind,
+            _ => return Err(Reason::NameInvalid),
+        };
+        let length = word(head, unicode.length);
+        if !state.compact || length > LENGTH_LIMIT {
+            return Err(Reason::NameInvalid);
+        }
+        let cut = (length > limit as u64).then_some(keep);
+        // The ellipsis takes a place, too.
+        let characters = if cut.is_some() { limit - 1 } else { length as usize };
+        let skipped = if cut == Some(Keep::Tail) { length - characters as u64 } else { 0 };
+        let start = address.wrapping_add(data.into()).wrapping_add(skipped * u64::from(width));
+        Ok(Self { start, characters, width: width as usize, cut })
+    }
+
+    fn size(&self) -> usize {
+        self.characters * self.width
+    }
+
+    /// Surrogates stand alone here (`os.fsdecode` makes them of bytes that are no UTF-8), so each is replaced, and so is
+    /// NUL, which ends strings early in too many places that text goes to.
+    fn decode(&self, bytes: &[u8]) -> Arc<str> {
+        let code_points = bytes.chunks_exact(self.width).map(|bytes| match *bytes {
+            [a] => u32::from(a),
+            [a, b] => u32::from(u16::from_ne_bytes([a, b])),
+            [a, b, c, d] => u32::from_ne_bytes([a, b, c, d]),
+            _ => 0,
+        });
+        let characters = code_points.map(|code| match char::from_u32(code) {
+            Some('\0') | None => char::REPLACEMENT_CHARACTER,
+            Some(character) => character,
+        });
+        let mut text = String::with_capacity(bytes.len() + 4);
+        if self.cut == Some(Keep::Tail) {
+            text.push('…');
+        }
+        text.extend(characters);
+        if self.cut == Some(Keep::Head) {
+            text.push('…');
+        }
+        text.into()
+    }
+}
+
+/// A `str` of half the address space is none.
+const LENGTH_LIMIT: u64 = 1 << 46;
+
+/// `PyASCIIObject.state`.
+struct State {
+    kind: u32,
+    compact: bool,
+    ascii: bool,
+}
+
+impl State {
+    /// The bits are interned, kind:3, compact:1, ascii:1. Since 3.14 `interned` is two bits or a whole byte, and versions
+    /// on the way had two bytes (CPython gh-128137), which the version does not tell. But `interned` is never above 3 and
+    /// kind is never 0, so the lowest place with a kind is the right one, whatever the padding above holds.
+    fn of(state: u32, unicode: &Unicode, minor: u8) -> Self {
+        let bits = |shift: u8, mask: u32| state.checked_shr(shift.into()).unwrap_or(0) & mask;
+        let moved = match bits(unicode.kind_shift, 7) {
+            0 if minor >= 14 => [8, 16].into_iter().find(|place| bits(*place, 7) != 0).unwrap_or(unicode.kind_shift),
+            _ => unicode.kind_shift,
+        };
+        let relative = |shift: u8| shift.wrapping_sub(unicode.kind_shift).wrapping_add(moved);
+        Self {
+            kind: bits(moved, 7),
+            compact: bits(relative(unicode.compact_shift), 1) == 1,
+            ascii: bits(relative(unicode.ascii_shift), 1) == 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

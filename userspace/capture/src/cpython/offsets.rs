@@ -1,0 +1,239 @@
+//! Where the fields that pyobs reads are in CPython's structures.
+//!
+//! One [`Layout`] describes an interpreter, wherever the numbers come from: 3.6 to 3.12 from `offsets.toml`, which `cargo xtask
+//! offsets` generates out of the debug information of real interpreters and never a hand (DESIGN.md, rule 5); 3.13 and
+//! newer from the process itself (`debug_offsets.rs`). All numbers are byte offsets from the start of the structure unless said otherwise.
+
+use super::version::Version;
+use serde::Deserialize;
+use std::sync::LazyLock;
+
+/// The layouts of one interpreter's structures.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Layout {
+    /// Major and minor version: `[3, 8]`.
+    pub version: [u8; 2],
+    /// A build without the GIL (3.13+).
+    #[serde(default)]
+    pub free_threaded: bool,
+    pub runtime: Runtime,
+    pub interpreter: InterpreterState,
+    pub thread_state: ThreadState,
+    /// Present where the thread state points to a `_PyCFrame` instead of a frame (3.11 and 3.12).
+    pub cframe: Option<CFrame>,
+    pub frame: Frame,
+    pub code: Code,
+    pub object: Object,
+    pub unicode: Unicode,
+    pub bytes: Bytes,
+}
+
+/// `_PyRuntimeState`, of which `_PyRuntime` is the only one (3.7+). All are `None` in 3.6.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Runtime {
+    pub size: Option<u32>,
+    /// Points to the first `PyInterpreterState`.
+    pub interpreters_head: Option<u32>,
+    /// A `Py_tss_t`, `{ int is_initialized; pthread_key_t key; }`. Not in CPython's own table of offsets: `None` for 3.13+.
+    pub auto_tss_key: Option<u32>,
+    /// Points to the thread state that holds the GIL (until 3.11).
+    pub tstate_current: Option<u32>,
+}
+
+/// `PyInterpreterState`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InterpreterState {
+    pub size: u32,
+    pub next: u32,
+    pub id: Option<u32>,
+    /// Points to the interpreter's first `PyThreadState`.
+    pub threads_head: u32,
+    /// A counter that changes when code objects die (3.14+).
+    pub code_object_generation: Option<u32>,
+    /// A counter that changes when thread-local bytecode does (3.14+, free-threaded).
+    pub tlbc_generation: Option<u32>,
+}
+
+/// `PyThreadState`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ThreadState {
+    pub size: u32,
+    pub next: u32,
+    pub interpreter: u32,
+    /// Points to the innermost frame, or, where the layout has a [`CFrame`], to that.
+    pub frame: u32,
+    /// `pthread_self()` of the thread.
+    pub thread_id: u32,
+    /// The kernel's thread id (3.11+).
+    pub native_thread_id: Option<u32>,
+}
+
+/// `_PyCFrame`, which lies on the C stack of the interpreter loop.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CFrame {
+    pub current_frame: u32,
+}
+
+/// What a frame says about the instruction that it is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Position {
+    /// An int: the byte index of the last instruction begun, -1 before the first (`f_lasti`, until 3.9).
+    ByteIndex,
+    /// An int: the same in code units of two bytes (`f_lasti`, 3.10).
+    UnitIndex,
+    /// A pointer to the last instruction begun, one unit before the bytecode's start before the first (`prev_instr`, 3.11 and 3.12).
+    PreviousPointer,
+    /// A pointer to the instruction that runs or is about to begin; in a caller, to the call itself (`instr_ptr`, 3.13+).
+    CurrentPointer,
+}
+
+/// `PyFrameObject` until 3.10, `_PyInterpreterFrame` since.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Frame {
+    /// How many bytes from the start hold every field named here.
+    pub header_size: u32,
+    /// Points to the caller's frame.
+    pub previous: u32,
+    /// Points to the code object; a tagged reference in 3.14+: clear [`Frame::code_tags`] first.
+    pub code: u32,
+    /// The bits of the code reference that are no part of the address. 0 until 3.13.
+    #[serde(default)]
+    pub code_tags: u8,
+    pub instruction: u32,
+    pub position: Position,
+    /// A byte that says whose the frame's memory is (3.11+).
+    pub owner: Option<u32>,
+    /// From this owner on a frame is no Python frame but marks an entry from C (3.12+: the shim that `_PyEval_EvalFrameDefault`
+    /// pushes).
+    pub shim_owner: Option<u8>,
+    /// A bool: C called this frame, not the loop (3.11).
+    pub is_entry: Option<u32>,
+    /// An int: which of the code object's thread-local copies of the bytecode the instruction is in (3.14+, free-threaded).
+    pub tlbc_index: Option<u32>,
+}
+
+/// `PyCodeObject`. Pointers to objects, but for the ints `argcount`, `posonlyargcount`, `kwonlyargcount`, `flags` and
+/// `firstlineno`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Code {
+    /// What the structure is long without bytecode in it.
+    pub size: u32,
+    pub argcount: u32,
+    pub posonlyargcount: Option<u32>,
+    pub kwonlyargcount: Option<u32>,
+    pub flags: Option<u32>,
+    pub firstlineno: u32,
+    pub name: u32,
+    /// 3.11+.
+    pub qualname: Option<u32>,
+    pub filename: u32,
+    /// `co_lnotab` until 3.9, `co_linetable` since: three different formats.
+    pub linetable: u32,
+    /// A bytes object with the bytecode (until 3.10).
+    pub bytecode: Option<u32>,
+    /// The bytecode itself starts here (3.11+).
+    pub code_adaptive: Option<u32>,
+    /// Points to the array of thread-local copies of the bytecode (3.14+, free-threaded).
+    pub tlbc: Option<u32>,
+}
+
+/// `PyObject` and `PyVarObject`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Object {
+    pub size: u32,
+    /// Points to the type.
+    pub type_: u32,
+}
+
+/// `PyASCIIObject`, `PyCompactUnicodeObject` and `PyUnicodeObject`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Unicode {
+    /// In code points.
+    pub length: u32,
+    /// 32 bits of flags, of which the next three say where they are, counted from the lowest.
+    pub state: u32,
+    /// Three bits: the bytes of a code point, 1, 2 or 4.
+    pub kind_shift: u8,
+    /// One bit: the text follows the structure.
+    pub compact_shift: u8,
+    /// One bit: the text is ASCII.
+    pub ascii_shift: u8,
+    /// Where the text of a compact ASCII string starts.
+    pub ascii_data: u32,
+    /// Where the text of any other compact string starts.
+    pub compact_data: u32,
+}
+
+/// `PyBytesObject`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Bytes {
+    /// In bytes.
+    pub length: u32,
+    pub data: u32,
+}
+
+#[derive(Deserialize)]
+struct Table {
+    layout: Vec<Entry>,
+}
+
+#[derive(Deserialize)]
+struct Entry {
+    /// Read by xtask and by people, not here.
+    #[expect(dead_code, reason = "its presence is what counts")]
+    built_from: toml::Table,
+    fields: Layout,
+}
+
+static TABLE: LazyLock<Vec<Layout>> = LazyLock::new(|| {
+    let table: Table = toml::from_str(include_str!("offsets.toml")).expect("the tests parse the generated table");
+    table.layout.into_iter().map(|entry| entry.fields).collect()
+});
+
+/// The layout of a release from 3.6 to 3.12. Within such a minor version CPython keeps the structures named here as they are, but
+/// for `_PyRuntimeState`: what is in there is checked against the interpreter's code (find.rs).
+pub fn layout_for(version: &Version) -> Option<&'static Layout> {
+    TABLE.iter().find(|layout| layout.version == [version.major, version.minor])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_has_every_minor_once_and_its_fields_fit() {
+        let minors: Vec<_> = TABLE.iter().map(|layout| layout.version).collect();
+        assert_eq!(minors, (6..=12).map(|minor| [3, minor]).collect::<Vec<_>>());
+        for layout in TABLE.iter() {
+            let [major, minor] = layout.version;
+            let version = Version::new(major, minor, 0);
+            assert_eq!(layout_for(&version), Some(layout));
+            assert_eq!(layout.cframe.is_some(), matches!(minor, 11 | 12), "{version}");
+            assert_eq!(layout.runtime.auto_tss_key.is_some(), minor >= 7, "{version}");
+            assert_eq!(layout.runtime.tstate_current.is_some(), (7..=11).contains(&minor), "{version}");
+            assert_eq!(layout.code.qualname.is_some(), minor >= 11, "{version}");
+            assert_eq!(layout.code.bytecode.is_some(), minor <= 10, "{version}");
+            assert_eq!(layout.code.code_adaptive.is_some(), minor >= 11, "{version}");
+            assert_eq!(layout.frame.is_entry.is_some(), minor == 11, "{version}");
+            assert_eq!(layout.frame.shim_owner, (minor >= 12).then_some(3), "{version}");
+            assert!(layout.frame.header_size <= 128, "{version}");
+            assert!(layout.frame.previous + 8 <= layout.frame.header_size);
+            assert!(layout.frame.instruction + 4 <= layout.frame.header_size);
+            assert_eq!((layout.object.size, layout.object.type_), (16, 8));
+            assert_eq!((layout.bytes.length, layout.bytes.data), (16, 32));
+        }
+        assert_eq!(layout_for(&Version::new(3, 13, 0)), None);
+        assert_eq!(layout_for(&Version::new(2, 7, 18)), None);
+    }
+}

@@ -1,0 +1,131 @@
+//! What BPF programs, maps and helpers the kernel takes.
+
+use std::io;
+
+use aya::programs::ProgramType;
+use aya::sys::{BpfHelper, is_helper_supported};
+use aya_obj::btf::{Btf, BtfKind};
+
+use super::sys::{self, TRACE_FENTRY, TRACE_ITER};
+use super::{ALL, Area, Check, Status, UPROBES, next_step, plain};
+
+const OLD: &str = "run a newer kernel";
+
+pub(super) fn examine(checks: &mut Vec<Check>) {
+    let btf = Btf::from_sys_fs().map_err(io::Error::other);
+    maps_and_programs(&mut Area::new("bpf", checks));
+    iterators(&mut Area::new("bpf", checks), &btf);
+    trampolines(&mut Area::new("tracing", checks), &btf);
+}
+
+fn maps_and_programs(area: &mut Area<'_>) {
+    area.tried(
+        "bpf() system call",
+        ALL,
+        sys::create_map(sys::MAP_ARRAY, 0),
+        "a map was created",
+        "run a kernel built with CONFIG_BPF_SYSCALL=y, and allow bpf() in the container's seccomp profile",
+    );
+    area.tried("ring buffer", ALL, sys::create_map(sys::MAP_RINGBUF, 0), "a ring of 4 KiB was created", OLD);
+    area.tried(
+        "mappable array",
+        &["cpu"],
+        sys::create_map(sys::MAP_ARRAY, sys::MAP_MMAPABLE),
+        "an array for unwind tables was created",
+        OLD,
+    );
+    area.tried(
+        "program for samples",
+        &["cpu", "redundancy"],
+        sys::load_program(sys::PROG_PERF_EVENT, None),
+        "a program of type perf_event was loaded",
+        "run a kernel built with CONFIG_BPF_EVENTS=y",
+    );
+    area.tried(
+        "program for probes",
+        UPROBES,
+        sys::load_program(sys::PROG_KPROBE, None),
+        "a program of type kprobe was loaded",
+        "run a kernel built with CONFIG_BPF_EVENTS=y and CONFIG_UPROBE_EVENTS=y",
+    );
+
+    let loops = helper(ProgramType::PerfEvent, BpfHelper::BPF_FUNC_loop);
+    let todo = "nothing: a bounded loop takes its place, with shallower stacks; kernels from 5.17 on have it";
+    area.preferred("bpf_loop", &["cpu"], loops, "the verifier knows the helper", todo);
+    let cookie = helper(ProgramType::KProbe, BpfHelper::BPF_FUNC_get_attach_cookie);
+    area.tried(
+        "probe cookies",
+        UPROBES,
+        cookie,
+        "the verifier knows bpf_get_attach_cookie",
+        "run a kernel from 5.15 on",
+    );
+    let stack = helper(ProgramType::PerfEvent, BpfHelper::BPF_FUNC_get_stack);
+    area.preferred("kernel stacks", &["cpu"], stack, "the verifier knows bpf_get_stack", OLD);
+    let registers = helper(ProgramType::RawTracePoint, BpfHelper::BPF_FUNC_task_pt_regs);
+    let todo = "nothing: only samples taken in user code show native frames; kernels from 5.15 on have it";
+    area.preferred("user registers", &["cpu", "offcpu"], registers, "the verifier knows bpf_task_pt_regs", todo);
+
+    area.preferred(
+        "run-time statistics",
+        ALL,
+        sys::enable_stats(),
+        "switched on and off again: pyobs can say what its programs cost",
+        "nothing: the cost in the kernel is not shown; kernels from 5.8 on give it to root",
+    );
+}
+
+fn helper(program: ProgramType, helper: BpfHelper) -> io::Result<()> {
+    match is_helper_supported(program, helper) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(io::Error::new(io::ErrorKind::Unsupported, "the verifier does not know the helper")),
+        Err(aya::programs::ProgramError::SyscallError(error)) => Err(error.io_error),
+        Err(error) => Err(io::Error::other(error)),
+    }
+}
+
+fn iterators(area: &mut Area<'_>, btf: &io::Result<Btf>) {
+    let todo = "nothing: /proc is read instead, which takes longer and is less exact; kernels from 5.8 on have it";
+    for (name, function, families) in [
+        ("iterator over processes", "bpf_iter_task", ALL),
+        ("iterator over mappings", "bpf_iter_task_vma", &["shm", "arena", "nrt"][..]),
+        ("iterator over open files", "bpf_iter_task_file", &["shm"][..]),
+    ] {
+        let tried =
+            load_for(btf, function, BtfKind::Func, TRACE_ITER).and_then(|program| sys::create_iterator(&program));
+        area.preferred(name, families, tried, "one was created and not read", todo);
+    }
+}
+
+/// Tracing by trampoline: cheaper than probes where the kernel has it, and never the only way.
+fn trampolines(area: &mut Area<'_>, btf: &io::Result<Btf>) {
+    let fentry =
+        load_for(btf, "vfs_read", BtfKind::Func, TRACE_FENTRY).and_then(|program| sys::attach_raw(None, &program));
+    match fentry {
+        Ok(_) => area.works("fentry", &["offcpu", "shm"], "attached to vfs_read and taken off again"),
+        Err(error) => area.lacks(
+            "fentry",
+            &["offcpu", "shm"],
+            Status::Missing,
+            format!("on vfs_read: {}", plain(&error)),
+            next_step(&error, "nothing: tracepoints take its place"),
+        ),
+    }
+    let typed = load_for(btf, "btf_trace_sched_switch", BtfKind::Typedef, sys::TRACE_RAW_TP)
+        .and_then(|program| sys::attach_raw(None, &program));
+    area.preferred(
+        "typed tracepoints",
+        &["offcpu", "gil", "shm"],
+        typed,
+        "attached to sched_switch and taken off again",
+        "nothing: raw tracepoints take their place",
+    );
+}
+
+fn load_for(btf: &io::Result<Btf>, name: &str, kind: BtfKind, attach: u32) -> io::Result<std::os::fd::OwnedFd> {
+    let btf = btf.as_ref().map_err(|error| io::Error::new(error.kind(), error.to_string()))?;
+    let id = btf
+        .id_by_type_name_kind(name, kind)
+        .map_err(|_| io::Error::new(io::ErrorKind::NotFound, format!("the kernel's type information has no {name}")))?;
+    sys::load_program(sys::PROG_TRACING, Some((attach, id)))
+}

@@ -1,0 +1,114 @@
+//! What the kernel is and how it was built.
+
+use std::fs;
+
+use super::{ALL, Area, Check, Status};
+
+const BTF: &str = "/sys/kernel/btf/vmlinux";
+
+/// The release as (major, minor); zero for what cannot be read.
+pub fn version() -> (u32, u32) {
+    parse_version(&release())
+}
+
+fn release() -> String {
+    rustix::system::uname().release().to_string_lossy().into_owned()
+}
+
+fn parse_version(release: &str) -> (u32, u32) {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|part| part.parse().ok()).fuse();
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+}
+
+pub(super) fn examine(checks: &mut Vec<Check>) {
+    let mut area = Area::new("kernel", checks);
+    let release = release();
+    if version() >= (5, 8) {
+        area.works("version", ALL, format!("{release}, and 5.8 is needed"));
+    } else {
+        area.lacks(
+            "version",
+            ALL,
+            Status::Missing,
+            format!("{release} is older than 5.8"),
+            "run a kernel of 5.8 or newer",
+        );
+    }
+
+    if cfg!(target_arch = "x86_64") {
+        area.works("architecture", ALL, std::env::consts::ARCH);
+    } else {
+        let why = format!("pyobs does not know the registers of {}", std::env::consts::ARCH);
+        area.lacks("architecture", ALL, Status::Missing, why, "run it on x86_64");
+    }
+
+    match fs::metadata(BTF) {
+        Ok(meta) => area.works("type information (BTF)", ALL, format!("{BTF}, {} KiB", meta.len() / 1024)),
+        Err(error) => area.lacks(
+            "type information (BTF)",
+            ALL,
+            Status::Missing,
+            format!("{BTF}: {error}"),
+            "run a kernel built with CONFIG_DEBUG_INFO_BTF=y, as distributions' kernels are",
+        ),
+    }
+
+    lockdown(&mut area);
+
+    let jit = fs::read_to_string("/proc/sys/net/core/bpf_jit_enable");
+    match jit.as_deref().map(str::trim) {
+        Ok("0") => area.lacks(
+            "BPF compiler (JIT)",
+            ALL,
+            Status::Degraded,
+            "net.core.bpf_jit_enable is 0: programs are interpreted, several times slower",
+            "`sysctl net.core.bpf_jit_enable=1`",
+        ),
+        Ok(value) => area.works("BPF compiler (JIT)", ALL, format!("net.core.bpf_jit_enable is {value}")),
+        Err(error) => {
+            area.works("BPF compiler (JIT)", ALL, format!("not to be seen from here ({error}), so not checked"));
+        }
+    }
+}
+
+fn lockdown(area: &mut Area<'_>) {
+    let Ok(modes) = fs::read_to_string("/sys/kernel/security/lockdown") else {
+        area.works("lockdown", ALL, "the kernel has none, or securityfs is not mounted");
+        return;
+    };
+    match chosen(&modes) {
+        Some("confidentiality") => area.lacks(
+            "lockdown",
+            ALL,
+            Status::Missing,
+            "mode `confidentiality`: BPF programs may not read memory",
+            "start the kernel with lockdown=integrity or none",
+        ),
+        mode => area.works("lockdown", ALL, format!("mode `{}`", mode.unwrap_or("none"))),
+    }
+}
+
+/// The bracketed word of `none [integrity] confidentiality`.
+fn chosen(modes: &str) -> Option<&str> {
+    modes.split_whitespace().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_of_any_vendor_have_a_version() {
+        assert_eq!(parse_version("6.18.44-fc-v595"), (6, 18));
+        assert_eq!(parse_version("5.10.0-28-amd64"), (5, 10));
+        assert_eq!(parse_version("7.0-rc1"), (7, 0));
+        assert_eq!(parse_version(""), (0, 0));
+        assert_eq!(parse_version("99999999999999999999.1"), (0, 0));
+    }
+
+    #[test]
+    fn the_lockdown_mode_is_the_bracketed_one() {
+        assert_eq!(chosen("none [integrity] confidentiality\n"), Some("integrity"));
+        assert_eq!(chosen("none"), None);
+    }
+}

@@ -1,0 +1,216 @@
+//! What works on this machine, and why not: every capability that any probe family needs, asked of the kernel.
+//!
+//! A check is a real try wherever one is cheap: a map is created, a program loaded, an event opened and a breakpoint
+//! armed, each for microseconds, and closed again. What is open when the process dies, the kernel closes.
+
+mod bpf;
+mod breakpoints;
+mod interpreters;
+mod kernel;
+mod memory;
+mod perf;
+mod rights;
+pub(crate) mod sys;
+mod tracepoints;
+mod uprobes;
+
+use std::io;
+
+use serde::Serialize;
+
+/// The running kernel's version as (major, minor).
+pub use kernel::version as kernel_version;
+
+/// One capability, tried.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Check {
+    pub area: &'static str,
+    pub name: &'static str,
+    /// The probe families that need it; empty when nothing does.
+    pub families: &'static [&'static str],
+    pub status: Status,
+    /// What was tried and what came of it.
+    pub why: String,
+    /// The next step, where there is one.
+    pub todo: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    Works,
+    /// pyobs works, with less or by another way.
+    Degraded,
+    Missing,
+}
+
+impl Status {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Works => "works",
+            Self::Degraded => "degraded",
+            Self::Missing => "missing",
+        }
+    }
+}
+
+/// Every family of CONTRACT.md.
+const ALL: &[&str] = &["cpu", "offcpu", "gil", "eval", "arena", "shm", "nrt", "ucx", "redundancy"];
+/// Those that put probes on functions of the interpreter and of libraries.
+const UPROBES: &[&str] = &["offcpu", "gil", "eval", "arena", "nrt", "ucx"];
+
+/// Examines the machine with the rights that the process has. Takes some tens of milliseconds.
+pub fn examine() -> Vec<Check> {
+    let mut checks = Vec::new();
+    kernel::examine(&mut checks);
+    rights::examine(&mut checks);
+    bpf::examine(&mut checks);
+    perf::examine(&mut checks);
+    tracepoints::examine(&mut checks);
+    uprobes::examine(&mut checks);
+    breakpoints::examine(&mut checks);
+    memory::examine(&mut checks);
+    interpreters::examine(&mut checks);
+    checks
+}
+
+/// Whether everything that `families` cannot do without is there.
+pub fn suffices(checks: &[Check], families: &[&str]) -> bool {
+    let concerns = |check: &Check| check.families.iter().any(|family| families.contains(family));
+    !checks.iter().any(|check| check.status == Status::Missing && concerns(check))
+}
+
+/// The checks of one area.
+struct Area<'a> {
+    name: &'static str,
+    checks: &'a mut Vec<Check>,
+}
+
+impl<'a> Area<'a> {
+    fn new(name: &'static str, checks: &'a mut Vec<Check>) -> Self {
+        Self { name, checks }
+    }
+
+    fn works(&mut self, name: &'static str, families: &'static [&'static str], why: impl Into<String>) {
+        self.add(name, families, Status::Works, why.into(), None);
+    }
+
+    fn lacks(
+        &mut self,
+        name: &'static str,
+        families: &'static [&'static str],
+        status: Status,
+        why: impl Into<String>,
+        todo: impl Into<String>,
+    ) {
+        self.add(name, families, status, why.into(), Some(todo.into()));
+    }
+
+    /// A try that either works or leaves the families without.
+    fn tried<T>(
+        &mut self,
+        name: &'static str,
+        families: &'static [&'static str],
+        result: io::Result<T>,
+        works: &str,
+        todo: &str,
+    ) {
+        match result {
+            Ok(_) => self.works(name, families, works),
+            Err(error) => {
+                self.lacks(name, families, Status::Missing, refusal(&error), next_step(&error, todo));
+            }
+        }
+    }
+
+    /// A try whose failure costs something but stops nothing.
+    fn preferred<T>(
+        &mut self,
+        name: &'static str,
+        families: &'static [&'static str],
+        result: io::Result<T>,
+        works: &str,
+        todo: &str,
+    ) {
+        match result {
+            Ok(_) => self.works(name, families, works),
+            Err(error) => {
+                self.lacks(name, families, Status::Degraded, refusal(&error), next_step(&error, todo));
+            }
+        }
+    }
+
+    fn add(
+        &mut self,
+        name: &'static str,
+        families: &'static [&'static str],
+        status: Status,
+        why: String,
+        todo: Option<String>,
+    ) {
+        self.checks.push(Check { area: self.name, name, families, status, why, todo });
+    }
+}
+
+fn refusal(error: &io::Error) -> String {
+    format!("the kernel refused: {}", plain(error))
+}
+
+/// The system's words, without the number that the standard library adds.
+fn plain(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_owned()
+}
+
+/// Without rights the answer is always the same, and says nothing about the kernel.
+fn next_step(error: &io::Error, todo: &str) -> String {
+    if error.kind() == io::ErrorKind::PermissionDenied && !rights::is_privileged() {
+        "run it as root: `sudo pyobs doctor`".to_owned()
+    } else {
+        todo.to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(families: &'static [&'static str], status: Status) -> Check {
+        Check { area: "a", name: "n", families, status, why: String::new(), todo: None }
+    }
+
+    #[test]
+    fn only_what_is_missing_for_the_asked_families_fails() {
+        let checks = [check(&["cpu"], Status::Degraded), check(&["shm"], Status::Missing), check(&[], Status::Missing)];
+        assert!(suffices(&checks, &["cpu"]));
+        assert!(!suffices(&checks, &["cpu", "shm"]));
+    }
+
+    #[test]
+    fn every_check_says_why_and_every_lack_says_what_to_do() {
+        let checks = examine();
+        assert!(checks.len() > 30, "{} checks", checks.len());
+        for check in &checks {
+            assert!(!check.why.is_empty(), "{}", check.name);
+            assert_eq!(check.todo.is_some(), check.status != Status::Works, "{}", check.name);
+            assert!(check.families.iter().all(|family| ALL.contains(family)), "{}", check.name);
+        }
+    }
+
+    #[test]
+    fn names_are_unique() {
+        let checks = examine();
+        let names: std::collections::BTreeSet<_> = checks.iter().map(|check| (check.area, check.name)).collect();
+        assert_eq!(names.len(), checks.len());
+    }
+
+    #[test]
+    fn nothing_stays_open() {
+        let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+        examine();
+        let before = open();
+        examine();
+        // Other tests of this process open and close files at the same time.
+        assert!(open() < before + 20, "{before} descriptors became {}", open());
+    }
+}

@@ -1,0 +1,188 @@
+//! The sampling clock: performance events on every CPU.
+
+use std::fs;
+use std::io::{self, BufRead, BufReader};
+use std::path::Path;
+
+use super::{ALL, Area, Check, Status, next_step, plain, refusal, rights, sys};
+
+const DEVICES: &str = "/sys/bus/event_source/devices";
+const EVERYBODY: i32 = -1;
+
+pub(super) fn examine(checks: &mut Vec<Check>) {
+    let mut area = Area::new("sampling", checks);
+    let cpus = online_cpus();
+    every_cpu(&mut area, &cpus);
+    let cpu = cpus.first().copied().unwrap_or(0);
+    cycles(&mut area, cpu);
+    precise(&mut area, cpu);
+    notices(&mut area, cpu);
+    paranoid(&mut area);
+    rate_limit(&mut area);
+    kernel_symbols(&mut area);
+}
+
+fn online_cpus() -> Vec<i32> {
+    let text = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    let cpus = parse_cpus(text.trim());
+    if cpus.is_empty() { vec![0] } else { cpus }
+}
+
+/// `0-3,8` is 0, 1, 2, 3 and 8.
+fn parse_cpus(text: &str) -> Vec<i32> {
+    const MOST: usize = 8192;
+    text.split(',')
+        .filter_map(|part| {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            Some(first.parse::<i32>().ok()?..=last.parse().ok()?)
+        })
+        .flatten()
+        .take(MOST)
+        .collect()
+}
+
+fn every_cpu(area: &mut Area<'_>, cpus: &[i32]) {
+    let attributes = sys::event(sys::EVENT_SOFTWARE, sys::SOFTWARE_CPU_CLOCK);
+    let tried = cpus.iter().try_for_each(|cpu| sys::open_event(&attributes, EVERYBODY, *cpu).map(drop));
+    let todo =
+        "run a kernel built with CONFIG_PERF_EVENTS=y, and allow perf_event_open() in the container's seccomp profile";
+    area.tried("cpu-clock", &["cpu", "redundancy"], tried, &format!("opened and closed on {} CPUs", cpus.len()), todo);
+
+    let attached = sys::open_event(&attributes, EVERYBODY, cpus.first().copied().unwrap_or(0)).and_then(|event| {
+        let program = sys::load_program(sys::PROG_PERF_EVENT, None)?;
+        sys::attach_to_event(&event, &program)
+    });
+    area.tried("program on a sample", &["cpu"], attached, "a program was attached to cpu-clock", todo);
+}
+
+fn cycles(area: &mut Area<'_>, cpu: i32) {
+    let attributes = sys::event(sys::EVENT_HARDWARE, sys::HARDWARE_CYCLES);
+    match sys::open_event(&attributes, EVERYBODY, cpu) {
+        Ok(_) => area.works("hardware cycles", &["cpu"], "opened and closed: samples follow the work, not the clock"),
+        Err(error) => area.lacks(
+            "hardware cycles",
+            &["cpu"],
+            Status::Degraded,
+            format!("no counter ({}); many virtual machines have none", plain(&error)),
+            next_step(&error, "nothing: cpu-clock takes their place"),
+        ),
+    }
+}
+
+/// PEBS or IBS: samples of loads and stores with their address.
+fn precise(area: &mut Area<'_>, cpu: i32) {
+    const NAME: &str = "precise memory samples";
+    const FAMILIES: &[&str] = &["redundancy"];
+    if Path::new(DEVICES).join("ibs_op").exists() {
+        area.works(NAME, FAMILIES, "the processor has IBS");
+        return;
+    }
+    let levels = fs::read_to_string(Path::new(DEVICES).join("cpu/caps/max_precise"));
+    let level: u32 = levels.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0);
+    let mut attributes = sys::event(sys::EVENT_HARDWARE, sys::HARDWARE_CYCLES);
+    attributes.set_precise_ip(2);
+    attributes.__bindgen_anon_1.sample_period = 1_000_000;
+    match sys::open_event(&attributes, EVERYBODY, cpu) {
+        Ok(_) if level >= 2 => area.works(NAME, FAMILIES, format!("the processor has PEBS, level {level}")),
+        other => area.lacks(
+            NAME,
+            FAMILIES,
+            Status::Degraded,
+            other.map_or_else(
+                |error| format!("neither PEBS nor IBS ({})", plain(&error)),
+                |_| "neither PEBS nor IBS".to_owned(),
+            ),
+            "nothing: addresses are decoded from the instructions of clock samples",
+        ),
+    }
+}
+
+/// The kernel's word of every new mapping, name, fork and end of a process.
+fn notices(area: &mut Area<'_>, cpu: i32) {
+    let mut attributes = sys::event(sys::EVENT_SOFTWARE, sys::SOFTWARE_DUMMY);
+    attributes.set_mmap(1);
+    attributes.set_mmap2(1);
+    attributes.set_comm(1);
+    attributes.set_task(1);
+    attributes.set_sample_id_all(1);
+    let tried = sys::open_event(&attributes, EVERYBODY, cpu);
+    area.tried(
+        "notices of mappings",
+        ALL,
+        tried,
+        "a dummy event with mmap2, comm and task was opened",
+        "run a newer kernel",
+    );
+}
+
+fn paranoid(area: &mut Area<'_>) {
+    const NAME: &str = "perf_event_paranoid";
+    let level = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").ok();
+    let level: Option<i32> = level.and_then(|text| text.trim().parse().ok());
+    let said = level.map_or("unknown".to_owned(), |level| level.to_string());
+    if rights::is_privileged() {
+        area.works(NAME, &["cpu"], format!("{said}, which does not bind this user"));
+    } else if level.is_some_and(|level| level < 0) {
+        area.works(NAME, &["cpu"], format!("{said}: everybody may sample every CPU"));
+    } else {
+        area.lacks(
+            NAME,
+            &["cpu"],
+            Status::Degraded,
+            format!("{said} binds this user"),
+            "run it as root: `sudo pyobs doctor`",
+        );
+    }
+}
+
+fn rate_limit(area: &mut Area<'_>) {
+    const PATH: &str = "/proc/sys/kernel/perf_event_max_sample_rate";
+    const DEFAULT_HZ: u64 = 99;
+    let limit = fs::read_to_string(PATH).ok().and_then(|text| text.trim().parse::<u64>().ok());
+    match limit {
+        Some(limit) if limit < DEFAULT_HZ => area.lacks(
+            "rate limit",
+            &["cpu"],
+            Status::Degraded,
+            format!("{limit} samples a second and CPU"),
+            "`sysctl kernel.perf_event_max_sample_rate=100000`",
+        ),
+        Some(limit) => area.works("rate limit", &["cpu"], format!("{limit} samples a second and CPU")),
+        None => area.works("rate limit", &["cpu"], "the kernel shows none"),
+    }
+}
+
+fn kernel_symbols(area: &mut Area<'_>) {
+    const NAME: &str = "kernel symbols";
+    let todo = "`sysctl kernel.kptr_restrict=1` and run it as root; until then kernel frames have no names";
+    match symbols_visible() {
+        Ok(true) => area.works(NAME, &["cpu", "offcpu"], "/proc/kallsyms shows addresses"),
+        Ok(false) => area.lacks(NAME, &["cpu", "offcpu"], Status::Degraded, "/proc/kallsyms hides its addresses", todo),
+        Err(error) => area.lacks(NAME, &["cpu", "offcpu"], Status::Degraded, refusal(&error), todo),
+    }
+}
+
+/// Some first symbols (per-CPU ones) are at zero even for root.
+fn symbols_visible() -> io::Result<bool> {
+    const ENOUGH: usize = 4096;
+    for line in BufReader::new(fs::File::open("/proc/kallsyms")?).lines().take(ENOUGH) {
+        let line = line?;
+        if line.split(' ').next().is_some_and(|address| address.bytes().any(|digit| digit != b'0')) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpu_lists_are_ranges_and_numbers() {
+        assert_eq!(parse_cpus("0-3,8"), [0, 1, 2, 3, 8]);
+        assert_eq!(parse_cpus("0"), [0]);
+        assert_eq!(parse_cpus(""), [0; 0]);
+        assert_eq!(parse_cpus("0-2147483647").len(), 8192);
+    }
+}

@@ -1,0 +1,96 @@
+//! The kernel's own points of observation, and the older ways to put more of them anywhere.
+
+use std::ffi::CStr;
+use std::fs;
+
+use super::{ALL, Area, Check, Status, next_step, plain, sys};
+
+const POINTS: &[(&str, &CStr, &[&str])] = &[
+    ("process starts", c"sched_process_fork", ALL),
+    ("program starts", c"sched_process_exec", ALL),
+    ("process ends", c"sched_process_exit", ALL),
+    ("thread switches", c"sched_switch", &["offcpu", "gil"]),
+    ("system call entries", c"sys_enter", &["offcpu", "shm"]),
+    ("system call exits", c"sys_exit", &["offcpu", "shm"]),
+    ("page evictions", c"mm_filemap_delete_from_page_cache", &["shm"]),
+];
+
+pub(super) fn examine(checks: &mut Vec<Check>) {
+    let mut area = Area::new("tracing", checks);
+    let program = sys::load_program(sys::PROG_RAW_TRACEPOINT, None);
+    for (name, point, families) in POINTS {
+        let tried = match &program {
+            Ok(program) => sys::attach_raw(Some(point), program),
+            Err(error) => Err(std::io::Error::new(error.kind(), error.to_string())),
+        };
+        let works = format!("attached to {} and taken off again", point.to_string_lossy());
+        area.tried(
+            name,
+            families,
+            tried,
+            &works,
+            "run a kernel built with CONFIG_BPF_EVENTS=y and CONFIG_TRACEPOINTS=y",
+        );
+    }
+    drop(program);
+    tracefs(&mut area);
+    kprobes(&mut area);
+}
+
+fn tracefs(area: &mut Area<'_>) {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    match mount_point(&mounts, "tracefs") {
+        Some(place) => area.works("tracefs", &[], format!("mounted on {place}; pyobs does not need it")),
+        None => area.lacks("tracefs", &[], Status::Missing, "not mounted", "nothing: pyobs does not need it"),
+    }
+}
+
+fn mount_point<'a>(mounts: &'a str, kind: &str) -> Option<&'a str> {
+    mounts.lines().find_map(|line| {
+        let mut words = line.split(' ');
+        let place = words.nth(1)?;
+        (words.next() == Some(kind)).then_some(place)
+    })
+}
+
+fn kprobes(area: &mut Area<'_>) {
+    const NAME: &str = "kprobes";
+    const FAMILIES: &[&str] = &["shm"];
+    const TODO: &str = "nothing: tracepoints take their place";
+    let Some(kind) = probe_type("kprobe") else {
+        area.lacks(NAME, FAMILIES, Status::Missing, "the kernel was built without (CONFIG_KPROBE_EVENTS)", TODO);
+        return;
+    };
+    let mut attributes = sys::event(kind, 0);
+    attributes.__bindgen_anon_3.config1 = c"vfs_read".as_ptr().addr() as u64;
+    match sys::open_event(&attributes, -1, 0) {
+        Ok(_) => area.works(NAME, FAMILIES, "one was opened on vfs_read and closed"),
+        Err(error) => {
+            area.lacks(
+                NAME,
+                FAMILIES,
+                Status::Missing,
+                format!("on vfs_read: {}", plain(&error)),
+                next_step(&error, TODO),
+            );
+        }
+    }
+}
+
+/// The event type of `kprobe` or `uprobe`, which the kernel numbers at boot.
+pub(super) fn probe_type(device: &str) -> Option<u32> {
+    let text = fs::read_to_string(format!("/sys/bus/event_source/devices/{device}/type")).ok()?;
+    text.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mount_is_found_by_its_kind_not_by_its_name() {
+        let mounts = "proc /proc proc rw 0 0\ntracefs /a ext4 rw 0 0\nnone /sys/kernel/tracing tracefs rw 0 0\n";
+        assert_eq!(mount_point(mounts, "tracefs"), Some("/sys/kernel/tracing"));
+        assert_eq!(mount_point("", "tracefs"), None);
+    }
+}

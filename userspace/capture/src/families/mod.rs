@@ -1,0 +1,3 @@
+//! One probe family a file: what its records mean.
+
+pub mod cpu;

@@ -1,0 +1,7 @@
+//! The running kernel: its structures, the BPF object in it, its notices of new mappings, its symbols.
+
+pub mod btf;
+pub mod cost;
+pub mod object;
+pub mod sideband;
+pub mod symbols;

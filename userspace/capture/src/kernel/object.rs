@@ -1,0 +1,196 @@
+//! The BPF object: loading it, its maps, its programs.
+
+use aya::maps::{Array, HashMap, Map, MapData, PerCpuArray, RingBuf};
+use aya::programs::perf_event::PerfEventLinkId;
+use aya::programs::perf_event::{HardwareEvent, PerfEventConfig, PerfEventScope, SamplePolicy, SoftwareEvent};
+use aya::programs::{PerfEvent, Program, ProgramError, RawTracePoint};
+use aya::{Ebpf, EbpfError, EbpfLoader};
+use pyobs_abi::process::{Layout, Process};
+
+use super::btf::{Btf, BtfError};
+
+static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("PYOBS_BPF_OBJECT"));
+
+/// Bytes of the ring: half a second of 8 CPUs at 1 kHz with stacks of 60 frames.
+const RING_BYTES: u32 = 4 << 20;
+/// Programs at the ends of processes' lives, and the tracepoints they hang on.
+const LIFE_PROGRAMS: [(&str, &str); 3] = [
+    ("process_fork", "sched_process_fork"),
+    ("process_exec", "sched_process_exec"),
+    ("process_exit", "sched_process_exit"),
+];
+/// The sampler.
+pub const SAMPLER: &str = "cpu_sample";
+/// The sampler for kernels without `bpf_loop` (before 5.17).
+pub const SAMPLER_BOUNDED: &str = "cpu_sample_bounded";
+
+#[derive(Debug, thiserror::Error)]
+pub enum ObjectError {
+    #[error(transparent)]
+    Btf(#[from] BtfError),
+    #[error("the kernel does not take pyobs's BPF object: {}; `pyobs doctor` says what this machine lacks", innermost(.0))]
+    Load(#[source] EbpfError),
+    #[error("the kernel refuses the BPF program {name}: {}; `pyobs doctor` says what this machine lacks", innermost(.error))]
+    Program {
+        name: &'static str,
+        #[source]
+        error: ProgramError,
+    },
+    #[error("the BPF object has no {0}; this build of pyobs is broken")]
+    Missing(&'static str),
+    #[error("the BPF map {name} cannot be used: {error}")]
+    Map { name: &'static str, error: aya::maps::MapError },
+    #[error("cannot find the machine's CPUs: {0}")]
+    Cpus(String),
+}
+
+fn innermost(error: &dyn std::error::Error) -> String {
+    let mut error = error;
+    while let Some(source) = error.source() {
+        error = source;
+    }
+    // A verifier log runs over thousands of lines; the first says what is wrong.
+    error.to_string().lines().next().unwrap_or_default().to_owned()
+}
+
+/// What drives the samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clock {
+    Cycles,
+    CpuClock,
+}
+
+impl Clock {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cycles => "cycles",
+            Self::CpuClock => "cpu-clock",
+        }
+    }
+}
+
+/// The loaded object. Dropping it detaches and removes everything: nothing is pinned.
+pub struct Object {
+    ebpf: Ebpf,
+    sampler: &'static str,
+    sampler_links: Vec<PerfEventLinkId>,
+    pub records: RingBuf<MapData>,
+    pub processes: HashMap<MapData, u32, Process>,
+    pub layouts: Array<MapData, Layout>,
+    pub control: Array<MapData, u64>,
+    losses: PerCpuArray<MapData, u64>,
+}
+
+impl Object {
+    /// Loads every program and attaches those of processes' lives.
+    ///
+    /// Of `samplers` the first that this kernel takes is used.
+    pub fn load(samplers: &[&'static str]) -> Result<Self, ObjectError> {
+        let btf = Btf::of_running_kernel()?;
+        let fsbase = btf.offset("task_struct", "thread")? + btf.offset("thread_struct", "fsbase")?;
+        let (tgid, pid) = (btf.offset("task_struct", "tgid")?, btf.offset("task_struct", "pid")?);
+        let signal = btf.offset("task_struct", "signal")?;
+        let live = btf.offset("signal_struct", "live")?;
+        drop(btf);
+        let mut ebpf = EbpfLoader::new()
+            // aya would parse all of the kernel's BTF again, for relocations that rustc does not emit.
+            .btf(None)
+            .override_global("TASK_FSBASE", &fsbase, true)
+            .override_global("TASK_TGID", &tgid, true)
+            .override_global("TASK_PID", &pid, true)
+            .override_global("TASK_SIGNAL", &signal, true)
+            .override_global("SIGNAL_LIVE", &live, true)
+            .map_max_entries("RECORDS", RING_BYTES)
+            .load(OBJECT)
+            .map_err(ObjectError::Load)?;
+        let sampler = load_sampler(&mut ebpf, samplers)?;
+        for (name, tracepoint) in LIFE_PROGRAMS {
+            let program: &mut RawTracePoint = program(&mut ebpf, name)?;
+            let fail = |error| ObjectError::Program { name, error };
+            program.load().map_err(fail)?;
+            program.attach(tracepoint).map_err(fail)?;
+        }
+        Ok(Self {
+            records: take(&mut ebpf, "RECORDS")?,
+            processes: take(&mut ebpf, "PROCESSES")?,
+            layouts: take(&mut ebpf, "LAYOUTS")?,
+            control: take(&mut ebpf, "CONTROL")?,
+            losses: take(&mut ebpf, "LOSSES")?,
+            ebpf,
+            sampler,
+            sampler_links: Vec::new(),
+        })
+    }
+
+    /// Starts sampling every CPU: by hardware cycles where there are any, else by the CPU clock.
+    pub fn attach_sampler(&mut self, rate_hz: u32) -> Result<Clock, ObjectError> {
+        let name = self.sampler;
+        let program: &mut PerfEvent = program(&mut self.ebpf, name)?;
+        let cpus = aya::util::online_cpus().map_err(|(what, error)| ObjectError::Cpus(format!("{what}: {error}")))?;
+        let mut clock = Clock::Cycles;
+        for cpu in cpus {
+            let scope = PerfEventScope::AllProcessesOneCpu { cpu };
+            let policy = SamplePolicy::Frequency(rate_hz.into());
+            if clock == Clock::Cycles {
+                let cycles = PerfEventConfig::Hardware(HardwareEvent::CpuCycles);
+                if let Ok(link) = program.attach(cycles, scope, policy, false) {
+                    self.sampler_links.push(link);
+                    continue;
+                }
+                clock = Clock::CpuClock;
+            }
+            let ticks = PerfEventConfig::Software(SoftwareEvent::CpuClock);
+            let link = program.attach(ticks, scope, policy, false);
+            self.sampler_links.push(link.map_err(|error| ObjectError::Program { name, error })?);
+        }
+        Ok(clock)
+    }
+
+    /// Stops sampling; what is in the ring stays.
+    pub fn detach_sampler(&mut self) {
+        let Ok(program) = program::<PerfEvent>(&mut self.ebpf, self.sampler) else { return };
+        for link in self.sampler_links.drain(..) {
+            // It fails for a link that is gone already.
+            let _ = program.detach(link);
+        }
+    }
+
+    /// Nanoseconds that the programs have run; needs the kernel's BPF statistics to be on.
+    pub fn run_time(&self) -> std::time::Duration {
+        self.ebpf.programs().filter_map(|(_, program)| program.info().ok()).map(|info| info.run_time()).sum()
+    }
+
+    /// Sums of the kernel side's loss counters since it was loaded, by `pyobs_abi::record::loss`.
+    pub fn losses(&self) -> [u64; pyobs_abi::record::loss::COUNT as usize] {
+        std::array::from_fn(|index| self.losses.get(&(index as u32), 0).map_or(0, |values| values.iter().sum()))
+    }
+}
+
+/// Loads the first sampler that this kernel takes.
+fn load_sampler(ebpf: &mut Ebpf, samplers: &[&'static str]) -> Result<&'static str, ObjectError> {
+    let mut failure = None;
+    for name in samplers.iter().copied() {
+        let program: &mut PerfEvent = program(ebpf, name)?;
+        match program.load() {
+            Ok(()) => return Ok(name),
+            // The first refusal says more about the machine than that of the fallback.
+            Err(error) => {
+                failure.get_or_insert(ObjectError::Program { name, error });
+            }
+        }
+    }
+    Err(failure.unwrap_or(ObjectError::Missing(SAMPLER)))
+}
+
+fn program<'a, P>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut P, ObjectError>
+where
+    &'a mut P: TryFrom<&'a mut Program, Error = ProgramError>,
+{
+    let program = ebpf.program_mut(name).ok_or(ObjectError::Missing(name))?;
+    program.try_into().map_err(|error| ObjectError::Program { name, error })
+}
+
+fn take<M: TryFrom<Map, Error = aya::maps::MapError>>(ebpf: &mut Ebpf, name: &'static str) -> Result<M, ObjectError> {
+    let map = ebpf.take_map(name).ok_or(ObjectError::Missing(name))?;
+    map.try_into().map_err(|error| ObjectError::Map { name, error })
+}

@@ -1,0 +1,57 @@
+//! Names of kernel addresses.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use blazesym::symbolize::source::{Kernel, Source};
+use blazesym::symbolize::{Input, Symbolizer};
+use blazesym::{Addr, MaybeDefault};
+
+/// Names that are kept at the most.
+const CACHE_MAX: usize = 16384;
+
+/// Looks names up in `/proc/kallsyms`, which is read on first need.
+pub struct Symbols {
+    symbolizer: Symbolizer,
+    names: HashMap<u64, Arc<str>>,
+    unknown: Arc<str>,
+}
+
+impl Default for Symbols {
+    fn default() -> Self {
+        Self { symbolizer: Symbolizer::new(), names: HashMap::new(), unknown: Arc::from("kernel") }
+    }
+}
+
+impl Symbols {
+    /// The function at each address; `kernel` where the user may not see the kernel's symbols.
+    pub fn name(&mut self, address: u64) -> Arc<str> {
+        self.names.get(&address).unwrap_or(&self.unknown).clone()
+    }
+
+    /// Whether [`Self::learn`] would learn something from `address`.
+    pub fn knows(&self, address: u64) -> bool {
+        self.names.contains_key(&address)
+    }
+
+    /// Looks up names for addresses that come up for the first time.
+    pub fn learn(&mut self, addresses: &[u64]) {
+        if self.names.len() + addresses.len() > CACHE_MAX {
+            self.names.clear();
+        }
+        let source = Source::Kernel(Kernel {
+            kallsyms: MaybeDefault::Some(PathBuf::from("/proc/kallsyms")),
+            vmlinux: MaybeDefault::None,
+            debug_syms: false,
+            ..Kernel::default()
+        });
+        let inputs: Vec<Addr> = addresses.iter().map(|address| *address as Addr).collect();
+        let symbols = self.symbolizer.symbolize(&source, Input::AbsAddr(&inputs)).unwrap_or_default();
+        for (index, address) in addresses.iter().enumerate() {
+            let name =
+                symbols.get(index).and_then(|symbolized| symbolized.as_sym()).map(|symbol| Arc::from(&*symbol.name));
+            self.names.insert(*address, name.unwrap_or_else(|| Arc::clone(&self.unknown)));
+        }
+    }
+}

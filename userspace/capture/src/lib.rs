@@ -1,0 +1,24 @@
+//! All that touches a live kernel or process.
+//!
+//! [`session::Session`] attaches the BPF programs, takes their records out of the ring and turns them into
+//! [`pyobs_model::Event`]s with every frame named. Nothing watched is stopped, written to or waited for: memory is
+//! read by `process_vm_readv`, files through `/proc/PID/map_files`.
+
+pub mod cpython;
+pub mod doctor;
+pub mod elf;
+mod families;
+pub mod files;
+mod frame_cache;
+mod governor;
+mod intern;
+pub mod kernel;
+pub mod launch;
+pub mod libc_layout;
+mod machine;
+pub mod memory;
+pub mod privileges;
+mod process_maps;
+mod processes;
+mod record;
+pub mod session;

@@ -1,0 +1,151 @@
+//! What `/proc` and `uname` tell of the machine and of processes as such.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+
+use procfs::process::Process as ProcProcess;
+use pyobs_model::{Meta, Nanos};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::session::Options;
+
+/// `CLOCK_MONOTONIC`, the clock of the kernel's records.
+pub fn monotonic() -> Nanos {
+    let now = clock_gettime(ClockId::Monotonic);
+    Nanos(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
+}
+
+/// Whether this process has the rights that attaching needs: CAP_BPF and CAP_PERFMON, or CAP_SYS_ADMIN.
+pub fn may_watch() -> bool {
+    const SYS_ADMIN: u64 = 1 << 21;
+    const PERFMON_AND_BPF: u64 = (1 << 38) | (1 << 39);
+    let effective = procfs::process::Process::myself().and_then(|own| own.status()).map_or(0, |status| status.capeff);
+    effective & SYS_ADMIN != 0 || effective & PERFMON_AND_BPF == PERFMON_AND_BPF
+}
+
+/// The pids of all processes but our own and the kernel's threads.
+pub fn processes() -> io::Result<Vec<u32>> {
+    let own = std::process::id();
+    let entries = fs::read_dir("/proc")?;
+    let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
+    Ok(pids.filter(|pid| *pid != own).collect())
+}
+
+pub fn exists(pid: u32) -> bool {
+    fs::exists(format!("/proc/{pid}/stat")).unwrap_or(false)
+}
+
+/// `pids` and all their descendants that live now.
+pub fn descendants(pids: &[u32]) -> io::Result<Vec<u32>> {
+    let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
+    for pid in processes()? {
+        if let Some(facts) = Facts::of(pid) {
+            children.entry(facts.ppid).or_default().push(pid);
+        }
+    }
+    let (mut found, mut next) = (Vec::new(), pids.to_vec());
+    while let Some(pid) = next.pop() {
+        if !found.contains(&pid) {
+            found.push(pid);
+            next.extend(children.get(&pid).into_iter().flatten());
+        }
+    }
+    Ok(found)
+}
+
+/// Words of a command line that are kept.
+const COMMAND_MAX: usize = 4096;
+
+/// What `/proc/PID` says of a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Facts {
+    pub ppid: u32,
+    pub command: String,
+    /// On `CLOCK_BOOTTIME`, in clock ticks.
+    pub start_ticks: u64,
+}
+
+impl Facts {
+    /// When it started, if that was after `start` (on `CLOCK_MONOTONIC`).
+    pub fn started(&self, start: Nanos) -> Option<Nanos> {
+        let boot = clock_gettime(ClockId::Boottime);
+        let asleep = (boot.tv_sec as u64 * 1_000_000_000 + boot.tv_nsec as u64).saturating_sub(monotonic().0);
+        let at = self.start_ticks * (1_000_000_000 / rustix::param::clock_ticks_per_second());
+        Nanos(at.saturating_sub(asleep)).0.checked_sub(start.0).map(Nanos)
+    }
+
+    pub fn of(pid: u32) -> Option<Self> {
+        let process = ProcProcess::new(pid.try_into().ok()?).ok()?;
+        let stat = process.stat().ok()?;
+        let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let words = words.strip_suffix(&[0]).unwrap_or(&words);
+        let words = &words[..words.len().min(COMMAND_MAX)];
+        let command = String::from_utf8_lossy(words).replace('\0', " ");
+        let command = if command.is_empty() { stat.comm.clone() } else { command };
+        Some(Self { ppid: stat.ppid.try_into().unwrap_or(0), command, start_ticks: stat.starttime })
+    }
+}
+
+/// What the recording says of itself. The sampler is known once it is attached.
+pub fn meta(options: &Options) -> Meta {
+    let uname = rustix::system::uname();
+    Meta {
+        started: utc_now(),
+        host: uname.nodename().to_string_lossy().into_owned(),
+        kernel: uname.release().to_string_lossy().into_owned(),
+        pyobs: env!("CARGO_PKG_VERSION").to_owned(),
+        rate_hz: options.rate_hz,
+        probes: options.probes.iter().map(ToString::to_string).collect(),
+        sampler: String::new(),
+    }
+}
+
+/// RFC 3339 in UTC, to the millisecond.
+fn utc_now() -> String {
+    let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let (seconds, millis) = (since_epoch.as_secs(), since_epoch.subsec_millis());
+    let (year, month, day) = civil((seconds / 86_400) as i64);
+    let of_day = seconds % 86_400;
+    format!(
+        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}.{millis:03}Z",
+        of_day / 3600,
+        of_day / 60 % 60,
+        of_day % 60
+    )
+}
+
+/// Year, month and day of the Gregorian calendar, from days since 1970-01-01 (Hinnant, "chrono-compatible low-level
+/// date algorithms").
+fn civil(days: i64) -> (i64, i64, i64) {
+    let days = days + 719_468;
+    let era = days.div_euclid(146_097);
+    let of_era = days.rem_euclid(146_097);
+    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted = (5 * of_year + 2) / 153;
+    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
+    (year_of_era + era * 400 + i64::from(month <= 2), month, of_year - (153 * shifted + 2) / 5 + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates() {
+        assert_eq!(civil(0), (1970, 1, 1));
+        assert_eq!(civil(11_016), (2000, 2, 29));
+        assert_eq!(civil(20_778), (2026, 11, 21));
+    }
+
+    #[test]
+    fn this_process_is_its_parents_descendant() {
+        let parent = std::os::unix::process::parent_id();
+        let found = descendants(&[parent]).unwrap();
+        assert!(found.contains(&parent));
+        let facts = Facts::of(std::process::id()).unwrap();
+        assert_eq!(facts.ppid, parent);
+        assert!(facts.start_ticks > 0);
+    }
+}

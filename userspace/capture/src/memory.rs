@@ -1,0 +1,198 @@
+//! Reads the memory of a watched process.
+//!
+//! `process_vm_readv` copies out of the other process's page tables: no ptrace attach, no signal, no stop, so the
+//! watched program never waits for us (DESIGN.md, rule 3). It needs what a debugger needs (`PTRACE_MODE_ATTACH_REALCREDS`:
+//! the same user under a lax Yama, else `CAP_SYS_PTRACE`). The price is that the process runs on while we read: what
+//! belongs together is read in one call where that is possible, and the reader checks afterwards that it still holds.
+//!
+//! What comes back was written by a stranger. Nothing here believes a length: the caller gives the buffer, a read fills
+//! all of it or fails, and an address that does not fit the process is `EFAULT` like any other unmapped one.
+//!
+//! A pid says nothing about who bears it (DESIGN.md, rule 7): whoever keeps a [`ProcessMemory`] keeps the start time beside
+//! it, and drops it when the process ends or calls exec.
+
+use std::io;
+
+/// One piece of a batch: where, and the buffer it fills.
+pub type Range<'a> = (u64, &'a mut [u8]);
+
+/// The memory of a process, or of a test that plays one.
+pub trait Memory {
+    /// Fills all of `into`, or fails and leaves its content unspecified.
+    fn read(&self, address: u64, into: &mut [u8]) -> io::Result<()>;
+
+    /// Fills every range, in this order, or fails. One system call where the implementation has one.
+    fn read_many(&self, ranges: &mut [Range<'_>]) -> io::Result<()> {
+        ranges.iter_mut().try_for_each(|(address, into)| self.read(*address, into))
+    }
+
+    fn read_u8(&self, address: u64) -> io::Result<u8> {
+        let mut bytes = [0; 1];
+        self.read(address, &mut bytes)?;
+        Ok(bytes[0])
+    }
+
+    fn read_u32(&self, address: u64) -> io::Result<u32> {
+        let mut bytes = [0; 4];
+        self.read(address, &mut bytes)?;
+        Ok(u32::from_ne_bytes(bytes))
+    }
+
+    fn read_i32(&self, address: u64) -> io::Result<i32> {
+        self.read_u32(address).map(u32::cast_signed)
+    }
+
+    fn read_u64(&self, address: u64) -> io::Result<u64> {
+        let mut bytes = [0; 8];
+        self.read(address, &mut bytes)?;
+        Ok(u64::from_ne_bytes(bytes))
+    }
+}
+
+/// The memory of a live process, by its pid in our pid namespace.
+#[derive(Clone, Copy, Debug)]
+pub struct ProcessMemory {
+    pid: libc::pid_t,
+}
+
+impl ProcessMemory {
+    pub fn new(pid: u32) -> Self {
+        // The kernel's own pids stop at 2^22; one beyond i32 can only be garbage, and -1 is nobody: ESRCH.
+        Self { pid: pid.try_into().unwrap_or(-1) }
+    }
+}
+
+/// The kernel's UIO_MAXIOV: more pieces than these in one call are EINVAL.
+const RANGES_PER_CALL: usize = 1024;
+
+impl Memory for ProcessMemory {
+    fn read(&self, address: u64, into: &mut [u8]) -> io::Result<()> {
+        let remote = [remote(address, into.len())];
+        let local = [local(into)];
+        self.call(&local, &remote, into.len())
+    }
+
+    fn read_many(&self, ranges: &mut [Range<'_>]) -> io::Result<()> {
+        for chunk in ranges.chunks_mut(RANGES_PER_CALL) {
+            let remotes: Vec<_> = chunk.iter().map(|(address, into)| remote(*address, into.len())).collect();
+            let locals: Vec<_> = chunk.iter_mut().map(|(_, into)| local(into)).collect();
+            let wanted = remotes.iter().map(|range| range.iov_len).sum();
+            self.call(&locals, &remotes, wanted)?;
+        }
+        Ok(())
+    }
+}
+
+impl ProcessMemory {
+    /// The ranges of `local` must be exclusively borrowed and as long in sum as those of `remote`: both callers build them so.
+    fn call(&self, local: &[libc::iovec], remote: &[libc::iovec], wanted: usize) -> io::Result<()> {
+        // SAFETY: the kernel writes only into `local`, which describes buffers that our callers borrow mutably for the
+        // time of the call; it checks `remote` against the other process's address space, never against ours.
+        let got = unsafe {
+            libc::process_vm_readv(
+                self.pid,
+                local.as_ptr(),
+                local.len() as libc::c_ulong,
+                remote.as_ptr(),
+                remote.len() as libc::c_ulong,
+                0,
+            )
+        };
+        match usize::try_from(got) {
+            Ok(got) if got == wanted => Ok(()),
+            // Reading stopped at a page that is not there: the part before it is of no use to anyone.
+            Ok(_) => Err(io::Error::from_raw_os_error(libc::EFAULT)),
+            Err(_) => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+fn remote(address: u64, length: usize) -> libc::iovec {
+    libc::iovec { iov_base: std::ptr::without_provenance_mut(address as usize), iov_len: length }
+}
+
+fn local(into: &mut [u8]) -> libc::iovec {
+    libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() }
+}
+
+/// True for the error of a process that is no more.
+pub fn is_gone(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::ESRCH)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    fn own() -> ProcessMemory {
+        ProcessMemory::new(std::process::id())
+    }
+
+    fn address<T>(of: &T) -> u64 {
+        std::ptr::from_ref(of).addr() as u64
+    }
+
+    #[test]
+    fn reads_words_and_batches() {
+        let (first, second) = (0x1122_3344_5566_7788_u64, -7_i32);
+        assert_eq!(own().read_u64(address(&first)).unwrap(), first);
+        assert_eq!(own().read_i32(address(&second)).unwrap(), second);
+        assert_eq!(own().read_u8(address(&first)).unwrap(), 0x88);
+        let (mut a, mut b, mut nothing) = ([0; 8], [0; 4], []);
+        own().read_many(&mut [(address(&second), &mut b), (0, &mut nothing), (address(&first), &mut a)]).unwrap();
+        assert_eq!((u64::from_ne_bytes(a), i32::from_ne_bytes(b)), (first, second));
+        own().read_many(&mut []).unwrap();
+    }
+
+    #[test]
+    fn more_ranges_than_one_call_takes() {
+        let source: Vec<u32> = (0..3000).collect();
+        let mut targets = vec![[0u8; 4]; source.len()];
+        let mut ranges: Vec<Range<'_>> =
+            source.iter().map(address).zip(targets.iter_mut().map(<[u8; 4]>::as_mut_slice)).collect();
+        own().read_many(&mut ranges).unwrap();
+        assert!(targets.iter().zip(&source).all(|(got, expected)| u32::from_ne_bytes(*got) == *expected));
+    }
+
+    #[test]
+    fn a_read_that_ends_in_nothing_is_an_error() {
+        let page = rustix::param::page_size();
+        // SAFETY: a fresh anonymous mapping of two pages, of which the second is unmapped again; nobody else knows it.
+        let start = unsafe {
+            let start = rustix::mm::mmap_anonymous(
+                std::ptr::null_mut(),
+                2 * page,
+                rustix::mm::ProtFlags::READ,
+                rustix::mm::MapFlags::PRIVATE,
+            )
+            .unwrap();
+            rustix::mm::munmap(start.byte_add(page), page).unwrap();
+            start.addr() as u64
+        };
+        let end = start + page as u64;
+        own().read(end - 8, &mut [0; 8]).unwrap();
+        let efault = Some(libc::EFAULT);
+        assert_eq!(own().read(end - 8, &mut [0; 9]).unwrap_err().raw_os_error(), efault);
+        let (mut good, mut bad) = ([0; 8], [0; 8]);
+        let batch = &mut [(start, good.as_mut_slice()), (end, bad.as_mut_slice())];
+        assert_eq!(own().read_many(batch).unwrap_err().raw_os_error(), efault);
+        for address in [0, 8, u64::MAX, u64::MAX - 3, 1 << 63, 0xffff_8000_0000_0000] {
+            assert_eq!(own().read(address, &mut [0; 16]).unwrap_err().raw_os_error(), efault, "{address:#x}");
+        }
+    }
+
+    #[test]
+    fn a_process_that_is_gone_says_so() {
+        let mut child = Command::new("sleep").arg("60").stdin(Stdio::null()).spawn().unwrap();
+        let memory = ProcessMemory::new(child.id());
+        child.kill().unwrap();
+        // Still a zombie after this, with a pid but without memory; and then without a pid.
+        while memory.read_u8(0).is_err_and(|error| !is_gone(&error)) {
+            std::thread::yield_now();
+        }
+        child.wait().unwrap();
+        assert!(is_gone(&memory.read_u64(0x1000).unwrap_err()));
+        assert!(is_gone(&ProcessMemory::new(u32::MAX).read_u64(0x1000).unwrap_err()));
+    }
+}

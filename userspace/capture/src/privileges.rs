@@ -1,0 +1,160 @@
+//! Gives up the rights that attaching took, once everything is attached.
+//!
+//! Capabilities belong to threads: [`drop_after_attach`] binds the calling thread and those it starts afterwards, so it
+//! is called on the main thread before any other one exists.
+
+use std::io;
+
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, capabilities, capability_is_in_bounding_set, clear_ambient_capability_set,
+    remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
+};
+use thiserror::Error;
+
+/// Memory and files of the watched processes, through `process_vm_readv` and `/proc/PID/root`.
+const READING: CapabilitySet = CapabilitySet::SYS_PTRACE.union(CapabilitySet::DAC_READ_SEARCH);
+
+/// What else the rest of the run needs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Keep {
+    #[default]
+    Reading,
+    /// New files in a folder that is not root's: SQLite makes and removes its journal beside the recording, and
+    /// `sudo pyobs record` in a user's folder could do neither without CAP_DAC_OVERRIDE.
+    WritingAnywhere,
+}
+
+/// What is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dropped {
+    pub kept: CapabilitySet,
+}
+
+#[derive(Debug, Error)]
+#[error("rights that are needed no more could not be given up ({step}): {error}; try `pyobs doctor`")]
+pub struct DropError {
+    step: &'static str,
+    error: io::Error,
+}
+
+/// Keeps only what reading needs, for this thread, its later threads and everything they might execute.
+///
+/// `kernel` is (major, minor). Perf events, links and maps that are open go on working; new ones cannot be had.
+pub fn drop_after_attach(kernel: (u32, u32), keep: Keep) -> Result<Dropped, DropError> {
+    let failed = |step| move |error: rustix::io::Errno| DropError { step, error: error.into() };
+    let held = capabilities(None).map_err(failed("capget"))?;
+    let kept = held.permitted & wanted(kernel, keep);
+
+    clear_ambient_capability_set().map_err(failed("clearing the ambient set"))?;
+    if held.effective.contains(CapabilitySet::SETPCAP) {
+        for capability in every_capability() {
+            // An error is that of a number beyond the kernel's last capability.
+            if capability_is_in_bounding_set(capability).unwrap_or(false) {
+                remove_capability_from_bounding_set(capability).map_err(failed("emptying the bounding set"))?;
+            }
+        }
+    }
+    set_no_new_privs(true).map_err(failed("no_new_privs"))?;
+    let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
+    set_capabilities(None, sets).map_err(failed("capset"))?;
+    Ok(Dropped { kept })
+}
+
+fn wanted(kernel: (u32, u32), keep: Keep) -> CapabilitySet {
+    let mut wanted = READING;
+    // /proc/PID/map_files.
+    wanted |= if kernel < (5, 9) { CapabilitySet::SYS_ADMIN } else { CapabilitySet::CHECKPOINT_RESTORE };
+    // Before 5.19 kernel.unprivileged_bpf_disabled also forbids to read and write maps that are open.
+    if kernel < (5, 19) {
+        wanted |= CapabilitySet::BPF;
+    }
+    if keep == Keep::WritingAnywhere {
+        wanted |= CapabilitySet::DAC_OVERRIDE;
+    }
+    wanted
+}
+
+fn every_capability() -> impl Iterator<Item = CapabilitySet> {
+    (0..u64::BITS).map(|bit| CapabilitySet::from_bits_retain(1 << bit))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::process::CommandExt;
+    use std::process::{Command, Stdio};
+
+    use super::*;
+    use crate::doctor::sys;
+    use crate::memory::{Memory, ProcessMemory};
+
+    const STRANGER: &str = "PYOBS_TEST_STRANGER";
+
+    #[test]
+    fn old_kernels_need_more() {
+        let new = wanted((6, 1), Keep::Reading);
+        assert_eq!(new, READING | CapabilitySet::CHECKPOINT_RESTORE);
+        assert!(wanted((5, 10), Keep::Reading).contains(CapabilitySet::BPF));
+        assert!(wanted((5, 8), Keep::Reading).contains(CapabilitySet::SYS_ADMIN));
+        assert!(wanted((6, 1), Keep::WritingAnywhere).contains(CapabilitySet::DAC_OVERRIDE));
+    }
+
+    /// Runs the next test alone in a process of its own: rights that are given up do not come back.
+    #[test]
+    fn what_is_dropped_is_gone_and_what_is_kept_works() {
+        if !rustix::process::geteuid().is_root() {
+            println!("skipped: only root has rights to give up");
+            return;
+        }
+        let mut stranger = Command::new("sleep").arg("60").uid(65534).gid(65534).spawn().unwrap();
+        while !fs::read_to_string(format!("/proc/{}/comm", stranger.id())).unwrap().starts_with("sleep") {
+            std::thread::yield_now();
+        }
+        let output = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "privileges::tests::in_a_process_of_its_own", "--nocapture", "--test-threads=1"])
+            .env(STRANGER, stranger.id().to_string())
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        stranger.kill().unwrap();
+        stranger.wait().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+        assert!(said.contains("dropped and checked"), "{said}");
+    }
+
+    #[test]
+    fn in_a_process_of_its_own() {
+        let Ok(stranger) = std::env::var(STRANGER) else { return };
+        let clock = sys::event(sys::EVENT_SOFTWARE, sys::SOFTWARE_CPU_CLOCK);
+        sys::create_map(sys::MAP_ARRAY, 0).unwrap();
+        sys::open_event(&clock, -1, 0).unwrap();
+
+        let dropped = drop_after_attach(crate::doctor::kernel_version(), Keep::Reading).unwrap();
+        assert!(!dropped.kept.contains(CapabilitySet::SYS_ADMIN));
+
+        let denied = |error: &io::Error| matches!(error.raw_os_error(), Some(libc::EPERM | libc::EACCES));
+        assert!(denied(&sys::create_map(sys::MAP_ARRAY, 0).unwrap_err()));
+        assert!(denied(&sys::open_event(&clock, -1, 0).unwrap_err()));
+
+        let maps = fs::read_to_string(format!("/proc/{stranger}/maps")).unwrap();
+        let range = maps.split(' ').next().unwrap();
+        let start = u64::from_str_radix(range.split('-').next().unwrap(), 16).unwrap();
+        let mut magic = [0; 4];
+        ProcessMemory::new(stranger.parse().unwrap()).read(start, &mut magic).unwrap();
+        assert_eq!(&magic, b"\x7fELF");
+        let mapped = fs::File::open(format!("/proc/{stranger}/map_files/{range}"));
+        assert!(mapped.unwrap().metadata().unwrap().is_file());
+        fs::metadata(format!("/proc/{stranger}/root/etc")).unwrap();
+
+        let status = fs::read_to_string("/proc/thread-self/status").unwrap();
+        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim();
+        assert_eq!(u64::from_str_radix(field("CapEff:"), 16).unwrap(), dropped.kept.bits());
+        assert_eq!(u64::from_str_radix(field("CapPrm:"), 16).unwrap(), dropped.kept.bits());
+        for empty in ["CapInh:", "CapAmb:", "CapBnd:"] {
+            assert_eq!(u64::from_str_radix(field(empty), 16).unwrap(), 0, "{empty}");
+        }
+        assert_eq!(field("NoNewPrivs:"), "1");
+        println!("dropped and checked");
+    }
+}

@@ -1,0 +1,320 @@
+//! The watched processes: found, followed through fork and exec, forgotten at their end.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pyobs_abi::process::{self, SAMPLED};
+use pyobs_abi::record::Header;
+use pyobs_model::{Event, Nanos, Pid, Process, ProcessRef, Reason, Tid};
+
+use crate::cpython::attached::{self, Attached, Attachment, NotAttached};
+use crate::files::{FileId, Files};
+use crate::frame_cache::FrameCache;
+use crate::kernel::object::Object;
+use crate::machine::{self, Facts};
+use crate::process_maps::Mappings;
+use crate::record::{self, Life};
+use crate::session::Targets;
+
+/// How long after the first notice of a mapping a process is looked at, so that its loader gets on.
+const LOOK_AFTER: Duration = Duration::from_millis(2);
+/// How often, and how many times, an interpreter that is not ready is tried again.
+const RETRY_AFTER: Duration = Duration::from_millis(10);
+const TRIES: u32 = 200;
+/// How often a process's memory map is read again because an address was in none of its mappings.
+const REFRESH_AFTER: Duration = Duration::from_millis(200);
+
+/// A process that is watched.
+pub struct Watched {
+    pub id: ProcessRef,
+    pub pid: u32,
+    /// `None` for a process that runs no CPython, or none that we can watch.
+    pub python: Option<Rc<Attached>>,
+    pub names: FrameCache,
+    facts: Process,
+    mappings: Mappings,
+    refreshed: Instant,
+    threads: HashMap<u32, [u8; 16]>,
+}
+
+impl Watched {
+    /// The executable mapping that holds an address, looked up anew when there is none.
+    pub fn mapping(&mut self, address: u64) -> Option<&crate::process_maps::Mapping> {
+        if self.mappings.find(address).is_none() && self.refreshed.elapsed() >= REFRESH_AFTER {
+            self.refreshed = Instant::now();
+            if let Ok(mappings) = Mappings::of(self.pid) {
+                self.mappings = mappings;
+            }
+        }
+        self.mappings.find(address)
+    }
+
+    /// Tells a thread's name when it is new.
+    pub fn see_thread(&mut self, header: &Header, events: &mut Vec<Event>) {
+        if self.threads.insert(header.tid, header.comm) != Some(header.comm) {
+            let name = Arc::from(record::comm(header));
+            events.push(Event::Thread { process: self.id, tid: Tid(header.tid), name });
+        }
+    }
+}
+
+/// A process that may hold an interpreter that is not known to us yet.
+struct Pending {
+    due: Instant,
+    tries: u32,
+}
+
+pub struct Processes {
+    everything: bool,
+    start: Nanos,
+    watched: HashMap<u32, Watched>,
+    pending: HashMap<u32, Pending>,
+    files: Files,
+    layouts: HashMap<process::Layout, u32>,
+    next: u32,
+}
+
+impl Processes {
+    pub fn new(targets: &Targets, start: Nanos) -> Self {
+        Self {
+            everything: *targets == Targets::All,
+            start,
+            watched: HashMap::new(),
+            pending: HashMap::new(),
+            files: Files::default(),
+            layouts: HashMap::new(),
+            next: 0,
+        }
+    }
+
+    pub fn get(&mut self, pid: u32) -> Option<&mut Watched> {
+        self.watched.get_mut(&pid)
+    }
+
+    pub fn is_python(&self, pid: u32) -> bool {
+        self.watched.get(&pid).is_some_and(|watched| watched.python.is_some())
+    }
+
+    /// With targets: whether any of them lives.
+    pub fn targets_alive(&self) -> bool {
+        self.everything || !self.watched.is_empty()
+    }
+
+    /// How soon a pending process has to be looked at.
+    pub fn next_due(&self) -> Option<Duration> {
+        let due = self.pending.values().map(|pending| pending.due).min()?;
+        Some(due.saturating_duration_since(Instant::now()))
+    }
+
+    /// Looks at a process that runs already.
+    pub fn begin(&mut self, pid: u32, object: &mut Object, events: &mut Vec<Event>) {
+        if !self.everything {
+            self.watch(pid, None, object, events);
+        }
+        self.attach(pid, 0, object, events);
+    }
+
+    /// A file was mapped executable by some process.
+    pub fn mapped(&mut self, pid: u32, file: FileId) {
+        if !self.files.may_be_interpreter(file) || self.is_python(pid) {
+            return;
+        }
+        if self.everything || self.watched.contains_key(&pid) {
+            self.look_at(pid);
+        }
+    }
+
+    /// Puts a process on the list of those to be looked at.
+    pub fn look_at(&mut self, pid: u32) {
+        self.pending.entry(pid).or_insert_with(|| Pending { due: Instant::now() + LOOK_AFTER, tries: 0 });
+    }
+
+    /// Looks at the pending processes whose time has come.
+    pub fn attach_due(&mut self, object: &mut Object, events: &mut Vec<Event>) {
+        let now = Instant::now();
+        let due: Vec<(u32, u32)> =
+            self.pending.iter().filter(|(_, pending)| pending.due <= now).map(|(pid, p)| (*pid, p.tries)).collect();
+        for (pid, tries) in due {
+            self.pending.remove(&pid);
+            if !self.is_python(pid) {
+                self.attach(pid, tries, object, events);
+            }
+        }
+    }
+
+    pub fn notice(&mut self, notice: &Life, object: &mut Object, events: &mut Vec<Event>) {
+        match notice {
+            Life::Fork { parent, child } => self.forked(parent, *child, events),
+            Life::Exec(header) => {
+                self.end(header, events);
+                if self.everything {
+                    // The kernel side keeps sampling it until told that it is no Python.
+                    let _ = object.processes.remove(&header.pid);
+                } else {
+                    self.watch(header.pid, Some(self.since_start(header)), object, events);
+                }
+                self.look_at(header.pid);
+            }
+            Life::Exit(header) => {
+                self.end(header, events);
+                self.pending.remove(&header.pid);
+            }
+        }
+    }
+
+    fn since_start(&self, header: &Header) -> Nanos {
+        Nanos(header.time).saturating_sub(self.start)
+    }
+
+    fn end(&mut self, header: &Header, events: &mut Vec<Event>) {
+        if let Some(watched) = self.watched.remove(&header.pid) {
+            events.push(Event::ProcessEnd { id: watched.id, at: self.since_start(header) });
+        }
+    }
+
+    /// The kernel side watches the child from its first instruction on.
+    fn forked(&mut self, parent: &Header, child: u32, events: &mut Vec<Event>) {
+        let at = self.since_start(parent);
+        let id = ProcessRef(self.next);
+        let Some(parent) = self.watched.get(&parent.pid) else { return };
+        let is_pending = self.pending.contains_key(&parent.pid);
+        let facts = Process { pid: Pid(child), ppid: Pid(parent.pid), started: Some(at), ..parent.facts.clone() };
+        events.push(Event::Process { id, process: facts.clone() });
+        let watched = Watched {
+            id,
+            pid: child,
+            python: parent.python.clone(),
+            names: parent.names.fork(at),
+            facts,
+            mappings: parent.mappings.clone(),
+            refreshed: Instant::now(),
+            threads: HashMap::new(),
+        };
+        self.next += 1;
+        self.watched.insert(child, watched);
+        if is_pending {
+            self.look_at(child);
+        }
+    }
+
+    /// Watches a process, as one without Python for now.
+    fn watch(&mut self, pid: u32, started: Option<Nanos>, object: &mut Object, events: &mut Vec<Event>) {
+        let entry = process::Process { flags: SAMPLED, ..process::Process::default() };
+        if object.processes.insert(pid, entry, 0).is_err() {
+            events.push(self.lost(Reason::TableFull));
+            return;
+        }
+        self.add(pid, started, None, Mappings::of(pid).unwrap_or_default(), events);
+    }
+
+    fn add(
+        &mut self,
+        pid: u32,
+        started: Option<Nanos>,
+        python: Option<Attached>,
+        mappings: Mappings,
+        events: &mut Vec<Event>,
+    ) {
+        let known = Facts::of(pid);
+        let facts = Process {
+            pid: Pid(pid),
+            ppid: Pid(known.as_ref().map_or(0, |facts| facts.ppid)),
+            command: known.as_ref().map_or_else(|| Arc::from("?"), |facts| Arc::from(&*facts.command)),
+            python: python.as_ref().map(|python| Arc::clone(&python.version)),
+            started: started.or_else(|| known.and_then(|facts| facts.started(self.start))),
+        };
+        let id = match self.watched.get(&pid) {
+            Some(watched) => watched.id,
+            None => {
+                self.next += 1;
+                ProcessRef(self.next - 1)
+            }
+        };
+        events.push(Event::Process { id, process: facts.clone() });
+        let watched = Watched {
+            id,
+            pid,
+            python: python.map(Rc::new),
+            names: FrameCache::default(),
+            facts,
+            mappings,
+            refreshed: Instant::now(),
+            threads: HashMap::new(),
+        };
+        self.watched.insert(pid, watched);
+    }
+
+    /// Looks for an interpreter in a process and sets the kernel side on it.
+    fn attach(&mut self, pid: u32, tries: u32, object: &mut Object, events: &mut Vec<Event>) {
+        // A process that has ended, or whose map we may not read, holds nothing for us.
+        let Ok(mappings) = Mappings::of(pid) else { return };
+        let found = match self.examine(pid, &mappings) {
+            Ok(Some(found)) => found,
+            Ok(None) => return,
+            Err(NotAttached::NotYet) => {
+                if tries < TRIES {
+                    self.pending.insert(pid, Pending { due: Instant::now() + RETRY_AFTER, tries: tries + 1 });
+                } else {
+                    events.push(self.lost(Reason::ThreadStateUnknown));
+                }
+                return;
+            }
+            Err(NotAttached::Never(reason)) => {
+                events.push(self.lost(reason));
+                return;
+            }
+        };
+        let Attachment { attached, mut process, layout } = found;
+        let layout = match self.number(layout, object) {
+            Some(number) => number,
+            None => return events.push(self.lost(Reason::TableFull)),
+        };
+        process.layout = layout;
+        // First the events, so that samples find their process: they come through the ring later.
+        self.add(pid, None, Some(attached), mappings, events);
+        if object.processes.insert(pid, process, 0).is_err() {
+            events.push(self.lost(Reason::TableFull));
+        }
+    }
+
+    fn examine(&mut self, pid: u32, mappings: &Mappings) -> Result<Option<Attachment>, NotAttached> {
+        let (mut interpreter, mut libc) = (None, None);
+        for mapping in mappings.iter().filter(|mapping| mapping.file.is_some()) {
+            // Unreadable is a file that went away with its process, or one on a file system that root may not read.
+            let Ok(facts) = self.files.facts(pid, mapping) else { continue };
+            if libc.is_none() {
+                libc = facts.libc;
+            }
+            if let Some(reason) = facts.refused {
+                return Err(NotAttached::Never(reason));
+            }
+            if facts.interpreter.is_some() && interpreter.is_none() {
+                interpreter = mapping.file.map(|file| (mapping, file, facts));
+            }
+        }
+        let Some((mapping, file, facts)) = interpreter else { return Ok(None) };
+        let Some(found) = &facts.interpreter else { return Ok(None) };
+        if libc.is_none() && mappings.iter().count() < 3 {
+            // The C library comes later than what needs it.
+            return Err(NotAttached::NotYet);
+        }
+        attached::attach(pid, file, found, mapping, libc.as_ref()).map(Some)
+    }
+
+    /// The layout's place in the kernel side's array.
+    fn number(&mut self, layout: process::Layout, object: &mut Object) -> Option<u32> {
+        if let Some(number) = self.layouts.get(&layout) {
+            return Some(*number);
+        }
+        let number = self.layouts.len() as u32;
+        object.layouts.set(number, layout, 0).ok()?;
+        self.layouts.insert(layout, number);
+        Some(number)
+    }
+
+    fn lost(&self, reason: Reason) -> Event {
+        Event::Loss { at: machine::monotonic().saturating_sub(self.start), reason, count: 1 }
+    }
+}

@@ -1,0 +1,284 @@
+//! One capture, from attaching to the last event.
+
+use std::collections::HashSet;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pyobs_abi::control;
+use pyobs_model::{Event, Meta, Nanos, Reason};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::families::cpu::{self, Cpu};
+use crate::governor::Governor;
+use crate::intern::Interner;
+use crate::kernel::cost::{self, Statistics};
+use crate::kernel::object::{Object, ObjectError, SAMPLER, SAMPLER_BOUNDED};
+use crate::kernel::sideband::{Sideband, SidebandError};
+use crate::machine;
+use crate::processes::Processes;
+use crate::record::Record;
+
+/// Which processes are watched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Targets {
+    All,
+    /// These and the children that they start.
+    Pids(Vec<u32>),
+}
+
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub targets: Targets,
+    /// Samples per second and CPU.
+    pub rate_hz: u32,
+    pub probes: Vec<&'static str>,
+    /// The share of one core that pyobs may cost, in percent.
+    pub budget: f64,
+    /// Whether the budget binds the sampling rate: not when the user typed the rate and no budget.
+    pub budget_binds_rate: bool,
+    /// Walks as on a kernel without `bpf_loop`, where stacks are cut at fewer frames.
+    pub bounded_walk: bool,
+}
+
+/// Why a capture could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error(transparent)]
+    Object(#[from] ObjectError),
+    #[error(transparent)]
+    Sideband(#[from] SidebandError),
+    #[error("there is no process {0}; `ps -e` lists those that there are")]
+    NoProcess(u32),
+    #[error(
+        "watching processes needs root, or CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH; try it with sudo"
+    )]
+    NoRights,
+    #[error("cannot list the machine's processes: {0}")]
+    Scan(std::io::Error),
+    #[error("cannot find the machine's CPUs: {0}")]
+    Cpus(String),
+}
+
+impl StartError {
+    /// Whether the machine or the user's rights lack something, as opposed to a request that cannot be met.
+    pub fn needs(&self) -> bool {
+        !matches!(self, Self::NoProcess(_))
+    }
+}
+
+/// Why a running capture cannot go on.
+#[derive(Debug, thiserror::Error)]
+#[error("waiting for the kernel's records failed: {0}")]
+pub struct CaptureError(#[from] rustix::io::Errno);
+
+/// Between two looks at the ring there is always this much time, so that a machine that starts thousands of processes
+/// a second does not wake us for each.
+const PACE: Duration = Duration::from_millis(4);
+/// How often samples are taken out of the ring when nothing asks for it sooner. A code object that is gone before it
+/// could be named was gone within this time.
+const PERIOD: Duration = Duration::from_millis(50);
+const COST_PERIOD: Duration = Duration::from_secs(1);
+
+pub struct Session {
+    object: Object,
+    sideband: Sideband,
+    processes: Processes,
+    interner: Interner,
+    cpu: Cpu,
+    governor: Governor,
+    meta: Meta,
+    start: Nanos,
+    _statistics: Statistics,
+    counted_losses: [u64; pyobs_abi::record::loss::COUNT as usize],
+    cost_at: Instant,
+    cpu_at_start: Duration,
+    polled_at: Instant,
+    notes: Vec<String>,
+    scratch: Vec<Event>,
+}
+
+impl Session {
+    /// Attaches everything. Samplers come last, so that nothing half attached runs.
+    pub fn start(options: &Options) -> Result<Self, StartError> {
+        if !machine::may_watch() {
+            return Err(StartError::NoRights);
+        }
+        let cpu_at_start = cost::cpu_time();
+        let samplers = if options.bounded_walk { &[SAMPLER_BOUNDED][..] } else { &[SAMPLER, SAMPLER_BOUNDED] };
+        let object = Object::load(samplers)?;
+        let statistics = Statistics::enable();
+        let cpus = aya::util::online_cpus().map_err(|(what, error)| StartError::Cpus(format!("{what}: {error}")))?;
+        let sideband = Sideband::open(&cpus)?;
+        let start = machine::monotonic();
+        let mut session = Self {
+            processes: Processes::new(&options.targets, start),
+            object,
+            sideband,
+            interner: Interner::default(),
+            cpu: Cpu::new(start),
+            governor: Governor::new(options.budget, options.budget_binds_rate, options.rate_hz),
+            meta: machine::meta(options),
+            start,
+            _statistics: statistics,
+            counted_losses: [0; pyobs_abi::record::loss::COUNT as usize],
+            cost_at: Instant::now(),
+            cpu_at_start,
+            polled_at: Instant::now(),
+            notes: Vec::new(),
+            scratch: Vec::new(),
+        };
+        session.scan(&options.targets)?;
+        if options.probes.contains(&"cpu") {
+            let clock = session.object.attach_sampler(options.rate_hz)?;
+            session.meta.sampler = clock.name().to_owned();
+        }
+        Ok(session)
+    }
+
+    fn scan(&mut self, targets: &Targets) -> Result<(), StartError> {
+        let pids = match targets {
+            Targets::All => machine::processes().map_err(StartError::Scan)?,
+            Targets::Pids(pids) => {
+                if let Some(missing) = pids.iter().find(|pid| !machine::exists(**pid)) {
+                    return Err(StartError::NoProcess(*missing));
+                }
+                machine::descendants(pids).map_err(StartError::Scan)?
+            }
+        };
+        for pid in pids {
+            self.processes.begin(pid, &mut self.object, &mut self.scratch);
+        }
+        if let Targets::Pids(pids) = targets {
+            for pid in pids.iter().filter(|pid| !self.processes.is_python(**pid)) {
+                self.notes
+                    .push(format!("process {pid} runs no CPython now; only its native and kernel frames are seen"));
+            }
+        }
+        Ok(())
+    }
+
+    pub fn meta(&self) -> &Meta {
+        &self.meta
+    }
+
+    /// Sentences for the user that have come up since the last call.
+    pub fn notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notes)
+    }
+
+    /// False once every process that was asked for, and every child of it, has ended.
+    pub fn targets_alive(&self) -> bool {
+        self.processes.targets_alive()
+    }
+
+    /// Waits up to `timeout` and appends what has happened.
+    pub fn poll(&mut self, timeout: Duration, events: &mut Vec<Event>) -> Result<(), CaptureError> {
+        let until = Instant::now() + timeout;
+        loop {
+            self.wait(until)?;
+            self.drain();
+            events.append(&mut self.scratch);
+            if !events.is_empty() || Instant::now() >= until {
+                return Ok(());
+            }
+        }
+    }
+
+    fn wait(&mut self, until: Instant) -> Result<(), CaptureError> {
+        let pause = PACE.saturating_sub(self.polled_at.elapsed());
+        if !pause.is_zero() {
+            std::thread::sleep(pause);
+        }
+        let due = self.processes.next_due().unwrap_or(PERIOD).min(PERIOD);
+        let timeout = until.saturating_duration_since(Instant::now()).min(due);
+        let timeout = Timespec { tv_sec: 0, tv_nsec: timeout.subsec_nanos().into() };
+        let sideband: Vec<_> = self.sideband.files().collect();
+        let mut fds: Vec<PollFd<'_>> = sideband.iter().map(|file| PollFd::new(file, PollFlags::IN)).collect();
+        let ring = self.object.records.as_fd();
+        fds.push(PollFd::new(&ring, PollFlags::IN));
+        match poll(&mut fds, Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        self.polled_at = Instant::now();
+        Ok(())
+    }
+
+    /// Takes all records first and notices of mappings after: an exec must be known before what it maps.
+    fn drain(&mut self) {
+        let mut records = Vec::new();
+        let mut malformed = 0;
+        while let Some(bytes) = self.object.records.next() {
+            match Record::parse(&bytes) {
+                Some(record) => records.push(record),
+                None => malformed += 1,
+            }
+        }
+        self.lose(Reason::RecordMalformed, malformed);
+        self.cpu.learn_symbols(&records);
+        for record in records {
+            match record {
+                Record::CpuSample(stack) => {
+                    self.cpu.resolve(&stack, &mut self.processes, &mut self.interner, &mut self.scratch);
+                }
+                Record::Life(notice) => self.processes.notice(&notice, &mut self.object, &mut self.scratch),
+            }
+        }
+        let mut mapped = HashSet::new();
+        let lost = self.sideband.drain(|notice| {
+            mapped.insert((notice.pid, notice.file));
+        });
+        for (pid, file) in mapped {
+            self.processes.mapped(pid, file);
+        }
+        if lost > 0 {
+            self.lose(Reason::SidebandLost, lost);
+            for pid in machine::processes().unwrap_or_default() {
+                self.processes.look_at(pid);
+            }
+        }
+        self.processes.attach_due(&mut self.object, &mut self.scratch);
+        if self.cost_at.elapsed() >= COST_PERIOD {
+            self.account();
+        }
+    }
+
+    fn lose(&mut self, reason: Reason, count: u64) {
+        if count > 0 {
+            self.scratch.push(Event::Loss { at: self.now(), reason, count });
+        }
+    }
+
+    fn now(&self) -> Nanos {
+        machine::monotonic().saturating_sub(self.start)
+    }
+
+    /// Tells losses and costs, and holds the budget.
+    fn account(&mut self) {
+        let losses = self.object.losses();
+        for (index, reason) in cpu::KERNEL_LOSSES.iter().enumerate() {
+            let new = losses[index].saturating_sub(self.counted_losses[index]);
+            self.lose(*reason, new);
+        }
+        self.counted_losses = losses;
+        let bpf = Nanos(self.object.run_time().as_nanos() as u64);
+        let cpu = Nanos(cost::cpu_time().saturating_sub(self.cpu_at_start).as_nanos() as u64);
+        let at = self.now();
+        self.scratch.push(Event::Cost { at, bpf, cpu, rss_bytes: cost::resident_bytes() });
+        if let Some(change) = self.governor.observe(at, bpf, cpu)
+            && self.object.control.set(control::KEEP_EVERY, change.keep_every, 0).is_ok()
+        {
+            self.scratch.push(Event::Shed { at, what: Arc::from(change.sentence) });
+        }
+        self.cost_at = Instant::now();
+    }
+
+    /// Takes what is left and detaches everything.
+    pub fn finish(mut self, events: &mut Vec<Event>) {
+        self.object.detach_sampler();
+        self.drain();
+        self.account();
+        events.append(&mut self.scratch);
+    }
+}
