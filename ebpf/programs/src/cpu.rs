@@ -42,7 +42,7 @@ fn sample(context: &PerfEventContext, run: impl Fn(&mut Walk)) -> u32 {
         return 0; // the idle thread
     }
     // SAFETY: the value is read while other CPUs may update it: a torn one is an address that fails its checks.
-    let Some(process) = (unsafe { PROCESSES.get(&tgid) }) else { return 0 };
+    let Some(process) = (unsafe { PROCESSES.get(tgid) }) else { return 0 };
     if process.flags & SAMPLED == 0 {
         return 0;
     }

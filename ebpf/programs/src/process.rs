@@ -19,7 +19,7 @@ use crate::common::{
 pub fn process_fork(context: RawTracePointContext) -> i32 {
     let header = ring::header(record::PROCESS_FORK);
     // SAFETY: the entry is copied before anything can replace it under us but user space, which writes whole entries.
-    let Some(process) = (unsafe { PROCESSES.get(&header.pid) }) else { return 0 };
+    let Some(process) = (unsafe { PROCESSES.get(header.pid) }) else { return 0 };
     let process = *process;
     let child = Task(context.arg(1));
     let (Some(tgid), Some(pid)) = (child.tgid(), child.pid()) else {
@@ -29,7 +29,7 @@ pub fn process_fork(context: RawTracePointContext) -> i32 {
     if tgid != pid {
         return 0;
     }
-    if PROCESSES.insert(&tgid, &process, 0).is_err() {
+    if PROCESSES.insert(tgid, process, 0).is_err() {
         count_loss(loss::PROCESS_TABLE);
         return 0;
     }
@@ -41,7 +41,7 @@ pub fn process_fork(context: RawTracePointContext) -> i32 {
 #[raw_tracepoint(tracepoint = "sched_process_exec")]
 pub fn process_exec(_context: RawTracePointContext) -> i32 {
     let header = ring::header(record::PROCESS_EXEC);
-    let Some(process) = PROCESSES.get_ptr_mut(&header.pid) else { return 0 };
+    let Some(process) = PROCESSES.get_ptr_mut(header.pid) else { return 0 };
     // SAFETY: the entry of the current process, whose other threads are gone by now.
     unsafe { (*process).flags &= !PYTHON };
     // SAFETY: as above.
@@ -57,7 +57,7 @@ pub fn process_exec(_context: RawTracePointContext) -> i32 {
 pub fn process_exit(_context: RawTracePointContext) -> i32 {
     let header: Header = ring::header(record::PROCESS_EXIT);
     // SAFETY: only its presence is looked at.
-    if unsafe { PROCESSES.get(&header.pid) }.is_none() {
+    if unsafe { PROCESSES.get(header.pid) }.is_none() {
         return 0;
     }
     match Task::current().live_threads() {
@@ -68,7 +68,7 @@ pub fn process_exit(_context: RawTracePointContext) -> i32 {
             return 0;
         }
     }
-    let _ = PROCESSES.remove(&header.pid);
+    let _ = PROCESSES.remove(header.pid);
     ring::send_now(bytes(&header));
     0
 }

@@ -42,12 +42,12 @@ pub fn top_frame(process: &Process, layout: &Layout) -> Top {
 /// outside the GIL. Then the slot of the PyGILState API tells the state that the thread came with.
 #[inline(always)]
 fn thread_state(process: &Process, layout: &Layout, thread_pointer: u64) -> Option<u64> {
-    if process.current != 0 {
-        if let Some(state) = user::<u64>(process.current) {
-            if state != 0 && user::<u64>(state.wrapping_add(layout.thread_id.into())) == Some(thread_pointer) {
-                return Some(state);
-            }
-        }
+    if process.current != 0
+        && let Some(state) = user::<u64>(process.current)
+        && state != 0
+        && user::<u64>(state.wrapping_add(layout.thread_id.into())) == Some(thread_pointer)
+    {
+        return Some(state);
     }
     if process.flags & TLS_STATIC != 0 {
         let state: u64 = user(thread_pointer.wrapping_add(process.tls_offset as u64))?;
