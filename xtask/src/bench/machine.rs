@@ -1,0 +1,46 @@
+//! What the figures were measured on.
+
+use std::{fs, process::Command};
+
+use anyhow::Result;
+
+use crate::{process::output, repo};
+
+pub(super) fn introduction() -> Result<String> {
+    Ok(format!(
+        "# Benchmarks\n\n\
+         `cargo xtask bench` writes this page; `cargo xtask bench NAME` measures one table again. Absolute figures are\n\
+         this machine's; what must hold is each table's goals. Figures are medians unless they say otherwise.\n\n\
+         | machine | |\n|---|---|\n\
+         | processor | {}, {} cores online |\n\
+         | memory | {} |\n\
+         | kernel | {} |\n\
+         | rustc | {} |\n\
+         | pyobs | {} |\n",
+        field("/proc/cpuinfo", "model name"),
+        std::thread::available_parallelism().map_or(0, usize::from),
+        memory(),
+        output(Command::new("uname").arg("-r"))?.trim(),
+        output(Command::new("rustc").arg("--version"))?.trim(),
+        output(Command::new(repo::pyobs()).arg("--version"))?.trim(),
+    ))
+}
+
+/// Today, in UTC.
+pub(super) fn date() -> Result<String> {
+    Ok(output(Command::new("date").args(["-u", "+%F"]))?.trim().to_owned())
+}
+
+/// The value of the first `name : value` line of a file of /proc.
+fn field(file: &str, name: &str) -> String {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    let lines = text.lines().filter_map(|line| line.split_once(':'));
+    let mut values = lines.filter(|(key, _)| key.trim() == name).map(|(_, value)| value.trim().to_owned());
+    values.next().unwrap_or_else(|| "unknown".to_owned())
+}
+
+fn memory() -> String {
+    let text = field("/proc/meminfo", "MemTotal");
+    let kib = text.split_whitespace().next().and_then(|number| number.parse::<f64>().ok());
+    kib.map_or(text, |kib| format!("{:.0} GiB", kib / 1024.0 / 1024.0))
+}

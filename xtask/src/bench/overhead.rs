@@ -1,0 +1,119 @@
+//! What pyobs costs the program that it watches, beside py-spy and beside nothing at all, in the same run.
+
+use std::{path::PathBuf, process::Command};
+
+use anyhow::{Context, Result};
+
+use super::{Setting, table::Table};
+use crate::{
+    process::{output, progress},
+    repo, venvs,
+};
+
+const VERSION: &str = "3.12";
+const WORKLOADS: [&str; 3] = ["mixed", "calls", "threads"];
+const COLUMNS: &[&str] = &["workload", "profiler", "slowdown", "10th to 90th percentile", "CPU (cores)", "RSS (MiB)"];
+
+struct Row {
+    name: String,
+    slowdown: f64,
+    range: String,
+    cpu: f64,
+    rss: String,
+}
+
+pub(super) fn run(setting: &Setting) -> Result<Table> {
+    let mut table = Table::new(
+        "Overhead at 99 Hz",
+        "The work that a CPython 3.12 program does while it is watched, against what it does just before and after\n\
+         (`../shared/bench/overhead.py`). `nothing` watches nothing: it shows the noise.",
+        COLUMNS,
+    );
+    let profilers = profilers(setting)?;
+    for workload in WORKLOADS {
+        progress(format!("overhead of three profilers over the workload {workload}: about four minutes"));
+        let rows = measure(setting, workload, &profilers)?;
+        for (row, (_, _, shown)) in rows.iter().zip(&profilers) {
+            let cells = vec![
+                workload.to_owned(),
+                row.name.clone(),
+                format!("{:.3}", row.slowdown),
+                row.range.clone(),
+                format!("{:.3}", row.cpu),
+                row.rss.clone(),
+            ];
+            table.row(cells, shown);
+        }
+        judge(&mut table, workload, &rows);
+    }
+    Ok(table)
+}
+
+/// Name, command to run, command to show.
+fn profilers(setting: &Setting) -> Result<Vec<(&'static str, String, String)>> {
+    let py_spy = py_spy(setting)?;
+    let py_spy_args = "record -r 99 -d 999 -f raw -o /dev/null -p {pid}";
+    let recording = setting.folder.join("overhead.pyobs");
+    Ok(vec![
+        ("nothing", "sleep 1000".to_owned(), "sleep 1000".to_owned()),
+        ("py-spy", format!("{} {py_spy_args}", quoted(&py_spy)), format!("py-spy {py_spy_args}")),
+        (
+            "pyobs",
+            format!("{} record --pid {{pid}} --rate 99 -o {}", quoted(&repo::pyobs()), quoted(&recording)),
+            "pyobs record --pid {pid} --rate 99 -o overhead.pyobs".to_owned(),
+        ),
+    ])
+}
+
+fn quoted(path: &std::path::Path) -> String {
+    format!("'{}'", path.display())
+}
+
+fn py_spy(setting: &Setting) -> Result<PathBuf> {
+    let pins = repo::root().join("xtask/src/bench/requirements.txt");
+    let folder = repo::target().join("venvs/bench");
+    let interpreter = venvs::ensure(setting.python(VERSION)?, VERSION, &folder, &pins)?;
+    Ok(interpreter.with_file_name("py-spy"))
+}
+
+fn measure(setting: &Setting, workload: &str, profilers: &[(&str, String, String)]) -> Result<Vec<Row>> {
+    let python = setting.python(VERSION)?;
+    let mut bench = Command::new(python);
+    bench.arg(setting.shared.join("bench/overhead.py")).arg("--python").arg(python).args(["--workload", workload]);
+    bench.args(profilers.iter().map(|(name, command, _)| format!("{name}={command}")));
+    output(&mut bench)?.lines().map(|line| parse(line).with_context(|| format!("{line:?} is no row"))).collect()
+}
+
+/// `pyobs        slowdown 1.001 [0.990, 1.010]  cpu 0.004  rss 31 MiB  windows 8`
+fn parse(line: &str) -> Option<Row> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let after = |word: &str| words.iter().position(|other| *other == word).and_then(|at| words.get(at + 1)).copied();
+    let (_, range) = line.split_once('[')?;
+    Some(Row {
+        name: (*words.first()?).to_owned(),
+        slowdown: after("slowdown")?.parse().ok()?,
+        range: range.split_once(']')?.0.to_owned(),
+        cpu: after("cpu")?.parse().ok()?,
+        rss: after("rss")?.to_owned(),
+    })
+}
+
+fn judge(table: &mut Table, workload: &str, rows: &[Row]) {
+    let [nothing, py_spy, pyobs] = rows else { return };
+    let beyond = pyobs.slowdown / nothing.slowdown;
+    table.at_most(&format!("{workload}: slowdown by pyobs beyond `nothing`"), beyond, 1.005);
+    table.at_most(&format!("{workload}: CPU of pyobs as a share of py-spy's"), pyobs.cpu / py_spy.cpu, 0.25);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse;
+
+    #[test]
+    fn a_row_of_the_bench_script_is_read() {
+        let row = parse("pyobs        slowdown 1.001 [0.990, 1.010]  cpu 0.004  rss 31 MiB  windows 8").unwrap();
+        assert_eq!((row.name.as_str(), row.range.as_str(), row.rss.as_str()), ("pyobs", "0.990, 1.010", "31"));
+        assert!((row.slowdown - 1.001).abs() < 1e-9 && (row.cpu - 0.004).abs() < 1e-9);
+        assert!(parse("the workload ended by itself").is_none());
+    }
+}

@@ -1,0 +1,143 @@
+//! Watched programs, recordings of them, and what the recordings say.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    thread::sleep,
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use super::Setting;
+use crate::{process::output, repo};
+
+/// A child that ends with this value.
+pub(super) struct Program(Child);
+
+impl Program {
+    pub(super) fn start(python: &Path, code: &str) -> Result<Self> {
+        let child = Command::new(python)
+            .args(["-c", code])
+            .stdin(Stdio::null())
+            .spawn()
+            .with_context(|| format!("{} does not run", python.display()))?;
+        Ok(Self(child))
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.0.id()
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // It may have ended by itself, and then there is nothing to stop.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+pub(super) struct Recorded {
+    pub(super) file: PathBuf,
+    /// What `pyobs report --json` says of it.
+    pub(super) report: Value,
+    /// The largest resident set of pyobs while it recorded.
+    pub(super) peak_rss_bytes: f64,
+    /// What the recorded command printed, where there was one.
+    pub(super) stdout: String,
+}
+
+/// Runs `pyobs record` with these arguments to its end.
+pub(super) fn record(setting: &Setting, name: &str, args: &[String]) -> Result<Recorded> {
+    let file = setting.folder.join(name).with_extension("pyobs");
+    if file.exists() {
+        fs::remove_file(&file).with_context(|| format!("cannot remove {}", file.display()))?;
+    }
+    let mut command = Command::new(repo::pyobs());
+    command.args(["record", "-o"]).arg(&file).args(args);
+    // What it says goes to a file: nobody reads a pipe while it runs, and a full one would stop it.
+    let said = file.with_extension("stderr");
+    let stderr = fs::File::create(&said).with_context(|| format!("cannot write {}", said.display()))?;
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr).spawn()?;
+    let peak_rss_bytes = watch_rss(&mut child)?;
+    let output = child.wait_with_output()?;
+    if !output.status.success() {
+        let said = fs::read_to_string(&said).unwrap_or_default();
+        bail!("pyobs record {} failed: {}", args.join(" "), said.trim());
+    }
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    Ok(Recorded { report: report(&file)?, file, peak_rss_bytes, stdout })
+}
+
+/// The high-water mark until it ends. Its stdout is read only then: the workloads print a line.
+fn watch_rss(child: &mut Child) -> Result<f64> {
+    let status = format!("/proc/{}/status", child.id());
+    let mut peak = 0.0;
+    while child.try_wait()?.is_none() {
+        let text = fs::read_to_string(&status).unwrap_or_default();
+        let kib =
+            text.lines().find_map(|line| line.strip_prefix("VmHWM:")?.split_whitespace().next()?.parse::<f64>().ok());
+        peak = kib.map_or(peak, |kib| kib * 1024.0);
+        sleep(Duration::from_millis(50));
+    }
+    Ok(peak)
+}
+
+fn report(file: &Path) -> Result<Value> {
+    let text = output(Command::new(repo::pyobs()).arg("report").arg(file).args(["--json", "--limit", "1000000"]))?;
+    serde_json::from_str(&text).with_context(|| format!("the report on {} is no JSON", file.display()))
+}
+
+/// One line a stack: its frames, root first, and its samples.
+pub(super) fn folded(recorded: &Recorded) -> Result<Vec<(Vec<String>, f64)>> {
+    let mut export = Command::new(repo::pyobs());
+    export.arg("export").arg(&recorded.file).args(["--format", "folded", "-o", "/dev/stdout"]);
+    output(&mut export)?.lines().map(stack).collect()
+}
+
+fn stack(line: &str) -> Result<(Vec<String>, f64)> {
+    let (frames, samples) = line.rsplit_once(' ').with_context(|| format!("{line:?} is no folded stack"))?;
+    let samples = samples.parse().with_context(|| format!("{line:?} does not end in a number"))?;
+    Ok((frames.split(';').map(str::to_owned).collect(), samples))
+}
+
+/// A number at a place such as `/cost/bpf_s`.
+pub(super) fn number(report: &Value, pointer: &str) -> Result<f64> {
+    report.pointer(pointer).and_then(Value::as_f64).with_context(|| format!("the report has no number at {pointer}"))
+}
+
+/// The arguments as a user would type them, without this machine's folders.
+pub(super) fn shown(args: &[String]) -> String {
+    let args: Vec<String> = args.iter().map(|argument| without_folders(argument)).collect();
+    format!("pyobs record {}", args.join(" "))
+}
+
+fn without_folders(argument: &str) -> String {
+    let path = Path::new(argument);
+    let is_path = path.is_absolute() && path.exists();
+    let place = [(repo::shared(), "../shared"), (Some(repo::root()), ".")].into_iter().find_map(|(folder, name)| {
+        let inside = path.strip_prefix(folder?).ok()?;
+        Some(Path::new(name).join(inside).display().to_string())
+    });
+    match (is_path, place, path.file_name()) {
+        (true, Some(place), _) => place,
+        (true, None, Some(name)) => name.to_string_lossy().into_owned(),
+        _ => argument.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folded_line_is_frames_and_a_count() {
+        let (frames, samples) = stack("python3.12 (42);main (a b.py);f (a b.py) 17").unwrap();
+        assert_eq!(frames, ["python3.12 (42)", "main (a b.py)", "f (a b.py)"]);
+        assert!((samples - 17.0).abs() < 1e-9);
+        assert!(stack("nothing").is_err());
+    }
+}

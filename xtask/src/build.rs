@@ -1,0 +1,22 @@
+//! `cargo xtask build`: the set-up, then the release binary.
+
+use anyhow::Result;
+
+use crate::{
+    errors::usage,
+    process::{cargo, run as run_command},
+    setup,
+};
+
+pub(crate) fn run(args: &[String]) -> Result<()> {
+    if let Some(argument) = args.first() {
+        return usage(format!("`cargo xtask build` takes no argument, got {argument:?}"));
+    }
+    release()
+}
+
+/// Leaves a fresh `target/release/pyobs`.
+pub(crate) fn release() -> Result<()> {
+    setup::ensure()?;
+    run_command(cargo().args(["build", "--release", "--package", "pyobs"]))
+}

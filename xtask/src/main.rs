@@ -1,0 +1,69 @@
+//! Everything a developer or a newcomer runs: `cargo xtask` lists it.
+
+mod bench;
+mod build;
+mod demo;
+mod errors;
+mod install;
+mod interpreters;
+mod linker;
+mod offsets;
+mod process;
+mod pythons;
+mod repo;
+mod root;
+mod setup;
+mod test;
+mod top;
+mod venvs;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+const HELP: &str = "\
+cargo xtask VERB [ARG]...
+
+  top [ARG]...              set everything up, build, and run `pyobs top` (through sudo when not root)
+  demo [ARG]...             the same beside a few example Python programs, so that there is something to see
+  test [--all] [FILTER]...  the whole test suite on every CPython found; --all adds the slow matrices
+  build                     leave the release binary in target/release/pyobs
+  install [--prefix DIR]    put pyobs, its man page and its shell completions where sudo and the shells find them
+                            (default: /usr/local)
+  bench [NAME]...           measure speed, memory and truth, and write docs/BENCHMARKS.md
+  offsets [ARG]...          generate CPython's structure offsets out of interpreters' debug information
+  pythons [--all]           find every CPython, equip it for the tests, and list it in target/pythons.json
+  setup                     only the set-up: rust-src and a bpf-linker that fits rustc
+  help                      this list
+";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match run(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => errors::report(&error),
+    }
+}
+
+fn run(args: &[String]) -> Result<()> {
+    let (verb, rest) = match args.split_first() {
+        Some((verb, rest)) => (verb.as_str(), rest),
+        None => ("help", [].as_slice()),
+    };
+    match verb {
+        "top" => top::run(rest),
+        "demo" => demo::run(rest),
+        "test" => test::run(rest),
+        "build" => build::run(rest),
+        "install" => install::run(rest),
+        "bench" => bench::run(rest),
+        "offsets" => offsets::run(rest),
+        "pythons" => interpreters::run(rest),
+        "setup" => setup::run(rest),
+        "help" | "--help" | "-h" => {
+            print!("{HELP}");
+            Ok(())
+        }
+        unknown => errors::usage(format!("there is no verb {unknown:?}; `cargo xtask help` lists them")),
+    }
+}

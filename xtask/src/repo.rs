@@ -1,0 +1,32 @@
+//! Where things are: the checkout and its target folder.
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+};
+
+/// The top of the checkout.
+pub(crate) fn root() -> PathBuf {
+    let manifest = env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
+    manifest.parent().map_or_else(|| PathBuf::from("."), Path::to_path_buf)
+}
+
+/// The target folder, absolute.
+pub(crate) fn target() -> PathBuf {
+    root().join(env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from))
+}
+
+/// The tools that the set-up builds.
+pub(crate) fn tools() -> PathBuf {
+    target().join("tools")
+}
+
+/// The release binary.
+pub(crate) fn pyobs() -> PathBuf {
+    target().join("release/pyobs")
+}
+
+/// The read-only material beside the checkout, where there is any: workloads with a known answer, and a bench.
+pub(crate) fn shared() -> Option<PathBuf> {
+    root().join("../shared").canonicalize().ok()
+}

@@ -1,0 +1,119 @@
+//! Another root folder with a newer CPython, made by debootstrap: its interpreter needs a newer C library than a stable
+//! distribution has, and it is at the same time a process in another root.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context, Result, bail};
+
+use crate::{
+    process::{as_root, find, is_root, output, progress},
+    pythons::{Found, Python},
+    repo,
+};
+
+/// The first Debian suite whose main interpreter is 3.14 comes first.
+const SUITES: [&str; 2] = ["forky", "sid"];
+const PACKAGE: &str = "python3.14";
+const EXECUTABLE: &str = "/usr/bin/python3.14";
+/// debootstrap names its scripts by suite, and an older debootstrap does not know the newer suites; they are all alike.
+const SCRIPT: &str = "/usr/share/debootstrap/scripts/sid";
+
+/// Adds the interpreter of the root folder to the list, or says why it cannot.
+pub(crate) fn add(found: &mut Found) {
+    match ensure().and_then(|root| python(&root)) {
+        Ok(python) => found.pythons.push(python),
+        Err(error) => found.skip("CPython 3.14 in another root", format!("{error:#}")),
+    }
+}
+
+fn ensure() -> Result<PathBuf> {
+    let root = repo::target().join("roots/py314");
+    if root.join(EXECUTABLE.trim_start_matches('/')).exists() {
+        return Ok(root);
+    }
+    ensure_debootstrap()?;
+    let mut last = None;
+    for suite in SUITES {
+        match debootstrap(suite, &root) {
+            Ok(()) => return Ok(root),
+            Err(error) => last = Some(error.context(format!("the Debian suite {suite} could not be unpacked"))),
+        }
+    }
+    Err(last.context("there is no suite to try")?)
+}
+
+fn ensure_debootstrap() -> Result<()> {
+    if find("debootstrap").is_some() {
+        return Ok(());
+    }
+    if !is_root() || find("apt-get").is_none() {
+        bail!("there is no debootstrap here; install your distribution's package of that name");
+    }
+    progress("installing debootstrap");
+    output(Command::new("apt-get").args(["install", "--yes", "--no-install-recommends", "debootstrap"]))?;
+    Ok(())
+}
+
+/// Unpacks beside the final place and renames, so that a run that was cut off leaves nothing that looks whole.
+fn debootstrap(suite: &str, root: &Path) -> Result<()> {
+    let unfinished = root.with_extension("unfinished");
+    if unfinished.exists() {
+        output(as_root("rm")?.args(["-rf", "--one-file-system"]).arg(&unfinished))?;
+    }
+    if let Some(parent) = root.parent() {
+        fs::create_dir_all(parent).with_context(|| format!("cannot make {}", parent.display()))?;
+    }
+    progress(format!("unpacking Debian {suite} with {PACKAGE} into {} (once; about a minute)", root.display()));
+    let mut command = as_root("debootstrap")?;
+    command.args(["--variant=minbase", &format!("--include={PACKAGE}"), suite]).arg(&unfinished);
+    if let Some(mirror) = apt_mirror() {
+        command.args([&mirror, SCRIPT]);
+    }
+    output(&mut command)?;
+    output(as_root("mv")?.arg(&unfinished).arg(root))?;
+    Ok(())
+}
+
+fn python(root: &Path) -> Result<Python> {
+    let mut chroot = as_root("chroot")?;
+    chroot.arg(root).args([EXECUTABLE, "-c", "import platform; print(platform.python_version())"]);
+    let version = output(&mut chroot)?.trim().to_owned();
+    Ok(Python { version, executable: EXECUTABLE.into(), venv: None, root: Some(root.to_path_buf()) })
+}
+
+/// The mirror that this machine's own apt uses, if that is a Debian one; debootstrap knows a default.
+fn apt_mirror() -> Option<String> {
+    let folder = Path::new("/etc/apt/sources.list.d");
+    let listed = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let files = listed.chain([PathBuf::from("/etc/apt/sources.list")]);
+    let sources =
+        files.filter(|path| path.extension().is_some_and(|extension| extension == "sources" || extension == "list"));
+    sources.filter_map(|path| fs::read_to_string(path).ok()).find_map(|text| debian_mirror(&text))
+}
+
+/// Both of apt's formats have the address as a word of its own, and end a main archive's in "/debian".
+fn debian_mirror(sources: &str) -> Option<String> {
+    let lines = sources.lines().filter(|line| !line.trim_start().starts_with('#'));
+    let mut words = lines.flat_map(str::split_whitespace);
+    words.find(|word| word.contains("://") && word.trim_end_matches('/').ends_with("/debian")).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::debian_mirror;
+
+    #[test]
+    fn the_mirror_is_read_from_both_formats_of_apt() {
+        let deb822 =
+            "Types: deb\n# http://mirror.example/archive/debian\nURIs: http://mirror.example/debian\nSuites: x\n";
+        assert_eq!(debian_mirror(deb822).as_deref(), Some("http://mirror.example/debian"));
+        let list = "deb [arch=amd64] https://mirror.example/debian/ bookworm main\n";
+        assert_eq!(debian_mirror(list).as_deref(), Some("https://mirror.example/debian/"));
+        assert_eq!(debian_mirror("URIs: http://mirror.example/debian-security\n"), None);
+        assert_eq!(debian_mirror("deb http://mirror.example/ubuntu noble main\n"), None);
+    }
+}

@@ -1,0 +1,107 @@
+//! The toolchain on a bare machine: rustup's Rust and a C compiler in, a BPF build out.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context, Result, anyhow};
+
+use crate::{
+    errors::{lacking, usage},
+    linker,
+    process::{find, output, progress, run as run_command},
+    repo,
+};
+
+/// The rustc that cargo uses, and what of it matters here.
+pub(crate) struct Toolchain {
+    /// All that `rustc -vV` prints: its identity.
+    pub(crate) version: String,
+    pub(crate) sysroot: PathBuf,
+    pub(crate) llvm_major: u32,
+}
+
+pub(crate) fn run(args: &[String]) -> Result<()> {
+    if let Some(argument) = args.first() {
+        return usage(format!("`cargo xtask setup` takes no argument, got {argument:?}"));
+    }
+    ensure()?;
+    progress("the toolchain is complete");
+    Ok(())
+}
+
+/// Sets up what is missing; does next to nothing when the last run's stamp still holds.
+pub(crate) fn ensure() -> Result<()> {
+    require_platform()?;
+    let version = output(Command::new("rustc").arg("-vV"))
+        .map_err(|error| lacking(format!("{error:#}; install Rust with rustup")))?;
+    let stamp = repo::tools().join("setup.stamp");
+    if stamp_holds(&stamp, &version) {
+        return Ok(());
+    }
+    let toolchain = Toolchain::ask(version)?;
+    ensure_rust_src(&toolchain)?;
+    let linker = linker::ensure(&toolchain)?;
+    write_stamp(&stamp, &toolchain, &linker)
+}
+
+impl Toolchain {
+    fn ask(version: String) -> Result<Self> {
+        let sysroot = output(Command::new("rustc").args(["--print", "sysroot"]))?.trim().into();
+        let llvm_major = version
+            .lines()
+            .find_map(|line| line.strip_prefix("LLVM version: "))
+            .and_then(|llvm| llvm.split('.').next()?.parse().ok())
+            .ok_or_else(|| lacking("this rustc does not say which LLVM it holds; install Rust with rustup"))?;
+        Ok(Self { version, sysroot, llvm_major })
+    }
+}
+
+fn require_platform() -> Result<()> {
+    let (os, arch) = (std::env::consts::OS, std::env::consts::ARCH);
+    if (os, arch) == ("linux", "x86_64") {
+        return Ok(());
+    }
+    Err(lacking(format!("pyobs runs on Linux on x86-64, and this is {os} on {arch}; run it on another machine")))
+}
+
+fn rust_src(sysroot: &Path) -> PathBuf {
+    sysroot.join("lib/rustlib/src/rust/library/Cargo.lock")
+}
+
+fn ensure_rust_src(toolchain: &Toolchain) -> Result<()> {
+    let source = rust_src(&toolchain.sysroot);
+    if source.exists() {
+        return Ok(());
+    }
+    if find("rustup").is_none() {
+        return Err(lacking(format!(
+            "the standard library's source is missing at {} and there is no rustup to add it; \
+             install Rust with rustup, or your distribution's rust-src of the same version",
+            source.display()
+        )));
+    }
+    progress("adding the standard library's source (rustup component add rust-src)");
+    run_command(Command::new("rustup").args(["component", "add", "rust-src"])).map_err(|_| {
+        anyhow!(
+            "rustup could not add rust-src (it says why above); with a network, `rustup component add rust-src` does it"
+        )
+    })
+}
+
+/// The stamp's lines are files that must still be there, then rustc's identity.
+fn stamp_holds(stamp: &Path, version: &str) -> bool {
+    let Ok(text) = fs::read_to_string(stamp) else { return false };
+    let mut lines = text.splitn(3, '\n');
+    let files_exist = lines.by_ref().take(2).all(|file| Path::new(file).exists());
+    files_exist && lines.next() == Some(version)
+}
+
+fn write_stamp(stamp: &Path, toolchain: &Toolchain, linker: &Path) -> Result<()> {
+    let source = rust_src(&toolchain.sysroot);
+    fs::create_dir_all(repo::tools())
+        .and_then(|()| fs::write(stamp, format!("{}\n{}\n{}", source.display(), linker.display(), toolchain.version)))
+        .with_context(|| format!("cannot write {}", stamp.display()))
+}

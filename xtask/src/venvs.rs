@@ -1,0 +1,61 @@
+//! Virtual environments under `target/venvs`, one for each interpreter, with the packages that the tests want.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context, Result};
+
+use crate::{
+    process::{output, progress},
+    pythons::Found,
+    repo,
+};
+
+/// Gives every interpreter its environment; one that cannot have it is named as skipped, and does without.
+pub(crate) fn ensure_all(found: &mut Found) -> Result<()> {
+    let pins = repo::root().join("tests/requirements.txt");
+    let mut failures = Vec::new();
+    for python in found.pythons.iter_mut().filter(|python| python.root.is_none()) {
+        let folder = repo::target().join("venvs").join(&python.version);
+        match ensure(&python.executable, &python.version, &folder, &pins) {
+            Ok(interpreter) => python.venv = Some(interpreter),
+            Err(error) => failures.push((format!("the packages of CPython {}", python.version), format!("{error:#}"))),
+        }
+    }
+    for (what, why) in failures {
+        found.skip(what, why);
+    }
+    Ok(())
+}
+
+/// The interpreter of an environment that holds what `pins` names; made where it does not exist or differs.
+pub(crate) fn ensure(python: &Path, version: &str, folder: &Path, pins: &Path) -> Result<PathBuf> {
+    let wanted = fs::read_to_string(pins).with_context(|| format!("cannot read {}", pins.display()))?;
+    let wanted = format!("{}\n{wanted}", python.display());
+    let stamp = folder.join("requirements.stamp");
+    let interpreter = folder.join("bin/python");
+    if interpreter.exists() && fs::read_to_string(&stamp).is_ok_and(|held| held == wanted) {
+        return Ok(interpreter);
+    }
+    progress(format!("CPython {version}: installing the packages of {} into {}", pins.display(), folder.display()));
+    // `--copies` would make another ELF file than the one under test.
+    output(Command::new(python).args(["-m", "venv", "--clear"]).arg(folder))?;
+    let mut pip = Command::new(&interpreter);
+    // Only wheels: a build from source takes minutes and a compiler, and fails in ways of its own.
+    pip.args([
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-input",
+        "--only-binary=:all:",
+        "-r",
+    ]);
+    output(pip.arg(pins))?;
+    fs::write(&stamp, wanted).with_context(|| format!("cannot write {}", stamp.display()))?;
+    Ok(interpreter)
+}
