@@ -1,0 +1,389 @@
+//! The state of the dashboard and what changes it.
+
+use std::time::{Duration, Instant};
+
+use pyobs_model::Model;
+use pyobs_model::views::By;
+
+use crate::binding::{self, Action, Context};
+use crate::clock::Clock;
+use crate::input::Key;
+use crate::list::Step;
+use crate::screens::Outcome;
+use crate::ui::{Phase, Prompt, Tab, Ui};
+use crate::{Batch, Options, Source, draw};
+
+pub(crate) enum Msg {
+    Key(Key),
+    Resize(u16, u16),
+    Batch(Batch),
+    /// No more batches will come.
+    Ended,
+    /// Nothing but time has passed.
+    Tick,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flow {
+    GoOn,
+    Quit,
+}
+
+const DRAW_INTERVAL: Duration = Duration::from_millis(100);
+const COMPUTE_INTERVAL: Duration = Duration::from_millis(500);
+/// Computing the views takes at most this part of one core: what takes long is done less often.
+const COMPUTE_SHARE: u32 = 50;
+const COMPUTE_INTERVAL_MAX: Duration = Duration::from_secs(10);
+const HEARTBEAT: Duration = Duration::from_secs(1);
+const NOTE_TIME: Duration = Duration::from_secs(10);
+const NOTES_KEPT: usize = 100;
+const PATTERN_MAX: usize = 200;
+
+/// What the picture lags behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Stale {
+    Nothing,
+    /// New events: worth computing when it is time.
+    Events,
+    /// The user changed order or filter: the views are right, their rows are not.
+    Rows,
+    /// The user asked for another view.
+    View,
+}
+
+pub(crate) struct App {
+    pub(crate) model: Model,
+    pub(crate) ui: Ui,
+    stale: Stale,
+    has_changed: bool,
+    /// Times since the start of the loop.
+    drawn: Option<Duration>,
+    computed: Duration,
+    compute_time: Duration,
+    beat: Duration,
+    clock: Clock,
+}
+
+impl App {
+    pub(crate) fn new(model: Model, options: Options, size: (u16, u16)) -> Self {
+        let mut ui = Ui::new(options);
+        ui.size = size;
+        Self {
+            model,
+            ui,
+            stale: Stale::View,
+            has_changed: true,
+            drawn: None,
+            computed: Duration::ZERO,
+            compute_time: Duration::ZERO,
+            beat: Duration::ZERO,
+            clock: Clock::default(),
+        }
+    }
+
+    pub(crate) fn update(&mut self, msg: Msg, now: Duration) -> Flow {
+        match msg {
+            Msg::Key(key) => {
+                self.has_changed = true;
+                return self.key(key);
+            }
+            Msg::Resize(width, height) => {
+                self.ui.size = (width, height);
+                self.mark(Stale::Rows);
+            }
+            Msg::Batch(batch) => self.take(batch, now),
+            Msg::Ended => {
+                if self.ui.source == Source::Live && !matches!(self.ui.phase, Phase::Failed(_) | Phase::NeverStarted(_))
+                {
+                    self.ui.phase = Phase::Ended;
+                }
+                self.has_changed = true;
+            }
+            Msg::Tick => {}
+        }
+        self.pass_time(now);
+        Flow::GoOn
+    }
+
+    fn take(&mut self, batch: Batch, now: Duration) {
+        match batch {
+            Batch::Events(events) => {
+                for event in &events {
+                    self.model.apply(event);
+                }
+                self.clock.set(now, self.model.now());
+                if self.ui.phase == Phase::Starting {
+                    self.ui.phase = Phase::Running;
+                    self.mark(Stale::View);
+                }
+                self.stale = self.stale.max(Stale::Events);
+            }
+            Batch::Note(note) => {
+                self.ui.status = Some((note.clone(), now + NOTE_TIME));
+                self.ui.notes.push_back(note);
+                if self.ui.notes.len() > NOTES_KEPT {
+                    self.ui.notes.pop_front();
+                }
+                self.has_changed = true;
+            }
+            Batch::Failed(why) => {
+                self.ui.phase = match self.ui.phase {
+                    Phase::Starting => Phase::NeverStarted(why),
+                    _ => Phase::Failed(why),
+                };
+                self.has_changed = true;
+            }
+        }
+    }
+
+    fn is_running_live(&self) -> bool {
+        self.ui.source == Source::Live && self.ui.phase == Phase::Running
+    }
+
+    fn pass_time(&mut self, now: Duration) {
+        if now < self.beat + HEARTBEAT {
+            return;
+        }
+        self.beat = now;
+        if self.ui.status.as_ref().is_some_and(|(_, until)| *until <= now) {
+            self.ui.status = None;
+            self.mark(Stale::Rows);
+        }
+        if self.is_running_live() {
+            if let Some(time) = self.clock.time(now) {
+                self.model.advance(time);
+            }
+            self.stale = self.stale.max(Stale::Events);
+            self.has_changed = true;
+        }
+    }
+
+    fn mark(&mut self, stale: Stale) {
+        self.stale = self.stale.max(stale);
+        self.has_changed = true;
+    }
+
+    fn compute_due(&self) -> Duration {
+        self.computed + (self.compute_time * COMPUTE_SHARE).clamp(COMPUTE_INTERVAL, COMPUTE_INTERVAL_MAX)
+    }
+
+    fn draw_due(&self) -> Duration {
+        self.drawn.map_or(Duration::ZERO, |drawn| drawn + DRAW_INTERVAL)
+    }
+
+    fn awaits_computing(&self) -> bool {
+        self.stale == Stale::Events && self.ui.paused.is_none()
+    }
+
+    /// When something has to be done although nothing comes in.
+    pub(crate) fn deadline(&self) -> Option<Duration> {
+        let draw = self.has_changed.then(|| self.draw_due());
+        let compute = self.awaits_computing().then(|| self.compute_due().max(self.draw_due()));
+        let beats = self.is_running_live() || self.ui.status.is_some();
+        let beat = beats.then(|| self.beat + HEARTBEAT);
+        [draw, compute, beat].into_iter().flatten().min()
+    }
+
+    pub(crate) fn wants_picture(&self, now: Duration) -> bool {
+        let is_due = self.has_changed || (self.awaits_computing() && now >= self.compute_due());
+        is_due && now >= self.draw_due()
+    }
+
+    /// Brings the views up to date, as far as it is time; before each picture.
+    pub(crate) fn prepare(&mut self, now: Duration) {
+        let is_due = self.awaits_computing() && (now >= self.compute_due() || self.drawn.is_none());
+        match self.stale {
+            Stale::View => self.compute(now),
+            Stale::Rows => {
+                self.arrange();
+                // Events may have come in since the views were computed.
+                self.stale = Stale::Events;
+            }
+            Stale::Events if is_due => self.compute(now),
+            Stale::Events | Stale::Nothing => {}
+        }
+        self.has_changed = false;
+        self.drawn = Some(now);
+    }
+
+    fn compute(&mut self, now: Duration) {
+        let begin = Instant::now();
+        let scope = self.ui.scope(&self.model);
+        match self.ui.tab {
+            Tab::Processes => self.ui.processes.compute(&self.model, &scope),
+            Tab::Frames => self.ui.frames.compute(&self.model, &scope),
+            Tab::Flame => self.ui.flame.compute(&self.model, &scope),
+            Tab::Health => {}
+        }
+        self.arrange();
+        self.compute_time = begin.elapsed();
+        self.computed = now;
+        self.stale = Stale::Nothing;
+    }
+
+    fn arrange(&mut self) {
+        let (body, height) = (self.ui.body(), self.ui.table_height());
+        let ui = &mut self.ui;
+        match ui.tab {
+            Tab::Processes => ui.processes.arrange(&self.model, ui.process_filter.as_ref(), height),
+            Tab::Frames => ui.frames.arrange(&self.model, ui.frame_filter.as_ref(), height),
+            Tab::Flame => ui.flame.arrange(&self.model, ui.frame_filter.as_ref(), body),
+            Tab::Health => {}
+        }
+    }
+
+    pub(crate) fn draw(&self, frame: &mut ratatui::Frame<'_>) {
+        draw::draw(&self.model, &self.ui, frame);
+    }
+
+    fn key(&mut self, key: Key) -> Flow {
+        let context = self.ui.context();
+        match binding::action(context, key) {
+            Some(Action::Quit) => return Flow::Quit,
+            Some(action) if context == Context::Help => self.scroll_help(action),
+            Some(action) if context == Context::Prompt => self.edit(action),
+            Some(action) => self.act(action),
+            None => {
+                if let (Context::Prompt, Key::Char(c)) = (context, key) {
+                    self.edit_pattern(|text| {
+                        if text.chars().count() < PATTERN_MAX {
+                            text.push(c);
+                        }
+                    });
+                }
+            }
+        }
+        Flow::GoOn
+    }
+
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::ShowProcesses => self.show(Tab::Processes),
+            Action::ShowFrames => self.show(Tab::Frames),
+            Action::ShowFlame => self.show(Tab::Flame),
+            Action::ShowHealth => self.show(Tab::Health),
+            Action::NextScreen => self.show(self.ui.tab.neighbour(1)),
+            Action::PreviousScreen => self.show(self.ui.tab.neighbour(Tab::ALL.len() - 1)),
+            Action::Help => self.ui.help = Some(0),
+            Action::Pause => {
+                self.ui.paused = match self.ui.paused {
+                    Some(_) => None,
+                    None => Some(self.model.now()),
+                };
+                self.mark(Stale::View);
+            }
+            Action::Window => {
+                self.ui.window = self.ui.window.next();
+                self.mark(Stale::View);
+            }
+            Action::By => {
+                self.ui.look.by = match self.ui.look.by {
+                    By::Line => By::Function,
+                    By::Function => By::Line,
+                };
+                self.mark(Stale::View);
+            }
+            Action::Fold => {
+                self.ui.look.python_only = !self.ui.look.python_only;
+                self.mark(Stale::View);
+            }
+            Action::Filter if self.ui.takes_filter() => {
+                let before = self.ui.filter().map(|filter| filter.text().to_owned()).unwrap_or_default();
+                self.ui.prompt = Some(Prompt { text: before.clone(), before });
+            }
+            Action::Back => self.back(),
+            action => self.act_on_screen(action),
+        }
+    }
+
+    fn show(&mut self, tab: Tab) {
+        self.ui.tab = tab;
+        self.mark(Stale::View);
+    }
+
+    fn act_on_screen(&mut self, action: Action) {
+        let (body, height) = (self.ui.body(), self.ui.table_height());
+        let ui = &mut self.ui;
+        let outcome = match ui.tab {
+            Tab::Processes => ui.processes.act(action, height),
+            Tab::Frames => ui.frames.act(action, height),
+            Tab::Flame => ui.flame.act(action, body),
+            Tab::Health => ui.health.act(action, draw::health_lines(&self.model, ui).len(), usize::from(body.height)),
+        };
+        match outcome {
+            Outcome::Nothing => {}
+            Outcome::Rows => self.mark(Stale::Rows),
+            Outcome::View => self.mark(Stale::View),
+            Outcome::Pick(picked) => {
+                self.ui.picked = Some(picked);
+                self.show(Tab::Frames);
+            }
+        }
+    }
+
+    /// Undoes the latest restriction that can be seen.
+    fn back(&mut self) {
+        let body = self.ui.body();
+        let ui = &mut self.ui;
+        if ui.tab == Tab::Frames && ui.frames.close_detail() || ui.tab == Tab::Flame && ui.flame.zoom_out(body) {
+            self.mark(Stale::View);
+        } else if ui.filter().is_some() {
+            ui.set_filter("");
+            self.mark(Stale::Rows);
+        } else if ui.picked.take().is_some() {
+            self.mark(Stale::View);
+        }
+    }
+
+    fn edit(&mut self, action: Action) {
+        match action {
+            Action::Accept => self.ui.prompt = None,
+            Action::Cancel => {
+                if let Some(prompt) = self.ui.prompt.take() {
+                    self.ui.set_filter(&prompt.before);
+                    self.mark(Stale::Rows);
+                }
+            }
+            Action::Erase => self.edit_pattern(|text| {
+                text.pop();
+            }),
+            Action::EraseAll => self.edit_pattern(String::clear),
+            _ => {}
+        }
+    }
+
+    fn edit_pattern(&mut self, edit: impl FnOnce(&mut String)) {
+        if let Some(prompt) = &mut self.ui.prompt {
+            edit(&mut prompt.text);
+            let text = prompt.text.clone();
+            self.ui.set_filter(&text);
+            self.mark(Stale::Rows);
+        }
+    }
+
+    fn scroll_help(&mut self, action: Action) {
+        let Some(top) = self.ui.help else { return };
+        let page = usize::from(self.ui.size.1).saturating_sub(4).max(1);
+        let last = draw::help_scroll_max(&self.ui);
+        self.ui.help = match action {
+            Action::Up => Some(top.saturating_sub(1)),
+            Action::Down => Some((top + 1).min(last)),
+            Action::PageUp => Some(top.saturating_sub(page)),
+            Action::PageDown => Some((top + page).min(last)),
+            _ => None,
+        };
+    }
+}
+
+/// The step through a list that an action means.
+pub(crate) fn step(action: Action) -> Option<Step> {
+    Some(match action {
+        Action::Up => Step::Up,
+        Action::Down => Step::Down,
+        Action::PageUp => Step::PageUp,
+        Action::PageDown => Step::PageDown,
+        Action::First => Step::First,
+        Action::Last => Step::Last,
+        _ => return None,
+    })
+}

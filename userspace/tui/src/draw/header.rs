@@ -1,0 +1,185 @@
+//! What is watched, at what price, with what losses; then the tabs and what restricts them.
+
+use pyobs_model::Model;
+use pyobs_model::views::By;
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+
+use super::put;
+use crate::screens::process_label;
+use crate::ui::{Phase, Tab, Ui};
+use crate::{Source, number, text};
+
+/// A piece of a line; when they do not all fit, those of the highest rank stay.
+struct Piece {
+    rank: u8,
+    words: String,
+    style: Style,
+}
+
+pub(super) fn draw(model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
+    facts(model, ui, Rect { height: 1, ..area }, buf);
+    let tabs = Rect { y: area.y + 1, height: 1, ..area };
+    let used = draw_tabs(ui, tabs, buf);
+    chips(model, ui, Rect { x: used, width: area.width.saturating_sub(used), ..tabs }, buf);
+}
+
+fn facts(model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
+    const GAP: usize = 3;
+    let theme = ui.theme;
+    let (state, state_style) = state(ui);
+    let right = text::width(&state, usize::from(area.width) / 2);
+    let mut x = put(buf, area, 1, 0, "pyobs", theme.brand()) + 1;
+    let room = usize::from(area.width.saturating_sub(x)).saturating_sub(right + 1);
+    let fits = |pieces: &Vec<Piece>| {
+        pieces.iter().map(|piece| text::width(&piece.words, room + 1) + GAP).sum::<usize>() <= room
+    };
+    let wordings = [Wording::Full, Wording::ShortCost].into_iter().map(|wording| pieces(model, ui, wording));
+    let fitting_whole = wordings.into_iter().find(fits);
+    for piece in fitting_whole.unwrap_or_else(|| fitting(pieces(model, ui, Wording::Short), room, GAP)) {
+        x = put(buf, area, x, 0, "· ", theme.dim());
+        x = put(buf, area, x, 0, &piece.words, piece.style) + 1;
+    }
+    put(buf, area, area.width.saturating_sub(right as u16 + 1), 0, &state, state_style);
+}
+
+/// How much is said, the most that fits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Wording {
+    Full,
+    ShortCost,
+    Short,
+}
+
+fn pieces(model: &Model, ui: &Ui, wording: Wording) -> Vec<Piece> {
+    let is_short = wording == Wording::Short;
+    let theme = ui.theme;
+    let meta = model.meta();
+    let piece = |rank, words| Piece { rank, words, style: theme.text() };
+    let sampler = if is_short { String::new() } else { format!(" {}", meta.sampler) };
+    let mut pieces = vec![
+        piece(1, meta.host.clone()),
+        piece(5, format!("{} Hz{sampler}", meta.rate_hz)),
+        piece(6, number::plural(model.cpu().total(), "sample", "samples")),
+        piece(2, processes(model)),
+    ];
+    if let Some(cost) = cost(model, ui) {
+        pieces.push(piece(7, if wording == Wording::Full { format!("{cost} of a core") } else { cost }));
+    }
+    if model.cost().rss_bytes > 0 {
+        pieces.push(piece(3, number::bytes(model.cost().rss_bytes)));
+    }
+    let loss = model.loss();
+    if let Some((reason, _)) = loss.iter().max_by_key(|(_, count)| *count) {
+        const REASON_NEEDS: u16 = 70;
+        let count = number::short(loss.total());
+        let has_room = !is_short || ui.size.0 >= REASON_NEEDS;
+        let words = if has_room { format!("lost {count}: {}", reason.name()) } else { format!("lost {count}") };
+        pieces.push(Piece { rank: 9, words, style: theme.warning() });
+    }
+    pieces
+}
+
+fn processes(model: &Model) -> String {
+    let living = model.processes().filter(|(_, state)| state.ended.is_none()).count();
+    number::plural(living as u64, "process", "processes")
+}
+
+/// Now for a capture that runs, on average for one that is over.
+fn cost(model: &Model, ui: &Ui) -> Option<String> {
+    let cost = model.cost();
+    let span = cost.at.as_secs_f64();
+    if span <= 0.0 {
+        return None;
+    }
+    let is_running = ui.source == Source::Live && ui.phase == Phase::Running;
+    let (kernel, user) = model.cost_now();
+    let average = (cost.bpf.as_secs_f64() + cost.cpu.as_secs_f64()) / span;
+    let share = if is_running { kernel + user } else { average };
+    let word = if is_running { "costs" } else { "cost" };
+    Some(format!("{word} {:.1} %", share * 100.0))
+}
+
+fn state(ui: &Ui) -> (String, Style) {
+    let theme = ui.theme;
+    match (&ui.source, &ui.phase) {
+        (_, Phase::Failed(_) | Phase::NeverStarted(_)) => ("FAILED".to_owned(), theme.warning()),
+        (_, Phase::Ended) if ui.paused.is_none() => ("ENDED".to_owned(), theme.warning()),
+        (Source::Live, _) if ui.paused.is_some() => ("PAUSED".to_owned(), theme.warning()),
+        (Source::Replay { file }, _) => (format!("REPLAY {}", text::fit_left(text::base_name(file), 40)), theme.good()),
+        (Source::Live, Phase::Starting) => ("STARTING".to_owned(), theme.dim()),
+        (Source::Live, _) => ("LIVE".to_owned(), theme.good()),
+    }
+}
+
+/// Those that fit into `room` with `gap` cells between them, in their order.
+fn fitting(pieces: Vec<Piece>, room: usize, gap: usize) -> Vec<Piece> {
+    let mut order: Vec<(usize, &Piece)> = pieces.iter().enumerate().collect();
+    order.sort_by_key(|(_, piece)| std::cmp::Reverse(piece.rank));
+    let mut used = 0;
+    let mut kept = Vec::new();
+    for (index, piece) in order {
+        let width = text::width(&piece.words, room + 1) + gap;
+        if used + width <= room {
+            used += width;
+            kept.push(index);
+        }
+    }
+    pieces.into_iter().enumerate().filter(|(index, _)| kept.contains(index)).map(|(_, piece)| piece).collect()
+}
+
+/// Returns the column after the tabs. Where there is little room, only the one in sight has its name.
+fn draw_tabs(ui: &Ui, area: Rect, buf: &mut Buffer) -> u16 {
+    const NAMES_NEED: u16 = 64;
+    let theme = ui.theme;
+    let mut x = 1;
+    for (index, tab) in Tab::ALL.into_iter().enumerate() {
+        let number = index + 1;
+        let is_active = tab == ui.tab;
+        if is_active {
+            x = put(buf, area, x, 0, &format!(" {number} {} ", tab.title()), theme.active_tab());
+        } else if area.width >= NAMES_NEED {
+            x = put(buf, area, x, 0, &format!(" {number}"), theme.key());
+            x = put(buf, area, x, 0, &format!(" {} ", tab.title()), theme.text());
+        } else {
+            x = put(buf, area, x, 0, &format!(" {number} "), theme.key());
+        }
+    }
+    x + 1
+}
+
+fn chips(model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
+    /// Cells from which on there is room for a whole command.
+    const CHIP_NEEDS: u16 = 80;
+    let theme = ui.theme;
+    let chip = |rank, words: String| Piece { rank, words: format!(" {words} "), style: theme.chip() };
+    let mut pieces = Vec::new();
+    let shows_frames = matches!(ui.tab, Tab::Frames | Tab::Flame);
+    if ui.tab != Tab::Health {
+        pieces.push(chip(3, ui.window.chip(&ui.source)));
+    }
+    if shows_frames {
+        pieces.push(chip(2, if ui.look.by == By::Line { "by line" } else { "by function" }.to_owned()));
+        let fold = if ui.look.python_only { "native folded" } else { "native shown" };
+        pieces.push(chip(1, fold.to_owned()));
+    }
+    if let Some(filter) = ui.filter() {
+        pieces.push(chip(4, text::fit(&format!("/{}", filter.text()), 20)));
+    }
+    if let Some(picked) = ui.picked {
+        let words = match picked.tid {
+            Some(tid) if area.width <= CHIP_NEEDS => format!("thread {tid}"),
+            Some(tid) => format!("thread {tid} of {}", process_label(model, Some(picked.process))),
+            None => process_label(model, Some(picked.process)),
+        };
+        let room = if area.width > CHIP_NEEDS { 40 } else { 18 };
+        pieces.push(chip(5, text::fit(&words, room)));
+    }
+    let pieces = fitting(pieces, usize::from(area.width), 1);
+    let width: usize = pieces.iter().map(|piece| text::width(&piece.words, usize::from(area.width)) + 1).sum();
+    let mut x = area.width.saturating_sub(width as u16);
+    for piece in pieces {
+        x = put(buf, area, x, 0, &piece.words, piece.style) + 1;
+    }
+}

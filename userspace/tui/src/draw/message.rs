@@ -1,0 +1,102 @@
+//! What stands in the body when there is nothing to show: why, and what helps.
+
+use pyobs_model::Model;
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use super::put;
+use crate::Source;
+use crate::number;
+use crate::screens::process_label;
+use crate::text;
+use crate::ui::{Phase, Tab, Ui};
+
+pub(super) struct Message {
+    title: String,
+    help: String,
+}
+
+fn message(title: impl Into<String>, help: impl Into<String>) -> Option<Message> {
+    Some(Message { title: title.into(), help: help.into() })
+}
+
+/// The message for a screen that has nothing else to show.
+pub(super) fn instead_of(model: &Model, ui: &Ui) -> Option<Message> {
+    let is_empty = match ui.tab {
+        Tab::Processes => ui.processes.is_empty(),
+        Tab::Frames => ui.frames.is_empty(),
+        Tab::Flame => ui.flame.is_empty(),
+        Tab::Health => false,
+    };
+    if !is_empty {
+        return None;
+    }
+    let is_live = ui.source == Source::Live && ui.phase == Phase::Running;
+    let pythons = model
+        .processes()
+        .filter(|(_, state)| state.process.python.is_some() && (state.ended.is_none() || !is_live))
+        .count() as u64;
+    match (&ui.phase, ui.filter()) {
+        (Phase::Starting, _) => {
+            message("Starting", "Loading the probes and looking for Python processes. This takes about a second.")
+        }
+        (Phase::NeverStarted(why), _) => message("The capture did not start", why.clone()),
+        (_, Some(filter)) if has_rows_without_filter(ui) => {
+            message(format!("Nothing matches /{}", filter.text()), "Esc clears the filter, / changes it.")
+        }
+        _ if pythons == 0 && is_live => {
+            message("No Python process yet", "Start one: it appears here within a second, whatever its name.")
+        }
+        _ if pythons == 0 => message("No Python process", "None ran while this was captured."),
+        _ => no_samples(model, ui, pythons, is_live),
+    }
+}
+
+fn has_rows_without_filter(ui: &Ui) -> bool {
+    match ui.tab {
+        Tab::Processes => true,
+        Tab::Frames => ui.frames.samples() > 0,
+        Tab::Flame | Tab::Health => false,
+    }
+}
+
+fn no_samples(model: &Model, ui: &Ui, pythons: u64, is_live: bool) -> Option<Message> {
+    let when = ui.window.phrase();
+    if let Some(picked) = ui.picked {
+        let who = text::fit(&process_label(model, Some(picked.process)), 60);
+        return message(
+            format!("No samples of {who} {when}"),
+            "It used no CPU. Esc shows all processes, w looks further back.",
+        );
+    }
+    if is_live {
+        let idle = if pythons == 1 { "The one Python process is idle." } else { "All of them are idle." };
+        let who = number::plural(pythons, "Python process", "Python processes");
+        let idle = if pythons == 1 { idle.to_owned() } else { format!("{who} are known. {idle}") };
+        return message(format!("No samples {when}"), format!("{idle} w looks further back."));
+    }
+    message(format!("No samples {when}"), "The processes used no CPU while this was captured. w looks further back.")
+}
+
+pub(super) fn draw(message: &Message, ui: &Ui, area: Rect, buf: &mut Buffer) {
+    let help = text::wrap(&message.help, usize::from(area.width).saturating_sub(4));
+    let height = 2 + help.len() as u16;
+    let y = area.height.saturating_sub(height) / 2;
+    centred(buf, area, y, &message.title, ui.theme.strong());
+    for (line, below) in help.iter().zip(2..) {
+        centred(buf, area, y + below, line, ui.theme.dim());
+    }
+}
+
+fn centred(buf: &mut Buffer, area: Rect, y: u16, words: &str, style: ratatui::style::Style) {
+    let width = text::width(words, usize::from(area.width));
+    let x = (usize::from(area.width) - width) / 2;
+    put(buf, area, x as u16, y, words, style);
+}
+
+pub(super) fn too_small(ui: &Ui, area: Rect, buf: &mut Buffer, needed: (u16, u16)) {
+    let words = format!("{}x{} is too small; pyobs needs {}x{}", area.width, area.height, needed.0, needed.1);
+    for (line, y) in text::wrap(&words, usize::from(area.width)).iter().zip(0..) {
+        put(buf, area, 0, y, line, ui.theme.text());
+    }
+}

@@ -1,0 +1,160 @@
+//! The only code that writes text into the picture: here it is made harmless and cut to its room.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+
+use crate::text;
+use crate::theme::Theme;
+
+/// Writes at (`x`, `y`) of `area` and returns where it ended.
+pub(crate) fn put(buf: &mut Buffer, area: Rect, x: u16, y: u16, words: &str, style: Style) -> u16 {
+    write(buf, area, x, y, style, |room| text::fit(words, room))
+}
+
+/// The same for what is cut off at its beginning.
+pub(crate) fn put_path(buf: &mut Buffer, area: Rect, x: u16, y: u16, words: &str, style: Style) -> u16 {
+    write(buf, area, x, y, style, |room| text::fit_left(words, room))
+}
+
+fn write(buf: &mut Buffer, area: Rect, x: u16, y: u16, style: Style, fit: impl FnOnce(usize) -> String) -> u16 {
+    let area = area.intersection(buf.area);
+    if x >= area.width || y >= area.height {
+        return x;
+    }
+    let room = usize::from(area.width - x);
+    let (end, _) = buf.set_stringn(area.x + x, area.y + y, fit(room), room, style);
+    end - area.x
+}
+
+/// A line of a table, filled from the left; each column is followed by an empty cell.
+pub(crate) struct Row<'a> {
+    buf: &'a mut Buffer,
+    area: Rect,
+    x: u16,
+    /// Set for the selected row: it wins over the columns' own colours.
+    style: Option<Style>,
+}
+
+impl<'a> Row<'a> {
+    pub(crate) fn new(buf: &'a mut Buffer, area: Rect) -> Self {
+        let area = area.intersection(buf.area);
+        Self { buf, area, x: 0, style: None }
+    }
+
+    pub(crate) fn select(&mut self, is_selected: bool, theme: Theme) {
+        if is_selected {
+            self.buf.set_style(self.area, theme.selected());
+            self.style = Some(theme.selected());
+        }
+    }
+
+    pub(crate) fn left(&mut self, width: usize, words: &str, style: Style) {
+        let width = self.room(width);
+        self.column(width, &text::fit(words, width), 0, style);
+    }
+
+    pub(crate) fn right(&mut self, width: usize, words: &str, style: Style) {
+        let width = self.room(width);
+        let words = text::fit(words, width);
+        let offset = width - text::width(&words, width);
+        self.column(width, &words, offset, style);
+    }
+
+    /// `share` is of 1; no column for no width.
+    pub(crate) fn bar(&mut self, width: usize, share: f64, style: Style) {
+        let width = self.room(width);
+        self.column(width, &bar(share, width), 0, style);
+    }
+
+    /// All that is left.
+    pub(crate) fn rest(&mut self, words: &str, style: Style) {
+        self.left(usize::MAX, words, style);
+    }
+
+    pub(crate) fn rest_of_path(&mut self, words: &str, style: Style) {
+        let width = self.room(usize::MAX);
+        self.column(width, &text::fit_left(words, width), 0, style);
+    }
+
+    pub(crate) fn skip(&mut self, width: usize) {
+        if width > 0 {
+            self.x = self.x.saturating_add(self.room(width) as u16).saturating_add(1);
+        }
+    }
+
+    fn room(&self, width: usize) -> usize {
+        width.min(usize::from(self.area.width.saturating_sub(self.x)))
+    }
+
+    fn column(&mut self, width: usize, words: &str, offset: usize, style: Style) {
+        if width > 0 {
+            let style = self.style.unwrap_or(style);
+            put(self.buf, self.area, self.x + offset as u16, 0, words, style);
+            self.x = self.x.saturating_add(width as u16).saturating_add(1);
+        }
+    }
+}
+
+/// How the rows are sorted by a column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    Rising,
+    Falling,
+}
+
+/// The line of a table that names its columns.
+pub(crate) struct Heading<'a> {
+    row: Row<'a>,
+    theme: Theme,
+}
+
+impl<'a> Heading<'a> {
+    pub(crate) fn new(buf: &'a mut Buffer, area: Rect, theme: Theme) -> Self {
+        Self { row: Row::new(buf, Rect { height: area.height.min(1), ..area }), theme }
+    }
+
+    pub(crate) fn left(&mut self, width: usize, words: &str, order: Option<Order>) {
+        let (words, style) = self.mark(words, order);
+        self.row.left(width, &words, style);
+    }
+
+    pub(crate) fn right(&mut self, width: usize, words: &str, order: Option<Order>) {
+        let (words, style) = self.mark(words, order);
+        self.row.right(width, &words, style);
+    }
+
+    pub(crate) fn skip(&mut self, width: usize) {
+        self.row.skip(width);
+    }
+
+    fn mark(&self, words: &str, order: Option<Order>) -> (String, Style) {
+        match order {
+            Some(Order::Falling) => (format!("▾{words}"), self.theme.sorted_heading()),
+            Some(Order::Rising) => (format!("▴{words}"), self.theme.sorted_heading()),
+            None => (words.to_owned(), self.theme.heading()),
+        }
+    }
+}
+
+fn bar(share: f64, width: usize) -> String {
+    const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+    let eighths = (share.clamp(0.0, 1.0) * width as f64 * 8.0).round() as usize;
+    // Something is not nothing, however little it is.
+    let eighths = if share > 0.0 { eighths.max(1) } else { 0 };
+    "█".repeat(eighths / 8) + EIGHTHS[eighths % 8]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_fill_their_room_and_no_more() {
+        assert_eq!(bar(0.0, 4), "");
+        assert_eq!(bar(1e-9, 4), "▏");
+        assert_eq!(bar(0.5, 4), "██");
+        assert_eq!(bar(7.0, 4), "████");
+        assert_eq!(bar(f64::NAN, 4), "");
+    }
+}

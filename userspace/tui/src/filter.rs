@@ -1,0 +1,77 @@
+//! The pattern of `/`: a regular expression; what is none is looked for as it stands.
+
+use regex::{Regex, RegexBuilder};
+
+use crate::text;
+
+/// So much of a text is searched: enough for every honest name, and a bound for the others.
+const SEARCHED_BYTES: usize = 2048;
+const COMPILED_BYTES: usize = 1 << 20;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Filter {
+    text: String,
+    regex: Regex,
+    is_valid: bool,
+}
+
+impl Filter {
+    /// `None` for an empty text, which matches everything. Capital letters make the case matter.
+    pub(crate) fn new(text: &str) -> Option<Self> {
+        if text.is_empty() {
+            return None;
+        }
+        let compile = |pattern: &str| {
+            RegexBuilder::new(pattern)
+                .case_insensitive(!text.chars().any(char::is_uppercase))
+                .size_limit(COMPILED_BYTES)
+                .build()
+        };
+        let (regex, is_valid) = match compile(text) {
+            Ok(regex) => (regex, true),
+            Err(_) => (compile(&regex::escape(text)).ok()?, false),
+        };
+        Some(Self { text: text.to_owned(), regex, is_valid })
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether it is the regular expression that was typed, rather than plain text.
+    pub(crate) fn is_valid(&self) -> bool {
+        self.is_valid
+    }
+
+    pub(crate) fn matches(&self, searched: &str) -> bool {
+        self.regex.is_match(text::head(searched, SEARCHED_BYTES))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_invalid_expression_is_plain_text() {
+        let filter = Filter::new("f(").unwrap();
+        assert!(!filter.is_valid());
+        assert!(filter.matches("call f(x)"));
+    }
+
+    #[test]
+    fn capitals_make_case_matter() {
+        assert!(Filter::new("node").unwrap().matches("Node.insert"));
+        assert!(!Filter::new("Node").unwrap().matches("node"));
+    }
+
+    #[test]
+    fn nothing_typed_is_no_filter() {
+        assert!(Filter::new("").is_none());
+    }
+
+    #[test]
+    fn an_expression_too_large_to_compile_is_plain_text() {
+        assert!(!Filter::new(r"(\w{500}){500}").unwrap().is_valid());
+    }
+}

@@ -1,0 +1,262 @@
+//! Keys from the terminal.
+//!
+//! A thread of its own waits in `poll(2)`, for crossterm's reader spins when the terminal goes away: here the end
+//! of the terminal is a message like a key.
+
+use std::fs::File;
+use std::io::{self, IsTerminal};
+use std::os::fd::{AsFd, OwnedFd};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use tokio::sync::mpsc;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Key {
+    Char(char),
+    Ctrl(char),
+    Enter,
+    Esc,
+    Backspace,
+    Delete,
+    Tab,
+    BackTab,
+    Up,
+    Down,
+    Left,
+    Right,
+    PageUp,
+    PageDown,
+    Home,
+    End,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Input {
+    Key(Key),
+    /// The terminal has gone away.
+    Gone,
+}
+
+/// An escape byte that nothing follows within this time is the Escape key.
+const ESCAPE_DELAY: Duration = Duration::from_millis(30);
+
+/// Reads until it is dropped.
+pub(crate) struct Reader {
+    keys: Option<mpsc::Receiver<Input>>,
+    stop: Option<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Reader {
+    pub(crate) fn start() -> io::Result<Self> {
+        let tty: OwnedFd = if io::stdin().is_terminal() {
+            io::stdin().as_fd().try_clone_to_owned()?
+        } else {
+            File::open("/dev/tty")?.into()
+        };
+        let (stopped, stop) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+        let (sender, keys) = mpsc::channel(256);
+        let thread = std::thread::Builder::new().name("pyobs-keys".to_owned()).spawn(move || {
+            read_keys(&tty, &stopped, &sender);
+        })?;
+        Ok(Self { keys: Some(keys), stop: Some(stop), thread: Some(thread) })
+    }
+
+    pub(crate) async fn next(&mut self) -> Input {
+        match &mut self.keys {
+            Some(keys) => keys.recv().await.unwrap_or(Input::Gone),
+            None => Input::Gone,
+        }
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.keys = None;
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread has been told by the panic hook.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn read_keys(tty: &OwnedFd, stopped: &OwnedFd, sender: &mpsc::Sender<Input>) {
+    let mut decoder = Decoder::default();
+    let mut bytes = [0; 1024];
+    loop {
+        let mut ready = [PollFd::new(tty, PollFlags::IN), PollFd::new(stopped, PollFlags::IN)];
+        let timeout = decoder.is_waiting().then(|| ESCAPE_DELAY.try_into().ok()).flatten();
+        let mut keys = Vec::new();
+        match poll(&mut ready, timeout.as_ref()) {
+            Err(rustix::io::Errno::INTR) => continue,
+            Err(_) => break,
+            Ok(0) => keys.extend(decoder.give_up_waiting()),
+            Ok(_) => {
+                if !ready[1].revents().is_empty() {
+                    return;
+                }
+                match rustix::io::read(tty, &mut bytes) {
+                    Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => continue,
+                    Err(_) | Ok(0) => break,
+                    Ok(length) => decoder.feed(&bytes[..length], &mut keys),
+                }
+            }
+        }
+        for key in keys {
+            if sender.blocking_send(Input::Key(key)).is_err() {
+                return;
+            }
+        }
+    }
+    // The other side may have gone already; it knows then.
+    let _ = sender.blocking_send(Input::Gone);
+}
+
+/// Longer sequences are no keys.
+const SEQUENCE_MAX: usize = 32;
+
+/// Makes keys out of bytes that may be cut anywhere.
+#[derive(Debug, Default)]
+pub(crate) struct Decoder {
+    pending: Vec<u8>,
+}
+
+impl Decoder {
+    pub(crate) fn is_waiting(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    pub(crate) fn feed(&mut self, bytes: &[u8], keys: &mut Vec<Key>) {
+        for byte in bytes {
+            self.pending.push(*byte);
+            match decode(&self.pending) {
+                Decoded::Unfinished if self.pending.len() < SEQUENCE_MAX => {}
+                Decoded::Unfinished | Decoded::Nothing => self.pending.clear(),
+                Decoded::Key(key) => {
+                    self.pending.clear();
+                    keys.push(key);
+                }
+                Decoded::EscapeBefore => {
+                    self.pending.drain(..1);
+                    keys.push(Key::Esc);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn give_up_waiting(&mut self) -> Option<Key> {
+        let is_escape = self.pending == [0x1b];
+        self.pending.clear();
+        is_escape.then_some(Key::Esc)
+    }
+}
+
+enum Decoded {
+    Unfinished,
+    Nothing,
+    Key(Key),
+    /// Escape was pressed, and a new sequence begins.
+    EscapeBefore,
+}
+
+fn decode(bytes: &[u8]) -> Decoded {
+    match bytes {
+        [0x1b] | [0x1b, b'[' | b'O'] => Decoded::Unfinished,
+        [0x1b, 0x1b] => Decoded::EscapeBefore,
+        [0x1b, b'O', last] => letter(*last),
+        [0x1b, b'[', parameters @ .., last @ 0x40..=0x7e] => match last {
+            b'~' => number(parameters),
+            last => letter(*last),
+        },
+        [0x1b, b'[', ..] => Decoded::Unfinished,
+        [0x1b, ..] => Decoded::Nothing,
+        [b'\r' | b'\n'] => Decoded::Key(Key::Enter),
+        [b'\t'] => Decoded::Key(Key::Tab),
+        [0x08 | 0x7f] => Decoded::Key(Key::Backspace),
+        [0] => Decoded::Nothing,
+        [control @ 1..=26] => Decoded::Key(Key::Ctrl(char::from(control - 1 + b'a'))),
+        [_control @ 27..=31] => Decoded::Nothing,
+        bytes => match std::str::from_utf8(bytes) {
+            Ok(text) => text.chars().next().map_or(Decoded::Nothing, |c| Decoded::Key(Key::Char(c))),
+            Err(error) if error.error_len().is_none() => Decoded::Unfinished,
+            Err(_) => Decoded::Nothing,
+        },
+    }
+}
+
+fn letter(last: u8) -> Decoded {
+    Decoded::Key(match last {
+        b'A' => Key::Up,
+        b'B' => Key::Down,
+        b'C' => Key::Right,
+        b'D' => Key::Left,
+        b'H' => Key::Home,
+        b'F' => Key::End,
+        b'Z' => Key::BackTab,
+        b'M' => Key::Enter,
+        _ => return Decoded::Nothing,
+    })
+}
+
+fn number(parameters: &[u8]) -> Decoded {
+    Decoded::Key(match parameters.split(|byte| *byte == b';').next() {
+        Some(b"1" | b"7") => Key::Home,
+        Some(b"3") => Key::Delete,
+        Some(b"4" | b"8") => Key::End,
+        Some(b"5") => Key::PageUp,
+        Some(b"6") => Key::PageDown,
+        _ => return Decoded::Nothing,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys(bytes: &[u8]) -> Vec<Key> {
+        let mut keys = Vec::new();
+        let mut decoder = Decoder::default();
+        decoder.feed(bytes, &mut keys);
+        keys.extend(decoder.give_up_waiting());
+        keys
+    }
+
+    #[test]
+    fn sequences_of_all_terminals() {
+        assert_eq!(keys(b"\x1b[A\x1bOB\x1b[1;5C"), [Key::Up, Key::Down, Key::Right]);
+        assert_eq!(keys(b"\x1b[5~\x1b[6~\x1b[1~\x1b[F"), [Key::PageUp, Key::PageDown, Key::Home, Key::End]);
+        assert_eq!(keys(b"\r\t\x1b[Z\x7f\x03"), [Key::Enter, Key::Tab, Key::BackTab, Key::Backspace, Key::Ctrl('c')]);
+        assert_eq!(keys("é漢x".as_bytes()), [Key::Char('é'), Key::Char('漢'), Key::Char('x')]);
+    }
+
+    #[test]
+    fn escape_alone_and_twice() {
+        assert_eq!(keys(b"\x1b"), [Key::Esc]);
+        assert_eq!(keys(b"\x1b\x1b"), [Key::Esc, Key::Esc]);
+        assert_eq!(keys(b"\x1b\x1b[A"), [Key::Esc, Key::Up]);
+    }
+
+    #[test]
+    fn bytes_cut_anywhere_give_the_same_keys() {
+        let bytes = "\x1b[5~é\x1bOAq".as_bytes();
+        let mut decoder = Decoder::default();
+        let mut one_by_one = Vec::new();
+        for byte in bytes {
+            decoder.feed(&[*byte], &mut one_by_one);
+        }
+        assert_eq!(one_by_one, keys(bytes));
+    }
+
+    #[test]
+    fn garbage_is_no_key_and_does_not_pile_up() {
+        let mut decoder = Decoder::default();
+        let mut found = Vec::new();
+        decoder.feed(&[0x1b, b'['], &mut found);
+        decoder.feed(&[b'1'; 10_000], &mut found);
+        assert!(decoder.pending.len() < SEQUENCE_MAX);
+        assert_eq!(keys(&[0xff, 0xfe, b'q']), [Key::Char('q')]);
+    }
+}

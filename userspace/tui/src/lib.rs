@@ -1,0 +1,54 @@
+//! The dashboard: a live or replayed [`Model`](pyobs_model::Model) in a terminal.
+//!
+//! The flow is one loop ([`run`]): keys, batches of events and time become messages, `update` changes the
+//! state, `draw` shows it. Tables and trees are computed between the two, at most every 500 ms and only for
+//! the screen in sight; drawing touches only the rows that are visible. All text of watched processes passes
+//! `text.rs` on its way to the terminal, for it may hold anything.
+
+mod app;
+mod binding;
+mod clock;
+mod draw;
+mod filter;
+mod input;
+mod list;
+mod number;
+mod run;
+mod screens;
+mod terminal;
+#[cfg(test)]
+mod tests;
+mod text;
+mod theme;
+mod ui;
+
+use pyobs_model::Event;
+
+pub use binding::key_table;
+pub use run::run;
+pub use theme::Color;
+
+/// How to show a model.
+pub struct Options {
+    pub source: Source,
+    pub color: Color,
+}
+
+/// Where the events come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// A capture that goes on.
+    Live,
+    /// A recording that was read whole before.
+    Replay { file: String },
+}
+
+/// What a capture tells the dashboard.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Batch {
+    Events(Vec<Event>),
+    /// One sentence for the status line.
+    Note(String),
+    /// The capture has stopped, and why: one sentence.
+    Failed(String),
+}

@@ -1,0 +1,118 @@
+//! The selected row of a list that changes underneath it.
+
+use std::ops::Range;
+
+/// Follows its row by identity when the list is computed anew, but stays on top while it is on top: there the
+/// busiest row is what one looks at.
+#[derive(Clone, Debug)]
+pub(crate) struct Cursor<K> {
+    index: usize,
+    top: usize,
+    key: Option<K>,
+}
+
+impl<K> Default for Cursor<K> {
+    fn default() -> Self {
+        Self { index: 0, top: 0, key: None }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    Up,
+    Down,
+    PageUp,
+    PageDown,
+    First,
+    Last,
+}
+
+impl<K: Copy + PartialEq> Cursor<K> {
+    pub(crate) fn index(&self) -> usize {
+        self.index
+    }
+
+    /// Finds its row again in a list that has changed.
+    pub(crate) fn follow(&mut self, len: usize, mut keys: impl Iterator<Item = K>, height: usize) {
+        if self.index > 0
+            && let Some(found) = self.key.and_then(|key| keys.position(|other| other == key))
+        {
+            // The row keeps its place on the screen, so that the eye does not have to search for it.
+            let offset = self.index.saturating_sub(self.top);
+            self.index = found;
+            self.top = found.saturating_sub(offset);
+        }
+        self.clamp(len, height);
+    }
+
+    pub(crate) fn step(&mut self, step: Step, len: usize, height: usize) {
+        let page = height.saturating_sub(1).max(1);
+        self.index = match step {
+            Step::Up => self.index.saturating_sub(1),
+            Step::Down => self.index.saturating_add(1),
+            Step::PageUp => self.index.saturating_sub(page),
+            Step::PageDown => self.index.saturating_add(page),
+            Step::First => 0,
+            Step::Last => usize::MAX,
+        };
+        self.clamp(len, height);
+    }
+
+    /// Remembers what it stands on.
+    pub(crate) fn hold(&mut self, key: Option<K>) {
+        self.key = key;
+    }
+
+    /// Rows in sight, also when the terminal has shrunk since the last step.
+    pub(crate) fn visible(&self, len: usize, height: usize) -> Range<usize> {
+        let mut now = Self { index: self.index, top: self.top, key: None };
+        now.clamp(len, height);
+        now.top..len.min(now.top + height)
+    }
+
+    fn clamp(&mut self, len: usize, height: usize) {
+        self.index = self.index.min(len.saturating_sub(1));
+        let lowest = (self.index + 1).saturating_sub(height);
+        let highest = self.index.min(len.saturating_sub(height));
+        self.top = self.top.clamp(lowest.min(highest), highest.max(lowest));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_selected_row_is_always_in_sight() {
+        for height in 1..8 {
+            let mut cursor = Cursor::<usize>::default();
+            for step in [Step::Last, Step::PageUp, Step::Up, Step::Up, Step::First, Step::PageDown, Step::Down] {
+                cursor.step(step, 20, height);
+                let visible = cursor.visible(20, height);
+                assert!(visible.contains(&cursor.index()), "{cursor:?} {visible:?}");
+                assert_eq!(visible.len(), height);
+            }
+        }
+    }
+
+    #[test]
+    fn it_follows_its_row_but_stays_on_top() {
+        let mut cursor = Cursor::default();
+        cursor.hold(Some('a'));
+        cursor.follow(3, "bac".chars(), 3);
+        assert_eq!(cursor.index(), 0);
+        cursor.step(Step::Down, 3, 3);
+        cursor.hold(Some('a'));
+        cursor.follow(3, "bca".chars(), 3);
+        assert_eq!(cursor.index(), 2);
+    }
+
+    #[test]
+    fn an_empty_list_and_no_height_do_no_harm() {
+        let mut cursor = Cursor::<u8>::default();
+        cursor.step(Step::Last, 0, 0);
+        assert_eq!(cursor.visible(0, 0), 0..0);
+        cursor.step(Step::Last, 5, 0);
+        assert!(cursor.visible(5, 0).is_empty());
+    }
+}

@@ -1,0 +1,346 @@
+//! The call tree as a flame graph with its root on top.
+
+use pyobs_model::views::{self, By, NodeId, Tree};
+use pyobs_model::{FrameId, FrameKind, Model, ProcessRef};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use super::Outcome;
+use super::flame_layout::{Cell, height, layout};
+use super::frames::{matches, place, process_label};
+use crate::binding::Action;
+use crate::draw::{put, put_path};
+use crate::filter::Filter;
+use crate::theme::{Emphasis, Fuel};
+use crate::ui::{Scope, Ui};
+use crate::{number, text};
+
+type Step = (Option<ProcessRef>, Option<FrameId>);
+
+/// Line of the path above the graph, lines of the selected box's details below it.
+const ABOVE: u16 = 1;
+const BELOW: u16 = 2;
+
+pub(crate) struct FlameScreen {
+    tree: Tree,
+    /// Nodes are numbered anew with each computation; what was meant is kept as a path.
+    zoom_path: Vec<Step>,
+    selected_path: Vec<Step>,
+    zoom: NodeId,
+    selected: NodeId,
+    /// The first line in sight, below the zoomed node.
+    top: usize,
+    /// Lines below the zoomed node.
+    height: usize,
+    /// Whether each node matches the filter; empty without one.
+    matching: Vec<bool>,
+    matching_samples: u64,
+}
+
+impl Default for FlameScreen {
+    fn default() -> Self {
+        Self {
+            tree: Tree { nodes: Vec::new() },
+            zoom_path: Vec::new(),
+            selected_path: Vec::new(),
+            zoom: Tree::ROOT,
+            selected: Tree::ROOT,
+            top: 0,
+            height: 0,
+            matching: Vec::new(),
+            matching_samples: 0,
+        }
+    }
+}
+
+impl FlameScreen {
+    pub(crate) fn compute(&mut self, model: &Model, scope: &Scope) {
+        self.tree = views::tree(model, &scope.selection, scope.look);
+        self.zoom = self.find(&self.zoom_path);
+        self.selected = self.find(&self.selected_path);
+        if !self.tree.path(self.selected).contains(&self.zoom) {
+            self.selected = self.zoom;
+        }
+    }
+
+    pub(crate) fn arrange(&mut self, model: &Model, filter: Option<&Filter>, body: Rect) {
+        self.height = if self.tree.nodes.is_empty() { 0 } else { height(&self.tree, self.zoom) };
+        self.matching.clear();
+        self.matching_samples = 0;
+        if let Some(filter) = filter {
+            self.matching = self.tree.nodes.iter().map(|node| node_matches(model, node, filter)).collect();
+            self.matching_samples = self.sum_matching();
+        }
+        self.keep_in_sight(body);
+    }
+
+    /// Samples with a match anywhere in their stack.
+    fn sum_matching(&self) -> u64 {
+        let mut samples = 0;
+        let mut open = vec![self.zoom];
+        while let Some(node) = open.pop() {
+            if self.matching.get(node) == Some(&true) {
+                samples += self.tree.nodes[node].total;
+            } else if let Some(node) = self.tree.nodes.get(node) {
+                open.extend(&node.children);
+            }
+        }
+        samples
+    }
+
+    /// The node at the end of `path`, or as far along it as there still is one.
+    fn find(&self, path: &[Step]) -> NodeId {
+        let mut at = Tree::ROOT;
+        for step in path {
+            let Some(node) = self.tree.nodes.get(at) else { break };
+            let child = node.children.iter().find(|child| {
+                let child = &self.tree.nodes[**child];
+                (child.process, child.frame) == *step
+            });
+            match child {
+                Some(child) => at = *child,
+                None => break,
+            }
+        }
+        at
+    }
+
+    fn steps_to(&self, node: NodeId) -> Vec<Step> {
+        if self.tree.nodes.is_empty() {
+            return Vec::new();
+        }
+        let path = self.tree.path(node);
+        path.iter().skip(1).map(|node| (self.tree.nodes[*node].process, self.tree.nodes[*node].frame)).collect()
+    }
+
+    fn select(&mut self, node: NodeId, body: Rect) {
+        self.selected = node;
+        self.selected_path = self.steps_to(node);
+        self.keep_in_sight(body);
+    }
+
+    fn depth_of_selected(&self) -> usize {
+        if self.tree.nodes.is_empty() {
+            return 0;
+        }
+        self.tree.path(self.selected).len().saturating_sub(self.tree.path(self.zoom).len())
+    }
+
+    fn keep_in_sight(&mut self, body: Rect) {
+        let lines = graph_lines(body);
+        let depth = self.depth_of_selected();
+        let top = self.top.min((self.height + 1).saturating_sub(lines));
+        self.top = top.max((depth + 1).saturating_sub(lines)).min(depth);
+    }
+
+    fn zoom_to(&mut self, node: NodeId, body: Rect) {
+        self.zoom = node;
+        self.zoom_path = self.steps_to(node);
+        self.top = 0;
+        self.height = height(&self.tree, node);
+        self.select(self.selected, body);
+    }
+
+    /// Whether there was a zoom.
+    pub(crate) fn zoom_out(&mut self, body: Rect) -> bool {
+        match self.tree.nodes.get(self.zoom).and_then(|node| node.parent) {
+            Some(_) if self.zoom != Tree::ROOT => {
+                self.zoom_to(Tree::ROOT, body);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    pub(crate) fn is_zoomed(&self) -> bool {
+        self.zoom != Tree::ROOT
+    }
+
+    pub(crate) fn act(&mut self, action: Action, body: Rect) -> Outcome {
+        if self.tree.nodes.is_empty() {
+            return Outcome::Nothing;
+        }
+        match action {
+            Action::Open => {
+                self.zoom_to(self.selected, body);
+                return Outcome::Rows;
+            }
+            Action::Up => {
+                if let Some(parent) = self.tree.nodes[self.selected].parent.filter(|_| self.selected != self.zoom) {
+                    self.select(parent, body);
+                }
+            }
+            Action::First => self.select(self.zoom, body),
+            Action::Down => self.descend(1, body),
+            Action::PageDown => self.descend(graph_lines(body).max(2) - 1, body),
+            Action::Last => self.descend(usize::MAX, body),
+            Action::PageUp => {
+                for _ in 1..graph_lines(body).max(2) {
+                    self.act(Action::Up, body);
+                }
+            }
+            Action::Left => self.sideways(-1, body),
+            Action::Right => self.sideways(1, body),
+            _ => {}
+        }
+        Outcome::Nothing
+    }
+
+    /// Along the widest boxes.
+    fn descend(&mut self, lines: usize, body: Rect) {
+        let mut at = self.selected;
+        let whole = self.tree.nodes[self.zoom].total;
+        for _ in 0..lines {
+            // Its children come by size; one that is narrower than a cell is not to be seen.
+            let wide = |child: &&NodeId| self.tree.nodes[**child].total * u64::from(body.width) >= whole;
+            match self.tree.nodes[at].children.first().filter(wide) {
+                Some(child) => at = *child,
+                None => break,
+            }
+        }
+        self.select(at, body);
+    }
+
+    fn sideways(&mut self, by: isize, body: Rect) {
+        let depth = self.depth_of_selected();
+        let cells = layout(&self.tree, self.zoom, usize::from(body.width), depth + 1);
+        let nodes: Vec<NodeId> = cells.iter().filter(|cell| cell.depth == depth).filter_map(|cell| cell.node).collect();
+        if let Some(at) = nodes.iter().position(|node| *node == self.selected)
+            && let Some(node) = at.checked_add_signed(by).and_then(|at| nodes.get(at))
+        {
+            self.select(*node, body);
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.tree.nodes.first().is_none_or(|root| root.total == 0)
+    }
+
+    pub(crate) fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
+        if self.is_empty() {
+            return;
+        }
+        self.draw_path(model, ui, area, buf);
+        let lines = graph_lines(area);
+        let graph = Rect { y: area.y + ABOVE, height: lines as u16, ..area };
+        for cell in layout(&self.tree, self.zoom, usize::from(area.width), self.top + lines) {
+            if let Some(y) = cell.depth.checked_sub(self.top) {
+                self.draw_cell(model, ui, graph, y as u16, cell, buf);
+            }
+        }
+        self.draw_details(model, ui, area, buf);
+    }
+
+    /// The way from the root to the selected box, also through what the zoom hides.
+    fn draw_path(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
+        let names: Vec<String> =
+            self.tree.path(self.selected).iter().map(|node| self.step_name(model, *node)).collect();
+        let more = (self.height + 1).saturating_sub(self.top + graph_lines(area));
+        let below = if more > 0 { format!("↓ {more} deeper ") } else { String::new() };
+        let right = text::width(&below, usize::from(area.width));
+        let left = Rect { width: area.width.saturating_sub(right as u16 + 1), ..area };
+        let path = names.join(" › ");
+        put_path(buf, left, 1, 0, &path, ui.theme.dim());
+        put(buf, area, area.width.saturating_sub(right as u16), 0, &below, ui.theme.warning());
+    }
+
+    fn draw_cell(&self, model: &Model, ui: &Ui, graph: Rect, y: u16, cell: Cell, buf: &mut Buffer) {
+        let node = cell.node.and_then(|id| self.tree.nodes.get(id));
+        let fuel = match node {
+            None => Fuel::Rest,
+            Some(node) => match (node.process, node.frame.and_then(|frame| model.frame(frame))) {
+                (_, Some(frame)) => Fuel::Frame(frame.kind),
+                (Some(_), None) => Fuel::Process,
+                (None, None) => Fuel::Root,
+            },
+        };
+        let emphasis = match cell.node {
+            Some(id) if id == self.selected => Emphasis::Selected,
+            Some(id) if self.matching.get(id) == Some(&false) => Emphasis::Faded,
+            None if !self.matching.is_empty() => Emphasis::Faded,
+            _ => Emphasis::Plain,
+        };
+        // By function, so that it keeps its shade whatever line is running.
+        let shade = node.and_then(|node| node.frame).map_or(0, |frame| model.function_of(frame).0);
+        let style = ui.theme.flame(fuel, emphasis, shade);
+        let label = match cell.node {
+            Some(id) => self.label(model, ui.look.by, id),
+            None => "…".to_owned(),
+        };
+        let room = Rect { x: graph.x + cell.x as u16, y: graph.y + y, width: cell.width as u16, height: 1 };
+        buf.set_style(room.intersection(buf.area), style);
+        let edge = if cell.node.is_none() && cell.width == 1 { "…" } else { "▏" };
+        put(buf, room, 0, 0, edge, style);
+        if cell.width >= 3 {
+            put(buf, room, 1, 0, &label, style);
+        }
+    }
+
+    fn draw_details(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
+        let Some(node) = self.tree.nodes.get(self.selected) else { return };
+        let area =
+            Rect { y: area.bottom().saturating_sub(BELOW).max(area.y), height: BELOW, ..area }.intersection(area);
+        let theme = ui.theme;
+        let whole = self.tree.nodes[Tree::ROOT].total;
+        let zoomed = self.tree.nodes[self.zoom].total;
+        let name = self.name(model, self.selected);
+        let half = Rect { width: area.width * 6 / 10, ..area };
+        let x = put(buf, half, 1, 0, &name, theme.strong());
+        if let Some(frame) = node.frame.and_then(|frame| model.frame(frame)) {
+            let kind = if frame.kind == FrameKind::Python { "" } else { "  native" };
+            let kind = if frame.kind == FrameKind::Kernel { "  kernel" } else { kind };
+            let x = put(buf, area, x, 0, kind, theme.dim());
+            put_path(buf, area, x + 2, 0, &place(frame, ui.look.by), theme.dim());
+        }
+        let share = |samples, whole| number::percent(number::share(samples, whole));
+        let mut sums = format!(
+            "total {} % ({})   own {} % ({})",
+            share(node.total, whole),
+            number::count(node.total),
+            share(node.own, whole),
+            number::count(node.own),
+        );
+        if self.zoom != Tree::ROOT {
+            sums = format!("{sums}   {} % of the zoomed box", share(node.total, zoomed));
+        }
+        let x = put(buf, area, 1, 1, &sums, theme.text());
+        if let Some(filter) = &ui.frame_filter {
+            let matching = share(self.matching_samples, zoomed);
+            put(buf, area, x + 3, 1, &format!("/{}: {matching} %", filter.text()), theme.warning());
+        }
+    }
+
+    fn step_name(&self, model: &Model, id: NodeId) -> String {
+        if id == Tree::ROOT { "all".to_owned() } else { self.name(model, id) }
+    }
+
+    /// With its line where that is what tells two boxes apart.
+    fn label(&self, model: &Model, by: By, id: NodeId) -> String {
+        let frame = self.tree.nodes.get(id).and_then(|node| node.frame).and_then(|frame| model.frame(frame));
+        match frame.and_then(|frame| frame.line).filter(|_| by == By::Line) {
+            Some(line) => format!("{}:{line}", self.name(model, id)),
+            None => self.name(model, id),
+        }
+    }
+
+    fn name(&self, model: &Model, id: NodeId) -> String {
+        let Some(node) = self.tree.nodes.get(id) else { return String::new() };
+        match (node.process, node.frame.and_then(|frame| model.frame(frame))) {
+            (_, Some(frame)) => text::head(&frame.function, 4096).to_owned(),
+            (Some(process), None) => process_label(model, Some(process)),
+            (None, None) => format!("all, {}", number::plural(node.total, "sample", "samples")),
+        }
+    }
+}
+
+fn node_matches(model: &Model, node: &views::Node, filter: &Filter) -> bool {
+    match (node.process, node.frame.and_then(|frame| model.frame(frame))) {
+        (_, Some(frame)) => matches(frame, filter),
+        (Some(process), None) => model.process(process).is_some_and(|state| filter.matches(&state.process.command)),
+        (None, None) => false,
+    }
+}
+
+fn graph_lines(body: Rect) -> usize {
+    usize::from(body.height.saturating_sub(ABOVE + BELOW))
+}

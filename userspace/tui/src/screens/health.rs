@@ -1,0 +1,204 @@
+//! What pyobs knows of itself: what it lost, what it costs, what it is.
+
+use pyobs_model::Model;
+use pyobs_model::loss::Losses;
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+
+use super::Outcome;
+use crate::binding::Action;
+use crate::draw::put;
+use crate::theme::Theme;
+use crate::ui::Ui;
+use crate::{number, text};
+
+#[derive(Default)]
+pub(crate) struct HealthScreen {
+    top: usize,
+}
+
+/// A line of the screen: pieces with the column they begin in.
+pub(crate) struct HealthLine(Vec<(usize, String, Style)>);
+
+const VALUES: usize = 12;
+const NAMES: usize = 14;
+const SENTENCES: usize = 40;
+
+impl HealthScreen {
+    pub(crate) fn act(&mut self, action: Action, lines: usize, height: usize) -> Outcome {
+        let last = lines.saturating_sub(height);
+        let page = height.saturating_sub(1).max(1);
+        self.top = match action {
+            Action::Up => self.top.saturating_sub(1),
+            Action::Down => self.top + 1,
+            Action::PageUp => self.top.saturating_sub(page),
+            Action::PageDown => self.top + page,
+            Action::First => 0,
+            Action::Last => last,
+            _ => self.top,
+        }
+        .min(last);
+        Outcome::Nothing
+    }
+
+    pub(crate) fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
+        let lines = lines(model, ui);
+        let height = usize::from(area.height);
+        let top = self.top.min(lines.len().saturating_sub(height));
+        for (line, y) in lines.iter().skip(top).take(height).zip(0..) {
+            for (x, text, style) in &line.0 {
+                put(buf, area, *x as u16, y, text, *style);
+            }
+        }
+        let more = lines.len().saturating_sub(top + height);
+        if more > 0 && height > 0 {
+            let hint = format!(" ↓ {more} more ");
+            let x = usize::from(area.width).saturating_sub(hint.chars().count());
+            put(buf, area, x as u16, area.height - 1, &hint, ui.theme.chip());
+        }
+    }
+}
+
+pub(crate) fn lines(model: &Model, ui: &Ui) -> Vec<HealthLine> {
+    let mut page = Page { lines: Vec::new(), theme: ui.theme, width: usize::from(ui.size.0) };
+    stacks(&mut page, model);
+    lost(&mut page, model);
+    cost(&mut page, model);
+    recording(&mut page, model);
+    notes(&mut page, ui);
+    page.lines
+}
+
+struct Page {
+    lines: Vec<HealthLine>,
+    theme: Theme,
+    width: usize,
+}
+
+impl Page {
+    fn heading(&mut self, text: &str) {
+        if !self.lines.is_empty() {
+            self.lines.push(HealthLine(Vec::new()));
+        }
+        self.lines.push(HealthLine(vec![(1, text.to_owned(), self.theme.heading())]));
+    }
+
+    fn pair(&mut self, name: &str, value: &str) {
+        let pieces = vec![(3, name.to_owned(), self.theme.dim()), (3 + VALUES, value.to_owned(), self.theme.text())];
+        self.lines.push(HealthLine(pieces));
+    }
+
+    fn sentence(&mut self, text: &str, style: Style) {
+        for line in text::wrap(text, self.width.saturating_sub(5)) {
+            self.lines.push(HealthLine(vec![(3, line, style)]));
+        }
+    }
+
+    /// A count, what of, and what that means; the sentence gets a line of its own where it would be cut off.
+    fn counted(&mut self, count: &str, name: &str, sentence: &str, style: Style) {
+        let right = |text: &str| 3 + (NAMES - 4_usize).saturating_sub(text.chars().count());
+        let mut pieces =
+            vec![(right(count), count.to_owned(), style), (3 + NAMES - 2, name.to_owned(), self.theme.text())];
+        let has_room = SENTENCES + sentence.chars().count() <= self.width;
+        if has_room {
+            pieces.push((SENTENCES, sentence.to_owned(), self.theme.dim()));
+        }
+        self.lines.push(HealthLine(pieces));
+        if !has_room {
+            for line in text::wrap(sentence, self.width.saturating_sub(4 + NAMES)) {
+                self.lines.push(HealthLine(vec![(3 + NAMES - 2, line, self.theme.dim())]));
+            }
+        }
+    }
+
+    fn losses(&mut self, losses: &Losses, style: Style) {
+        let mut reasons: Vec<_> = losses.iter().collect();
+        reasons.sort_by_key(|(reason, count)| (std::cmp::Reverse(*count), *reason));
+        for (reason, count) in reasons {
+            self.counted(&number::count(count), reason.name(), reason.sentence(), style);
+        }
+    }
+}
+
+fn stacks(page: &mut Page, model: &Model) {
+    let stacks = model.cpu().stacks();
+    let theme = page.theme;
+    page.heading("PYTHON STACKS");
+    if stacks.samples == 0 {
+        page.sentence("No sample of a Python thread yet.", theme.dim());
+        return;
+    }
+    let share = number::share(stacks.complete, stacks.samples);
+    // Rounded, 99.99 would be told as 100.
+    let share = (share * 100.0).floor() / 100.0;
+    let style = if share >= 99.5 { theme.good() } else { theme.warning() };
+    let samples = number::plural(stacks.samples, "sample of a Python thread", "samples of Python threads");
+    let of = format!("{} of {samples}", number::count(stacks.complete));
+    page.counted(&format!("{share:.2} %"), "complete", &of, style);
+    if stacks.truncated > 0 {
+        let why = "deeper than the walker goes; the inner frames were kept";
+        page.counted(&number::count(stacks.truncated), "truncated", why, theme.warning());
+    }
+    page.losses(&stacks.failed, theme.warning());
+}
+
+fn lost(page: &mut Page, model: &Model) {
+    page.heading("LOST");
+    let theme = page.theme;
+    if model.loss().is_empty() {
+        page.sentence("Nothing was lost.", theme.good());
+    }
+    page.losses(model.loss(), theme.warning());
+}
+
+fn cost(page: &mut Page, model: &Model) {
+    page.heading("WHAT PYOBS COSTS");
+    let theme = page.theme;
+    let cost = model.cost();
+    let span = cost.at.as_secs_f64();
+    if span <= 0.0 {
+        page.sentence("Not measured yet.", theme.dim());
+    } else {
+        let (kernel, user) = model.cost_now();
+        let share = |seconds: f64| seconds / span * 100.0;
+        let told = |now: f64, total: f64| {
+            format!("{:.2} % of a core now, {:.2} % on average, {total:.2} s in all", now * 100.0, share(total))
+        };
+        page.pair("kernel", &told(kernel, cost.bpf.as_secs_f64()));
+        page.pair("user space", &told(user, cost.cpu.as_secs_f64()));
+        page.pair("memory", &number::bytes(cost.rss_bytes));
+    }
+    for what in model.shed() {
+        page.sentence(what, theme.warning());
+    }
+    if model.shed().is_empty() && span > 0.0 {
+        page.pair("shed", "nothing");
+    }
+}
+
+fn recording(page: &mut Page, model: &Model) {
+    let meta = model.meta();
+    page.heading("RECORDING");
+    page.pair("host", &meta.host);
+    page.pair("kernel", &meta.kernel);
+    page.pair("pyobs", &meta.pyobs);
+    page.pair("probes", &meta.probes.join(" "));
+    page.pair("sampler", &format!("{} at {} Hz on every CPU", meta.sampler, meta.rate_hz));
+    page.pair("started", &meta.started);
+    page.pair("length", &number::seconds(model.now().as_secs_f64()));
+    let known =
+        format!("{} processes, {} frames", model.processes().count(), number::count(model.frame_count() as u64));
+    page.pair("known", &known);
+}
+
+fn notes(page: &mut Page, ui: &Ui) {
+    if ui.notes.is_empty() {
+        return;
+    }
+    page.heading("NOTES");
+    let theme = page.theme;
+    for note in ui.notes.iter().rev() {
+        page.sentence(note, theme.text());
+    }
+}

@@ -1,0 +1,28 @@
+//! One file a screen: its state, what its keys do, how it is drawn.
+//!
+//! `compute` makes the view out of the model, `arrange` filters and sorts it, `draw` shows the rows in sight.
+
+mod detail;
+mod flame;
+mod flame_layout;
+mod frames;
+mod health;
+mod processes;
+
+pub(crate) use flame::FlameScreen;
+pub(crate) use frames::{FramesScreen, process_label};
+pub(crate) use health::{HealthScreen, lines as health_lines};
+pub(crate) use processes::ProcessesScreen;
+
+use crate::ui::Picked;
+
+/// What is to be done after a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Nothing,
+    /// The rows have to be arranged anew.
+    Rows,
+    /// The view has to be computed anew.
+    View,
+    Pick(Picked),
+}

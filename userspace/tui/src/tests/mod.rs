@@ -1,0 +1,94 @@
+//! Whole screens, drawn into memory.
+
+mod fuzz;
+mod nasty;
+mod screens;
+mod synthetic;
+mod time;
+
+use std::time::Duration;
+
+use pyobs_model::Model;
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+
+use crate::app::{App, Flow, Msg};
+use crate::input::Key;
+use crate::{Batch, Color, Options, Source};
+
+/// An app with a terminal in memory and a clock that moves only when told to.
+struct Bench {
+    app: App,
+    terminal: Terminal<TestBackend>,
+    now: Duration,
+}
+
+impl Bench {
+    fn new(model: Model, source: Source, size: (u16, u16)) -> Self {
+        Self::with_color(model, source, size, Color::Rich)
+    }
+
+    fn with_color(model: Model, source: Source, size: (u16, u16), color: Color) -> Self {
+        let terminal = Terminal::new(TestBackend::new(size.0, size.1)).unwrap();
+        Self { app: App::new(model, Options { source, color }, size), terminal, now: Duration::ZERO }
+    }
+
+    /// A live app that has got the synthetic events.
+    fn live(size: (u16, u16)) -> Self {
+        let mut bench = Self::new(synthetic::model(), Source::Live, size);
+        bench.send(Batch::Events(synthetic::events()));
+        bench
+    }
+
+    fn replay(size: (u16, u16)) -> Self {
+        let mut bench = Self::new(synthetic::filled(), Source::Replay { file: "/tmp/one.pyobs".to_owned() }, size);
+        bench.msg(Msg::Ended);
+        bench
+    }
+
+    fn msg(&mut self, msg: Msg) -> Flow {
+        self.app.update(msg, self.now)
+    }
+
+    fn send(&mut self, batch: Batch) {
+        assert_eq!(self.msg(Msg::Batch(batch)), Flow::GoOn);
+    }
+
+    fn press(&mut self, key: Key) -> Flow {
+        self.msg(Msg::Key(key))
+    }
+
+    /// Characters as keys; the picture is drawn after each, for that is when views are computed.
+    fn keys(&mut self, keys: &str) -> &mut Self {
+        for key in keys.chars() {
+            let key = match key {
+                '\n' => Key::Enter,
+                '\u{1b}' => Key::Esc,
+                '↑' => Key::Up,
+                '↓' => Key::Down,
+                '→' => Key::Right,
+                '←' => Key::Left,
+                c => Key::Char(c),
+            };
+            self.draw();
+            assert_eq!(self.press(key), Flow::GoOn);
+        }
+        self
+    }
+
+    fn draw(&mut self) {
+        self.now += Duration::from_millis(1);
+        self.app.prepare(self.now);
+        self.terminal.draw(|frame| self.app.draw(frame)).unwrap();
+    }
+
+    fn resize(&mut self, width: u16, height: u16) {
+        self.terminal.backend_mut().resize(width, height);
+        assert_eq!(self.msg(Msg::Resize(width, height)), Flow::GoOn);
+    }
+
+    fn picture(&mut self) -> String {
+        self.draw();
+        self.terminal.backend().to_string()
+    }
+}

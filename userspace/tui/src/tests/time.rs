@@ -1,0 +1,108 @@
+//! When something is computed and drawn, and what time it is for the model.
+
+use std::time::Duration;
+
+use pyobs_model::{Nanos, Outcome};
+
+use super::{Bench, synthetic};
+use crate::app::{Flow, Msg};
+use crate::input::Key;
+use crate::{Batch, Source};
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+#[test]
+fn pictures_are_at_least_100_ms_apart() {
+    let mut bench = Bench::live((80, 24));
+    assert!(bench.app.wants_picture(ms(0)));
+    bench.app.prepare(ms(0));
+    assert!(!bench.app.wants_picture(ms(500)), "nothing has changed");
+    bench.now = ms(400);
+    bench.press(Key::Char('2'));
+    bench.app.prepare(ms(400));
+    bench.press(Key::Char('3'));
+    assert!(!bench.app.wants_picture(ms(499)));
+    assert_eq!(bench.app.deadline(), Some(ms(500)));
+    assert!(bench.app.wants_picture(ms(500)));
+}
+
+#[test]
+fn events_are_shown_half_a_second_after_the_last_ones() {
+    let mut bench = Bench::live((80, 24));
+    bench.app.prepare(ms(0));
+    bench.now = ms(100);
+    bench.send(Batch::Events(vec![synthetic::sample(10_001, 0, 4242, 0, Outcome::Complete)]));
+    assert!(!bench.app.wants_picture(ms(499)));
+    assert_eq!(bench.app.deadline(), Some(ms(500)));
+    assert!(bench.app.wants_picture(ms(500)));
+}
+
+#[test]
+fn a_replay_sleeps_until_a_key_comes() {
+    let mut bench = Bench::replay((80, 24));
+    bench.app.prepare(ms(0));
+    assert_eq!(bench.app.deadline(), None);
+}
+
+#[test]
+fn a_live_window_moves_on_without_events() {
+    let mut bench = Bench::live((80, 24));
+    assert!(bench.keys("2").picture().contains("Linear.forward"));
+    bench.now = Duration::from_secs(15);
+    bench.msg(Msg::Tick);
+    bench.now = Duration::from_secs(21);
+    bench.msg(Msg::Tick);
+    assert_eq!(bench.app.model.now().as_secs_f64().round(), 31.0);
+    assert!(bench.picture().contains("No samples in the last 10 s"));
+}
+
+#[test]
+fn the_last_picture_of_a_capture_stays() {
+    let mut bench = Bench::live((80, 24));
+    bench.msg(Msg::Ended);
+    bench.now = Duration::from_secs(100);
+    bench.msg(Msg::Tick);
+    assert!(bench.keys("2").picture().contains("Linear.forward"));
+}
+
+#[test]
+fn a_pause_freezes_the_rows_but_not_the_count() {
+    let mut bench = Bench::live((80, 24));
+    let before = bench.keys("2 ").picture();
+    bench.now = Duration::from_secs(3);
+    let late = (0..500).map(|n| synthetic::sample(11_000 + n, 1, 918, 3, Outcome::Complete)).collect();
+    bench.send(Batch::Events(late));
+    // Order, look and screen change and come back: each of them computes anew, and still of the frozen time.
+    let after = bench.keys("toll32").picture();
+    let rows = |picture: &str| picture.lines().skip(2).map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(rows(&before), rows(&after));
+    assert!(after.contains("1,500 samples"), "{after}");
+    assert!(bench.keys(" ").picture().contains("Cart.total"), "{after}");
+    assert_ne!(rows(&before), rows(&bench.picture()));
+}
+
+#[test]
+fn a_clock_that_is_behind_the_events_is_put_right() {
+    let mut bench = Bench::new(synthetic::model(), Source::Live, (80, 24));
+    bench.now = Duration::from_secs(5);
+    bench.send(Batch::Events(vec![]));
+    bench.msg(Msg::Tick);
+    assert_eq!(bench.app.model.now(), Nanos(0), "no event has told the time yet");
+    bench.send(Batch::Events(synthetic::events()));
+    bench.now = Duration::from_secs(7);
+    bench.msg(Msg::Tick);
+    assert_eq!(bench.app.model.now(), Nanos(12_000_000_000));
+}
+
+#[test]
+fn q_and_control_c_quit() {
+    for key in [Key::Char('q'), Key::Ctrl('c')] {
+        assert_eq!(Bench::live((80, 24)).press(key), Flow::Quit);
+    }
+    let mut typing = Bench::live((80, 24));
+    typing.keys("/");
+    assert_eq!(typing.press(Key::Char('q')), Flow::GoOn);
+    assert_eq!(typing.press(Key::Ctrl('c')), Flow::Quit);
+}

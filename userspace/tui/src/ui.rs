@@ -1,0 +1,252 @@
+//! What the user has chosen to see.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
+
+use pyobs_model::views::{By, Look};
+use pyobs_model::{Model, Nanos, ProcessRef, Selection, Tid};
+use ratatui::layout::Rect;
+
+use crate::binding::Context;
+use crate::filter::Filter;
+use crate::screens::{FlameScreen, FramesScreen, HealthScreen, ProcessesScreen};
+use crate::theme::Theme;
+use crate::{Options, Source};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tab {
+    Processes,
+    Frames,
+    Flame,
+    Health,
+}
+
+impl Tab {
+    pub(crate) const ALL: [Self; 4] = [Self::Processes, Self::Frames, Self::Flame, Self::Health];
+
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Self::Processes => "Processes",
+            Self::Frames => "Frames",
+            Self::Flame => "Flame",
+            Self::Health => "Health",
+        }
+    }
+
+    pub(crate) fn neighbour(self, by: usize) -> Self {
+        let at = Self::ALL.iter().position(|tab| *tab == self).unwrap_or(0);
+        Self::ALL[(at + by) % Self::ALL.len()]
+    }
+}
+
+/// How far back the views look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Window {
+    Seconds(u64),
+    All,
+}
+
+impl Window {
+    pub(crate) fn next(self) -> Self {
+        match self {
+            Self::Seconds(10) => Self::Seconds(60),
+            Self::Seconds(_) => Self::All,
+            Self::All => Self::Seconds(10),
+        }
+    }
+
+    pub(crate) fn chip(self, source: &Source) -> String {
+        match (self, source) {
+            (Self::Seconds(seconds), _) => format!("last {seconds} s"),
+            (Self::All, Source::Live) => "all kept".to_owned(),
+            (Self::All, Source::Replay { .. }) => "whole recording".to_owned(),
+        }
+    }
+
+    /// As it stands in a sentence, with its preposition.
+    pub(crate) fn phrase(self) -> String {
+        match self {
+            Self::Seconds(seconds) => format!("in the last {seconds} s"),
+            Self::All => "so far".to_owned(),
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Nothing has come from the capture yet.
+    Starting,
+    Running,
+    Ended,
+    Failed(String),
+    /// It failed before anything came.
+    NeverStarted(String),
+}
+
+/// The process, or the thread of it, that the other screens are restricted to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Picked {
+    pub(crate) process: ProcessRef,
+    pub(crate) tid: Option<Tid>,
+}
+
+/// The pattern being typed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Prompt {
+    pub(crate) text: String,
+    pub(crate) before: String,
+}
+
+/// What the views are computed of.
+#[derive(Clone, Debug)]
+pub(crate) struct Scope {
+    pub(crate) selection: Selection,
+    /// Length of the time that is looked at.
+    pub(crate) seconds: f64,
+    pub(crate) look: Look,
+}
+
+pub(crate) struct Ui {
+    pub(crate) source: Source,
+    pub(crate) theme: Theme,
+    pub(crate) phase: Phase,
+    pub(crate) size: (u16, u16),
+    pub(crate) tab: Tab,
+    pub(crate) window: Window,
+    pub(crate) look: Look,
+    /// The time at which the picture was frozen.
+    pub(crate) paused: Option<Nanos>,
+    pub(crate) picked: Option<Picked>,
+    pub(crate) process_filter: Option<Filter>,
+    /// Filters Frames and highlights in Flame.
+    pub(crate) frame_filter: Option<Filter>,
+    pub(crate) prompt: Option<Prompt>,
+    /// The first line in sight, while the help is open.
+    pub(crate) help: Option<usize>,
+    pub(crate) notes: VecDeque<String>,
+    /// The latest note, until it has been shown long enough.
+    pub(crate) status: Option<(String, Duration)>,
+    pub(crate) processes: ProcessesScreen,
+    pub(crate) frames: FramesScreen,
+    pub(crate) flame: FlameScreen,
+    pub(crate) health: HealthScreen,
+}
+
+const HEADER_LINES: u16 = 2;
+/// A terminal with fewer lines has none to spare for a note of its own.
+const STATUS_NEEDS_LINES: u16 = 10;
+
+impl Ui {
+    pub(crate) fn new(options: Options) -> Self {
+        let is_live = options.source == Source::Live;
+        Self {
+            source: options.source,
+            theme: Theme::new(options.color),
+            phase: if is_live { Phase::Starting } else { Phase::Running },
+            size: (80, 24),
+            tab: if is_live { Tab::Processes } else { Tab::Frames },
+            window: if is_live { Window::Seconds(10) } else { Window::All },
+            look: Look { by: By::Line, python_only: true },
+            paused: None,
+            picked: None,
+            process_filter: None,
+            frame_filter: None,
+            prompt: None,
+            help: None,
+            notes: VecDeque::new(),
+            status: None,
+            processes: ProcessesScreen::default(),
+            frames: FramesScreen::default(),
+            flame: FlameScreen::default(),
+            health: HealthScreen::default(),
+        }
+    }
+
+    pub(crate) fn context(&self) -> Context {
+        match self.tab {
+            _ if self.help.is_some() => Context::Help,
+            _ if self.prompt.is_some() => Context::Prompt,
+            Tab::Processes => Context::Processes,
+            Tab::Frames if self.frames.detail().is_some() => Context::Detail,
+            Tab::Frames => Context::Frames,
+            Tab::Flame => Context::Flame,
+            Tab::Health => Context::Health,
+        }
+    }
+
+    /// Whether there are rows or boxes that a pattern could choose from.
+    pub(crate) fn takes_filter(&self) -> bool {
+        self.tab != Tab::Health && self.frames.detail().is_none_or(|_| self.tab != Tab::Frames)
+    }
+
+    /// Whether Esc has something to undo here.
+    pub(crate) fn has_way_back(&self) -> bool {
+        let is_inside = match self.tab {
+            Tab::Frames => self.frames.detail().is_some(),
+            Tab::Flame => self.flame.is_zoomed(),
+            Tab::Processes | Tab::Health => false,
+        };
+        is_inside || self.filter().is_some() || self.picked.is_some()
+    }
+
+    /// What belongs on the line above the footer.
+    pub(crate) fn status_line(&self) -> Option<&str> {
+        match &self.phase {
+            Phase::Failed(why) => Some(why),
+            _ => self.status.as_ref().map(|(note, _)| note.as_str()),
+        }
+    }
+
+    /// Where the screen of the tab goes.
+    pub(crate) fn body(&self) -> Rect {
+        let (width, height) = self.size;
+        let below = 1 + u16::from(self.has_status_line());
+        Rect::new(0, HEADER_LINES.min(height), width, height.saturating_sub(HEADER_LINES + below))
+    }
+
+    pub(crate) fn has_status_line(&self) -> bool {
+        self.size.1 >= STATUS_NEEDS_LINES && self.status_line().is_some()
+    }
+
+    /// Rows of a table with one line of headings.
+    pub(crate) fn table_height(&self) -> usize {
+        usize::from(self.body().height).saturating_sub(1)
+    }
+
+    pub(crate) fn filter(&self) -> Option<&Filter> {
+        match self.tab {
+            Tab::Processes => self.process_filter.as_ref(),
+            Tab::Frames | Tab::Flame => self.frame_filter.as_ref(),
+            Tab::Health => None,
+        }
+    }
+
+    pub(crate) fn set_filter(&mut self, text: &str) {
+        match self.tab {
+            Tab::Processes => self.process_filter = Filter::new(text),
+            Tab::Frames | Tab::Flame => self.frame_filter = Filter::new(text),
+            Tab::Health => {}
+        }
+    }
+
+    pub(crate) fn scope(&self, model: &Model) -> Scope {
+        let end = self.paused.unwrap_or(model.now());
+        let kept = model.cpu().samples();
+        let has_forgotten = (kept.size_hint().0 as u64) < model.cpu().total();
+        let oldest = kept.take(1).map(|sample| sample.at).next().filter(|_| has_forgotten).unwrap_or(Nanos(0));
+        let (from, begin) = match self.window {
+            Window::Seconds(seconds) => {
+                let from = end.saturating_sub(Nanos(seconds * 1_000_000_000));
+                ((from > oldest).then_some(from), from.max(oldest))
+            }
+            Window::All => (None, oldest),
+        };
+        let selection = Selection {
+            processes: self.picked.map(|picked| BTreeSet::from([picked.process])),
+            tid: self.picked.and_then(|picked| picked.tid),
+            from,
+            to: self.paused.map(|at| Nanos(at.0.saturating_add(1))),
+        };
+        Scope { selection, seconds: end.saturating_sub(begin).as_secs_f64(), look: self.look }
+    }
+}
