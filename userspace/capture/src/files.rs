@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::sync::Arc;
 
 use pyobs_model::Reason;
@@ -11,6 +12,7 @@ use crate::cpython::find::{self, InspectError, Interpreter};
 use crate::elf::Elf;
 use crate::libc_layout::{LibcLayout, inspect_libc};
 use crate::process_maps::Mapping;
+use crate::skim::skim;
 
 /// A file by device (major, minor) and inode, as memory maps and the kernel's notices give it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -43,9 +45,8 @@ impl ElfInterpreter {
     }
 }
 
-/// Larger files are taken for something else: interpreters with all their debug information have some 40 MiB, and what
-/// is larger (CUDA's and PyTorch's libraries) would have to be read whole to say no.
-const SIZE_MAX: u64 = 192 << 20;
+/// Larger files are taken for something else: interpreters with all their debug information have some 40 MiB.
+const SIZE_MAX: u64 = 1 << 30;
 /// Files that are remembered; each takes some 100 bytes.
 const FILES_MAX: usize = 65_536;
 
@@ -66,7 +67,7 @@ impl Files {
         if let Some(facts) = self.known.get(&id) {
             return Ok(Arc::clone(facts));
         }
-        let facts = Arc::new(examine(&read(pid, mapping)?));
+        let facts = Arc::new(look(pid, mapping)?);
         if self.known.len() >= FILES_MAX {
             self.known.clear();
         }
@@ -75,24 +76,40 @@ impl Files {
     }
 }
 
-/// The file's bytes, by reading: a memory map of a file that its owner truncates would kill us with SIGBUS.
-fn read(pid: u32, mapping: &Mapping) -> io::Result<Vec<u8>> {
+/// Opens a mapped file and says what it is. It is read, not mapped: a memory map of a file that its owner truncates
+/// would kill us with SIGBUS.
+fn look(pid: u32, mapping: &Mapping) -> io::Result<FileFacts> {
     let mut failure = io::Error::from(io::ErrorKind::NotFound);
     for way in mapping.ways(pid) {
-        match File::open(&way) {
+        // A device's file may block or act when it is opened; what is mapped and no regular file is no library.
+        match File::options().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(&way) {
             Ok(file) => {
                 let metadata = file.metadata()?;
-                if !metadata.is_file() || metadata.len() > SIZE_MAX {
-                    return Ok(Vec::new());
+                if !metadata.is_file() {
+                    return Ok(FileFacts::default());
                 }
-                let mut bytes = Vec::with_capacity(metadata.len() as usize);
-                file.take(SIZE_MAX).read_to_end(&mut bytes)?;
-                return Ok(bytes);
+                let size = metadata.len();
+                if size > SIZE_MAX || !skim(&file, size).is_some_and(|bytes| is_interesting(&bytes)) {
+                    return Ok(FileFacts::default());
+                }
+                let mut bytes = Vec::with_capacity(size as usize);
+                file.take(size).read_to_end(&mut bytes)?;
+                return Ok(examine(&bytes));
             }
             Err(error) => failure = error,
         }
     }
     Err(failure)
+}
+
+/// Whether a file of which only the symbols' names were read deserves to be read whole.
+fn is_interesting(bytes: &[u8]) -> bool {
+    if !matches!(find::inspect(bytes), Ok(None)) {
+        return true;
+    }
+    Elf::parse(bytes).is_ok_and(|elf| {
+        elf.exported("pthread_getspecific").is_some() || elf.exported("_thread_db_pthread_specific").is_some()
+    })
 }
 
 fn examine(bytes: &[u8]) -> FileFacts {

@@ -22,3 +22,4 @@ mod process_maps;
 mod processes;
 mod record;
 pub mod session;
+mod skim;

@@ -1,7 +1,7 @@
 //! Gives up the rights that attaching took, once everything is attached.
 //!
 //! Capabilities belong to threads: [`drop_after_attach`] binds the calling thread and those it starts afterwards, so it
-//! is called on the main thread before any other one exists.
+//! is called before other threads exist, or on each of them.
 
 use std::io;
 

@@ -60,6 +60,11 @@ impl Watched {
     }
 }
 
+/// The kernel side's entry of a process without Python, as far as is known.
+fn sampled() -> process::Process {
+    process::Process { flags: SAMPLED, ..process::Process::default() }
+}
+
 /// A process that may hold an interpreter that is not known to us yet.
 struct Pending {
     due: Instant,
@@ -71,6 +76,8 @@ pub struct Processes {
     start: Nanos,
     watched: HashMap<u32, Watched>,
     pending: HashMap<u32, Pending>,
+    /// A process that is nobody's business before its exec.
+    expected: Option<u32>,
     files: Files,
     layouts: HashMap<process::Layout, u32>,
     next: u32,
@@ -83,6 +90,7 @@ impl Processes {
             start,
             watched: HashMap::new(),
             pending: HashMap::new(),
+            expected: None,
             files: Files::default(),
             layouts: HashMap::new(),
             next: 0,
@@ -99,7 +107,7 @@ impl Processes {
 
     /// With targets: whether any of them lives.
     pub fn targets_alive(&self) -> bool {
-        self.everything || !self.watched.is_empty()
+        self.everything || self.expected.is_some() || !self.watched.is_empty()
     }
 
     /// How soon a pending process has to be looked at.
@@ -114,6 +122,16 @@ impl Processes {
             self.watch(pid, None, object, events);
         }
         self.attach(pid, 0, object, events);
+    }
+
+    /// Watches a process from its exec on.
+    pub fn expect(&mut self, pid: u32, object: &mut Object, events: &mut Vec<Event>) {
+        self.expected = Some(pid);
+        self.set(pid, sampled(), object, events);
+    }
+
+    pub fn is_expected(&self, pid: u32) -> bool {
+        self.expected == Some(pid)
     }
 
     /// A file was mapped executable by some process.
@@ -149,6 +167,7 @@ impl Processes {
             Life::Fork { parent, child } => self.forked(parent, *child, events),
             Life::Exec(header) => {
                 self.end(header, events);
+                self.expected = self.expected.filter(|pid| *pid != header.pid);
                 if self.everything {
                     // The kernel side keeps sampling it until told that it is no Python.
                     let _ = object.processes.remove(&header.pid);
@@ -159,6 +178,7 @@ impl Processes {
             }
             Life::Exit(header) => {
                 self.end(header, events);
+                self.expected = self.expected.filter(|pid| *pid != header.pid);
                 self.pending.remove(&header.pid);
             }
         }
@@ -201,12 +221,18 @@ impl Processes {
 
     /// Watches a process, as one without Python for now.
     fn watch(&mut self, pid: u32, started: Option<Nanos>, object: &mut Object, events: &mut Vec<Event>) {
-        let entry = process::Process { flags: SAMPLED, ..process::Process::default() };
-        if object.processes.insert(pid, entry, 0).is_err() {
-            events.push(self.lost(Reason::TableFull));
-            return;
+        if self.set(pid, sampled(), object, events) {
+            self.add(pid, started, None, Mappings::of(pid).unwrap_or_default(), events);
         }
-        self.add(pid, started, None, Mappings::of(pid).unwrap_or_default(), events);
+    }
+
+    /// Tells the kernel side what to do with a process.
+    fn set(&self, pid: u32, entry: process::Process, object: &mut Object, events: &mut Vec<Event>) -> bool {
+        let fits = object.processes.insert(pid, entry, 0).is_ok();
+        if !fits {
+            events.push(self.lost(Reason::TableFull));
+        }
+        fits
     }
 
     fn add(
@@ -218,6 +244,8 @@ impl Processes {
         events: &mut Vec<Event>,
     ) {
         let known = Facts::of(pid);
+        let before = self.watched.get(&pid);
+        let started = started.or(before.and_then(|watched| watched.facts.started));
         let facts = Process {
             pid: Pid(pid),
             ppid: Pid(known.as_ref().map_or(0, |facts| facts.ppid)),
@@ -225,7 +253,7 @@ impl Processes {
             python: python.as_ref().map(|python| Arc::clone(&python.version)),
             started: started.or_else(|| known.and_then(|facts| facts.started(self.start))),
         };
-        let id = match self.watched.get(&pid) {
+        let id = match before {
             Some(watched) => watched.id,
             None => {
                 self.next += 1;
@@ -274,9 +302,7 @@ impl Processes {
         process.layout = layout;
         // First the events, so that samples find their process: they come through the ring later.
         self.add(pid, None, Some(attached), mappings, events);
-        if object.processes.insert(pid, process, 0).is_err() {
-            events.push(self.lost(Reason::TableFull));
-        }
+        self.set(pid, process, object, events);
     }
 
     fn examine(&mut self, pid: u32, mappings: &Mappings) -> Result<Option<Attachment>, NotAttached> {

@@ -25,6 +25,8 @@ pub enum Targets {
     All,
     /// These and the children that they start.
     Pids(Vec<u32>),
+    /// A process that waits to become another program, from then on, and the children that it starts.
+    Launched(u32),
 }
 
 #[derive(Clone, Debug)]
@@ -144,6 +146,10 @@ impl Session {
                     return Err(StartError::NoProcess(*missing));
                 }
                 machine::descendants(pids).map_err(StartError::Scan)?
+            }
+            Targets::Launched(pid) => {
+                self.processes.expect(*pid, &mut self.object, &mut self.scratch);
+                Vec::new()
             }
         };
         for pid in pids {

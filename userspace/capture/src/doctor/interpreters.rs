@@ -2,13 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io;
 
 use super::{ALL, Area, Check};
 
 pub(super) fn examine(checks: &mut Vec<Check>) {
     let mut area = Area::new("python", checks);
-    let found = running();
-    let why = if found.is_empty() {
+    let (found, unseen) = running();
+    let why = if found.is_empty() && unseen > 0 {
+        format!("none that this user may look at; {unseen} processes are others'")
+    } else if found.is_empty() {
         "no process runs a program named python; an embedded interpreter has another name, and is found all the same"
             .to_owned()
     } else {
@@ -18,19 +21,26 @@ pub(super) fn examine(checks: &mut Vec<Check>) {
     area.works("running interpreters", ALL, why);
 }
 
-fn running() -> BTreeMap<String, usize> {
-    let mut found = BTreeMap::new();
-    let Ok(entries) = fs::read_dir("/proc") else { return found };
+/// How many there are of each name, and how many processes do not show theirs.
+fn running() -> (BTreeMap<String, usize>, usize) {
+    let (mut found, mut unseen) = (BTreeMap::new(), 0);
+    let Ok(entries) = fs::read_dir("/proc") else { return (found, unseen) };
     for entry in entries.flatten() {
         if !entry.file_name().as_encoded_bytes().iter().all(u8::is_ascii_digit) {
             continue;
         }
-        let Ok(exe) = fs::read_link(entry.path().join("exe")) else { continue };
+        let exe = match fs::read_link(entry.path().join("exe")) {
+            Ok(exe) => exe,
+            Err(error) => {
+                unseen += usize::from(error.kind() == io::ErrorKind::PermissionDenied);
+                continue;
+            }
+        };
         if let Some(name) = exe.file_name().and_then(|name| name.to_str()).and_then(python) {
             *found.entry(name.to_owned()).or_insert(0) += 1;
         }
     }
-    found
+    (found, unseen)
 }
 
 /// The name itself, when it is `python`, `python3` or `python3.12`, with what the kernel adds to a deleted file cut off.

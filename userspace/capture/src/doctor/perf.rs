@@ -63,7 +63,7 @@ fn cycles(area: &mut Area<'_>, cpu: i32) {
             "hardware cycles",
             &["cpu"],
             Status::Degraded,
-            format!("no counter ({}); many virtual machines have none", plain(&error)),
+            absence("no counter, as in many virtual machines", &error),
             next_step(&error, "nothing: cpu-clock takes their place"),
         ),
     }
@@ -82,19 +82,20 @@ fn precise(area: &mut Area<'_>, cpu: i32) {
     let mut attributes = sys::event(sys::EVENT_HARDWARE, sys::HARDWARE_CYCLES);
     attributes.set_precise_ip(2);
     attributes.__bindgen_anon_1.sample_period = 1_000_000;
+    let todo = "nothing: addresses are decoded from the instructions of clock samples";
     match sys::open_event(&attributes, EVERYBODY, cpu) {
         Ok(_) if level >= 2 => area.works(NAME, FAMILIES, format!("the processor has PEBS, level {level}")),
-        other => area.lacks(
-            NAME,
-            FAMILIES,
-            Status::Degraded,
-            other.map_or_else(
-                |error| format!("neither PEBS nor IBS ({})", plain(&error)),
-                |_| "neither PEBS nor IBS".to_owned(),
-            ),
-            "nothing: addresses are decoded from the instructions of clock samples",
-        ),
+        Ok(_) => area.lacks(NAME, FAMILIES, Status::Degraded, "the processor has neither PEBS nor IBS", todo),
+        Err(error) => {
+            let why = absence("neither PEBS nor IBS", &error);
+            area.lacks(NAME, FAMILIES, Status::Degraded, why, next_step(&error, todo));
+        }
     }
+}
+
+/// A user without rights learns nothing about the hardware.
+fn absence(what: &str, error: &io::Error) -> String {
+    if error.kind() == io::ErrorKind::PermissionDenied { refusal(error) } else { format!("{what} ({})", plain(error)) }
 }
 
 /// The kernel's word of every new mapping, name, fork and end of a process.

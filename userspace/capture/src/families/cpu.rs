@@ -68,6 +68,9 @@ impl Cpu {
         let header = &stack.sample.header;
         let at = Nanos(header.time).saturating_sub(self.start);
         // A process that user space has not seen yet, or has taken leave of while the last samples were under way.
+        if processes.is_expected(header.pid) {
+            return;
+        }
         let Some(watched) = processes.get(header.pid) else {
             events.push(Event::Loss { at, reason: Reason::NotAttachedYet, count: 1 });
             return;

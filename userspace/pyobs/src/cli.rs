@@ -1,0 +1,297 @@
+//! The command line. The doc comments here are `--help` and the man page.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::builder::PossibleValue;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
+use clap_complete::Shell;
+
+use crate::exit::{Failure, output};
+use crate::probes::{self, Probes};
+
+const EXAMPLES: &str = "\
+EXAMPLES
+  sudo pyobs top                              every Python process of this machine, live
+  sudo pyobs top --pid 4242                   one process and the children that it starts
+  sudo pyobs record --duration 30             half a minute of the whole machine, into a file
+  sudo pyobs record -o run.pyobs -- python train.py
+  pyobs report run.pyobs
+  pyobs export run.pyobs --format svg -o run.svg
+  pyobs replay run.pyobs
+
+EXIT STATUS
+  0  done
+  1  it could not be done
+  2  wrong arguments
+  3  the machine or the user's rights lack something; `pyobs doctor` says what
+  `record -- COMMAND` exits with the command's status, with 127 when there is no such command, with 126 when it
+  cannot be executed, and with 128 + N when signal N ended it.";
+
+/// See which lines of which Python functions burn the CPU, in every Python process of the machine, without changing,
+/// restarting or stopping any of them.
+#[derive(Debug, Parser)]
+#[command(name = "pyobs", version, after_long_help = EXAMPLES, disable_help_subcommand = true, max_term_width = 120)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    Top(Top),
+    Record(Record),
+    Replay(Replay),
+    Report(Report),
+    Export(Export),
+    Doctor(Doctor),
+    Completions(Completions),
+    Man(Man),
+}
+
+/// Show a live dashboard of the running Python processes.
+///
+/// Needs root, or the capabilities that `pyobs doctor` names. Press `?` in the dashboard for its keys.
+#[derive(Debug, Args)]
+pub(crate) struct Top {
+    #[command(flatten)]
+    pub(crate) watch: Watch,
+}
+
+/// Record what `top` shows into a file.
+///
+/// Without --duration, --pid or a command, the recording ends at Ctrl-C. With --pid it also ends when these processes
+/// and the children that they started have. With a command, which is started for it and followed from its first
+/// instruction on, it ends when the command does, and pyobs exits with the command's status; the command's standard
+/// streams are its own, and pyobs writes only to stderr. Ctrl-C then reaches the command itself.
+#[derive(Debug, Args)]
+pub(crate) struct Record {
+    /// Write the recording to FILE; a recording that is there is replaced [default: pyobs-<date>-<time>.pyobs]
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) output: Option<PathBuf>,
+
+    /// Stop after so many seconds, such as 30 or 0.5
+    #[arg(long, value_name = "SECONDS", value_parser = parse_duration, allow_negative_numbers = true)]
+    pub(crate) duration: Option<Duration>,
+
+    #[command(flatten)]
+    pub(crate) watch: Watch,
+
+    /// The command to start and to follow, with its arguments
+    #[arg(last = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments, conflicts_with = "pid")]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// What to watch, and how closely.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Watch {
+    /// Watch only this process and the children that it starts; may be given several times [default: every process]
+    #[arg(long = "pid", id = "pid", value_name = "PID", value_parser = clap::value_parser!(u32).range(1..=0x3f_ffff))]
+    pub(crate) pids: Vec<u32>,
+
+    /// Take so many samples per second and CPU, from 1 to 20000 [default: 99]
+    ///
+    /// A rate that is typed is held whatever it costs, unless --budget is typed too.
+    #[arg(long, value_name = "HZ", value_parser = clap::value_parser!(u32).range(1..=20_000), allow_negative_numbers = true)]
+    pub(crate) rate: Option<u32>,
+
+    /// Switch families of probes: `cpu,gil` is exactly these, `+redundancy` adds to the default, `-shm` takes from it
+    ///
+    /// This version has: cpu (where Python code spends its CPU time). What a family needs, `pyobs doctor` says.
+    #[arg(long, value_name = "LIST", value_parser = probes::parse, allow_hyphen_values = true)]
+    pub(crate) probe: Option<Probes>,
+
+    /// The share of one core, in percent, that pyobs may cost the machine [default: 1]
+    ///
+    /// What is left out to stay inside it is shown and recorded. A typed budget also binds what --rate and --probe ask
+    /// for; the default one does not.
+    #[arg(long, value_name = "PERCENT", value_parser = parse_budget, allow_negative_numbers = true)]
+    pub(crate) budget: Option<f64>,
+}
+
+/// Show the dashboard over a recording.
+#[derive(Debug, Args)]
+pub(crate) struct Replay {
+    /// A recording that `pyobs record` made
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+}
+
+/// Say what happened in a recording, in words or as JSON.
+#[derive(Debug, Args)]
+pub(crate) struct Report {
+    /// A recording that `pyobs record` made
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+
+    /// Write JSON: sizes in bytes, times in seconds since the recording began
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// At most so many rows of each list [default: 20 in words, all in JSON]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub(crate) limit: Option<usize>,
+}
+
+/// Turn a recording into a flame graph or into another tool's format.
+#[derive(Debug, Args)]
+pub(crate) struct Export {
+    /// A recording that `pyobs record` made
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+
+    /// What to write
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) format: Format,
+
+    /// Write to OUT [default: standard output]
+    #[arg(short, long, value_name = "OUT", value_hint = ValueHint::FilePath)]
+    pub(crate) output: Option<PathBuf>,
+
+    /// Only this process
+    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) pid: Option<u32>,
+
+    /// Only this thread
+    #[arg(long, value_name = "TID", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) tid: Option<u32>,
+
+    /// Only from this second of the recording on
+    #[arg(long, value_name = "S", value_parser = parse_seconds, allow_negative_numbers = true)]
+    pub(crate) from: Option<f64>,
+
+    /// Only up to this second of the recording
+    #[arg(long, value_name = "S", value_parser = parse_seconds, allow_negative_numbers = true)]
+    pub(crate) to: Option<f64>,
+
+    /// What the widths mean: cpu, the samples taken on a CPU
+    #[arg(long, value_name = "WEIGHT", default_value = "cpu", value_parser = parse_weight)]
+    pub(crate) weight: Weight,
+
+    /// Tell apart the lines of a function, not only functions
+    #[arg(long)]
+    pub(crate) lines: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    Folded,
+    Svg,
+    Speedscope,
+    Json,
+}
+
+impl ValueEnum for Format {
+    fn value_variants<'a>() -> &'a [Self] {
+        &[Self::Folded, Self::Svg, Self::Speedscope, Self::Json]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(match self {
+            Self::Folded => {
+                PossibleValue::new("folded").help("one line a stack, root first, for flamegraph.pl and others")
+            }
+            Self::Svg => PossibleValue::new("svg").help("a flame graph for any browser"),
+            Self::Speedscope => PossibleValue::new("speedscope").help("a file for https://www.speedscope.app"),
+            Self::Json => PossibleValue::new("json").help("what `report --json` writes, of the part that is selected"),
+        })
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Weight {
+    Cpu,
+}
+
+/// Say what works on this machine, what does not, why, and what to do about it.
+///
+/// Every capability is tried, for an instant; nothing stays. Exits with 3 when the default families lack something.
+#[derive(Debug, Args)]
+pub(crate) struct Doctor {
+    /// Write JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Write the completions of a shell, such as `pyobs completions bash > /etc/bash_completion.d/pyobs`.
+#[derive(Debug, Args)]
+pub(crate) struct Completions {
+    pub(crate) shell: Shell,
+}
+
+/// Write the manual page, such as `pyobs man > /usr/local/share/man/man1/pyobs.1`.
+#[derive(Debug, Args)]
+pub(crate) struct Man {}
+
+fn parse_seconds(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|_| "this is not a number of seconds, such as 12.5".to_owned())?;
+    if seconds.is_finite() && seconds >= 0.0 { Ok(seconds) } else { Err("seconds are 0 or more".to_owned()) }
+}
+
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    let duration = Duration::try_from_secs_f64(parse_seconds(text)?).map_err(|_| "this is too long".to_owned())?;
+    if duration.is_zero() { Err("a recording takes longer than 0 seconds".to_owned()) } else { Ok(duration) }
+}
+
+fn parse_budget(text: &str) -> Result<f64, String> {
+    let percent: f64 = text.parse().map_err(|_| "this is not a number of percent, such as 0.5".to_owned())?;
+    if percent.is_finite() && percent > 0.0 { Ok(percent) } else { Err("a budget is more than 0 percent".to_owned()) }
+}
+
+fn parse_weight(text: &str) -> Result<Weight, String> {
+    match text {
+        "cpu" => Ok(Weight::Cpu),
+        "offcpu" | "gil" | "redundant" | "bytes" => Err(probes::missing(&format!("family behind the weight `{text}`"))),
+        _ => Err(format!("there is no weight `{text}`; there is: cpu")),
+    }
+}
+
+/// The arguments, or what is wrong with them in one sentence. `--help` and `--version` are answered here.
+pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Option<Verb>, Failure> {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    match Cli::try_parse_from(&arguments) {
+        Ok(cli) => match wrong_together(&cli.verb) {
+            Some(sentence) => Err(Failure::Usage(sentence)),
+            None => Ok(Some(cli.verb)),
+        },
+        Err(error) => match error.kind() {
+            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => output(error.print()).map(|()| None),
+            _ => Err(Failure::Usage(sentence(&error, &arguments))),
+        },
+    }
+}
+
+/// What each argument for itself does not show.
+fn wrong_together(verb: &Verb) -> Option<String> {
+    let Verb::Export(export) = verb else { return None };
+    let (from, to) = (export.from?, export.to?);
+    (from >= to).then(|| format!("--from {from} is not before --to {to}; give a time after it"))
+}
+
+/// clap's answer is a paragraph: the first part of it, on one line, and where to read more.
+fn sentence(error: &clap::Error, arguments: &[OsString]) -> String {
+    let verbs: Vec<_> = Cli::command().get_subcommands().map(|verb| verb.get_name().to_owned()).collect();
+    let typed = arguments.iter().skip(1).filter_map(|argument| argument.to_str());
+    let verb = typed.into_iter().find(|argument| verbs.iter().any(|verb| verb == argument));
+    let help = verb.map_or_else(|| "pyobs --help".to_owned(), |verb| format!("pyobs {verb} --help"));
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        return format!("say what to do: one of {}; see `{help}`", verbs.join(", "));
+    }
+    let text = error.to_string();
+    let text = text.strip_prefix("error: ").unwrap_or(&text);
+    let first: Vec<_> = text.lines().take_while(|line| !line.is_empty()).map(str::trim).collect();
+    let near = match error.get(ContextKind::SuggestedSubcommand).or_else(|| error.get(ContextKind::SuggestedArg)) {
+        Some(ContextValue::String(near)) => Some(near),
+        // The nearest is the last.
+        Some(ContextValue::Strings(near)) => near.last(),
+        _ => None,
+    };
+    let near = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
+    format!("{}{near}; see `{help}`", first.join(" "))
+}
+
+#[cfg(test)]
+#[path = "cli_tests.rs"]
+mod tests;

@@ -1,0 +1,18 @@
+//! The command `pyobs`: arguments in, exit code out, and the wiring between the crates.
+
+mod cli;
+mod exit;
+mod number;
+mod ownership;
+mod probes;
+mod progress;
+mod signals;
+mod verbs;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    pyobs_capture::launch::run_if_launcher();
+    exit::say_panics_in_one_sentence();
+    exit::code(cli::parse(std::env::args_os()).and_then(verbs::run))
+}

@@ -1,0 +1,50 @@
+//! One line on a terminal that says how far something is. Elsewhere it says nothing.
+
+use std::io::{self, IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+use crate::exit;
+
+const EVERY: Duration = Duration::from_millis(200);
+
+pub(crate) struct Progress {
+    on: bool,
+    next: Instant,
+    shown: bool,
+}
+
+impl Progress {
+    /// `after` is how long nothing is said of something that may be done soon.
+    pub(crate) fn new(wanted: bool, after: Duration) -> Self {
+        Self { on: wanted && io::stderr().is_terminal(), next: Instant::now() + after, shown: false }
+    }
+
+    /// Shows the line if it is time for one. Cheap enough to be called for everything that happens.
+    pub(crate) fn show(&mut self, line: impl FnOnce() -> String) {
+        if !self.on || Instant::now() < self.next {
+            return;
+        }
+        self.next = Instant::now() + EVERY;
+        self.shown = true;
+        let mut stderr = io::stderr();
+        let _ = write!(stderr, "\r\x1b[K{}", exit::one_line(&line())).and_then(|()| stderr.flush());
+    }
+
+    pub(crate) fn say(&mut self, sentence: &str) {
+        self.clear();
+        exit::say(sentence);
+    }
+
+    pub(crate) fn clear(&mut self) {
+        if std::mem::take(&mut self.shown) {
+            let mut stderr = io::stderr();
+            let _ = write!(stderr, "\r\x1b[K").and_then(|()| stderr.flush());
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}

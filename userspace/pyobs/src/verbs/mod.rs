@@ -1,0 +1,123 @@
+//! One file per verb.
+
+mod completions;
+mod doctor;
+mod export;
+mod man;
+mod record;
+mod replay;
+mod report;
+mod top;
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use pyobs_capture::doctor::kernel_version;
+use pyobs_capture::privileges::{self, Keep};
+use pyobs_capture::session::{Options, Session, Targets};
+use pyobs_model::{History, Model};
+use pyobs_recording::Reader;
+
+use crate::cli::{Verb, Watch};
+use crate::exit::{self, Failure};
+use crate::number::grouped;
+use crate::progress::Progress;
+
+const DEFAULT_RATE_HZ: u32 = 99;
+const DEFAULT_BUDGET_PERCENT: f64 = 1.0;
+
+pub(crate) fn run(verb: Option<Verb>) -> Result<u8, Failure> {
+    const DONE: u8 = 0;
+    match verb {
+        Some(Verb::Record(arguments)) => return record::run(&arguments),
+        Some(Verb::Top(arguments)) => top::run(&arguments)?,
+        Some(Verb::Replay(arguments)) => replay::run(&arguments)?,
+        Some(Verb::Report(arguments)) => report::run(&arguments)?,
+        Some(Verb::Export(arguments)) => export::run(&arguments)?,
+        Some(Verb::Doctor(arguments)) => doctor::run(&arguments)?,
+        Some(Verb::Completions(arguments)) => completions::run(&arguments)?,
+        Some(Verb::Man(_)) => man::run()?,
+        None => {}
+    }
+    Ok(DONE)
+}
+
+fn start(watch: &Watch, targets: Targets) -> Result<Session, Failure> {
+    Session::start(&options(watch, targets)).map_err(|error| {
+        let sentence = error.to_string();
+        if error.needs() { Failure::Lacking(sentence) } else { Failure::Failed(sentence) }
+    })
+}
+
+/// A rate that was typed is held, unless a budget was typed too.
+fn options(watch: &Watch, targets: Targets) -> Options {
+    Options {
+        targets,
+        rate_hz: watch.rate.unwrap_or(DEFAULT_RATE_HZ),
+        probes: watch.probe.clone().unwrap_or_default().0,
+        budget: watch.budget.unwrap_or(DEFAULT_BUDGET_PERCENT),
+        budget_binds_rate: watch.rate.is_none() || watch.budget.is_some(),
+        bounded_walk: false,
+    }
+}
+
+fn targets(watch: &Watch) -> Targets {
+    if watch.pids.is_empty() { Targets::All } else { Targets::Pids(watch.pids.clone()) }
+}
+
+/// Called with everything attached, on each thread that exists.
+fn drop_privileges(keep: Keep) -> Result<(), Failure> {
+    privileges::drop_after_attach(kernel_version(), keep).map(drop).map_err(Failure::failed)
+}
+
+/// Reads a recording whole.
+fn load(file: &Path) -> Result<Model, Failure> {
+    let mut reader = Reader::open(file).map_err(Failure::failed)?;
+    let mut model = Model::new(reader.meta().clone(), History::All);
+    let mut progress = Progress::new(true, Duration::from_secs(1));
+    let mut count = 0;
+    let read = reader.replay(|event| {
+        model.apply(&event);
+        count += 1;
+        progress.show(|| format!("reading {}: {} events", file.display(), grouped(count)));
+    });
+    progress.clear();
+    read.map_err(Failure::failed)?;
+    if let Some(damage) = reader.damage() {
+        exit::say(&damage);
+    }
+    Ok(model)
+}
+
+/// Writes whole or not at all: what fails half-way leaves no file that looks like a result.
+fn in_memory(write: impl FnOnce(&mut dyn io::Write) -> Result<(), pyobs_export::Error>) -> Result<Vec<u8>, Failure> {
+    let mut text = Vec::new();
+    write(&mut text).map_err(Failure::failed)?;
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn watch(rate: Option<u32>, budget: Option<f64>) -> Watch {
+        Watch { pids: Vec::new(), rate, probe: None, budget }
+    }
+
+    #[test]
+    fn a_typed_rate_is_bound_only_by_a_typed_budget() {
+        let binds = |rate, budget| options(&watch(rate, budget), Targets::All).budget_binds_rate;
+        assert!(binds(None, None));
+        assert!(!binds(Some(999), None));
+        assert!(binds(Some(999), Some(2.0)));
+        assert!(binds(None, Some(2.0)));
+    }
+
+    #[test]
+    fn the_defaults_are_those_of_the_contract() {
+        let options = options(&watch(None, None), Targets::All);
+        assert_eq!((options.rate_hz, options.budget), (99, 1.0));
+        assert_eq!(options.probes, ["cpu"]);
+    }
+}

@@ -1,0 +1,275 @@
+//! `pyobs record`: from attaching to a file that is complete, whatever ends it.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use pyobs_capture::launch::{self, Launch};
+use pyobs_capture::session::{Session, Targets};
+use pyobs_model::Event;
+use pyobs_recording::Writer;
+
+use super::{drop_privileges, start, targets};
+use crate::cli::Record;
+use crate::exit::{self, Failure};
+use crate::number::{bytes, grouped};
+use crate::ownership;
+use crate::progress::Progress;
+use crate::signals::{Signal, Signals};
+
+const WAIT: Duration = Duration::from_millis(100);
+
+pub(super) fn run(arguments: &Record) -> Result<u8, Failure> {
+    // Before the signals are held back, so that the command has them as they were.
+    let mut command = launch(arguments)?;
+    let mut signals =
+        Signals::catch().map_err(|error| Failure::Failed(format!("signals cannot be caught: {error}")))?;
+    let watched = match &command {
+        Some(command) => Targets::Launched(command.pid()),
+        None => targets(&arguments.watch),
+    };
+    let session = start(&arguments.watch, watched)?;
+    let path = arguments.output.clone().unwrap_or_else(default_path);
+    let writer = Writer::create(&path, session.meta()).map_err(Failure::failed)?;
+    drop_privileges(ownership::give_away(&path))?;
+    if let Some(command) = &mut command
+        && let Err(error) = command.go()
+    {
+        // Nothing was recorded, and nobody wants a file that says so.
+        drop(writer);
+        let _ = fs::remove_file(&path);
+        return Err(not_executable(&arguments.command[0].to_string_lossy(), &error));
+    }
+
+    let mut recording = Recording::new(session, writer, path, command.is_none());
+    let ended = recording.run(arguments.duration, command.as_mut(), &mut signals);
+    let closed = recording.close();
+    // At once: the command may run for days yet.
+    let failure = ended.and(closed).err().map(|failure| exit::tell(&failure));
+    let status = command.as_mut().map_or(0, |command| wait(command, &mut signals));
+    Ok(failure.unwrap_or(status))
+}
+
+fn launch(arguments: &Record) -> Result<Option<Launch>, Failure> {
+    if arguments.command.is_empty() {
+        return Ok(None);
+    }
+    let launch = Launch::prepare(&arguments.command);
+    launch.map(Some).map_err(|error| Failure::Failed(format!("a process cannot be started: {error}; try again")))
+}
+
+fn not_executable(name: &str, error: &io::Error) -> Failure {
+    // The system's words, without the number that the standard library adds.
+    let text = error.to_string();
+    let text = text.split(" (os error").next().unwrap_or(&text);
+    Failure::Command(launch::failure_code(error), format!("cannot run {name}: {text}; check its name and its path"))
+}
+
+/// After the recording: pyobs stands for the command until it ends, and passes on what should end it.
+fn wait(command: &mut Launch, signals: &mut Signals) -> u8 {
+    loop {
+        match command.try_wait() {
+            Ok(Some(status)) => return launch::exit_code(status),
+            Ok(None) => {}
+            Err(_) => return 1,
+        }
+        while let Some(signal) = signals.take() {
+            if !pass_on(signal, command) {
+                return 1;
+            }
+        }
+        signals.wait(WAIT);
+    }
+}
+
+/// False when the command cannot be told. Ctrl-C has reached it already: the terminal tells everybody in front of it.
+fn pass_on(signal: Signal, command: &Launch) -> bool {
+    let pid = i32::try_from(command.pid()).ok().and_then(rustix::process::Pid::from_raw);
+    signal == Signal::Interrupt || pid.is_some_and(|pid| rustix::process::kill_process(pid, signal.for_kill()).is_ok())
+}
+
+struct Recording {
+    session: Session,
+    writer: Writer,
+    path: PathBuf,
+    begun: Instant,
+    samples: u64,
+    lost: u64,
+    progress: Progress,
+    /// The writer takes no more.
+    broken: bool,
+}
+
+impl Recording {
+    /// `alone`: nobody else writes to the terminal.
+    fn new(session: Session, writer: Writer, path: PathBuf, alone: bool) -> Self {
+        let progress = Progress::new(alone, Duration::ZERO);
+        Self { session, writer, path, begun: Instant::now(), samples: 0, lost: 0, progress, broken: false }
+    }
+
+    /// Until the time is over, the command or the watched processes have ended, or a signal asks for the end.
+    fn run(
+        &mut self,
+        duration: Option<Duration>,
+        mut command: Option<&mut Launch>,
+        signals: &mut Signals,
+    ) -> Result<(), Failure> {
+        let mut events = Vec::new();
+        let mut passed_on = false;
+        loop {
+            let left = duration.map_or(WAIT, |duration| duration.saturating_sub(self.begun.elapsed()));
+            if left.is_zero() {
+                return Ok(());
+            }
+            self.session.poll(left.min(WAIT), &mut events).map_err(Failure::failed)?;
+            self.append(&mut events)?;
+            for note in self.session.notes() {
+                self.progress.say(&note);
+            }
+            self.show();
+            while let Some(signal) = signals.take() {
+                match command.as_deref() {
+                    Some(_) if signal == Signal::Interrupt => {}
+                    // Asked a second time, pyobs ends without it.
+                    Some(command) if !passed_on && pass_on(signal, command) => passed_on = true,
+                    _ => return Ok(()),
+                }
+            }
+            let over = match &mut command {
+                Some(command) => !matches!(command.try_wait(), Ok(None)),
+                None => !self.session.targets_alive(),
+            };
+            if over {
+                if command.is_none() {
+                    self.progress.say("every watched process has ended");
+                }
+                return Ok(());
+            }
+        }
+    }
+
+    fn append(&mut self, events: &mut Vec<Event>) -> Result<(), Failure> {
+        for event in events.iter() {
+            match event {
+                Event::Sample(_) => self.samples += 1,
+                Event::Loss { count, .. } => self.lost = self.lost.saturating_add(*count),
+                _ => {}
+            }
+        }
+        let written = self.writer.append(events);
+        events.clear();
+        written.map_err(|error| {
+            self.broken = true;
+            Failure::failed(error)
+        })
+    }
+
+    fn show(&mut self) {
+        let (seconds, samples, lost) = (self.begun.elapsed().as_secs_f64(), self.samples, self.lost);
+        self.progress.show(|| {
+            let (samples, lost) = (grouped(samples), grouped(lost));
+            format!("recording {seconds:.1} s, {samples} samples, {lost} lost, Ctrl-C stops")
+        });
+    }
+
+    /// Detaches, and leaves a complete file; says where it is.
+    fn close(mut self) -> Result<(), Failure> {
+        self.progress.clear();
+        let seconds = self.begun.elapsed().as_secs_f64();
+        let mut last = Vec::new();
+        let (samples, lost) = last_counts(self.samples, self.lost, self.session, &mut last);
+        if self.broken {
+            // The error of the write that failed is what the user is told.
+            return Ok(());
+        }
+        let mut writer = self.writer;
+        writer.append(&last).and_then(|()| writer.finish()).map_err(Failure::failed)?;
+        exit::say(&summary(&self.path, seconds, samples, lost));
+        Ok(())
+    }
+}
+
+fn last_counts(samples: u64, lost: u64, session: Session, last: &mut Vec<Event>) -> (u64, u64) {
+    session.finish(last);
+    last.iter().fold((samples, lost), |(samples, lost), event| match event {
+        Event::Sample(_) => (samples + 1, lost),
+        Event::Loss { count, .. } => (samples, lost.saturating_add(*count)),
+        _ => (samples, lost),
+    })
+}
+
+fn summary(path: &Path, seconds: f64, samples: u64, lost: u64) -> String {
+    let size = fs::metadata(path).map_or_else(|_| "size unknown".to_owned(), |meta| bytes(meta.len()));
+    let (samples, lost) = (grouped(samples), grouped(lost));
+    let shown = path.display();
+    format!(
+        "recorded {seconds:.1} s, {samples} samples, {lost} lost, in {shown} ({size}); next: `pyobs report {}`",
+        quoted(path)
+    )
+}
+
+/// As a shell takes it for one word.
+fn quoted(path: &Path) -> String {
+    let text = path.to_string_lossy();
+    let plain = |c: char| c.is_alphanumeric() || "/._-+:,@%".contains(c);
+    if !text.is_empty() && !text.starts_with('-') && text.chars().all(plain) {
+        text.into_owned()
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
+    }
+}
+
+/// A name that is free, in the current folder.
+fn default_path() -> PathBuf {
+    let base = default_name(&local_time());
+    let names = std::iter::once(format!("{base}.pyobs")).chain((2..1000).map(|n| format!("{base}-{n}.pyobs")));
+    names.map(PathBuf::from).find(|name| fs::symlink_metadata(name).is_err()).unwrap_or_else(|| base.into())
+}
+
+fn default_name(time: &libc::tm) -> String {
+    let (year, month, day) = (time.tm_year + 1900, time.tm_mon + 1, time.tm_mday);
+    format!("pyobs-{year}-{month:02}-{day:02}-{:02}{:02}{:02}", time.tm_hour, time.tm_min, time.tm_sec)
+}
+
+fn local_time() -> libc::tm {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let seconds = libc::time_t::try_from(now.as_secs()).unwrap_or_default();
+    // SAFETY: integers and a pointer that may be null, for which zero is valid.
+    let mut time = unsafe { std::mem::zeroed() };
+    // SAFETY: both addresses are those of values that live here. It reads the environment, which nothing in pyobs ever
+    // changes. When it fails, the time stays zero.
+    unsafe { libc::localtime_r(&raw const seconds, &raw mut time) };
+    time
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_name_sorts_by_time() {
+        // SAFETY: as in `local_time`.
+        let mut time: libc::tm = unsafe { std::mem::zeroed() };
+        (time.tm_year, time.tm_mon, time.tm_mday) = (126, 10, 3);
+        (time.tm_hour, time.tm_min, time.tm_sec) = (4, 5, 6);
+        assert_eq!(default_name(&time), "pyobs-2026-11-03-040506");
+        assert!(local_time().tm_year >= 125);
+    }
+
+    #[test]
+    fn the_next_command_can_be_pasted() {
+        assert_eq!(quoted(Path::new("a/b-1.pyobs")), "a/b-1.pyobs");
+        assert_eq!(quoted(Path::new("my run.pyobs")), "'my run.pyobs'");
+        assert_eq!(quoted(Path::new("it's")), r"'it'\''s'");
+        assert_eq!(quoted(Path::new("-x")), "'-x'");
+    }
+
+    #[test]
+    fn a_command_that_cannot_run_is_named() {
+        let missing = not_executable("pythn", &io::Error::from_raw_os_error(libc::ENOENT));
+        let said = "cannot run pythn: No such file or directory; check its name and its path".to_owned();
+        assert_eq!(missing, Failure::Command(127, said));
+        assert_eq!(not_executable("/etc", &io::Error::from_raw_os_error(libc::EACCES)).code(), 126);
+    }
+}

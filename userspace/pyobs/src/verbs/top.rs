@@ -1,0 +1,84 @@
+use std::io::{self, IsTerminal};
+use std::thread;
+use std::time::Duration;
+
+use pyobs_capture::privileges::Keep;
+use pyobs_capture::session::{Session, Targets};
+use pyobs_model::{History, Model, Nanos};
+use pyobs_tui::{Batch, Color, Options, Source};
+use tokio::sync::mpsc::{self, Sender};
+
+use super::{drop_privileges, start, targets};
+use crate::cli::{Top, Watch};
+use crate::exit::Failure;
+
+const PAST: History = History::Window { length: Nanos(600_000_000_000), samples: 500_000 };
+const WAIT: Duration = Duration::from_millis(100);
+/// When the dashboard falls behind by so much, capture waits for it, and what the kernel's ring cannot hold is counted.
+const BATCHES: usize = 64;
+
+pub(super) fn run(arguments: &Top) -> Result<(), Failure> {
+    if !io::stdout().is_terminal() {
+        return Err(Failure::Usage("top needs a terminal; `pyobs record` writes to a file instead".to_owned()));
+    }
+    let (sender, batches) = mpsc::channel(BATCHES);
+    let (begun, beginning) = std::sync::mpsc::channel();
+    let (watch, targets) = (arguments.watch.clone(), targets(&arguments.watch));
+    let capture = thread::Builder::new()
+        .name("capture".to_owned())
+        .spawn(move || match begin(&watch, targets) {
+            Ok(session) => {
+                // The main thread waits for it.
+                let _ = begun.send(Ok(session.meta().clone()));
+                capture(session, &sender);
+            }
+            Err(failure) => _ = begun.send(Err(failure)),
+        })
+        .map_err(|error| Failure::Failed(format!("a thread could not be started: {error}; try again")))?;
+    let stopped = |_| Failure::Failed("capture ended by a mistake in pyobs itself".to_owned());
+    let meta = beginning.recv().map_err(stopped)??;
+    // Each of the two threads has its own.
+    drop_privileges(Keep::Reading)?;
+    let model = Model::new(meta, PAST);
+    let shown = pyobs_tui::run(model, batches, Options { source: Source::Live, color: Color::detect() });
+    // The dashboard has dropped its end of the channel, so capture ends; if it panicked, the hook has told it.
+    let captured = capture.join();
+    shown.map_err(|error| Failure::Failed(format!("the terminal cannot be used: {error}; check $TERM")))?;
+    captured.map_err(|_| Failure::Failed("capture ended by a mistake in pyobs itself".to_owned()))
+}
+
+/// On the thread that will poll: a session stays where it was made.
+fn begin(watch: &Watch, targets: Targets) -> Result<Session, Failure> {
+    let session = start(watch, targets)?;
+    drop_privileges(Keep::Reading)?;
+    Ok(session)
+}
+
+/// Until the dashboard goes away, the watched processes have ended, or the kernel gives nothing any more.
+fn capture(mut session: Session, sender: &Sender<Batch>) {
+    let send = |batch| sender.blocking_send(batch).is_ok();
+    let last = loop {
+        let mut events = Vec::new();
+        if let Err(error) = session.poll(WAIT, &mut events) {
+            break Some(Batch::Failed(error.to_string()));
+        }
+        if !events.is_empty() && !send(Batch::Events(events)) {
+            break None;
+        }
+        for note in session.notes() {
+            // A dashboard that is gone is seen below.
+            let _ = send(Batch::Note(note));
+        }
+        if sender.is_closed() {
+            break None;
+        }
+        if !session.targets_alive() {
+            break Some(Batch::Note("every watched process has ended".to_owned()));
+        }
+    };
+    let mut events = Vec::new();
+    session.finish(&mut events);
+    if let Some(last) = last {
+        let _ = send(Batch::Events(events)) && send(last);
+    }
+}
