@@ -53,6 +53,9 @@ pub struct Layout {
     pub cframe_frame: u32,
     /// How much of a frame is read: it holds all fields below.
     pub frame_size: u32,
+    /// How much memory below a frame is read with it: callers' frames lie there where frames are pushed on a stack of
+    /// their own (3.11 and newer). 0 where they do not.
+    pub frame_window: u32,
     pub frame_code: u32,
     pub frame_previous: u32,
     /// The instruction: a pointer, or an `int` index where `lasti_unit` is not 0.
@@ -77,8 +80,10 @@ pub const NONE: u32 = u32::MAX;
 
 /// The most bytes of a frame that are read.
 pub const FRAME_MAX: usize = 128;
+/// The most bytes below it.
+pub const WINDOW_MAX: usize = 384;
 
-shared!(Layout, 52);
+shared!(Layout, 56);
 
 /// Folds the eight check bytes of a code object. 0 is kept for "could not be read".
 pub const fn fold(word: u64) -> u32 {

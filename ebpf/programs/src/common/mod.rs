@@ -1,5 +1,6 @@
 //! What all families share.
 
+pub mod checks;
 pub mod cpython;
 pub mod maps;
 pub mod memory;

@@ -13,11 +13,11 @@ use aya_ebpf::{
 };
 use pyobs_abi::{
     cpu::{CpuSample, walk},
-    process::{FRAME_MAX, Layout, NONE, fold},
+    process::{FRAME_MAX, Layout, NONE, WINDOW_MAX},
     stack::{FRAMES_MAX, Frame, KERNEL_MAX},
 };
 
-use super::memory::user;
+use super::{checks::code_check, memory::user};
 
 /// Steps of a walk: every frame, and the entry frames between them that are no Python frames.
 const STEPS: u32 = 2 * FRAMES_MAX as u32;
@@ -26,7 +26,10 @@ const STEPS_BOUNDED: u32 = 96;
 /// A power of two that holds all that a stack can have, so that a mask bounds every index.
 const WORDS: usize = 2048;
 const _: () = assert!(KERNEL_MAX + 2 * FRAMES_MAX < WORDS);
-const FRAME_WORDS: usize = FRAME_MAX / 8;
+/// What is read at once; a power of two, so that a mask bounds every index.
+const WINDOW_WORDS: usize = (FRAME_MAX + WINDOW_MAX) / 8;
+const _: () = assert!(WINDOW_WORDS.is_power_of_two());
+const PAGE: u64 = 4096;
 
 /// `_PyInterpreterFrame.owner` from which on it is no Python frame but the C stack's entry into the interpreter
 /// (FRAME_OWNED_BY_CSTACK in 3.12 and 3.13, _BY_INTERPRETER and above from 3.14).
@@ -44,8 +47,12 @@ pub struct Walk {
     layout: Layout,
     /// The frame to take next.
     frame: u64,
-    /// The present frame's bytes.
-    header: [u64; FRAME_WORDS],
+    /// What was read last: from `window_start` to `window_end`, the present frame in it.
+    window: [u64; WINDOW_WORDS],
+    window_start: u64,
+    window_end: u64,
+    /// Where in `window` the present frame is, in bytes.
+    at: u32,
 }
 
 #[map]
@@ -67,6 +74,8 @@ impl Walk {
     pub fn start(&mut self, layout: &Layout, frame: u64) {
         self.layout = *layout;
         self.frame = frame;
+        self.window_start = 0;
+        self.window_end = 0;
         self.sample.walk = walk::TRUNCATED;
     }
 
@@ -101,12 +110,7 @@ impl Walk {
         if self.sample.frames >= FRAMES_MAX as u32 {
             return STOP;
         }
-        let size = self.layout.frame_size;
-        if size == 0 || size > FRAME_MAX as u32 {
-            return self.end(walk::FRAME_INVALID);
-        }
-        // SAFETY: the destination holds FRAME_MAX bytes and `size` is not above; the helper checks the source.
-        if unsafe { bpf_probe_read_user(self.header.as_mut_ptr().cast(), size, self.frame as *const c_void) } != 0 {
+        if !self.read_frame() {
             return self.end(walk::FRAME_UNREADABLE);
         }
         let previous = self.field(self.layout.frame_previous);
@@ -124,10 +128,32 @@ impl Walk {
         } else {
             i64::from(instruction as u32 as i32) * i64::from(self.layout.lasti_unit)
         };
-        let check = user::<u64>(code.wrapping_add(self.layout.code_check.into())).map_or(0, fold);
+        let check = code_check(&self.sample.header, code, code.wrapping_add(self.layout.code_check.into()));
         self.push(Frame::python(code, check, offset));
         self.frame = previous;
         CONTINUE
+    }
+
+    /// Puts the present frame into the window, if it is not there yet. A read costs some 80 ns whatever its size, so it
+    /// takes along what lies below the frame, up to the page's start: that much is mapped, for the frame is.
+    #[inline(always)]
+    fn read_frame(&mut self) -> bool {
+        let size = u64::from(self.layout.frame_size.min(FRAME_MAX as u32));
+        if self.frame < self.window_start || self.frame.wrapping_add(size) > self.window_end {
+            let below = (self.frame & (PAGE - 1)).min(u64::from(self.layout.frame_window)).min(WINDOW_MAX as u64) & !7;
+            let (start, length) = (self.frame.wrapping_sub(below), (below + size) as u32);
+            if length > (WINDOW_WORDS * 8) as u32 {
+                return false;
+            }
+            // SAFETY: the window holds `length` bytes; the helper checks the source.
+            if unsafe { bpf_probe_read_user(self.window.as_mut_ptr().cast(), length, start as *const c_void) } != 0 {
+                return false;
+            }
+            self.window_start = start;
+            self.window_end = start.wrapping_add(length.into());
+        }
+        self.at = self.frame.wrapping_sub(self.window_start) as u32;
+        true
     }
 
     /// Where the bytecode that the present frame runs begins. Free-threaded builds have a copy for each thread
@@ -145,8 +171,9 @@ impl Walk {
     /// The word of the present frame that begins at `offset`; its upper bytes are zero where it is not aligned.
     #[inline(always)]
     fn field(&self, offset: u32) -> u64 {
-        let index = (offset as usize >> 3) & (FRAME_WORDS - 1);
-        self.header[index] >> ((offset & 7) * 8)
+        let offset = self.at.wrapping_add(offset);
+        let index = (offset as usize >> 3) & (WINDOW_WORDS - 1);
+        self.window[index] >> ((offset & 7) * 8)
     }
 
     #[inline(always)]

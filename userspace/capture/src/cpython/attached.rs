@@ -164,6 +164,8 @@ fn kernel_layout(layout: &Layout) -> Option<process::Layout> {
         thread_frame: layout.thread_state.frame,
         cframe_frame: layout.cframe.as_ref().map_or(NONE, |cframe| cframe.current_frame),
         frame_size: frame.header_size,
+        // From 3.11 on frames are pushed on a stack of chunks (Python/pystate.c, push_chunk), not allocated one by one.
+        frame_window: if frame.owner.is_some() { process::WINDOW_MAX as u32 } else { 0 },
         frame_code: frame.code,
         frame_previous: frame.previous,
         frame_instruction: frame.instruction,
