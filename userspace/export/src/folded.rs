@@ -1,0 +1,129 @@
+//! Folded stacks: one line for each, root first, and its number of samples.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::{self, Write};
+
+use pyobs_model::{FrameKind, Model};
+
+use crate::{Error, Options, names};
+
+pub(crate) fn write(model: &Model, options: &Options, out: &mut dyn Write) -> Result<(), Error> {
+    let stacks = Stacks::new(model, options);
+    Ok(stacks.lines(0, |stack, count| writeln!(out, "{stack} {count}"))?)
+}
+
+/// The selected stacks as a tree of names: frames that are called the same are one.
+pub(crate) struct Stacks {
+    /// The root is 0.
+    nodes: Vec<Node>,
+    names: Vec<Name>,
+}
+
+struct Name {
+    text: String,
+    /// `None` for a process.
+    kind: Option<FrameKind>,
+}
+
+#[derive(Default)]
+struct Node {
+    name: usize,
+    own: u64,
+    total: u64,
+    children: BTreeMap<usize, usize>,
+}
+
+/// Numbers names.
+#[derive(Default)]
+struct Names {
+    ids: HashMap<String, usize>,
+    names: Vec<Name>,
+}
+
+impl Names {
+    fn id(&mut self, text: String, kind: Option<FrameKind>) -> usize {
+        if let Some(id) = self.ids.get(&text) {
+            return *id;
+        }
+        let id = self.names.len();
+        self.ids.insert(text.clone(), id);
+        self.names.push(Name { text, kind });
+        id
+    }
+}
+
+impl Stacks {
+    pub(crate) fn new(model: &Model, options: &Options) -> Self {
+        let mut names = Names::default();
+        let (mut processes, mut frames) = (HashMap::new(), HashMap::new());
+        let mut nodes = vec![Node::default()];
+        for (key, count) in model.cpu().sums(&options.selection) {
+            let Some(state) = model.process(key.process) else { continue };
+            let process =
+                *processes.entry(key.process).or_insert_with(|| names.id(names::process(&state.process), None));
+            let mut at = 0;
+            nodes[at].total += count;
+            let stack = model.stack(key.stack).iter().filter_map(|id| {
+                let frame = model.frame(*id)?;
+                Some(
+                    *frames
+                        .entry(*id)
+                        .or_insert_with(|| names.id(names::frame(frame, options.lines), Some(frame.kind))),
+                )
+            });
+            for name in std::iter::once(process).chain(stack) {
+                let next = nodes.len();
+                at = *nodes[at].children.entry(name).or_insert(next);
+                if at == next {
+                    nodes.push(Node { name, ..Node::default() });
+                }
+                nodes[at].total += count;
+            }
+            nodes[at].own += count;
+        }
+        Self { nodes, names: names.names }
+    }
+
+    pub(crate) fn samples(&self) -> u64 {
+        self.nodes[0].total
+    }
+
+    /// Every name that occurs, and the kind of its frame.
+    pub(crate) fn names(&self) -> impl Iterator<Item = (&str, Option<FrameKind>)> {
+        self.names.iter().map(|name| (name.text.as_str(), name.kind))
+    }
+
+    /// Calls `each` with every stack and its samples, sorted by names from the root on. Branches with fewer than
+    /// `least` samples are cut off and counted for the node that they grow from.
+    pub(crate) fn lines(&self, least: u64, mut each: impl FnMut(&str, u64) -> io::Result<()>) -> io::Result<()> {
+        let mut line = String::new();
+        // Not by recursion: a stack may be deeper than ours.
+        let mut open = self.children(0, least);
+        let mut lengths = vec![0; open.len()];
+        while let (Some(at), Some(length)) = (open.pop(), lengths.pop()) {
+            line.truncate(length);
+            if length > 0 {
+                line.push(';');
+            }
+            let node = &self.nodes[at];
+            line.push_str(&self.names[node.name].text);
+            let children = self.children(at, least);
+            let shown: u64 = children.iter().map(|child| self.nodes[*child].total).sum();
+            if node.total > shown {
+                each(&line, node.total - shown)?;
+            }
+            lengths.extend(children.iter().map(|_| line.len()));
+            open.extend(children);
+        }
+        Ok(())
+    }
+
+    /// Last name first.
+    fn children(&self, at: usize, least: u64) -> Vec<usize> {
+        let children = self.nodes[at].children.values().copied();
+        let mut children: Vec<usize> = children.filter(|child| self.nodes[*child].total >= least).collect();
+        let text = |node: &usize| &self.names[self.nodes[*node].name].text;
+        children.sort_unstable_by(|a, b| text(b).cmp(text(a)));
+        children
+    }
+}

@@ -1,0 +1,140 @@
+//! A model in the formats of other tools, and in words: one file for each.
+//!
+//! All text in a model comes from watched processes or from a file that anyone may have written. It passes through
+//! [`escape`] on its way out, whatever the format.
+
+pub mod escape;
+mod folded;
+mod json;
+mod names;
+mod speedscope;
+mod svg;
+mod words;
+
+use std::fmt;
+use std::io::{self, Write};
+use std::str::FromStr;
+
+use pyobs_model::{Model, Selection};
+
+pub use words::words;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Format {
+    Folded,
+    Svg,
+    Speedscope,
+    Json,
+}
+
+impl Format {
+    pub const ALL: &'static [Self] = &[Self::Folded, Self::Svg, Self::Speedscope, Self::Json];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Folded => "folded",
+            Self::Svg => "svg",
+            Self::Speedscope => "speedscope",
+            Self::Json => "json",
+        }
+    }
+}
+
+/// What the size of a frame stands for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Weight {
+    #[default]
+    Cpu,
+    OffCpu,
+    Gil,
+    Redundant,
+    Bytes,
+}
+
+impl Weight {
+    pub const ALL: &'static [Self] = &[Self::Cpu, Self::OffCpu, Self::Gil, Self::Redundant, Self::Bytes];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::OffCpu => "offcpu",
+            Self::Gil => "gil",
+            Self::Redundant => "redundant",
+            Self::Bytes => "bytes",
+        }
+    }
+}
+
+/// No such name; the sentence lists those there are.
+#[derive(Debug, thiserror::Error)]
+#[error("there is no {what} of this name; there are: {known}")]
+pub struct UnknownName {
+    what: &'static str,
+    known: String,
+}
+
+macro_rules! named {
+    ($kind:ty, $what:literal) => {
+        impl fmt::Display for $kind {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.name())
+            }
+        }
+
+        impl FromStr for $kind {
+            type Err = UnknownName;
+
+            fn from_str(name: &str) -> Result<Self, UnknownName> {
+                let known = || Self::ALL.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(", ");
+                let found = Self::ALL.iter().find(|kind| kind.name() == name).copied();
+                found.ok_or_else(|| UnknownName { what: $what, known: known() })
+            }
+        }
+    };
+}
+
+named!(Format, "format");
+named!(Weight, "weight");
+
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    pub selection: Selection,
+    pub weight: Weight,
+    /// Tells the lines of a function apart.
+    pub lines: bool,
+    /// The heading of a picture; without one it says what it shows.
+    pub title: Option<String>,
+    /// Bounds the lists that grow with the program, in `json`.
+    pub limit: Option<usize>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("the recording has no `{0}` data, for its probe was off; record with it on, or leave --weight out")]
+    NoData(Weight),
+    #[error("the output could not be written: {0}")]
+    Write(#[from] io::Error),
+}
+
+impl From<serde_json::Error> for Error {
+    fn from(error: serde_json::Error) -> Self {
+        Self::Write(error.into())
+    }
+}
+
+/// Writes what `options` select of a model.
+pub fn export(model: &Model, format: Format, options: &Options, out: &mut dyn Write) -> Result<(), Error> {
+    if format != Format::Json && !(options.weight == Weight::Cpu && has_cpu(model)) {
+        return Err(Error::NoData(options.weight));
+    }
+    match format {
+        Format::Folded => folded::write(model, options, out),
+        Format::Svg => svg::write(model, options, out),
+        Format::Speedscope => speedscope::write(model, options, out),
+        Format::Json => json::write(model, options, out),
+    }
+}
+
+pub(crate) fn has_cpu(model: &Model) -> bool {
+    model.meta().probes.iter().any(|probe| probe == "cpu")
+}

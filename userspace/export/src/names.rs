@@ -1,0 +1,102 @@
+//! How processes and frames are called, in one line.
+
+use pyobs_model::{Frame, FrameKind, Process};
+
+use crate::escape::{self, element};
+
+/// The parent of all kernel threads.
+const KTHREADD: u32 = 2;
+
+/// `python3.12 (4242)`.
+pub(crate) fn process(process: &Process) -> String {
+    // A line that begins with `# ` would be a comment to readers of folded stacks.
+    let name = program(process).trim_start_matches('#');
+    format!("{} ({})", element(name), process.pid)
+}
+
+/// The file name of the program; a kernel thread's name as it is, for `kworker/0:1` is no path.
+fn program(process: &Process) -> &str {
+    if process.ppid.0 == KTHREADD || process.pid.0 == KTHREADD {
+        return &process.command;
+    }
+    let first = process.command.split_whitespace().next().unwrap_or_default();
+    // Servers that title themselves write `nginx: worker process`.
+    base(first).trim_end_matches(':')
+}
+
+/// `qualname (file.py)`, with `lines` `qualname (file.py:31)`; `function (module)`; `function [kernel]`.
+///
+/// There is always something in brackets: a name that ends in a number would be taken for a count.
+pub(crate) fn frame(frame: &Frame, lines: bool) -> String {
+    let function = element(&frame.function);
+    match frame.kind {
+        FrameKind::Kernel => format!("{function} [kernel]"),
+        FrameKind::Native => format!("{function} ({})", element(frame.module.as_deref().unwrap_or_default())),
+        FrameKind::Python => format!("{function} ({})", element(&place(frame, lines))),
+    }
+}
+
+/// `file.py:31`, `file.py` or the module: where a frame is, in short. Not escaped.
+pub(crate) fn place(frame: &Frame, lines: bool) -> String {
+    let file = frame.file.as_deref().or(frame.module.as_deref()).map_or("?", base);
+    match frame.line.filter(|_| lines) {
+        Some(line) => format!("{file}:{line}"),
+        None => file.to_owned(),
+    }
+}
+
+fn base(path: &str) -> &str {
+    path.trim_end_matches('/').rsplit('/').next().unwrap_or(path)
+}
+
+/// `1,234,567`.
+pub(crate) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut grouped = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+/// A host, a kernel's version or a time out of the meta data.
+pub(crate) fn meta(text: &str) -> String {
+    if text.is_empty() { "?".to_owned() } else { escape::line(text, 64).into_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use pyobs_model::Pid;
+
+    use super::*;
+
+    #[track_caller]
+    fn called(command: &str, ppid: u32, expected: &str) {
+        let command = command.into();
+        let it = Process { pid: Pid(7), ppid: Pid(ppid), command, python: None, started: None };
+        assert_eq!(process(&it), format!("{expected} (7)"));
+    }
+
+    #[test]
+    fn a_process_is_called_by_its_program() {
+        called("/usr/bin/python3.12 -m app", 1, "python3.12");
+        called("python3.12", 1, "python3.12");
+        called("nginx: worker process", 1, "nginx");
+        called("kworker/0:1-events", 2, "kworker/0:1-events");
+        called("kworker/u8:0 unbound", 2, "kworker/u8:0 unbound");
+        called("", 1, "?");
+        called("/", 1, "?");
+        called("# 12", 1, "?");
+        called("a;b\u{1b}", 1, "a:b\u{fffd}");
+    }
+
+    #[test]
+    fn numbers_are_grouped() {
+        for (number, text) in [(0, "0"), (999, "999"), (1000, "1,000"), (1_234_567, "1,234,567")] {
+            assert_eq!(grouped(number), text);
+        }
+    }
+}

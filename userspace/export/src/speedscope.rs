@@ -1,0 +1,141 @@
+//! The JSON of speedscope.app: a profile for each thread, its samples in the order of time.
+//!
+//! Format: <https://www.speedscope.app/file-format-schema.json>.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::Write;
+
+use pyobs_model::views::{By, Look};
+use pyobs_model::{Frame, FrameId, FrameKind, Model, ProcessRef, StackId, Tid};
+use serde::{Serialize, Serializer};
+
+use crate::escape::{self, MAX_NAME};
+use crate::{Error, Options, names};
+
+const SCHEMA: &str = "https://www.speedscope.app/file-format-schema.json";
+
+#[derive(Serialize)]
+struct File<'a> {
+    #[serde(rename = "$schema")]
+    schema: &'static str,
+    name: String,
+    exporter: String,
+    #[serde(rename = "activeProfileIndex")]
+    active: usize,
+    shared: Shared,
+    profiles: Vec<Profile<'a>>,
+}
+
+#[derive(Serialize)]
+struct Shared {
+    frames: Vec<SharedFrame>,
+}
+
+#[derive(Serialize)]
+struct SharedFrame {
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line: Option<u32>,
+}
+
+#[derive(Serialize)]
+struct Profile<'a> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    name: String,
+    unit: &'static str,
+    #[serde(rename = "startValue")]
+    start: f64,
+    #[serde(rename = "endValue")]
+    end: f64,
+    samples: Samples<'a>,
+    weights: Vec<f64>,
+}
+
+/// Stacks as lists of frame numbers, made while they are written: they are many times larger than what they are
+/// made of.
+struct Samples<'a> {
+    stacks: Vec<StackId>,
+    model: &'a Model,
+    look: Look,
+    numbers: &'a HashMap<FrameId, usize>,
+}
+
+impl Serialize for Samples<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.stacks.iter().map(|stack| -> Vec<usize> {
+            let frames = self.look.frames(self.model, *stack);
+            frames.filter_map(|frame| self.numbers.get(&frame).copied()).collect()
+        }))
+    }
+}
+
+pub(crate) fn write(model: &Model, options: &Options, out: &mut dyn Write) -> Result<(), Error> {
+    let look = Look { by: if options.lines { By::Line } else { By::Function }, python_only: false };
+    let mut threads: BTreeMap<(ProcessRef, Tid), Vec<(StackId, u64)>> = BTreeMap::new();
+    let (mut numbers, mut frames) = (HashMap::new(), Vec::new());
+    for sample in model.cpu().samples().filter(|sample| options.selection.has_sample(sample)) {
+        let runs = threads.entry((sample.process, sample.tid)).or_default();
+        match runs.last_mut() {
+            // Samples in a row with one stack are one of more weight.
+            Some((stack, count)) if *stack == sample.stack => *count += 1,
+            _ => runs.push((sample.stack, 1)),
+        }
+        for id in look.frames(model, sample.stack) {
+            if let Some(frame) = model.frame(id) {
+                numbers.entry(id).or_insert_with(|| {
+                    frames.push(shared(frame, options.lines));
+                    frames.len() - 1
+                });
+            }
+        }
+    }
+    // The busiest thread is shown first.
+    let mut threads: Vec<_> = threads.into_iter().collect();
+    threads.sort_by_key(|(_, runs)| std::cmp::Reverse(runs.iter().map(|(_, count)| count).sum::<u64>()));
+    let rate = f64::from(model.meta().rate_hz.max(1));
+    let profile = |name, runs: &[(StackId, u64)]| Profile {
+        kind: "sampled",
+        name,
+        unit: "seconds",
+        start: 0.0,
+        end: runs.iter().map(|(_, count)| count).sum::<u64>() as f64 / rate,
+        samples: Samples { stacks: runs.iter().map(|(stack, _)| *stack).collect(), model, look, numbers: &numbers },
+        weights: runs.iter().map(|(_, count)| *count as f64 / rate).collect(),
+    };
+    let mut profiles: Vec<Profile<'_>> =
+        threads.iter().map(|((process, tid), runs)| profile(thread(model, *process, *tid), runs)).collect();
+    if profiles.is_empty() {
+        // Speedscope does not open a file without a profile.
+        profiles.push(profile("no samples".to_owned(), &[]));
+    }
+    let title = options.title.clone().unwrap_or_else(|| format!("CPU time on {}", names::meta(&model.meta().host)));
+    let file = File {
+        schema: SCHEMA,
+        name: escape::line(&title, MAX_NAME).into_owned(),
+        exporter: format!("pyobs {}", env!("CARGO_PKG_VERSION")),
+        active: 0,
+        shared: Shared { frames },
+        profiles,
+    };
+    serde_json::to_writer(&mut *out, &file)?;
+    Ok(out.write_all(b"\n")?)
+}
+
+fn shared(frame: &Frame, lines: bool) -> SharedFrame {
+    let name = escape::line(&frame.function, MAX_NAME);
+    let file = frame.file.as_deref().or(frame.module.as_deref());
+    SharedFrame {
+        name: if frame.kind == FrameKind::Kernel { format!("{name} [kernel]") } else { name.into_owned() },
+        file: file.map(|file| escape::tail(file, MAX_NAME).into_owned()),
+        line: if lines { frame.line } else { frame.first_line },
+    }
+}
+
+fn thread(model: &Model, process: ProcessRef, tid: Tid) -> String {
+    let Some(state) = model.process(process) else { return tid.to_string() };
+    let name = state.threads.get(&tid).and_then(|thread| thread.name.as_deref()).unwrap_or("thread");
+    format!("{}, {} {tid}", names::process(&state.process), escape::line(name, MAX_NAME))
+}

@@ -1,0 +1,81 @@
+//! A flame graph that opens in any browser, with search and zoom (inferno).
+
+use std::io::Write;
+
+use inferno::flamegraph::color::{Color, PaletteMap};
+use inferno::flamegraph::{self, TextTruncateDirection};
+use pyobs_model::{FrameKind, Model};
+
+use crate::folded::Stacks;
+use crate::names::{grouped, meta};
+use crate::{Error, Options, escape};
+
+/// Narrower frames cannot be seen, as a share of all: inferno leaves them out as well.
+const NARROWEST: u64 = 10_000;
+
+const EMPTY: &str = r##"<?xml version="1.0" standalone="no"?>
+<svg version="1.1" width="1200" height="60" viewBox="0 0 1200 60" xmlns="http://www.w3.org/2000/svg">
+<rect width="100%" height="100%" fill="#f8f8f8"/>
+<text x="50%" y="36" text-anchor="middle" font-family="monospace" font-size="14">no samples</text>
+</svg>
+"##;
+
+pub(crate) fn write(model: &Model, options: &Options, out: &mut dyn Write) -> Result<(), Error> {
+    let stacks = Stacks::new(model, options);
+    if stacks.samples() == 0 {
+        return Ok(out.write_all(EMPTY.as_bytes())?);
+    }
+    let mut text = String::new();
+    stacks.lines(stacks.samples() / NARROWEST, |stack, count| {
+        text += stack;
+        text += &format!(" {count}\n");
+        Ok(())
+    })?;
+
+    let mut palette = PaletteMap::default();
+    palette.insert("", colour("", None));
+    for (name, kind) in stacks.names() {
+        palette.insert(name, colour(name, kind));
+    }
+    let mut picture = flamegraph::Options::default();
+    picture.title = match &options.title {
+        Some(title) => escape::line(title, 120).into_owned(),
+        None => format!("CPU time on {}", meta(&model.meta().host)),
+    };
+    picture.subtitle = Some(subtitle(model, stacks.samples()));
+    picture.name_type = "Frame:".to_owned();
+    picture.text_truncate_direction = TextTruncateDirection::Right;
+    picture.palette_map = Some(&mut palette);
+    flamegraph::from_lines(&mut picture, text.lines(), out)?;
+    Ok(())
+}
+
+fn subtitle(model: &Model, samples: u64) -> String {
+    let about = model.meta();
+    format!(
+        "{} samples · {:.1} s at {} Hz ({}) · {} · orange: Python, blue: native, green: kernel",
+        grouped(samples),
+        model.now().as_secs_f64(),
+        about.rate_hz,
+        meta(&about.sampler),
+        meta(&about.started),
+    )
+}
+
+/// A hue for the kind of a frame, which colour-blind people can tell apart, in a shade by its name.
+fn colour(name: &str, kind: Option<FrameKind>) -> Color {
+    let (r, g, b): (u8, u8, u8) = match kind {
+        None => (214, 214, 214),
+        Some(FrameKind::Python) => (240, 176, 60),
+        Some(FrameKind::Native) => (116, 190, 235),
+        Some(FrameKind::Kernel) => (70, 178, 140),
+    };
+    if kind.is_none() {
+        return Color { r, g, b };
+    }
+    // FNV-1a: the same name has the same shade in every picture.
+    let hash = name.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    let shade = (hash % 31) as u8;
+    let shaded = |channel: u8| channel.saturating_sub(20).saturating_add(shade);
+    Color { r: shaded(r), g: shaded(g), b: shaded(b) }
+}

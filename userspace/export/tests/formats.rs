@@ -1,0 +1,392 @@
+//! Every format out of synthetic models: golden files, hostile names, and nothing at all.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by a panic")]
+
+use std::sync::Arc;
+
+use pyobs_export::{Error, Format, Options, Weight, escape, export, words};
+use pyobs_model::*;
+use serde_json::Value;
+
+fn meta(host: &str) -> Meta {
+    Meta {
+        started: "2026-01-02T03:04:05Z".into(),
+        host: host.into(),
+        kernel: "6.1.0".into(),
+        pyobs: "0.1.0".into(),
+        rate_hz: 100,
+        probes: vec!["cpu".into()],
+        sampler: "cpu-clock".into(),
+    }
+}
+
+fn frame(kind: FrameKind, function: &str, place: &str, line: u32, first_line: u32) -> Frame {
+    let python = kind == FrameKind::Python;
+    Frame {
+        kind,
+        function: function.into(),
+        module: (!python).then(|| place.into()),
+        file: python.then(|| place.into()),
+        line: python.then_some(line),
+        first_line: python.then_some(first_line),
+    }
+}
+
+struct Builder {
+    model: Model,
+    frames: Vec<Frame>,
+    stacks: u32,
+    at: u64,
+}
+
+impl Builder {
+    fn new(host: &str) -> Self {
+        Self { model: Model::new(meta(host), History::All), frames: Vec::new(), stacks: 0, at: 0 }
+    }
+
+    fn process(&mut self, id: u32, pid: u32, command: &str, threads: &[(u32, &str)]) {
+        let process = Process {
+            pid: Pid(pid),
+            ppid: Pid(1),
+            command: command.into(),
+            python: Some("3.12.1".into()),
+            started: None,
+        };
+        self.model.apply(&Event::Process { id: ProcessRef(id), process });
+        for (tid, name) in threads {
+            self.model.apply(&Event::Thread { process: ProcessRef(id), tid: Tid(*tid), name: (*name).into() });
+        }
+    }
+
+    fn samples(&mut self, process: u32, tid: u32, count: u64, outcome: Outcome, stack: &[Frame]) {
+        let mut ids = Vec::new();
+        for frame in stack {
+            let known = self.frames.iter().position(|known| known == frame).unwrap_or_else(|| {
+                let id = FrameId(self.frames.len() as u32);
+                self.model.apply(&Event::Frame { id, frame: frame.clone() });
+                self.frames.push(frame.clone());
+                id.0 as usize
+            });
+            ids.push(FrameId(known as u32));
+        }
+        let stack = StackId(self.stacks);
+        self.stacks += 1;
+        self.model.apply(&Event::Stack { id: stack, frames: Arc::from(ids) });
+        for _ in 0..count {
+            self.at += 10_000_000;
+            let (at, process, tid) = (Nanos(self.at), ProcessRef(process), Tid(tid));
+            self.model.apply(&Event::Sample(Sample { at, process, tid, cpu: 0, stack, outcome }));
+        }
+    }
+}
+
+fn example() -> Model {
+    use FrameKind::{Kernel, Native, Python};
+    let main = |line| frame(Python, "<module>", "/srv/app/main.py", line, 1);
+    let insert = |line| frame(Python, "Node.insert", "/srv/app/tree.py", line, 40);
+    let mut it = Builder::new("build-host");
+    it.process(0, 4242, "/usr/bin/python3.12 /srv/app/main.py --fast", &[(4242, "MainThread"), (4250, "worker")]);
+    it.process(1, 99, "nginx: worker process", &[(99, "nginx")]);
+    it.samples(0, 4242, 60, Outcome::Complete, &[main(31), insert(42)]);
+    it.samples(0, 4242, 20, Outcome::Complete, &[main(32), insert(43), frame(Native, "cfree", "libc.so.6", 0, 0)]);
+    it.samples(0, 4250, 9, Outcome::Truncated, &[frame(Python, "run", "<string>", 1, 1)]);
+    it.samples(0, 4242, 5, Outcome::Failed(Reason::FrameInvalid), &[]);
+    let kernel = frame(Kernel, "do_syscall_64", "vmlinux", 0, 0);
+    it.samples(1, 99, 6, Outcome::NoPython, &[frame(Native, "ngx_worker", "nginx", 0, 0), kernel]);
+    let at = Nanos(2_000_000_000);
+    it.model.apply(&Event::Loss { at, reason: Reason::RingFull, count: 12_345 });
+    it.model.apply(&Event::Cost { at, bpf: Nanos(4_000_000), cpu: Nanos(11_000_000), rss_bytes: 34 << 20 });
+    it.model.apply(&Event::Shed { at, what: "kernel stacks were left out".into() });
+    it.model
+}
+
+/// Names that were chosen to break something; the frames are these, the leaf last.
+fn nasty() -> Model {
+    let names = [
+        "\u{1b}[31mred\u{1b}[0m".to_owned(),
+        "a;b\nc\r\td 12 5".to_owned(),
+        "<script>alert(1)</script>]]>&amp;\"'".to_owned(),
+        "\u{202e}gnp\u{2066}\u{feff}\u{ffff}\u{fffe}\u{85}\u{9b}2J\u{0}".to_owned(),
+        "x".repeat(100_000),
+        String::new(),
+        "# 1".to_owned(),
+        "--".to_owned(),
+        "foo_[k]".to_owned(),
+        "变量名".repeat(100),
+    ];
+    let mut it = Builder::new("</text><script>\u{1b}]0;x\u{7}");
+    for (name, id) in names.iter().zip(0..) {
+        it.process(id, id, name, &[(id, name)]);
+        let mut stack: Vec<Frame> = Vec::new();
+        for other in &names {
+            stack.push(frame(FrameKind::Python, other, name, 3, 3));
+            stack.push(frame(FrameKind::Native, other, name, 0, 0));
+            stack.push(frame(FrameKind::Kernel, other, name, 0, 0));
+        }
+        it.samples(id, id, 10, Outcome::Complete, &stack);
+        let bare = Frame { file: None, line: None, ..frame(FrameKind::Python, name, "", 0, 0) };
+        it.samples(id, id, 1, Outcome::Complete, &[bare]);
+    }
+    it.model.apply(&Event::Shed { at: Nanos(0), what: names.concat().into() });
+    it.model
+}
+
+#[track_caller]
+fn exported(model: &Model, format: Format, options: &Options) -> String {
+    let mut out = Vec::new();
+    export(model, format, options, &mut out).unwrap();
+    let text = String::from_utf8(out).unwrap();
+    let unsafe_at = text.chars().find(|c| *c != '\n' && escape::is_unsafe(*c));
+    // Inferno's own program has tabs.
+    if format != Format::Svg {
+        assert_eq!(unsafe_at, None, "{format}");
+    }
+    text
+}
+
+fn lines() -> Options {
+    Options { lines: true, ..Options::default() }
+}
+
+/// All texts in elements, and all samples of frames.
+#[track_caller]
+fn parsed_svg(svg: &str) -> Vec<String> {
+    let mut reader = quick_xml::Reader::from_str(svg);
+    reader.config_mut().check_end_names = true;
+    let (mut texts, mut depth) = (Vec::new(), 0);
+    loop {
+        match reader.read_event().unwrap() {
+            quick_xml::events::Event::Start(start) => {
+                depth += 1;
+                assert!(!start.attributes().any(|attribute| attribute.is_err()));
+                texts.push(String::new());
+            }
+            quick_xml::events::Event::End(_) => depth -= 1,
+            quick_xml::events::Event::Text(text) => {
+                if let Some(last) = texts.last_mut() {
+                    *last += &text.decode().unwrap();
+                }
+            }
+            quick_xml::events::Event::GeneralRef(entity) => {
+                if let Some(last) = texts.last_mut() {
+                    *last += &format!("&{};", entity.decode().unwrap());
+                }
+            }
+            quick_xml::events::Event::Eof => break,
+            _ => {}
+        }
+    }
+    assert_eq!(depth, 0);
+    texts
+}
+
+#[test]
+fn folded_stacks_are_those_of_the_contract() {
+    insta::assert_snapshot!("folded", exported(&example(), Format::Folded, &Options::default()));
+    insta::assert_snapshot!("folded_lines", exported(&example(), Format::Folded, &lines()));
+}
+
+#[test]
+fn folded_stacks_of_a_selection() {
+    let selection = Selection { tid: Some(Tid(4250)), ..Selection::default() };
+    let options = Options { selection, ..Options::default() };
+    assert_eq!(exported(&example(), Format::Folded, &options), "python3.12 (4242);run (<string>) 9\n");
+    let selection = Selection { to: Some(Nanos(30_000_001)), ..Selection::default() };
+    let options = Options { selection, ..Options::default() };
+    let stacks = exported(&example(), Format::Folded, &options);
+    assert_eq!(stacks, "python3.12 (4242);<module> (main.py);Node.insert (tree.py) 3\n");
+}
+
+#[test]
+fn hostile_names_stay_inside_their_element_of_a_folded_stack() {
+    let text = exported(&nasty(), Format::Folded, &Options::default());
+    let mut total = 0;
+    for line in text.lines() {
+        let (stack, count) = line.rsplit_once(' ').unwrap();
+        total += count.parse::<u64>().unwrap();
+        let elements: Vec<&str> = stack.split(';').collect();
+        assert!(elements.len() == 31 || elements.len() == 2, "{line}");
+        assert!(elements.iter().all(|element| element.ends_with(')') || element.ends_with("[kernel]")), "{line}");
+        assert!(!line.starts_with('#'));
+    }
+    assert_eq!(total, 110);
+}
+
+#[test]
+fn the_svg_is_whole_and_shows_every_frame() {
+    let svg = exported(&example(), Format::Svg, &lines());
+    let texts = parsed_svg(&svg);
+    for expected in [
+        "CPU time on build-host",
+        "100 samples · 2.0 s at 100 Hz (cpu-clock) · 2026-01-02T03:04:05Z · orange: Python, blue: native, green: kernel",
+        "python3.12 (4242) (94 samples, 94.00%)",
+        "Node.insert (tree.py:42) (60 samples, 60.00%)",
+        "do_syscall_64 [kernel] (6 samples, 6.00%)",
+    ] {
+        assert!(texts.iter().any(|text| text == expected), "{expected}: {texts:#?}");
+    }
+    assert_eq!(svg, exported(&example(), Format::Svg, &lines()), "the same model is the same picture");
+}
+
+#[test]
+fn hostile_names_are_text_in_the_svg() {
+    let options = Options { title: Some("<b>\u{1b}".into()), ..Options::default() };
+    let svg = exported(&nasty(), Format::Svg, &options);
+    let texts = parsed_svg(&svg);
+    assert_eq!(svg.matches("<script").count(), 1, "inferno's own");
+    assert!(!svg.chars().any(|c| !matches!(c, '\n' | '\t' | '\r') && escape::is_unsafe(c)));
+    assert!(texts.iter().any(|text| text == "&lt;b&gt;\u{fffd}"), "{texts:?}");
+    let all = texts.iter().find(|text| text.starts_with("all ("));
+    assert_eq!(all.map(String::as_str), Some("all (110 samples, 100%)"));
+}
+
+/// Checks what the schema of speedscope demands, and gives (samples' weights, name) of each profile.
+#[track_caller]
+fn checked_speedscope(text: &str) -> Vec<(f64, String)> {
+    let file: Value = serde_json::from_str(text).unwrap();
+    assert_eq!(file["$schema"], "https://www.speedscope.app/file-format-schema.json");
+    assert!(file["exporter"].as_str().unwrap().starts_with("pyobs "));
+    let frames = file["shared"]["frames"].as_array().unwrap();
+    for frame in frames {
+        let fields = frame.as_object().unwrap();
+        assert!(fields["name"].is_string());
+        assert!(fields.get("file").is_none_or(Value::is_string));
+        assert!(fields.get("line").is_none_or(Value::is_u64));
+        assert!(fields.keys().all(|key| ["name", "file", "line"].contains(&key.as_str())));
+    }
+    let profiles = file["profiles"].as_array().unwrap();
+    assert!(file["activeProfileIndex"].as_u64().unwrap() < profiles.len() as u64);
+    let check = |profile: &Value| {
+        assert_eq!((profile["type"].as_str(), profile["unit"].as_str()), (Some("sampled"), Some("seconds")));
+        let (samples, weights) = (profile["samples"].as_array().unwrap(), profile["weights"].as_array().unwrap());
+        assert_eq!(samples.len(), weights.len());
+        for frame in samples.iter().flat_map(|stack| stack.as_array().unwrap()) {
+            assert!(frame.as_u64().unwrap() < frames.len() as u64);
+        }
+        let sum: f64 = weights.iter().map(|weight| weight.as_f64().unwrap()).sum();
+        assert_eq!(profile["startValue"].as_f64(), Some(0.0));
+        assert!((profile["endValue"].as_f64().unwrap() - sum).abs() < 1e-9);
+        (sum, profile["name"].as_str().unwrap().to_owned())
+    };
+    profiles.iter().map(check).collect()
+}
+
+#[test]
+fn speedscope_has_a_profile_for_each_thread() {
+    for options in [Options::default(), lines()] {
+        let profiles = checked_speedscope(&exported(&example(), Format::Speedscope, &options));
+        let names: Vec<&str> = profiles.iter().map(|(_, name)| name.as_str()).collect();
+        assert_eq!(
+            names,
+            ["python3.12 (4242), MainThread 4242", "python3.12 (4242), worker 4250", "nginx (99), nginx 99"]
+        );
+        for ((sum, _), samples) in profiles.iter().zip([85.0, 9.0, 6.0]) {
+            assert!((sum - samples / 100.0).abs() < 1e-9, "{profiles:?}");
+        }
+    }
+    insta::assert_snapshot!("speedscope", exported(&example(), Format::Speedscope, &Options::default()));
+    insta::assert_snapshot!("speedscope_lines", exported(&example(), Format::Speedscope, &lines()));
+    assert_eq!(checked_speedscope(&exported(&nasty(), Format::Speedscope, &lines())).len(), 10);
+}
+
+#[test]
+fn json_is_the_report() {
+    let text = exported(&example(), Format::Json, &Options::default());
+    insta::assert_snapshot!("json", text);
+    let report = report::Report::new(&example(), &Selection::default(), None);
+    assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), serde_json::to_value(report).unwrap());
+    let text = exported(&nasty(), Format::Json, &Options { limit: Some(3), ..Options::default() });
+    let report = report::Report::new(&nasty(), &Selection::default(), Some(3));
+    assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), serde_json::to_value(report).unwrap());
+}
+
+#[track_caller]
+fn in_words(model: &Model, limit: usize) -> String {
+    let mut out = Vec::new();
+    words(model, limit, &mut out).unwrap();
+    let text = String::from_utf8(out).unwrap();
+    for line in text.lines() {
+        assert!(line.chars().count() <= 100, "{} characters: {line}", line.chars().count());
+        assert_eq!(line.chars().find(|c| escape::is_unsafe(*c)), None, "{line}");
+    }
+    text
+}
+
+#[test]
+fn words_are_a_letter() {
+    insta::assert_snapshot!("words", in_words(&example(), 10));
+    insta::assert_snapshot!("words_limit", in_words(&example(), 1));
+}
+
+#[test]
+fn words_of_hostile_names_stay_in_their_columns() {
+    let text = in_words(&nasty(), 100);
+    assert!(text.contains("<script>alert(1)"), "{text}");
+}
+
+#[test]
+fn nothing_is_something_in_every_format() {
+    let model = Model::new(meta("build-host"), History::All);
+    assert_eq!(exported(&model, Format::Folded, &Options::default()), "");
+    let svg = exported(&model, Format::Svg, &Options::default());
+    assert!(parsed_svg(&svg).iter().any(|text| text.trim() == "no samples"));
+    let profiles = checked_speedscope(&exported(&model, Format::Speedscope, &Options::default()));
+    assert_eq!(profiles, [(0.0, "no samples".to_owned())]);
+    insta::assert_snapshot!("empty_json", exported(&model, Format::Json, &Options::default()));
+    insta::assert_snapshot!("empty_words", in_words(&model, 10));
+}
+
+#[test]
+fn what_a_recording_does_not_have_is_refused_in_a_sentence() {
+    let refused = |model: &Model, weight| {
+        let options = Options { weight, ..Options::default() };
+        let error = export(model, Format::Folded, &options, &mut Vec::new()).unwrap_err();
+        assert!(matches!(error, Error::NoData(_)));
+        error.to_string()
+    };
+    let sentence = refused(&example(), Weight::Gil);
+    assert!(sentence.contains("no `gil` data"), "{sentence}");
+    let model = Model::new(Meta { probes: vec!["gil".into()], ..meta("h") }, History::All);
+    assert!(refused(&model, Weight::Cpu).contains("no `cpu` data"));
+    assert!(in_words(&model, 10).contains("The probe `cpu` was off"));
+    assert!(exported(&model, Format::Json, &Options::default()).contains("\"frames\": null"));
+}
+
+#[test]
+fn a_rate_of_zero_and_endless_times_do_no_harm() {
+    let mut model = Model::new(Meta { rate_hz: 0, ..meta("h") }, History::All);
+    model.apply(&Event::Shed { at: Nanos(u64::MAX), what: "x".into() });
+    for format in Format::ALL {
+        exported(&model, *format, &Options::default());
+    }
+    in_words(&model, 0);
+}
+
+#[test]
+fn names_of_formats_and_weights_round_trip() {
+    for format in Format::ALL {
+        assert_eq!(format.name().parse::<Format>().unwrap(), *format);
+    }
+    for weight in Weight::ALL {
+        assert_eq!(weight.name().parse::<Weight>().unwrap(), *weight);
+    }
+    let sentence = "gif".parse::<Format>().unwrap_err().to_string();
+    assert_eq!(sentence, "there is no format of this name; there are: folded, svg, speedscope, json");
+}
+
+#[test]
+fn a_full_disk_is_an_error_and_no_panic() {
+    struct Full;
+    impl std::io::Write for Full {
+        fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+            Err(std::io::ErrorKind::StorageFull.into())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    for format in Format::ALL {
+        assert!(matches!(export(&example(), *format, &Options::default(), &mut Full), Err(Error::Write(_))));
+    }
+    assert!(matches!(words(&example(), 1, &mut Full), Err(Error::Write(_))));
+}

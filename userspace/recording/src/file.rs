@@ -1,0 +1,190 @@
+//! Recordings as files: where one may be made, and what a file must be to be opened as one.
+
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use rustix::process::{Flock, FlockOffsetType, FlockType, fcntl_getlk};
+
+use crate::Error;
+use crate::schema::{APPLICATION_ID, APPLICATION_ID_AT, HEADER, MAGIC, VERSION, VERSION_AT};
+
+/// What SQLite keeps beside a database.
+const SIBLINGS: [&str; 3] = ["-journal", "-wal", "-shm"];
+
+/// The byte that SQLite locks while one connection is writing (its file format, "File Locking").
+const RESERVED_BYTE: u64 = 0x4000_0001;
+
+/// Ends a rollback journal that names a "super-journal".
+const SUPER_JOURNAL: [u8; 8] = [0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7];
+
+/// Makes an empty file for a new recording and gives its path without links. What is there already is replaced only
+/// when it is empty or a recording that nobody is writing.
+pub(crate) fn make(path: &Path) -> Result<PathBuf, Error> {
+    let folder = |what| Error::NotAFile { path: path.into(), what };
+    let name = path.file_name().ok_or_else(|| folder("a folder"))?;
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let target = parent.canonicalize().map_err(|source| Error::writing(path, source))?.join(name);
+    match fs::symlink_metadata(&target) {
+        Err(source) if source.kind() == io::ErrorKind::NotFound => {}
+        Err(source) => return Err(Error::writing(path, source)),
+        Ok(found) if found.is_symlink() => return Err(folder("a symbolic link")),
+        Ok(found) if found.is_dir() => return Err(folder("a folder")),
+        Ok(found) if !found.is_file() => return Err(folder("no regular file")),
+        Ok(_) => {
+            may_replace(path, &target)?;
+            fs::remove_file(&target).map_err(|source| Error::writing(path, source))?;
+        }
+    }
+    for sibling in SIBLINGS {
+        match fs::remove_file(beside(&target, sibling)) {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => return Err(Error::writing(path, source)),
+            _ => {}
+        }
+    }
+    // Exclusive, so that nobody can put a link in its place in the meantime.
+    let made = OpenOptions::new().write(true).create_new(true).mode(0o644).open(&target);
+    made.map(|_| target).map_err(|source| Error::writing(path, source))
+}
+
+/// Takes back what [`make`] made.
+pub(crate) fn remove(target: &Path) {
+    // What cannot be removed is empty, and the user hears of the error that led here.
+    let _ = fs::remove_file(target);
+    for sibling in SIBLINGS {
+        let _ = fs::remove_file(beside(target, sibling));
+    }
+}
+
+fn may_replace(path: &Path, target: &Path) -> Result<(), Error> {
+    let mut file = File::open(target).map_err(|source| Error::writing(path, source))?;
+    let header = read_header(&mut file).map_err(|source| Error::writing(path, source))?;
+    if !header.is_empty() && application_id(&header) != Some(APPLICATION_ID) {
+        return Err(Error::Exists(path.into()));
+    }
+    let probe = Flock {
+        start: RESERVED_BYTE,
+        length: 1,
+        pid: None,
+        typ: FlockType::WriteLock,
+        offset_type: FlockOffsetType::Set,
+    };
+    match fcntl_getlk(&file, &probe) {
+        Ok(Some(_)) => Err(Error::Busy(path.into())),
+        // A file system without locks cannot say; SQLite would not get far on it either.
+        Ok(None) | Err(_) => Ok(()),
+    }
+}
+
+/// Refuses what is no recording that this pyobs can read, before SQLite sees it.
+pub(crate) fn check(path: &Path) -> Result<(), Error> {
+    let found = fs::metadata(path).map_err(|source| Error::reading(path, source))?;
+    if found.is_dir() {
+        return Err(Error::NotAFile { path: path.into(), what: "a folder" });
+    }
+    if !found.is_file() {
+        return Err(Error::NotAFile { path: path.into(), what: "no regular file" });
+    }
+    let mut file = File::open(path).map_err(|source| Error::reading(path, source))?;
+    let header = read_header(&mut file).map_err(|source| Error::reading(path, source))?;
+    if header.is_empty() {
+        return Err(Error::Empty(path.into()));
+    }
+    if application_id(&header) != Some(APPLICATION_ID) {
+        return Err(Error::NotARecording(path.into()));
+    }
+    match number(&header, VERSION_AT) {
+        Some(found) if found > VERSION => Err(Error::Newer { path: path.into(), found, known: VERSION }),
+        Some(1..) => Ok(()),
+        Some(0) | None => Err(Error::corrupt(path, "its format has no number")),
+    }
+}
+
+fn read_header(file: &mut File) -> io::Result<Vec<u8>> {
+    let mut header = Vec::with_capacity(HEADER);
+    file.take(HEADER as u64).read_to_end(&mut header)?;
+    Ok(header)
+}
+
+fn application_id(header: &[u8]) -> Option<u32> {
+    number(header, APPLICATION_ID_AT).filter(|_| header.starts_with(MAGIC))
+}
+
+fn number(header: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_be_bytes(*header.get(at..)?.first_chunk()?))
+}
+
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+/// A copy of a recording that was cut off while it was committing. SQLite undoes the half commit with the journal
+/// beside the file, which takes the right to write; and a reader changes nothing of what it reads.
+#[derive(Debug)]
+pub(crate) struct Copy {
+    folder: PathBuf,
+    pub(crate) file: PathBuf,
+}
+
+impl Copy {
+    pub(crate) fn of(path: &Path) -> Result<Self, Error> {
+        let folder = private_folder().map_err(|source| Error::Io { path: path.into(), source })?;
+        let copy = Self { file: folder.join("recording"), folder };
+        copy_bytes(path, &copy.file).map_err(|source| Error::reading(path, source))?;
+        for suffix in ["-journal", "-wal"] {
+            let sibling = beside(path, suffix);
+            // A link or a pipe here is none of SQLite's.
+            if !fs::symlink_metadata(&sibling).is_ok_and(|found| found.is_file()) {
+                continue;
+            }
+            if suffix == "-journal" && names_super_journal(&sibling).map_err(|source| Error::reading(path, source))? {
+                return Err(Error::corrupt(path, "the journal beside it is not pyobs's"));
+            }
+            copy_bytes(&sibling, &beside(&copy.file, suffix)).map_err(|source| Error::reading(path, source))?;
+        }
+        Ok(copy)
+    }
+}
+
+impl Drop for Copy {
+    fn drop(&mut self) {
+        // Nothing can be done about a failure, and the folder is only ours to read.
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Unlike `fs::copy`, gives the copy the rights of a new file: the original may be read-only.
+fn copy_bytes(from: &Path, to: &Path) -> io::Result<u64> {
+    io::copy(&mut File::open(from)?, &mut File::create_new(to)?)
+}
+
+fn private_folder() -> io::Result<PathBuf> {
+    let base = std::env::temp_dir();
+    for attempt in 0..100 {
+        let time = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos();
+        let folder = base.join(format!("pyobs-{}-{time}-{attempt}", std::process::id()));
+        match DirBuilder::new().mode(0o700).create(&folder) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            made => return made.map(|()| folder),
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
+}
+
+/// Whether undoing with this journal would make SQLite delete another file, which its author may choose: pyobs
+/// writes no such journals.
+fn names_super_journal(journal: &Path) -> io::Result<bool> {
+    let mut file = File::open(journal)?;
+    if file.metadata()?.len() < SUPER_JOURNAL.len() as u64 {
+        return Ok(false);
+    }
+    file.seek(SeekFrom::End(-(SUPER_JOURNAL.len() as i64)))?;
+    let mut end = [0; SUPER_JOURNAL.len()];
+    file.read_exact(&mut end)?;
+    Ok(end == SUPER_JOURNAL)
+}

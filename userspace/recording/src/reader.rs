@@ -1,0 +1,179 @@
+//! A file back into events.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use pyobs_model::{Event, History, Meta, Model, Nanos, Sample};
+use rusqlite::config::DbConfig;
+use rusqlite::limits::Limit;
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+
+use crate::tables::{Damage, MAX_TEXT, Source, cpu, health, meta, processes, stacks};
+use crate::{Error, file};
+
+/// How long to wait for a commit of a recording that is being written.
+const BUSY_WAIT: Duration = Duration::from_secs(5);
+
+/// Samples come out of the kernel nearly in the order of time. As many as this are held back to put them right.
+const REORDER: usize = 1 << 14;
+
+/// A recording that is being read. The file is never changed.
+#[derive(Debug)]
+pub struct Reader {
+    source: Source,
+    meta: Meta,
+    finished: bool,
+    opening: Damage,
+    damage: Damage,
+}
+
+impl Reader {
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        file::check(path)?;
+        let mut damage = Damage::default();
+        let connection = connect(path, &mut damage)?;
+        let source = Source { connection, path: path.to_owned() };
+        let (meta, finished) = meta::read(&source, &mut damage)?;
+        Ok(Self { source, meta, finished, opening: damage.clone(), damage })
+    }
+
+    pub fn meta(&self) -> &Meta {
+        &self.meta
+    }
+
+    /// Whether the recording was ended, rather than cut off or still being written.
+    pub fn is_finished(&self) -> bool {
+        self.finished
+    }
+
+    /// One sentence about what could not be used, of all that has been read so far; `None` when all was well.
+    pub fn damage(&self) -> Option<String> {
+        self.damage.sentence()
+    }
+
+    /// Gives all events: definitions first, then the others in the order of time.
+    pub fn replay(&mut self, each: impl FnMut(Event)) -> Result<(), Error> {
+        self.play(None, None, each)
+    }
+
+    /// What the recording adds up to, with the samples of `from..to` only.
+    pub fn model(&mut self, from: Option<Nanos>, to: Option<Nanos>) -> Result<Model, Error> {
+        let mut model = Model::new(self.meta.clone(), History::All);
+        self.play(from, to, |event| model.apply(&event))?;
+        Ok(model)
+    }
+
+    fn play(&mut self, from: Option<Nanos>, to: Option<Nanos>, mut each: impl FnMut(Event)) -> Result<(), Error> {
+        let mut damage = self.opening.clone();
+        let source = &self.source;
+        // One transaction, so that a recording that is being written is seen as of one moment.
+        let snapshot = source.connection.unchecked_transaction();
+        let snapshot = snapshot.map_err(|error| Error::sqlite(source.path(), error))?;
+        let mut timed = Vec::new();
+        stacks::read(source, &mut damage, &mut each)?;
+        processes::read(source, &mut damage, &mut timed, &mut each)?;
+        health::read(source, &mut damage, &mut timed)?;
+        timed.sort_by_key(Event::at);
+
+        let mut order = Order { timed: timed.into_iter().peekable(), held: BTreeMap::new(), next: 0 };
+        cpu::read(source, &mut damage, from, to, |sample| order.push(sample, &mut each))?;
+        order.finish(&mut each);
+        drop(snapshot);
+        self.damage = damage;
+        Ok(())
+    }
+}
+
+/// Puts samples in order and the other events between them.
+struct Order<I: Iterator<Item = Event>> {
+    timed: std::iter::Peekable<I>,
+    held: BTreeMap<(Nanos, u64), Sample>,
+    next: u64,
+}
+
+impl<I: Iterator<Item = Event>> Order<I> {
+    fn push(&mut self, sample: Sample, each: &mut impl FnMut(Event)) {
+        self.held.insert((sample.at, self.next), sample);
+        self.next += 1;
+        if self.held.len() > REORDER {
+            self.give(each);
+        }
+    }
+
+    fn give(&mut self, each: &mut impl FnMut(Event)) {
+        let Some((_, sample)) = self.held.pop_first() else { return };
+        while let Some(event) = self.timed.next_if(|event| event.at() < Some(sample.at)) {
+            each(event);
+        }
+        each(Event::Sample(sample));
+    }
+
+    fn finish(mut self, each: &mut impl FnMut(Event)) {
+        while !self.held.is_empty() {
+            self.give(each);
+        }
+        self.timed.for_each(each);
+    }
+}
+
+fn connect(path: &Path, damage: &mut Damage) -> Result<Connection, Error> {
+    let read_only = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    match open(path, read_only, damage) {
+        Err(error) if needs_undo(&error) => {
+            let copy = file::Copy::of(path)?;
+            let writable = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+            // The copy goes as soon as it is open; SQLite needs its name no more.
+            open(&copy.file, writable, damage).map_err(|error| refuse(path, error))
+        }
+        result => result.map_err(|error| refuse(path, error)),
+    }
+}
+
+/// Opens a file of which nothing is known but its header, and makes sure that SQLite can use it.
+fn open(path: &Path, flags: OpenFlags, damage: &mut Damage) -> rusqlite::Result<Connection> {
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(BUSY_WAIT)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
+    // A row of `frames` has three texts.
+    connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, (4 * MAX_TEXT) as i32)?;
+    connection.set_limit(Limit::SQLITE_LIMIT_SQL_LENGTH, MAX_TEXT as i32)?;
+    connection.execute_batch("PRAGMA cell_size_check = ON; PRAGMA temp_store = MEMORY;")?;
+    match is_whole(&connection, path) {
+        Ok(whole) => damage.broken |= !whole,
+        Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseCorrupt) => {
+            // Lets SQLite read a file that is shorter than it says.
+            connection.execute_batch("PRAGMA writable_schema = ON")?;
+            is_whole(&connection, path)?;
+            damage.broken = true;
+        }
+        Err(error) => return Err(error),
+    }
+    Ok(connection)
+}
+
+/// Whether the file is as long as it says. SQLite takes what is missing of the last page for zeros.
+fn is_whole(connection: &Connection, path: &Path) -> rusqlite::Result<bool> {
+    // In one transaction, for the file may be growing.
+    let snapshot = connection.unchecked_transaction()?;
+    snapshot.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
+    let pages: i64 = snapshot.pragma_query_value(None, "page_count", |row| row.get(0))?;
+    let page: i64 = snapshot.pragma_query_value(None, "page_size", |row| row.get(0))?;
+    let length = std::fs::metadata(path).map_or(u64::MAX, |found| found.len());
+    Ok(u64::try_from(pages.saturating_mul(page)).is_ok_and(|expected| expected <= length))
+}
+
+/// Whether there is a half commit beside the file, which a reader may not undo.
+fn needs_undo(error: &rusqlite::Error) -> bool {
+    matches!(error.sqlite_error_code(), Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen))
+}
+
+fn refuse(path: &Path, error: rusqlite::Error) -> Error {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => {
+            Error::NotReadable(path.into())
+        }
+        Some(ErrorCode::NotADatabase) => Error::corrupt(path, "its first page makes no sense"),
+        _ => Error::sqlite(path, error),
+    }
+}

@@ -1,0 +1,27 @@
+//! What makes a SQLite database a recording.
+
+use rusqlite::Connection;
+
+use crate::tables;
+
+/// `PRAGMA application_id`: "pyob" in ASCII.
+pub const APPLICATION_ID: u32 = u32::from_be_bytes(*b"pyob");
+
+/// `PRAGMA user_version`. It grows only when a reader of the version before would misunderstand the file: new tables
+/// and new columns do not, for a reader ignores those that it does not know.
+pub const VERSION: u32 = 1;
+
+/// Where SQLite keeps the two numbers in a file, big-endian.
+pub(crate) const APPLICATION_ID_AT: usize = 68;
+pub(crate) const VERSION_AT: usize = 60;
+pub(crate) const HEADER: usize = 100;
+pub(crate) const MAGIC: &[u8; 16] = b"SQLite format 3\0";
+
+/// Creates all tables in an empty database.
+pub(crate) fn create(connection: &Connection) -> rusqlite::Result<()> {
+    connection.execute_batch(&format!("PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSION};"))?;
+    for sql in tables::SCHEMA {
+        connection.execute_batch(sql)?;
+    }
+    Ok(())
+}

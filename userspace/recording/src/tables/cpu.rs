@@ -1,0 +1,106 @@
+//! The family `cpu`: samples.
+
+use std::collections::HashMap;
+
+use pyobs_model::{Nanos, Outcome, ProcessRef, Reason, Sample, StackId, Tid};
+use rusqlite::{Connection, params};
+
+use super::{Damage, Field, Source, integer};
+use crate::Error;
+
+pub(crate) const SCHEMA: &str = "
+CREATE TABLE outcomes (
+    id     INTEGER PRIMARY KEY,
+    name   TEXT NOT NULL,
+    reason TEXT
+);
+CREATE TABLE samples (
+    at_ns   INTEGER NOT NULL,
+    process INTEGER NOT NULL REFERENCES processes,
+    tid     INTEGER NOT NULL,
+    cpu     INTEGER NOT NULL,
+    stack   INTEGER NOT NULL REFERENCES stacks,
+    outcome INTEGER NOT NULL REFERENCES outcomes
+);";
+
+/// The number of an outcome in the files that this pyobs writes; they carry the names along.
+fn number(outcome: Outcome) -> u32 {
+    match outcome {
+        Outcome::Complete => 0,
+        Outcome::Truncated => 1,
+        Outcome::NoPython => 2,
+        Outcome::Failed(reason) => 3 + reason as u32,
+    }
+}
+
+fn name(outcome: Outcome) -> (&'static str, Option<&'static str>) {
+    match outcome {
+        Outcome::Complete => ("complete", None),
+        Outcome::Truncated => ("truncated", None),
+        Outcome::NoPython => ("no_python", None),
+        Outcome::Failed(reason) => ("failed", Some(reason.name())),
+    }
+}
+
+pub(crate) fn prepare(connection: &Connection) -> rusqlite::Result<()> {
+    let mut insert = connection.prepare("INSERT INTO outcomes (id, name, reason) VALUES (?1, ?2, ?3)")?;
+    let failed = Reason::ALL.iter().map(|reason| Outcome::Failed(*reason));
+    for outcome in [Outcome::Complete, Outcome::Truncated, Outcome::NoPython].into_iter().chain(failed) {
+        let (name, reason) = name(outcome);
+        insert.execute(params![number(outcome), name, reason])?;
+    }
+    Ok(())
+}
+
+pub(crate) fn sample(connection: &Connection, sample: &Sample) -> rusqlite::Result<()> {
+    let sql = "INSERT INTO samples (at_ns, process, tid, cpu, stack, outcome) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+    connection.prepare_cached(sql)?.execute(params![
+        integer(sample.at.0),
+        sample.process.0,
+        sample.tid.0,
+        sample.cpu,
+        sample.stack.0,
+        number(sample.outcome),
+    ])?;
+    Ok(())
+}
+
+/// The samples of `from..to`, in the order in which they were written.
+pub(crate) fn read(
+    source: &Source,
+    damage: &mut Damage,
+    from: Option<Nanos>,
+    to: Option<Nanos>,
+    mut each: impl FnMut(Sample),
+) -> Result<(), Error> {
+    let mut outcomes = HashMap::new();
+    source.scan("outcomes", &["name", "reason"], "", damage, |id, row| {
+        let outcome = match &*row.text(1)? {
+            "complete" => Outcome::Complete,
+            "truncated" => Outcome::Truncated,
+            "no_python" => Outcome::NoPython,
+            // A reason of a newer pyobs: the sample failed all the same.
+            _ => Outcome::Failed(Reason::from_name(&row.text(2)?).unwrap_or(Reason::RecordMalformed)),
+        };
+        outcomes.insert(id, outcome);
+        Some(())
+    })?;
+    let mut condition = String::new();
+    if let Some(from) = from {
+        condition += &format!(" AND at_ns >= {}", integer(from.0));
+    }
+    if let Some(to) = to {
+        condition += &format!(" AND at_ns < {}", integer(to.0));
+    }
+    source.scan("samples", &["at_ns", "process", "tid", "cpu", "stack", "outcome"], &condition, damage, |_, row| {
+        each(Sample {
+            at: Nanos(row.number(1)?),
+            process: ProcessRef(row.small(2)?),
+            tid: Tid(row.small(3)?),
+            cpu: row.small(4)?,
+            stack: StackId(row.small(5)?),
+            outcome: *outcomes.get(&row.number(6)?)?,
+        });
+        Some(())
+    })
+}

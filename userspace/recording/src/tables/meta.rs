@@ -1,0 +1,74 @@
+//! What the recording says of itself.
+
+use pyobs_model::{Meta, Nanos};
+use rusqlite::{Connection, params};
+
+use super::{Damage, Field, Source, integer};
+use crate::Error;
+
+pub(crate) const SCHEMA: &str = "
+CREATE TABLE meta (
+    key   TEXT NOT NULL UNIQUE,
+    value TEXT NOT NULL
+);";
+
+/// Nobody has a host name or a family's name that is longer.
+const MAX: usize = 1024;
+
+fn set(connection: &Connection, key: &str, value: &str) -> rusqlite::Result<()> {
+    connection.execute("INSERT OR REPLACE INTO meta (key, value) VALUES (?1, ?2)", params![key, value])?;
+    Ok(())
+}
+
+pub(crate) fn write(connection: &Connection, meta: &Meta) -> rusqlite::Result<()> {
+    set(connection, "started", &meta.started)?;
+    set(connection, "host", &meta.host)?;
+    set(connection, "kernel", &meta.kernel)?;
+    set(connection, "pyobs", &meta.pyobs)?;
+    set(connection, "rate_hz", &meta.rate_hz.to_string())?;
+    set(connection, "probes", &meta.probes.join(","))?;
+    set(connection, "sampler", &meta.sampler)
+}
+
+/// Marks a recording that was ended, not cut off.
+pub(crate) fn finish(connection: &Connection, latest: Nanos) -> rusqlite::Result<()> {
+    set(connection, "finished_ns", &integer(latest.0).to_string())
+}
+
+/// The meta data, and whether the recording was ended.
+pub(crate) fn read(source: &Source, damage: &mut Damage) -> Result<(Meta, bool), Error> {
+    let mut meta = Meta {
+        started: String::new(),
+        host: String::new(),
+        kernel: String::new(),
+        pyobs: String::new(),
+        rate_hz: 0,
+        probes: Vec::new(),
+        sampler: String::new(),
+    };
+    let mut finished = false;
+    let mut rows = 0;
+    source.scan("meta", &["key", "value"], "", damage, |_, row| {
+        let (key, value) = (row.text(1)?, row.text(2)?);
+        if value.len() > MAX {
+            return None;
+        }
+        rows += 1;
+        match &*key {
+            "started" => meta.started = value.to_string(),
+            "host" => meta.host = value.to_string(),
+            "kernel" => meta.kernel = value.to_string(),
+            "pyobs" => meta.pyobs = value.to_string(),
+            "rate_hz" => meta.rate_hz = value.parse().ok()?,
+            "probes" => meta.probes = value.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect(),
+            "sampler" => meta.sampler = value.to_string(),
+            "finished_ns" => finished = true,
+            _ => {}
+        }
+        Some(())
+    })?;
+    if rows == 0 {
+        return Err(Error::corrupt(source.path(), "it does not say when and where it was recorded"));
+    }
+    Ok((meta, finished))
+}

@@ -1,0 +1,29 @@
+//! One file for each group of tables: its SQL, how events become rows and how rows become events.
+//!
+//! A new probe family is a new file here, its `SCHEMA` in [`SCHEMA`], a call in `Writer::insert` and one in
+//! `Reader::replay`.
+
+pub(crate) mod cpu;
+pub(crate) mod health;
+pub(crate) mod meta;
+pub(crate) mod processes;
+mod scan;
+pub(crate) mod stacks;
+
+pub(crate) use scan::{Damage, Field, Source};
+
+/// The SQL of every table, in the order of creation.
+pub(crate) const SCHEMA: &[&str] = &[meta::SCHEMA, processes::SCHEMA, stacks::SCHEMA, cpu::SCHEMA, health::SCHEMA];
+
+/// Longer text is cut: 100 times what any interpreter, linker or shell produces in earnest.
+pub(crate) const MAX_TEXT: usize = 1 << 20;
+
+/// A text as a recording holds it.
+pub(crate) fn bounded(text: &str) -> &str {
+    &text[..text.floor_char_boundary(MAX_TEXT)]
+}
+
+/// SQLite's integers are signed; no time or size of this universe needs the last bit.
+pub(crate) fn integer(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}

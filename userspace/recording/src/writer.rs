@@ -1,0 +1,207 @@
+//! Events into a file.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use pyobs_model::{Event, Meta, Nanos};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+
+use crate::tables::{cpu, health, meta, processes, stacks};
+use crate::{Error, file, schema};
+
+/// With an append each 100 ms and the time that a commit takes, a cut costs less than a second.
+const COMMIT_EVERY: Duration = Duration::from_millis(700);
+
+/// How long the end of a recording waits for a program that is reading it.
+const FINISH_WAIT: Duration = Duration::from_secs(10);
+
+/// How long a commit waits for one that is about to write, which only a stranger could be.
+const BEGIN_WAIT: Duration = Duration::from_secs(5);
+
+/// A recording that is being written.
+///
+/// The file alone is complete after each commit (SQLite's rollback journal in mode `TRUNCATE`, not a write-ahead log),
+/// so that it can be copied, and read by who may not write beside it. A writer holds the write lock from the beginning
+/// to the end: others can read, none can write.
+#[derive(Debug)]
+pub struct Writer {
+    connection: Connection,
+    path: PathBuf,
+    nodes: stacks::Nodes,
+    latest: Nanos,
+    committed: Instant,
+    stopped: bool,
+}
+
+impl Writer {
+    /// Makes a recording at `path`. What is there is replaced when it is empty or a recording that nobody is writing.
+    pub fn create(path: &Path, meta: &Meta) -> Result<Self, Error> {
+        let target = file::make(path)?;
+        let connection = start(&target, meta).map_err(|error| {
+            // An empty file would be taken for a recording that was cut off.
+            file::remove(&target);
+            Error::sqlite(path, error)
+        })?;
+        Ok(Self {
+            connection,
+            path: path.to_owned(),
+            nodes: stacks::Nodes::default(),
+            latest: Nanos(0),
+            committed: Instant::now(),
+            stopped: false,
+        })
+    }
+
+    /// Takes events, and commits what has come when the last commit was 0.7 s ago. Call it every 100 ms, without events
+    /// when there are none. It waits for the disk; while another program reads the file, it does not wait but commits
+    /// later. After an error, all that was committed before is safe and nothing more is taken.
+    pub fn append(&mut self, events: &[Event]) -> Result<(), Error> {
+        if self.stopped {
+            return Err(Error::Stopped(self.path.as_path().into()));
+        }
+        for event in events {
+            self.insert(event).map_err(|error| self.fail(error))?;
+            self.latest = self.latest.max(event.at().unwrap_or_default());
+        }
+        if self.committed.elapsed() < COMMIT_EVERY {
+            return Ok(());
+        }
+        match self.commit(Duration::ZERO) {
+            Ok(()) => self.begin(),
+            Err(error) if is_busy(&error) => Ok(()),
+            Err(error) => Err(self.fail(error)),
+        }
+    }
+
+    /// Commits the rest and marks the recording as complete.
+    pub fn finish(mut self) -> Result<(), Error> {
+        if self.stopped {
+            return Err(Error::Stopped(self.path.as_path().into()));
+        }
+        let result = meta::finish(&self.connection, self.latest).and_then(|()| self.commit(FINISH_WAIT));
+        result.map_err(|error| self.fail(error))?;
+        self.remove_journal();
+        self.stopped = true;
+        Ok(())
+    }
+
+    fn insert(&mut self, event: &Event) -> rusqlite::Result<()> {
+        let connection = &self.connection;
+        match event {
+            Event::Frame { id, frame } => stacks::frame(connection, *id, frame),
+            Event::Stack { id, frames } => stacks::stack(connection, &mut self.nodes, *id, frames),
+            Event::Process { id, process } => processes::process(connection, *id, process),
+            Event::ProcessEnd { id, at } => processes::ended(connection, *id, *at),
+            Event::Thread { process, tid, name } => processes::thread(connection, *process, *tid, name),
+            Event::Sample(sample) => cpu::sample(connection, sample),
+            Event::Loss { at, reason, count } => health::loss(connection, *at, *reason, *count),
+            Event::Cost { at, bpf, cpu, rss_bytes } => health::cost(connection, *at, *bpf, *cpu, *rss_bytes),
+            Event::Shed { at, what } => health::shed(connection, *at, what),
+        }
+    }
+
+    fn begin(&mut self) -> Result<(), Error> {
+        let begun = self.connection.busy_timeout(BEGIN_WAIT);
+        begun.and_then(|()| self.connection.execute_batch("BEGIN IMMEDIATE")).map_err(|error| self.fail(error))
+    }
+
+    fn commit(&mut self, wait: Duration) -> rusqlite::Result<()> {
+        self.connection.busy_timeout(wait)?;
+        self.connection.execute_batch("COMMIT")?;
+        self.committed = Instant::now();
+        Ok(())
+    }
+
+    fn fail(&mut self, error: rusqlite::Error) -> Error {
+        self.stopped = true;
+        let _ = self.connection.execute_batch("ROLLBACK");
+        self.remove_journal();
+        Error::sqlite(&self.path, error)
+    }
+
+    /// An empty journal does no harm, but it would lie beside the recording for ever.
+    fn remove_journal(&self) {
+        let _ = self.connection.pragma_update(None, "journal_mode", "DELETE");
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        if !self.stopped && self.commit(Duration::ZERO).is_ok() {
+            self.remove_journal();
+        }
+    }
+}
+
+fn start(target: &Path, meta: &Meta) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+    let connection = Connection::open_with_flags(target, flags)?;
+    connection.set_prepared_statement_cache_capacity(64);
+    // FULL, for a power failure must not bring back a journal that undoes the last commit. No spilling: between two
+    // commits the file stays as it was, and readers are not kept out.
+    connection.execute_batch(
+        "PRAGMA journal_mode = TRUNCATE; PRAGMA synchronous = FULL; PRAGMA cache_spill = OFF;
+         PRAGMA foreign_keys = OFF; PRAGMA temp_store = MEMORY; BEGIN IMMEDIATE;",
+    )?;
+    schema::create(&connection)?;
+    meta::write(&connection, meta)?;
+    cpu::prepare(&connection)?;
+    connection.execute_batch("COMMIT; BEGIN IMMEDIATE;")?;
+    Ok(connection)
+}
+
+fn is_busy(error: &rusqlite::Error) -> bool {
+    error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
+}
+
+#[cfg(test)]
+mod tests {
+    use pyobs_model::{ProcessRef, Sample, StackId, Tid};
+
+    use super::*;
+    use crate::Reader;
+
+    fn meta() -> Meta {
+        Meta {
+            started: String::new(),
+            host: String::new(),
+            kernel: String::new(),
+            pyobs: String::new(),
+            rate_hz: 99,
+            probes: Vec::new(),
+            sampler: String::new(),
+        }
+    }
+
+    fn samples(count: u64) -> Vec<Event> {
+        let sample = |at| Sample {
+            at: Nanos(at),
+            process: ProcessRef(0),
+            tid: Tid(1),
+            cpu: 0,
+            stack: StackId(0),
+            outcome: pyobs_model::Outcome::Complete,
+        };
+        (0..count).map(|at| Event::Sample(sample(at))).collect()
+    }
+
+    #[test]
+    fn a_full_disk_is_a_sentence_and_costs_only_what_was_not_committed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.pyobs");
+        let mut writer = Writer::create(&path, &meta()).unwrap();
+        writer.append(&samples(100)).unwrap();
+        writer.commit(Duration::ZERO).unwrap();
+        writer.begin().unwrap();
+        writer.connection.pragma_update(None, "max_page_count", 20).unwrap();
+        let error = writer.append(&samples(100_000)).unwrap_err();
+        assert!(matches!(error, Error::DiskFull(_)), "{error}");
+        assert!(error.to_string().contains("the disk is full"));
+        assert!(matches!(writer.append(&[]), Err(Error::Stopped(_))));
+        assert!(matches!(writer.finish(), Err(Error::Stopped(_))));
+        let mut read = 0;
+        Reader::open(&path).unwrap().replay(|_| read += 1).unwrap();
+        assert_eq!(read, 100);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no journal is left");
+    }
+}

@@ -1,0 +1,183 @@
+//! Synthetic recordings.
+
+#![allow(clippy::allow_attributes, dead_code, reason = "each test binary uses its part")]
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+
+use std::path::Path;
+use std::sync::Arc;
+
+use pyobs_model::*;
+use pyobs_recording::{Reader, Writer};
+
+/// The same numbers in every run.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        // SplitMix64.
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+}
+
+pub fn meta() -> Meta {
+    Meta {
+        started: "2026-01-02T03:04:05Z".into(),
+        host: "build-host".into(),
+        kernel: "6.1.0".into(),
+        pyobs: "0.1.0".into(),
+        rate_hz: 99,
+        probes: vec!["cpu".into()],
+        sampler: "cpu-clock".into(),
+    }
+}
+
+pub fn frame(kind: FrameKind, function: &str, file: &str, line: u32) -> Frame {
+    let python = kind == FrameKind::Python;
+    Frame {
+        kind,
+        function: function.into(),
+        module: (!python).then(|| file.into()),
+        file: python.then(|| file.into()),
+        line: python.then_some(line),
+        first_line: python.then_some(line / 10 * 10),
+    }
+}
+
+/// A machine with `processes` Python processes whose stacks are `depth` deep.
+pub struct Program {
+    random: Random,
+    depth: u64,
+    frames: u32,
+    stacks: u32,
+    processes: u32,
+    pub at: u64,
+}
+
+impl Program {
+    pub fn new(seed: u64, processes: u32, depth: u64) -> Self {
+        Self { random: Random(seed), depth, frames: 0, stacks: 0, processes, at: 0 }
+    }
+
+    pub fn start(&mut self) -> Vec<Event> {
+        let mut events = Vec::new();
+        for id in 0..self.processes {
+            let process = Process {
+                pid: Pid(4000 + id),
+                ppid: Pid(1),
+                command: format!("/usr/bin/python3.12 worker.py {id}").into(),
+                python: Some("3.12.1".into()),
+                started: (id % 2 == 1).then_some(Nanos(u64::from(id))),
+            };
+            events.push(Event::Process { id: ProcessRef(id), process });
+            events.push(Event::Thread { process: ProcessRef(id), tid: Tid(4000 + id), name: "MainThread".into() });
+        }
+        for line in 0..400 {
+            let (function, file) = (format!("Model.step_{}", line / 10), format!("/srv/app/module_{}.py", line / 40));
+            events.push(Event::Frame {
+                id: FrameId(self.frames),
+                frame: frame(FrameKind::Python, &function, &file, line),
+            });
+            self.frames += 1;
+        }
+        events
+    }
+
+    /// A sample, `step` after the one before; one in 16 has a stack that was not there yet.
+    pub fn sample(&mut self, step: u64, events: &mut Vec<Event>) {
+        self.at += step;
+        if self.stacks == 0 || self.random.below(16) == 0 {
+            let base = self.random.below(8) * 50;
+            let frames: Arc<[FrameId]> = (0..self.depth)
+                // Lines change more the nearer to the leaf.
+                .map(|depth| {
+                    FrameId((base + depth + if self.random.below(self.depth) < depth / 4 { 1 } else { 0 }) as u32)
+                })
+                .collect();
+            events.push(Event::Stack { id: StackId(self.stacks), frames });
+            self.stacks += 1;
+        }
+        let process = self.random.below(u64::from(self.processes)) as u32;
+        events.push(Event::Sample(Sample {
+            at: Nanos(self.at),
+            process: ProcessRef(process),
+            tid: Tid(4000 + process),
+            cpu: self.random.below(2) as u32,
+            stack: StackId(self.random.below(u64::from(self.stacks)) as u32),
+            outcome: Outcome::Complete,
+        }));
+    }
+}
+
+/// Events of every kind, definitions first and times in order: as a replay gives them.
+pub fn every_event() -> Vec<Event> {
+    let python = frame(FrameKind::Python, "Node.insert", "/app/tree.py", 42);
+    let nasty = frame(FrameKind::Python, "\u{1b}[31m;\n<script>\0", "/app/\u{202e}x.py", 7);
+    let native = frame(FrameKind::Native, "memcpy", "libc.so.6", 0);
+    let kernel = frame(FrameKind::Kernel, "page_fault", "vmlinux", 0);
+    let mut events: Vec<Event> = [python, nasty, native, kernel]
+        .into_iter()
+        .zip(0..)
+        .map(|(frame, id)| Event::Frame { id: FrameId(id), frame })
+        .collect();
+    let stacks: [&[u32]; 6] = [&[0, 1], &[0, 1, 2, 3], &[], &[0, 1], &[2, 2, 2], &[1, 0]];
+    events.extend(
+        stacks.iter().zip(0..).map(|(frames, id)| Event::Stack {
+            id: StackId(id),
+            frames: frames.iter().map(|id| FrameId(*id)).collect(),
+        }),
+    );
+    let process = Process {
+        pid: Pid(4242),
+        ppid: Pid(1),
+        command: "python3.12 -m app".into(),
+        python: Some("3.12.1".into()),
+        started: None,
+    };
+    let other = Process { pid: Pid(4243), python: None, started: Some(Nanos(10)), ..process.clone() };
+    events.push(Event::Process { id: ProcessRef(0), process });
+    events.push(Event::Process { id: ProcessRef(1), process: other });
+    events.push(Event::Thread { process: ProcessRef(0), tid: Tid(4242), name: "MainThread".into() });
+    events.push(Event::Thread { process: ProcessRef(1), tid: Tid(9), name: "".into() });
+    let outcomes = [Outcome::Complete, Outcome::Truncated, Outcome::NoPython];
+    let failed = Reason::ALL.iter().map(|reason| Outcome::Failed(*reason));
+    for (outcome, at) in outcomes.into_iter().chain(failed).zip(1u32..) {
+        events.push(Event::Sample(Sample {
+            at: Nanos(u64::from(at) * 1_000_000_007),
+            process: ProcessRef(at % 2),
+            tid: Tid(4242),
+            cpu: at % 3,
+            stack: StackId(at % 6),
+            outcome,
+        }));
+    }
+    let at = Nanos(3_600_000_000_000);
+    events.push(Event::Loss { at, reason: Reason::RingFull, count: 12 });
+    events.push(Event::Cost { at: Nanos(at.0 + 1), bpf: Nanos(5), cpu: Nanos(7), rss_bytes: 34 << 20 });
+    events.push(Event::Shed { at: Nanos(at.0 + 2), what: "kernel stacks were left out".into() });
+    events.push(Event::ProcessEnd { id: ProcessRef(1), at: Nanos(at.0 + 3) });
+    events
+}
+
+#[track_caller]
+pub fn write(path: &Path, events: &[Event]) {
+    let mut writer = Writer::create(path, &meta()).unwrap();
+    writer.append(events).unwrap();
+    writer.finish().unwrap();
+}
+
+#[track_caller]
+pub fn read(path: &Path) -> Vec<Event> {
+    let mut reader = Reader::open(path).unwrap();
+    let mut events = Vec::new();
+    reader.replay(|event| events.push(event)).unwrap();
+    assert_eq!(reader.damage(), None);
+    events
+}
