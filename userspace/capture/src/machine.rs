@@ -16,6 +16,14 @@ pub fn monotonic() -> Nanos {
     Nanos(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
 }
 
+/// Gives large blocks back to the system as soon as they are freed. glibc otherwise takes the first freed one, a library
+/// that was read to be examined, as a sign to keep such blocks, and tens of megabytes stay resident for good.
+pub fn keep_no_large_blocks() {
+    const LARGE: libc::c_int = 256 << 10;
+    // SAFETY: sets a parameter of the allocator; no memory is passed.
+    unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE) };
+}
+
 /// Whether this process has the rights that attaching needs: CAP_BPF and CAP_PERFMON, or CAP_SYS_ADMIN.
 pub fn may_watch() -> bool {
     const SYS_ADMIN: u64 = 1 << 21;

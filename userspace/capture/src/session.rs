@@ -106,6 +106,7 @@ impl Session {
         if !machine::may_watch() {
             return Err(StartError::NoRights);
         }
+        machine::keep_no_large_blocks();
         let cpu_at_start = cost::cpu_time();
         let samplers = if options.bounded_walk { &[SAMPLER_BOUNDED][..] } else { &[SAMPLER, SAMPLER_BOUNDED] };
         let object = Object::load(samplers)?;
