@@ -1,21 +1,21 @@
 //! Both drivers of the walk, on this kernel: `bpf_loop` and the bounded loop for kernels that lack it.
 
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use pyobs_capture::session::{Options, Session, StartError, Targets};
+use pyobs_capture::session::{Options, Session, Targets};
 use pyobs_model::{Event, Outcome};
+use pyobs_tests::{case, needs, run};
 
 /// A Python program that spins at `depth` calls below its module.
 struct Spinner(Child);
 
 impl Spinner {
-    fn start(depth: u32) -> Option<Self> {
+    fn start(depth: u32) -> Self {
         let source = format!(
             "import sys\nsys.setrecursionlimit(10000)\ndef down(n):\n  while not n: pass\n  down(n - 1)\ndown({depth})\n"
         );
-        let spinner = Command::new("python3").args(["-c", &source]).stdin(Stdio::null()).spawn();
-        spinner.ok().map(Self)
+        Self(Command::new("python3").args(["-c", &source]).stdin(Stdio::null()).spawn().expect("python3 starts"))
     }
 }
 
@@ -26,12 +26,9 @@ impl Drop for Spinner {
     }
 }
 
-/// Outcomes of the samples of two seconds, and their depths; `None` where this machine cannot be watched.
-fn walk(depth: u32, bounded_walk: bool) -> Option<Vec<(Outcome, usize)>> {
-    let Some(spinner) = Spinner::start(depth) else {
-        println!("skipped: there is no python3");
-        return None;
-    };
+/// Outcomes of the samples of two seconds, and their depths.
+fn walk(depth: u32, bounded_walk: bool) -> Vec<(Outcome, usize)> {
+    let spinner = Spinner::start(depth);
     std::thread::sleep(Duration::from_millis(500));
     let options = Options {
         targets: Targets::Pids(vec![spinner.0.id()]),
@@ -41,17 +38,11 @@ fn walk(depth: u32, bounded_walk: bool) -> Option<Vec<(Outcome, usize)>> {
         budget_binds_rate: false,
         bounded_walk,
     };
-    let mut session = match Session::start(&options) {
-        Err(StartError::NoRights) => {
-            println!("skipped: watching needs root");
-            return None;
-        }
-        session => session.unwrap(),
-    };
+    let mut session = Session::start(&options).expect("the session starts");
     let mut events = Vec::new();
     let until = Instant::now() + Duration::from_secs(2);
     while Instant::now() < until {
-        session.poll(Duration::from_millis(100), &mut events).unwrap();
+        session.poll(Duration::from_millis(100), &mut events).expect("records come");
     }
     session.finish(&mut events);
     let mut stacks = Vec::new();
@@ -64,7 +55,7 @@ fn walk(depth: u32, bounded_walk: bool) -> Option<Vec<(Outcome, usize)>> {
         }
     }
     assert!(samples.len() > 20, "{} samples of a spinning program", samples.len());
-    Some(samples)
+    samples
 }
 
 #[track_caller]
@@ -74,24 +65,20 @@ fn assert_all(samples: &[(Outcome, usize)], outcome: Outcome, depth: usize) {
     assert!(odd.len() * 100 <= samples.len(), "{} of {}: {odd:?}", odd.len(), samples.len());
 }
 
-#[test]
-fn both_samplers_walk_thirty_frames_to_their_end() {
-    for bounded in [false, true] {
-        let Some(samples) = walk(28, bounded) else { return };
-        assert_all(&samples, Outcome::Complete, 30);
-    }
-}
-
-#[test]
-fn deep_stacks_are_cut_at_the_root_and_say_so() {
-    let Some(samples) = walk(1000, false) else { return };
-    assert_all(&samples, Outcome::Truncated, 512);
-    let Some(samples) = walk(200, true) else { return };
-    assert_all(&samples, Outcome::Truncated, 90);
-}
-
-#[test]
-fn five_hundred_frames_are_walked_to_their_end() {
-    let Some(samples) = walk(498, false) else { return };
-    assert_all(&samples, Outcome::Complete, 500);
+fn main() -> ExitCode {
+    let cases = vec![
+        case("both_samplers_walk_thirty_frames_to_their_end", || {
+            for bounded in [false, true] {
+                assert_all(&walk(28, bounded), Outcome::Complete, 30);
+            }
+        }),
+        case("deep_stacks_are_cut_at_the_root_and_say_so", || {
+            assert_all(&walk(1000, false), Outcome::Truncated, 512);
+            assert_all(&walk(200, true), Outcome::Truncated, 90);
+        }),
+        case("five_hundred_frames_are_walked_to_their_end", || {
+            assert_all(&walk(498, false), Outcome::Complete, 500);
+        }),
+    ];
+    run(cases.into_iter().map(|case| case.needs(needs::root()).needs(needs::program("python3"))).collect())
 }

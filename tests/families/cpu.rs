@@ -1,0 +1,200 @@
+//! The family `cpu`: whether the profile is true, complete, and the same for everybody who watches.
+
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+
+use pyobs_tests::{Case, Folder, Record, Recording, Stack, Workload, case, compare, json, needs, workload};
+
+fn main() -> ExitCode {
+    let mut cases = vec![
+        truth("3.12", 1, 10),
+        truth("3.12", 4, 10),
+        deep_stacks_are_complete(),
+        too_deep_stacks_keep_the_leaf_and_are_counted(),
+        two_at_once_see_the_same(),
+        a_rate_is_samples_per_second_of_cpu(),
+        nothing_is_sampled_of_an_idle_process(),
+    ];
+    for version in ["3.8", "3.10", "3.11", "3.12", "3.13"] {
+        for threads in [1, 4] {
+            cases.push(truth(version, threads, 20).needs(needs::all()));
+        }
+    }
+    cases.push(the_wish_for_a_sampler_is_heard());
+    cases.extend(["cpu_sample", "cpu_sample_bounded"].map(sampler));
+    pyobs_tests::run(cases)
+}
+
+const BURNERS: [&str; 5] = ["burn_a", "burn_b", "burn_c", "native_sum", "native_sort"];
+const RATE: u32 = 999;
+
+fn truth(version: &'static str, threads: u32, seconds: u32) -> Case {
+    let body = move || {
+        let script = needs::shared().unwrap().join("workloads/cpu/known_shares.py");
+        let mut command = needs::python(version).unwrap().script(script);
+        command.args([seconds.to_string(), threads.to_string()]);
+        let recording = Record::new().rate(RATE).command(command).run();
+        assert!(recording.status.success(), "{}", recording.stderr);
+        shares_are_true(&recording);
+    };
+    let plural = if threads == 1 { "" } else { "s" };
+    case(format!("shares_are_true_on_{version}_with_{threads}_thread{plural}_for_{seconds}_s"), body)
+        .needs(needs::root())
+        .needs(needs::shared())
+        .needs(needs::python(version))
+}
+
+/// Against what the program measured of itself with the threads' CPU clocks.
+fn shares_are_true(recording: &Recording) {
+    let truth = json::parse(recording.stdout.lines().last().unwrap_or_default());
+    let known: BTreeMap<&str, f64> =
+        BURNERS.iter().map(|burner| (*burner, json::number(&truth, &format!("/cpu_s/{burner}")))).collect();
+    let all_known: f64 = known.values().sum();
+    let stacks = recording.stacks();
+    // A sample belongs to the outermost burner of its stack.
+    let of =
+        |stack: &Stack| stack.frames.iter().find_map(|frame| BURNERS.iter().position(|name| *name == frame.function));
+    let samples =
+        |burner: usize| stacks.iter().filter(|stack| of(stack) == Some(burner)).map(|stack| stack.samples).sum();
+    let sampled: Vec<u64> = (0..BURNERS.len()).map(samples).collect();
+    let all_sampled: u64 = sampled.iter().sum();
+    for (burner, samples) in BURNERS.iter().zip(&sampled) {
+        let (known, sampled) = (known[burner] / all_known * 100.0, *samples as f64 / all_sampled as f64 * 100.0);
+        eprintln!("  {burner:12} used {known:6.2} %, has {sampled:6.2} % of {all_sampled} samples");
+        compare::close(&format!("share of {burner} in percent, known and sampled"), known, sampled, 1.0);
+    }
+    compare::within("CPU seconds, known and sampled", all_known, all_sampled as f64 / f64::from(RATE), 0.1);
+    is_complete(recording, 0.995);
+}
+
+/// What was lost counts as not complete.
+fn is_complete(recording: &Recording, least: f64) {
+    let lost: u64 = recording.report["loss"].as_object().unwrap().values().filter_map(serde_json::Value::as_u64).sum();
+    let samples = json::count(&recording.report, "/stacks/samples") + lost;
+    let complete = json::count(&recording.report, "/stacks/complete");
+    eprintln!("  {complete} of {samples} are complete; {} {}", recording.report["stacks"], recording.report["loss"]);
+    compare::at_least("share of samples that are complete", complete as f64 / samples as f64, least);
+}
+
+/// A program that recurses so deep and then burns in a C function.
+fn recursion(depth: u32) -> Recording {
+    let mut command = needs::python("3.12").unwrap().script(workload("deep.py"));
+    command.arg(depth.to_string());
+    Record::new().rate(RATE).command(command).run()
+}
+
+/// The stack that has the most samples: that of the C function, for all else takes no time.
+fn heaviest(recording: &Recording) -> Stack {
+    recording.stacks().into_iter().max_by_key(|stack| stack.samples).expect("no stack was sampled")
+}
+
+fn deep_stacks_are_complete() -> Case {
+    let body = || {
+        let recording = recursion(500);
+        let stack = heaviest(&recording);
+        let python = stack.python();
+        let functions: Vec<&str> = python.iter().map(|frame| frame.0).collect();
+        assert_eq!(functions.len(), 503, "module, main, recurse 500 times, bottom; got {functions:?}");
+        assert_eq!(functions[..2], ["<module>", "main"]);
+        assert!(functions[2..502].iter().all(|function| *function == "recurse"), "{functions:?}");
+        assert_eq!(functions[502], "bottom");
+        assert_eq!(json::count(&recording.report, "/stacks/truncated"), 0);
+        is_complete(&recording, 0.9);
+    };
+    case("stacks_of_500_frames_are_complete", body).needs(needs::root()).needs(needs::python("3.12"))
+}
+
+fn too_deep_stacks_keep_the_leaf_and_are_counted() -> Case {
+    let body = || {
+        let recording = recursion(2000);
+        let stack = heaviest(&recording);
+        let python = stack.python();
+        assert_eq!(python.last().unwrap().0, "bottom", "{python:?}");
+        assert!((500..2003).contains(&python.len()), "{} frames", python.len());
+        assert!(python[..python.len() - 1].iter().all(|frame| frame.0 == "recurse"), "{python:?}");
+        let truncated = json::count(&recording.report, "/stacks/truncated");
+        assert!(truncated >= stack.samples, "{truncated} are counted as truncated, but {} are", stack.samples);
+    };
+    case("stacks_of_2000_frames_keep_the_leaf_and_are_counted_as_truncated", body)
+        .needs(needs::root())
+        .needs(needs::python("3.12"))
+}
+
+fn samples_in(recording: &Recording, pid: u32, function: &str) -> f64 {
+    let stacks = recording.stacks_of(pid);
+    stacks.iter().filter(|stack| stack.has(function)).map(|stack| stack.samples).sum::<u64>() as f64
+}
+
+/// One watches the machine and one the program, and both see all that it does.
+fn two_at_once_see_the_same() -> Case {
+    let body = || {
+        let mut command = needs::python("3.12").unwrap().script(workload("many.py"));
+        command.args(["1", "3"]);
+        let mut parent = Workload::start(command);
+        parent.wait_for("ready");
+        let (first, second) = (Record::new().rate(RATE).start(), Record::new().rate(RATE).pid(parent.pid()).start());
+        parent.signal(libc::SIGUSR1);
+        let truth = json::parse(parent.wait().stdout.lines().last().unwrap());
+        let (first, second) = (first.stop(), second.wait());
+        let pid = u32::try_from(json::count(&truth, "/children/0/pid")).unwrap();
+        let [first, second] = [first, second].map(|recording| samples_in(&recording, pid, "many_000"));
+        compare::within("samples of two pyobs", first, second, 0.1);
+        compare::within("CPU seconds, known and sampled", 3.0, first / f64::from(RATE), 0.15);
+    };
+    case("two_at_once_see_the_same", body).needs(needs::root()).needs(needs::python("3.12"))
+}
+
+fn a_rate_is_samples_per_second_of_cpu() -> Case {
+    let body = || {
+        let mut command = needs::python("3.12").unwrap().script(workload("burn.py"));
+        command.args(["counted", "3"]);
+        let recording = Record::new().rate(250).command(command).run();
+        let cpu_s = json::number(&json::parse(recording.stdout.lines().last().unwrap()), "/cpu_s");
+        let pid = recording.report["processes"][0]["pid"].as_u64().unwrap();
+        let sampled = samples_in(&recording, u32::try_from(pid).unwrap(), "counted") / 250.0;
+        compare::within("CPU seconds, known and sampled", cpu_s, sampled, 0.1);
+    };
+    case("a_rate_is_samples_per_second_of_cpu", body).needs(needs::root()).needs(needs::python("3.12"))
+}
+
+fn nothing_is_sampled_of_an_idle_process() -> Case {
+    let body = || {
+        let mut command = needs::python("3.12").unwrap().inline("import time; print('ready'); time.sleep(60)");
+        command.env("PYTHONDONTWRITEBYTECODE", "1");
+        let mut idle = Workload::start(command);
+        idle.wait_for("ready");
+        let recording = Record::new().rate(RATE).pid(idle.pid()).seconds(1.0).run();
+        assert_eq!(json::count(&recording.report, "/stacks/samples"), 0, "{:#}", recording.report["frames"]);
+        assert_eq!(recording.report["frames"], serde_json::json!([]));
+        assert_eq!(recording.process(idle.pid())["samples"], 0);
+    };
+    case("nothing_is_sampled_of_an_idle_process", body).needs(needs::root()).needs(needs::python("3.12"))
+}
+
+/// Without this, the case of each sampler would pass with whichever sampler there is.
+fn the_wish_for_a_sampler_is_heard() -> Case {
+    let body = || {
+        let mut record = pyobs_tests::command(pyobs_tests::pyobs());
+        let file = Folder::new();
+        record.args(["record", "--duration", "0.1", "-o"]).arg(file.join("none.pyobs")).env("PYOBS_SAMPLER", "no_such");
+        let ended = Workload::start(record).wait();
+        assert!(!ended.status.success() && ended.stderr.contains("no_such"), "{ended:?}");
+    };
+    case("the_wish_for_a_sampler_is_heard", body).needs(needs::root())
+}
+
+/// The kernel side has one for kernels with `bpf_loop` and one for older ones: both must see the same.
+fn sampler(program: &'static str) -> Case {
+    let body = move || {
+        let mut command = needs::python("3.12").unwrap().script(workload("deep.py"));
+        command.arg("100");
+        let recording = Record::new().rate(RATE).environment("PYOBS_SAMPLER", program).command(command).run();
+        assert!(recording.status.success(), "{}", recording.stderr);
+        let stack = heaviest(&recording);
+        assert_eq!(stack.python().len(), 103, "{:?}", stack.python());
+        is_complete(&recording, 0.9);
+    };
+    case(format!("the_program_{program}_loads_and_walks"), body).needs(needs::root()).needs(needs::python("3.12"))
+}

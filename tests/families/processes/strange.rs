@@ -1,0 +1,143 @@
+//! Interpreters in places where a name or a path does not tell them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use pyobs_tests::{Case, Folder, Python, Record, Workload, case, command, compare, executable, json, needs, workload};
+
+use super::{RATE, burn, is_named, python, samples_in};
+
+pub fn cases() -> Vec<Case> {
+    let mut cases: Vec<Case> = Python::all().iter().filter_map(embedder).collect();
+    cases.extend([
+        case("an_interpreter_under_another_name_is_found", || copied(false)).needs(needs::python("3.12")),
+        case("a_deleted_interpreter_is_found", || copied(true)).needs(needs::python("3.12")),
+        case("one_in_other_namespaces_is_found_and_its_paths_are_its_own", namespaces)
+            .needs(needs::python("3.12"))
+            .needs(needs::program("unshare")),
+        case("one_in_another_root_is_found", another_root).needs(needs::all()).needs(of_another_root()),
+    ]);
+    cases.into_iter().map(|case| case.needs(needs::root())).collect()
+}
+
+/// A C program that loads a library named "notpy" after a second, while it is watched.
+fn embedder(python: &Python) -> Option<Case> {
+    let python = python.clone();
+    let library = shared(&python)?;
+    let name = format!("{}::an_embedder_that_loads_it_late_is_found", python.name());
+    let body = move || {
+        let folder = Folder::new();
+        let program = executable(&workload("embed.c"), &folder);
+        let notpy = folder.join("notpy");
+        fs::copy(&library, &notpy).unwrap();
+        let script = folder.join("embedded.py");
+        let text = "def embedded():\n    for _ in range(5): sum(range(5 * 10**6))\nembedded()\n";
+        fs::write(&script, text).unwrap();
+        let mut embedder = command(program);
+        embedder.arg(notpy).arg(script).arg("1").env("PYTHONHOME", prefix(&python));
+        let mut embedder = Workload::start(embedder);
+        embedder.wait_for("ready");
+        let pid = embedder.pid();
+        let recording = Record::new().rate(RATE).start();
+        let ended = embedder.wait();
+        assert!(ended.status.success(), "{ended:?}");
+        is_named(&recording.stop(), &python, pid, "embedded", 0.1);
+    };
+    Some(case(name, body).needs(needs::program("cc")))
+}
+
+/// The shared library of an interpreter, when it has one.
+fn shared(python: &Python) -> Option<PathBuf> {
+    let library = prefix(python).join(format!("lib/libpython3.{}.so.1.0", python.minor()));
+    let debian = prefix(python).join(format!("lib/libpython3.{}m.so.1.0", python.minor()));
+    let found = [library, debian].into_iter().find(|library| library.exists());
+    found.filter(|_| python.root.is_none())
+}
+
+fn prefix(python: &Python) -> &Path {
+    python.executable.parent().and_then(Path::parent).unwrap()
+}
+
+/// A copy of the interpreter, and of its library where it has one, that nothing names Python.
+fn copy(python: &Python, folder: &Path) -> (PathBuf, Option<PathBuf>) {
+    let program = folder.join("notpy");
+    fs::copy(&python.executable, &program).unwrap();
+    let library = shared(python).map(|library| {
+        let copy = folder.join(library.file_name().unwrap());
+        fs::copy(library, &copy).unwrap();
+        copy
+    });
+    (program, library)
+}
+
+fn copied_command(python: &Python, program: &Path) -> Command {
+    let mut command = command(program);
+    command.env("PYTHONHOME", prefix(python)).env("LD_LIBRARY_PATH", program.parent().unwrap());
+    command.args(["-B", "-u"]);
+    command
+}
+
+fn copied(delete: bool) {
+    let (python, folder) = (python(), Folder::new());
+    let (program, library) = copy(&python, &folder);
+    let mut command = copied_command(&python, &program);
+    command.arg(workload("burn.py")).args(["copied", "60"]);
+    let mut burning = Workload::start(command);
+    burning.wait_for("ready");
+    if delete {
+        let maps = fs::read_to_string(format!("/proc/{}/maps", burning.pid())).unwrap();
+        let mapped = library.as_deref().unwrap_or(&program);
+        assert!(maps.contains(mapped.to_str().unwrap()), "the copy is not what runs: {maps}");
+        fs::remove_file(&program).unwrap();
+        if let Some(library) = library {
+            fs::remove_file(library).unwrap();
+        }
+    }
+    let recording = Record::new().rate(RATE).seconds(1.0).run();
+    is_named(&recording, &python, burning.pid(), "copied", 0.1);
+}
+
+/// The interpreter and the script lie in a file system that only the process sees, and it is process 1 there.
+fn namespaces() {
+    let (python, folder) = (python(), Folder::new());
+    let inside = folder.join("inside");
+    fs::create_dir(&inside).unwrap();
+    let prepare = r#"set -e
+        mount -t tmpfs none "$0"
+        cp "$1" "$0/notpy"; [ -z "$2" ] || cp "$2" "$0"; cp "$3" "$0/only_inside.py"
+        export PYTHONHOME="$4" LD_LIBRARY_PATH="$0"
+        exec "$0/notpy" -B -u "$0/only_inside.py" inside_namespaces 60"#;
+    let mut unshare = command("unshare");
+    unshare.args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", prepare]).arg(&inside);
+    unshare.arg(&python.executable).arg(shared(&python).unwrap_or_default());
+    unshare.arg(workload("burn.py")).arg(prefix(&python));
+    let mut unshare = Workload::start(unshare);
+    unshare.wait_for("ready");
+    assert!(fs::read_dir(&inside).unwrap().next().is_none(), "the file system is not private");
+
+    let recording = Record::new().rate(RATE).seconds(1.0).run();
+    let rows = json::list(&recording.report, "/processes");
+    let row = rows.iter().find(|row| row["ppid"] == unshare.pid());
+    let row = row.unwrap_or_else(|| panic!("no child of {} in {rows:#?}", unshare.pid()));
+    let pid = u32::try_from(json::count(row, "/pid")).unwrap();
+    is_named(&recording, &python, pid, "inside_namespaces", 0.1);
+    let frames = json::list(&recording.report, "/frames");
+    let script = inside.join("only_inside.py");
+    let named = frames.iter().any(|row| row["pid"] == pid && row["frame"]["file"] == script.to_str().unwrap());
+    assert!(named, "no frame of {} in {frames:#?}", script.display());
+}
+
+fn of_another_root() -> Result<Python, String> {
+    let found = Python::all().iter().find(|python| python.root.is_some());
+    found.cloned().ok_or_else(|| "there is no interpreter in another root in the list of PYOBS_PYTHONS".to_owned())
+}
+
+fn another_root() {
+    let python = of_another_root().unwrap();
+    let mut burning = Workload::start(burn(&python, "in_another_root", "60"));
+    burning.wait_for("ready");
+    let recording = Record::new().rate(RATE).seconds(1.0).run();
+    is_named(&recording, &python, burning.pid(), "in_another_root", 0.1);
+    compare::at_least("samples", samples_in(&recording, burning.pid(), "spin") as f64, 50.0);
+}

@@ -1,0 +1,172 @@
+//! The verbs over a real recording: what they print is what CONTRACT.md says.
+
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
+
+#[path = "verbs/exports.rs"]
+mod exports;
+#[path = "verbs/shape.rs"]
+mod shape;
+
+use std::process::ExitCode;
+use std::sync::OnceLock;
+
+use pyobs_tests::{Ended, Record, Recording, Workload, case, command, json, needs, pyobs, workload};
+use serde_json::Value;
+use shape::Shape;
+
+fn main() -> ExitCode {
+    let simple: [(&str, fn()); 2] =
+        [("doctor_prints_json_of_its_shape", doctor), ("doctor_says_the_same_in_words", doctor_in_words)];
+    let of_a_recording: [(&str, fn()); 7] = [
+        ("report_has_exactly_the_keys_of_the_contract", report),
+        ("report_in_words_names_what_it_shows", report_in_words),
+        ("a_limit_bounds_the_rows", limit),
+        ("folded_is_of_its_grammar_and_counts_every_sample", exports::folded),
+        ("speedscope_is_of_its_schema_and_counts_every_sample", exports::speedscope),
+        ("json_is_the_report_of_the_selection", exports::json_of_a_selection),
+        ("svg_is_xml_and_names_the_functions", exports::svg),
+    ];
+    let mut cases: Vec<_> = simple.map(|(name, body)| case(name, body)).into();
+    cases.extend(of_a_recording.map(|(name, body)| case(name, body).needs(needs::root()).needs(needs::python("3.12"))));
+    pyobs_tests::run(cases)
+}
+
+/// Of threads.py; made once.
+fn recording() -> &'static Recording {
+    static RECORDING: OnceLock<Recording> = OnceLock::new();
+    RECORDING.get_or_init(|| {
+        let mut command = needs::python("3.12").unwrap().script(workload("threads.py"));
+        command.arg("0.4");
+        Record::new().rate(499).command(command).run()
+    })
+}
+
+fn run(arguments: &[&str]) -> Ended {
+    let mut verb = command(pyobs());
+    verb.args(arguments);
+    Workload::start(verb).wait()
+}
+
+fn doctor() {
+    let ended = run(&["doctor", "--json"]);
+    assert!([Some(0), Some(3)].contains(&ended.status.code()), "{ended:?}");
+    let document = json::parse(&ended.stdout);
+    let check = Shape::object([
+        ("area", Shape::Text),
+        ("name", Shape::Text),
+        ("families", Shape::list(Shape::Text)),
+        ("status", Shape::OneOf(&["works", "degraded", "missing"])),
+        ("why", Shape::Text),
+        ("todo", Shape::nullable(Shape::Text)),
+    ]);
+    let shape =
+        [("version", Shape::Count), ("host", Shape::Text), ("kernel", Shape::Text), ("checks", Shape::list(check))];
+    Shape::object(shape).check(&document);
+    let checks = json::list(&document, "/checks");
+    for family in ["cpu", "offcpu", "gil", "eval", "arena", "shm", "nrt", "ucx", "redundancy"] {
+        let concerns = |check: &&Value| json::list(check, "/families").iter().any(|name| name == family);
+        assert!(checks.iter().any(|check| concerns(&check)), "nothing is said of what {family} needs");
+    }
+    let lacks =
+        |check: &Value| check["status"] == "missing" && json::list(check, "/families").iter().any(|name| name == "cpu");
+    assert_eq!(ended.status.code() == Some(3), checks.iter().any(lacks), "the exit code; {checks:#?}");
+    assert!(checks.iter().all(|check| check["status"] == "works" || check["todo"].is_string()), "{checks:#?}");
+}
+
+fn doctor_in_words() {
+    let document = json::parse(&run(&["doctor", "--json"]).stdout);
+    let words = run(&["doctor"]).stdout;
+    for check in json::list(&document, "/checks") {
+        assert!(words.contains(json::text(check, "/name")), "{check} is not in {words}");
+    }
+    assert!(!words.contains('\u{1b}'), "colours where there is no terminal");
+}
+
+fn report() {
+    let frame = Shape::object([
+        ("kind", Shape::OneOf(&["python", "native", "kernel"])),
+        ("function", Shape::Text),
+        ("module", Shape::nullable(Shape::Text)),
+        ("file", Shape::nullable(Shape::Text)),
+        ("line", Shape::nullable(Shape::Count)),
+    ]);
+    let thread = Shape::object([
+        ("tid", Shape::Count),
+        ("name", Shape::nullable(Shape::Text)),
+        ("role", Shape::nullable(Shape::Text)),
+        ("samples", Shape::Count),
+    ]);
+    let process = Shape::object([
+        ("pid", Shape::Count),
+        ("ppid", Shape::Count),
+        ("command", Shape::Text),
+        ("python", Shape::nullable(Shape::Text)),
+        ("started_s", Shape::nullable(Shape::Number)),
+        ("ended_s", Shape::nullable(Shape::Number)),
+        ("samples", Shape::Count),
+        ("threads", Shape::list(thread)),
+    ]);
+    let about = Shape::object([
+        ("started", Shape::Text),
+        ("duration_s", Shape::Number),
+        ("host", Shape::Text),
+        ("kernel", Shape::Text),
+        ("pyobs", Shape::Text),
+        ("rate_hz", Shape::Count),
+        ("probes", Shape::list(Shape::Text)),
+    ])
+    // The contract lets keys be added; this is one.
+    .with("sampler", Shape::OneOf(&["cycles", "cpu-clock"]));
+    let cost = [
+        ("bpf_s", Shape::Number),
+        ("cpu_s", Shape::Number),
+        ("rss_bytes", Shape::Count),
+        ("shed", Shape::list(Shape::Text)),
+    ];
+    let stacks =
+        [("samples", Shape::Count), ("complete", Shape::Count), ("truncated", Shape::Count), ("failed", Shape::Counts)];
+    let row = [("pid", Shape::Count), ("frame", frame), ("self", Shape::Count), ("total", Shape::Count)];
+    let report = &recording().report;
+    Shape::object([
+        ("version", Shape::Count),
+        ("recording", about),
+        ("loss", Shape::Counts),
+        ("cost", Shape::object(cost)),
+        ("processes", Shape::list(process)),
+        ("frames", Shape::list(Shape::object(row))),
+        ("stacks", Shape::object(stacks)),
+    ])
+    .check(report);
+    assert_eq!(report["version"], 1);
+    assert_eq!(report["recording"]["rate_hz"], 499);
+    assert_eq!(report["recording"]["probes"], serde_json::json!(["cpu"]));
+    let own: Vec<u64> = json::list(report, "/frames").iter().map(|row| json::count(row, "/self")).collect();
+    assert!(own.is_sorted_by(|one, next| one >= next), "most self first: {own:?}");
+    let processes = json::list(report, "/processes").iter().map(|process| json::count(process, "/samples"));
+    assert_eq!(own.iter().sum::<u64>(), processes.sum::<u64>(), "every sample has one leaf");
+    let stacks = |key: &str| json::count(report, &format!("/stacks/{key}"));
+    let failed: u64 = report["stacks"]["failed"].as_object().unwrap().values().filter_map(Value::as_u64).sum();
+    assert_eq!(stacks("complete") + stacks("truncated") + failed, stacks("samples"), "{}", report["stacks"]);
+    for process in json::list(report, "/processes") {
+        let threads: u64 = json::list(process, "/threads").iter().map(|thread| json::count(thread, "/samples")).sum();
+        assert_eq!(threads, json::count(process, "/samples"), "{process:#}");
+    }
+}
+
+fn report_in_words() {
+    let file = recording().file.to_str().unwrap();
+    let words = run(&["report", file]);
+    assert!(words.status.success(), "{words:?}");
+    let process = &recording().report["processes"][0];
+    let pid = json::count(process, "/pid").to_string();
+    for word in ["spin", "burn.py:14", &pid, json::text(process, "/python")] {
+        assert!(words.stdout.contains(word), "{word} is not in {}", words.stdout);
+    }
+}
+
+fn limit() {
+    let file = recording().file.to_str().unwrap();
+    let limited = json::parse(&run(&["report", file, "--json", "--limit", "2"]).stdout);
+    let all = json::list(&recording().report, "/frames");
+    assert_eq!(json::list(&limited, "/frames"), &all[..2]);
+}

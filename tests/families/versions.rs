@@ -1,0 +1,134 @@
+//! Every interpreter: the stacks and lines that it says itself, against the sampled ones.
+
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::ExitCode;
+
+use pyobs_tests::{Case, Python, Record, Recording, case, compare, json, needs, workload};
+use serde_json::Value;
+
+/// A frame as a program knows it: function, whole path, line.
+type Known = (String, String, u32);
+
+fn main() -> ExitCode {
+    let mut cases = Vec::new();
+    for python in Python::all() {
+        let name = |what: &str| format!("{}::{what}", python.name());
+        let for_this = |what: &str, body: fn(&Python)| {
+            let python = python.clone();
+            case(name(what), move || body(&python)).needs(needs::root())
+        };
+        cases.push(for_this("stacks_are_what_the_program_says", stacks_are_what_the_program_says));
+        cases.push(for_this("lines_have_the_shares_that_they_cost", lines_have_the_shares_that_they_cost));
+    }
+    cases.push(no_version_is_left_out());
+    pyobs_tests::run(cases)
+}
+
+/// An empty list of interpreters would pass everything.
+fn no_version_is_left_out() -> Case {
+    case("there_is_an_interpreter", || assert!(!Python::all().is_empty(), "no CPython was found on this machine"))
+}
+
+fn record(python: &Python, script: &str, rate: u32) -> (Recording, Value) {
+    let recording = Record::new().rate(rate).command(python.script(workload(script))).run();
+    assert!(recording.status.success(), "{}", recording.stderr);
+    let last = recording.stdout.lines().last().unwrap_or_default();
+    let truth = json::parse(last);
+    (recording, truth)
+}
+
+fn stacks_are_what_the_program_says(python: &Python) {
+    const RATE: u32 = 999;
+    let (recording, truth) = record(python, "nest.py", RATE);
+    let truths = json::list(&truth, "/truths");
+    assert!(truths.len() > 35, "the program is cut short: {} scenarios", truths.len());
+    let mut sampled = BTreeMap::<Vec<(String, String, u32)>, u64>::new();
+    for stack in recording.stacks() {
+        let frames =
+            stack.python().into_iter().map(|(function, file, line)| (function.into(), file.into(), line)).collect();
+        *sampled.entry(frames).or_default() += stack.samples;
+    }
+
+    let mut wrong = Vec::new();
+    for truth in truths {
+        let frames = known_stack(truth);
+        let shown: Vec<_> = frames.iter().map(|(function, file, line)| (function.clone(), base(file), *line)).collect();
+        let seen = sampled.remove(&shown).unwrap_or(0);
+        // A busy host takes the CPU away between two samples, but not half of the time.
+        let least = json::number(truth, "/cpu_s") * f64::from(RATE) * 0.5;
+        if (seen as f64) < least {
+            wrong
+                .push(format!("{}: {seen} samples, not {least:.0} or more, of {shown:#?}", json::text(truth, "/name")));
+        }
+    }
+    let leaves: Vec<_> =
+        sampled.iter().filter(|(frames, _)| frames.last().is_some_and(|leaf| leaf.0 == "leaf")).collect();
+    assert!(wrong.is_empty(), "{}\nnot expected, but sampled: {leaves:#?}", wrong.join("\n"));
+
+    let all: u64 = json::count(&recording.report, "/stacks/samples");
+    let unknown: u64 = leaves.iter().map(|(_, samples)| **samples).sum();
+    compare::at_least("share of stacks below leaf() that are true", 1.0 - unknown as f64 / all as f64, 0.995);
+    frames_are_reported_with_whole_paths(&recording, truths);
+}
+
+fn frames_are_reported_with_whole_paths(recording: &Recording, truths: &[Value]) {
+    let known: BTreeSet<Known> = truths.iter().flat_map(known_stack).collect();
+    let known: Vec<Known> = known.into_iter().collect();
+    compare::contains_all("reported frames", &reported(recording), &known);
+}
+
+/// Without those that could not be named, which have no file.
+fn reported(recording: &Recording) -> Vec<Known> {
+    let frames = json::list(&recording.report, "/frames").iter().map(|row| &row["frame"]);
+    let known = |frame: &Value| {
+        let file = frame["file"].as_str()?.to_owned();
+        let line = u32::try_from(frame["line"].as_u64().unwrap_or(0)).unwrap();
+        Some((json::text(frame, "/function").to_owned(), file, line))
+    };
+    frames.filter(|frame| frame["kind"] == "python").filter_map(known).collect()
+}
+
+fn known_stack(truth: &Value) -> Vec<Known> {
+    json::list(truth, "/frames").iter().map(|frame| serde_json::from_value(frame.clone()).unwrap()).collect()
+}
+
+fn base(file: &str) -> String {
+    file.rsplit('/').next().unwrap_or(file).to_owned()
+}
+
+fn lines_have_the_shares_that_they_cost(python: &Python) {
+    let (recording, truth) = record(python, "lines.py", 1999);
+    let spent: Vec<(String, u32, f64)> = serde_json::from_value(truth["cpu_s"].clone()).unwrap();
+    let total: f64 = spent.iter().map(|(_, _, seconds)| seconds).sum();
+    let mut sampled = BTreeMap::<(String, u32), u64>::new();
+    for stack in recording.stacks() {
+        // Whatever burns, its caller's line is charged.
+        if let [.., (function, "lines.py", line), ("burn", "lines.py", _)] = stack.python()[..] {
+            *sampled.entry((function.to_owned(), line)).or_default() += stack.samples;
+        }
+    }
+    let samples: u64 = sampled.values().sum();
+    compare::at_least("samples", samples as f64, total * 1999.0 * 0.5);
+    let mut wrong = Vec::new();
+    for (function, line, seconds) in spent {
+        let expected = seconds / total * 100.0;
+        let seen = sampled.remove(&(function.clone(), line)).unwrap_or(0) as f64 / samples as f64 * 100.0;
+        if seen == 0.0 || (seen - expected).abs() > 2.0 {
+            wrong
+                .push(format!("{function}:{line} has {seen:.2} % of the samples and used {expected:.2} % of the time"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}\nlines that call nothing, but were sampled: {sampled:#?}", wrong.join("\n"));
+    assert!(sampled.is_empty(), "lines that call nothing were sampled: {sampled:#?}");
+    only_lines_that_there_are(&recording, &truth);
+}
+
+fn only_lines_that_there_are(recording: &Recording, truth: &Value) {
+    let lines: BTreeMap<String, BTreeSet<u32>> = serde_json::from_value(truth["lines"].clone()).unwrap();
+    let sampled = reported(recording).into_iter().filter(|(_, file, _)| file.ends_with("/lines.py"));
+    let invented: Vec<Known> =
+        sampled.filter(|(function, _, line)| !lines.get(function).is_some_and(|lines| lines.contains(line))).collect();
+    assert!(invented.is_empty(), "the code of these functions has no such lines: {invented:#?}");
+}

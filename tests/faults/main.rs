@@ -1,0 +1,52 @@
+//! What goes wrong on real machines: bad arguments, bad files, bad processes, bad luck. Each has one clear sentence or a
+//! counted reason, nothing stays attached, and nothing crashes.
+
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
+
+mod arguments;
+mod churn;
+mod garbage;
+mod hostile;
+mod killed;
+mod output;
+mod rights;
+mod security;
+mod signals;
+mod storage;
+mod targets;
+mod unreadable;
+
+#[path = "support/bpf.rs"]
+mod bpf;
+#[path = "support/spoilt.rs"]
+mod spoilt;
+#[path = "support/verb.rs"]
+mod verb;
+
+use std::process::ExitCode;
+
+use pyobs_tests::{Case, Python, needs};
+
+fn main() -> ExitCode {
+    let subjects: [fn() -> Vec<Case>; 12] = [
+        arguments::cases,
+        targets::cases,
+        rights::cases,
+        storage::cases,
+        unreadable::cases,
+        output::cases,
+        killed::cases,
+        signals::cases,
+        garbage::cases,
+        hostile::cases,
+        churn::cases,
+        security::cases,
+    ];
+    pyobs_tests::run(subjects.into_iter().flat_map(|cases| cases()).collect())
+}
+
+/// The interpreter for what does not depend on its version.
+fn python() -> Result<Python, String> {
+    let newest = || Python::all().iter().rev().find(|python| python.root.is_none()).cloned();
+    needs::python("3.12").or_else(|_| newest().ok_or_else(|| "there is no CPython here".to_owned()))
+}

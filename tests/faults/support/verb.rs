@@ -1,0 +1,150 @@
+//! A verb of pyobs, run to its end: what it wrote, byte for byte, and how it ended.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::io::Read;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use pyobs_tests::command;
+
+/// Longer than any verb takes here; it tells one that hangs from one that is slow.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// Nothing that pyobs says in earnest is longer, whatever it is given.
+const SENTENCE_MAX: usize = 1000;
+
+/// `pyobs` with these arguments.
+pub fn pyobs<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Command {
+    let mut pyobs = command(pyobs_tests::pyobs());
+    pyobs.args(arguments);
+    pyobs
+}
+
+/// How a program ended.
+pub struct Outcome {
+    pub shown: String,
+    pub status: ExitStatus,
+    pub stdout: Vec<u8>,
+    pub stderr: String,
+}
+
+/// Runs a command with nothing on its standard input.
+#[track_caller]
+pub fn run(command: Command) -> Outcome {
+    run_into(command, Stdio::piped())
+}
+
+/// Runs a command that writes to `stdout`.
+#[track_caller]
+pub fn run_into(mut command: Command, stdout: impl Into<Stdio>) -> Outcome {
+    let shown = format!("{command:?}");
+    command.stdin(Stdio::null()).stdout(stdout).stderr(Stdio::piped());
+    let child = command.spawn().unwrap_or_else(|error| panic!("{shown}: {error}"));
+    // A `Command` holds its end of a pipe that was given to it.
+    drop(command);
+    wait(child, shown)
+}
+
+#[track_caller]
+fn wait(mut child: Child, shown: String) -> Outcome {
+    let stdout = child.stdout.take().map(read);
+    let stderr = child.stderr.take().map(read);
+    let since = Instant::now();
+    let status = loop {
+        match child.try_wait().unwrap() {
+            Some(status) => break status,
+            None if since.elapsed() > PATIENCE => {
+                let _ = child.kill();
+                let _ = child.wait();
+                panic!("{shown} hangs: {}", text(stderr));
+            }
+            None => std::thread::sleep(Duration::from_millis(5)),
+        }
+    };
+    let stdout = stdout.map(|reader| reader.join().unwrap()).unwrap_or_default();
+    Outcome { shown, status, stdout, stderr: text(stderr) }
+}
+
+fn read(mut from: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
+    std::thread::spawn(move || {
+        let mut all = Vec::new();
+        // What was read until an error is what there is.
+        let _ = from.read_to_end(&mut all);
+        all
+    })
+}
+
+fn text(reader: Option<JoinHandle<Vec<u8>>>) -> String {
+    String::from_utf8_lossy(&reader.map(|reader| reader.join().unwrap()).unwrap_or_default()).into_owned()
+}
+
+impl fmt::Debug for Outcome {
+    /// As somebody reads it whose test has failed.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}\n{}, stderr:\n{:.1000}", self.shown, self.status, self.stderr)?;
+        write!(f, "stdout:\n{:.1000}", String::from_utf8_lossy(&self.stdout))
+    }
+}
+
+impl Outcome {
+    pub fn code(&self) -> Option<i32> {
+        self.status.code()
+    }
+
+    /// It failed with this code and one sentence, which is returned without its `pyobs: `.
+    #[track_caller]
+    pub fn fails_with(&self, code: i32) -> &str {
+        self.is_calm();
+        assert_eq!(self.code(), Some(code), "{self:#?}");
+        let lines: Vec<&str> = self.stderr.lines().collect();
+        let [line] = lines[..] else { panic!("one sentence on stderr, not {}: {self:#?}", lines.len()) };
+        line.strip_prefix("pyobs: ").unwrap_or_else(|| panic!("a sentence begins with `pyobs: `: {self:#?}"))
+    }
+
+    /// It ended with 0.
+    #[track_caller]
+    pub fn succeeds(&self) -> &Self {
+        self.is_calm();
+        assert_eq!(self.code(), Some(0), "{self:#?}");
+        self
+    }
+
+    /// It ended with 0, or it failed with this code and one sentence.
+    #[track_caller]
+    pub fn succeeds_or_fails_with(&self, code: i32) {
+        if self.code() == Some(0) {
+            self.is_calm();
+        } else {
+            self.fails_with(code);
+        }
+    }
+
+    /// Its standard output, which must be UTF-8.
+    #[track_caller]
+    pub fn text(&self) -> &str {
+        std::str::from_utf8(&self.stdout).unwrap_or_else(|error| panic!("{}: {error}", self.shown))
+    }
+
+    /// No signal ended it, and every line on stderr is a sentence of pyobs: no panic, no backtrace, no escape sequence.
+    #[track_caller]
+    pub fn is_calm(&self) {
+        assert_eq!(self.status.signal(), None, "{self:#?}");
+        is_calm(&self.stderr);
+    }
+}
+
+/// What pyobs wrote to stderr is sentences: no panic, no backtrace, no escape sequence.
+#[track_caller]
+pub fn is_calm(stderr: &str) {
+    for line in stderr.lines() {
+        assert!(line.starts_with("pyobs: "), "not a sentence of pyobs: {line:?} in {stderr}");
+        assert!(!line.chars().any(char::is_control), "a control character on stderr: {line:?}");
+        assert!(line.len() <= SENTENCE_MAX, "a sentence of {} bytes: {:.200}…", line.len(), line);
+        for alarm in ["panicked", "a mistake in pyobs itself", "RUST_BACKTRACE", "stack backtrace"] {
+            assert!(!line.contains(alarm), "pyobs has a bug: {stderr}");
+        }
+    }
+}

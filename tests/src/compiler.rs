@@ -1,0 +1,25 @@
+//! C programs for tests, built by the machine's compiler where there is one.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Needs the program `cc`.
+#[track_caller]
+pub fn shared_library(source: &Path, folder: &Path) -> PathBuf {
+    compile(source, &folder.join("library.so"), &["-shared", "-fPIC"])
+}
+
+/// Needs the program `cc`.
+#[track_caller]
+pub fn executable(source: &Path, folder: &Path) -> PathBuf {
+    compile(source, &folder.join("program"), &[])
+}
+
+#[track_caller]
+fn compile(source: &Path, output: &Path, options: &[&str]) -> PathBuf {
+    let mut cc = Command::new("cc");
+    cc.args(options).args(["-O1", "-o"]).arg(output).arg(source).args(["-ldl", "-lpthread"]);
+    let made = cc.output().unwrap_or_else(|error| panic!("cc: {error}"));
+    assert!(made.status.success(), "{}: {}", source.display(), String::from_utf8_lossy(&made.stderr));
+    output.to_path_buf()
+}

@@ -1,0 +1,48 @@
+//! The harness of the whole-program tests: the real `pyobs` over real programs, against answers that are not ours.
+//!
+//! A test program lists its [`Case`]s and hands them to [`run`]:
+//!
+//! ```no_run
+//! use pyobs_tests::{Record, case, needs};
+//!
+//! fn main() -> std::process::ExitCode {
+//!     pyobs_tests::run(vec![
+//!         case("a_program_is_named", || {
+//!             let python = needs::python("3.12").unwrap();
+//!             let recording = Record::new().command(python.inline("sum(range(10**7))")).run();
+//!             assert_eq!(recording.report["processes"][0]["python"], python.version);
+//!         })
+//!         .needs(needs::root())
+//!         .needs(needs::python("3.12")),
+//!     ])
+//! }
+//! ```
+//!
+//! - A case that cannot run here is listed as *ignored*, with the reason; it never passes unseen.
+//! - Cases run one after the other: what they measure would disturb each other.
+//! - Whatever a case starts ([`Workload`], [`Record`]) is killed with its process group when the case ends or panics,
+//!   and by the kernel when the test program itself is killed. Programs under `tests/workloads` end by themselves too.
+//! - Files live under `target/tmp` ([`Folder`]) and stay there only when the case fails.
+
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
+
+pub mod compare;
+mod compiler;
+mod folded;
+mod folder;
+pub mod json;
+pub mod needs;
+mod places;
+mod python;
+mod record;
+mod trial;
+mod workload;
+
+pub use compiler::{executable, shared_library};
+pub use folded::{Frame, Place, Stack};
+pub use folder::Folder;
+pub use places::{pyobs, shared, workload};
+pub use python::Python;
+pub use record::{Record, Recording, Running};
+pub use trial::{Case, case, run};
+pub use workload::{Ended, Workload, command};

@@ -1,0 +1,46 @@
+//! What a case may need of the machine: the thing itself, or a sentence why it is not here.
+
+use std::env;
+use std::path::PathBuf;
+
+use crate::{Python, places};
+
+pub fn root() -> Result<(), String> {
+    // SAFETY: it takes nothing and returns a number.
+    let user = unsafe { libc::geteuid() };
+    if user == 0 { Ok(()) } else { Err("only root may watch processes; run it with sudo".to_owned()) }
+}
+
+/// For the slow ones.
+pub fn all() -> Result<(), String> {
+    if env::var_os("PYOBS_ALL").is_some() {
+        Ok(())
+    } else {
+        Err("it is slow; `cargo xtask test --all` runs it".to_owned())
+    }
+}
+
+/// The folder of workloads beside the checkout.
+pub fn shared() -> Result<PathBuf, String> {
+    places::shared().ok_or_else(|| "there is no folder ../shared beside this checkout".to_owned())
+}
+
+/// A program on the PATH.
+pub fn program(name: &str) -> Result<PathBuf, String> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let found = env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file());
+    found.ok_or_else(|| format!("there is no program {name} on the PATH"))
+}
+
+/// The first interpreter of a version such as "3.12", in our own root.
+pub fn python(version: &str) -> Result<Python, String> {
+    let found = Python::all().iter().find(|python| python.root.is_none() && python.is(version));
+    found.cloned().ok_or_else(|| format!("there is no CPython {version} here"))
+}
+
+/// The newest interpreter that can import all of these modules.
+pub fn python_with(modules: &[&str]) -> Result<Python, String> {
+    let mut here = Python::all().iter().rev().filter(|python| python.root.is_none());
+    let found = here.find(|python| python.imports(modules));
+    found.cloned().ok_or_else(|| format!("there is no CPython here that can import {}", modules.join(" and ")))
+}

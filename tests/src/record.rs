@@ -1,0 +1,224 @@
+//! `pyobs record`, and what can be read out of the recording.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::folded::{self, Stack};
+use crate::workload::{Ended, Workload, command};
+use crate::{Folder, json, places};
+
+/// A recording to be made. Without pids and without a command it is of the whole machine.
+#[derive(Debug, Default)]
+pub struct Record {
+    arguments: Vec<String>,
+    environment: Vec<(String, String)>,
+    command: Option<Command>,
+}
+
+impl Record {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// In Hz; there is no default for tests that count samples.
+    #[must_use]
+    pub fn rate(self, hz: u32) -> Self {
+        self.argument("--rate").argument(hz.to_string())
+    }
+
+    #[must_use]
+    pub fn pid(self, pid: u32) -> Self {
+        self.argument("--pid").argument(pid.to_string())
+    }
+
+    #[must_use]
+    pub fn seconds(self, seconds: f64) -> Self {
+        self.argument("--duration").argument(seconds.to_string())
+    }
+
+    #[must_use]
+    pub fn argument(mut self, argument: impl Into<String>) -> Self {
+        self.arguments.push(argument.into());
+        self
+    }
+
+    #[must_use]
+    pub fn environment(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// The command that pyobs starts: program, arguments, environment and folder are taken over.
+    #[must_use]
+    pub fn command(mut self, command: Command) -> Self {
+        self.command = Some(command);
+        self
+    }
+
+    /// Starts it and returns when it watches.
+    #[track_caller]
+    pub fn start(self) -> Running {
+        let folder = Folder::new();
+        let file = folder.join("recording.pyobs");
+        let mut pyobs = command(places::pyobs());
+        pyobs.arg("record").arg("-o").arg(&file).args(&self.arguments);
+        pyobs.envs(self.environment);
+        if let Some(command) = &self.command {
+            pyobs.arg("--").arg(command.get_program()).args(command.get_args());
+            for (name, value) in command.get_envs() {
+                match value {
+                    Some(value) => pyobs.env(name, value),
+                    None => pyobs.env_remove(name),
+                };
+            }
+            pyobs.current_dir(command.get_current_dir().unwrap_or(Path::new(".")));
+        }
+        let mut running = Running { workload: Workload::start(pyobs), file, folder };
+        running.wait_until_it_watches();
+        running
+    }
+
+    /// Until its end: the end of the command, or of the duration.
+    #[track_caller]
+    pub fn run(self) -> Recording {
+        self.start().wait()
+    }
+}
+
+/// A `pyobs record` that runs.
+#[derive(Debug)]
+pub struct Running {
+    workload: Workload,
+    file: PathBuf,
+    folder: Folder,
+}
+
+impl Running {
+    /// The file is made when everything is attached.
+    #[track_caller]
+    fn wait_until_it_watches(&mut self) {
+        let since = Instant::now();
+        while !self.file.exists() && self.workload.is_alive() {
+            assert!(since.elapsed() < Duration::from_secs(60), "pyobs does not begin to record");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.workload.pid()
+    }
+
+    /// Where the recording is being written.
+    pub fn file(&self) -> &Path {
+        &self.file
+    }
+
+    pub fn signal(&self, signal: libc::c_int) {
+        self.workload.signal(signal);
+    }
+
+    /// As a terminal does at Ctrl-C: to the command as well.
+    pub fn signal_group(&self, signal: libc::c_int) {
+        self.workload.signal_group(signal);
+    }
+
+    /// Ctrl-C, and what it left.
+    #[track_caller]
+    pub fn stop(self) -> Recording {
+        self.signal(libc::SIGINT);
+        self.wait()
+    }
+
+    #[track_caller]
+    pub fn wait(self) -> Recording {
+        let Self { workload, file, folder } = self;
+        let ended = workload.wait();
+        assert!(file.exists(), "pyobs made no recording: {ended:?}");
+        let report = json::parse(&pyobs([OsStr::new("report"), file.as_os_str(), OsStr::new("--json")]));
+        let Ended { status, stdout, stderr } = ended;
+        Recording { file, report, status, stdout, stderr, _folder: folder }
+    }
+}
+
+/// A finished recording.
+#[derive(Debug)]
+pub struct Recording {
+    pub file: PathBuf,
+    /// `pyobs report --json`.
+    pub report: Value,
+    /// Of `pyobs record`.
+    pub status: ExitStatus,
+    /// Of the command, for pyobs itself writes nothing there.
+    pub stdout: String,
+    pub stderr: String,
+    _folder: Folder,
+}
+
+impl Recording {
+    /// `pyobs export --format FORMAT` with more arguments.
+    #[track_caller]
+    pub fn export(&self, format: &str, arguments: &[&str]) -> String {
+        let verb = [OsStr::new("export"), self.file.as_os_str(), OsStr::new("--format"), OsStr::new(format)];
+        pyobs(verb.into_iter().chain(arguments.iter().map(OsStr::new)))
+    }
+
+    /// Every stack with the lines of its Python frames.
+    #[track_caller]
+    pub fn stacks(&self) -> Vec<Stack> {
+        self.stacks_selected(&[])
+    }
+
+    /// Those that arguments such as `--tid 17` select.
+    #[track_caller]
+    pub fn stacks_selected(&self, selection: &[&str]) -> Vec<Stack> {
+        folded::parse(&self.export("folded", &[&["--lines"], selection].concat()))
+    }
+
+    /// The stacks of one process.
+    #[track_caller]
+    pub fn stacks_of(&self, pid: u32) -> Vec<Stack> {
+        self.stacks().into_iter().filter(|stack| stack.pid == pid).collect()
+    }
+
+    /// Nothing was lost, but for frames of code that is gone, and threads that just come or go: while modules are
+    /// imported, code objects die within milliseconds, and nobody can read a name then. At most this share of the
+    /// samples may have such frames.
+    #[track_caller]
+    pub fn lost_only_what_died(&self, share: f64) {
+        const DEAD: [&str; 5] =
+            ["code_changed", "code_invalid", "code_unreadable", "name_invalid", "thread_state_unreadable"];
+        let counts =
+            |pointer: &str| self.report.pointer(pointer).and_then(Value::as_object).cloned().unwrap_or_default();
+        let (lost, failed) = (counts("/loss"), counts("/stacks/failed"));
+        let other: Vec<_> =
+            lost.keys().chain(failed.keys()).filter(|reason| !DEAD.contains(&reason.as_str())).collect();
+        assert!(other.is_empty(), "{other:?}: lost {lost:?}, failed {failed:?}");
+        let failed: u64 = failed.values().filter_map(Value::as_u64).sum();
+        let samples = json::count(&self.report, "/stacks/samples");
+        assert!(failed as f64 <= samples as f64 * share, "{failed} of {samples} stacks have frames of what died");
+    }
+
+    /// The row of a process in the report.
+    #[track_caller]
+    pub fn process(&self, pid: u32) -> &Value {
+        let mut rows = self.report["processes"].as_array().into_iter().flatten();
+        rows.find(|row| row["pid"] == pid).unwrap_or_else(|| {
+            panic!("process {pid} is not among the reported ones: {:#}\n{}", self.report["processes"], self.stderr)
+        })
+    }
+}
+
+/// Runs a verb that must succeed, and returns its standard output.
+#[track_caller]
+pub(crate) fn pyobs<'a>(arguments: impl IntoIterator<Item = &'a OsStr>) -> String {
+    let mut verb = command(places::pyobs());
+    verb.args(arguments);
+    let shown = format!("{verb:?}");
+    let ended = Workload::start(verb).wait();
+    assert!(ended.status.success(), "{shown}: {}\n{}", ended.status, ended.stderr);
+    ended.stdout
+}

@@ -1,0 +1,62 @@
+//! Cases, and the program that runs them.
+
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Trial};
+
+use crate::folder;
+
+/// One test: a name that states the behaviour, what it needs, and what it does.
+pub struct Case {
+    name: String,
+    missing: Vec<String>,
+    body: Box<dyn FnOnce() + Send>,
+}
+
+pub fn case(name: impl Into<String>, body: impl FnOnce() + Send + 'static) -> Case {
+    Case { name: name.into(), missing: Vec::new(), body: Box::new(body) }
+}
+
+impl Case {
+    /// Makes the case an ignored one, with the reason, when what it needs is not here; see [`crate::needs`].
+    #[must_use]
+    pub fn needs<T>(mut self, need: Result<T, String>) -> Self {
+        self.missing.extend(need.err());
+        self
+    }
+}
+
+/// Runs the cases that the command line selects. To be returned from `main`.
+pub fn run(cases: Vec<Case>) -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads.get_or_insert(1);
+    if !arguments.list {
+        for case in cases.iter().filter(|case| !case.missing.is_empty() && selected(&arguments, &case.name)) {
+            eprintln!("ignored {}: {}", case.name, case.missing.join("; "));
+        }
+    }
+    let conclusion = libtest_mimic::run(&arguments, cases.into_iter().map(trial).collect());
+    if !conclusion.has_failed() {
+        folder::remove_all();
+    }
+    conclusion.exit_code()
+}
+
+fn selected(arguments: &Arguments, name: &str) -> bool {
+    let matches = |filter: &String| if arguments.exact { name == filter } else { name.contains(filter.as_str()) };
+    arguments.filter.as_ref().is_none_or(matches) && !arguments.skip.iter().any(matches)
+}
+
+fn trial(case: Case) -> Trial {
+    let Case { name, missing, body } = case;
+    let ignored = !missing.is_empty();
+    let test = move || {
+        if missing.is_empty() {
+            body();
+            return Ok(());
+        }
+        // Somebody asked for the ignored ones.
+        Err(missing.join("; ").into())
+    };
+    Trial::test(name, test).with_ignored_flag(ignored)
+}

@@ -1,0 +1,29 @@
+//! `top` and `replay` in a real pseudo-terminal, by what a user types and sees. Text is waited for; nothing is timed.
+
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
+
+mod ends;
+mod hostile;
+mod pty;
+mod replay;
+mod screens;
+
+#[path = "../faults/support/bpf.rs"]
+mod bpf;
+#[path = "../faults/support/spoilt.rs"]
+mod spoilt;
+
+use std::process::ExitCode;
+
+use pyobs_tests::{Case, Python, needs};
+
+fn main() -> ExitCode {
+    let subjects: [fn() -> Vec<Case>; 4] = [screens::cases, ends::cases, replay::cases, hostile::cases];
+    pyobs_tests::run(subjects.into_iter().flat_map(|cases| cases()).collect())
+}
+
+/// The interpreter for what does not depend on its version.
+fn python() -> Result<Python, String> {
+    let newest = || Python::all().iter().rev().find(|python| python.root.is_none()).cloned();
+    needs::python("3.12").or_else(|_| newest().ok_or_else(|| "there is no CPython here".to_owned()))
+}
