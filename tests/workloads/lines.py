@@ -1,7 +1,8 @@
 """Burns CPU in a function called from many lines of many shapes, and writes down what each line cost.
 
 The last line that it prints is JSON: {"cpu_s": [[function, line, seconds], …], "lines": {function: [line, …]}}: the thread's CPU
-time spent in burn() by calling line, as the caller's frame had it, and every line that the code of each function has.
+time spent in burn() by calling line, as the caller's frame had it, and every line that the code of each function has, with 0
+when it has instructions of no line.
 """
 import dis
 import json
@@ -153,7 +154,7 @@ def wide():
 def lines_of(code, found):
     name = getattr(code, "co_qualname", code.co_name)
     if hasattr(code, "co_lines"):
-        lines = {line for _, _, line in code.co_lines() if line is not None}
+        lines = {line or 0 for _, _, line in code.co_lines()}
     else:
         lines = {line for _, line in dis.findlinestarts(code)}
     # Where a frame is that has not executed anything yet.

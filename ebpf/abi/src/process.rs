@@ -66,8 +66,15 @@ pub struct Layout {
     pub lasti_unit: u32,
     /// `PyCodeObject.co_code_adaptive`: what the instruction pointer is relative to.
     pub code_start: u32,
-    /// Eight bytes of the code object, `co_firstlineno` among them, that tell it from another at the same address.
-    pub code_check: u32,
+    /// The part of a code object that holds the words of its check: where it begins, and its size.
+    pub check_start: u32,
+    pub check_size: u32,
+    /// In that part: the word with `co_firstlineno`, the name's pointer, the line table's pointer.
+    pub check_line: u32,
+    pub check_name: u32,
+    pub check_table: u32,
+    /// In a `str`: the hash of its text.
+    pub name_hash: u32,
     /// Free-threaded builds: an `int` in the frame says which of the code object's copies of the bytecode runs; else
     /// [`NONE`].
     pub frame_copy: u32,
@@ -83,12 +90,36 @@ pub const FRAME_MAX: usize = 128;
 /// The most bytes below it.
 pub const WINDOW_MAX: usize = 384;
 
-shared!(Layout, 56);
+shared!(Layout, 76);
 
-/// Folds the eight check bytes of a code object. 0 is kept for "could not be read".
-pub const fn fold(word: u64) -> u32 {
-    let folded = (word as u32) ^ ((word >> 32) as u32).rotate_left(16);
-    if folded == 0 { 1 } else { folded }
+/// The most bytes of a code object that its check is made of.
+pub const CHECK_MAX: usize = 128;
+
+/// What tells a code object from another that takes its place in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Check {
+    /// The eight aligned bytes that hold `co_firstlineno`.
+    pub line: u64,
+    /// Addresses of the name and the line table. Freed memory is used again in the same order, so these may be alike.
+    pub name: u64,
+    pub table: u64,
+    /// The hash that the name's string object keeps of its text.
+    pub hash: u64,
+}
+
+impl Check {
+    /// In 32 bits, of which 0 is kept for "could not be read".
+    #[inline(always)]
+    pub const fn fold(self) -> u32 {
+        // 2^64 by the golden ratio, as multiplicative hashing has it.
+        const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+        let mut sum = self.line.wrapping_mul(SPREAD);
+        sum = (sum.rotate_left(23) ^ self.name).wrapping_mul(SPREAD);
+        sum = (sum.rotate_left(23) ^ self.table).wrapping_mul(SPREAD);
+        sum = (sum.rotate_left(23) ^ self.hash).wrapping_mul(SPREAD);
+        let folded = (sum >> 32) as u32;
+        if folded == 0 { 1 } else { folded }
+    }
 }
 
 /// `PROCESS_FORK`: the header is the parent's.

@@ -40,8 +40,31 @@ pub fn processes() -> io::Result<Vec<u32>> {
     Ok(pids.filter(|pid| *pid != own).collect())
 }
 
-pub fn exists(pid: u32) -> bool {
-    fs::exists(format!("/proc/{pid}/stat")).unwrap_or(false)
+/// Why a number that the user gave cannot be watched as a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoTarget {
+    Absent,
+    /// It has ended, and its parent has not asked for its exit status yet.
+    Ended,
+    /// It is a thread of this process.
+    ThreadOf(u32),
+}
+
+pub fn check_target(pid: u32) -> Result<(), NoTarget> {
+    let id = i32::try_from(pid).map_err(|_| NoTarget::Absent)?;
+    let status = ProcProcess::new(id).and_then(|process| process.status()).map_err(|_| NoTarget::Absent)?;
+    if status.tgid != id {
+        return Err(NoTarget::ThreadOf(status.tgid.try_into().unwrap_or(0)));
+    }
+    if status.state.starts_with(['Z', 'X']) { Err(NoTarget::Ended) } else { Ok(()) }
+}
+
+/// Whether the pids that `/proc` has are those that the kernel's programs see.
+pub fn sees_the_kernels_pids() -> bool {
+    /// PROC_PID_INIT_INO (include/linux/proc_ns.h).
+    const FIRST_NAMESPACE: &str = "pid:[4026531836]";
+    // Where it cannot be read, nothing says that we are in another.
+    fs::read_link("/proc/self/ns/pid").map_or(true, |namespace| namespace.as_os_str() == FIRST_NAMESPACE)
 }
 
 /// `pids` and all their descendants that live now.

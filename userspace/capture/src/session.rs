@@ -15,7 +15,7 @@ use crate::intern::Interner;
 use crate::kernel::cost::{self, Statistics};
 use crate::kernel::object::{Object, ObjectError, SAMPLER, SAMPLER_BOUNDED};
 use crate::kernel::sideband::{Sideband, SidebandError};
-use crate::machine;
+use crate::machine::{self, NoTarget};
 use crate::processes::Processes;
 use crate::record::Record;
 
@@ -52,6 +52,14 @@ pub enum StartError {
     Sideband(#[from] SidebandError),
     #[error("there is no process {0}; `ps -e` lists those that there are")]
     NoProcess(u32),
+    #[error("process {0} has ended; `ps -e` shows it as defunct until its parent asks for its status")]
+    Ended(u32),
+    #[error("{0} is a thread of process {1}; watch that with --pid {1}")]
+    Thread(u32, u32),
+    #[error(
+        "pyobs runs in a pid namespace of its own, as in a container, where processes have other numbers than the kernel's; run it on the host, or in a container with the host's pids (--pid=host)"
+    )]
+    PidNamespace,
     #[error(
         "watching processes needs root, or CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH; try it with sudo"
     )]
@@ -63,9 +71,17 @@ pub enum StartError {
 }
 
 impl StartError {
+    fn target(pid: u32, why: NoTarget) -> Self {
+        match why {
+            NoTarget::Absent => Self::NoProcess(pid),
+            NoTarget::Ended => Self::Ended(pid),
+            NoTarget::ThreadOf(process) => Self::Thread(pid, process),
+        }
+    }
+
     /// Whether the machine or the user's rights lack something, as opposed to a request that cannot be met.
     pub fn needs(&self) -> bool {
-        !matches!(self, Self::NoProcess(_))
+        !matches!(self, Self::NoProcess(_) | Self::Ended(_) | Self::Thread(..))
     }
 }
 
@@ -106,6 +122,9 @@ impl Session {
         if !machine::may_watch() {
             return Err(StartError::NoRights);
         }
+        if !machine::sees_the_kernels_pids() {
+            return Err(StartError::PidNamespace);
+        }
         machine::keep_no_large_blocks();
         let cpu_at_start = cost::cpu_time();
         let samplers = if options.bounded_walk { &[SAMPLER_BOUNDED][..] } else { &[SAMPLER, SAMPLER_BOUNDED] };
@@ -143,8 +162,8 @@ impl Session {
         let pids = match targets {
             Targets::All => machine::processes().map_err(StartError::Scan)?,
             Targets::Pids(pids) => {
-                if let Some(missing) = pids.iter().find(|pid| !machine::exists(**pid)) {
-                    return Err(StartError::NoProcess(*missing));
+                for pid in pids {
+                    machine::check_target(*pid).map_err(|why| StartError::target(*pid, why))?;
                 }
                 machine::descendants(pids).map_err(StartError::Scan)?
             }

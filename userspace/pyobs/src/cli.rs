@@ -68,7 +68,7 @@ pub(crate) struct Top {
 /// streams are its own, and pyobs writes only to stderr. Ctrl-C then reaches the command itself.
 #[derive(Debug, Args)]
 pub(crate) struct Record {
-    /// Write the recording to FILE; a recording that is there is replaced [default: pyobs-<date>-<time>.pyobs]
+    /// Write the recording to FILE; a recording that is there is replaced [default: pyobs-DATE-TIME.pyobs]
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) output: Option<PathBuf>,
 

@@ -66,10 +66,17 @@ pub(crate) fn say(sentence: &str) {
     let _ = writeln!(io::stderr(), "pyobs: {}", one_line(sentence));
 }
 
+/// Characters of a sentence that are shown: arguments can be long.
+const SENTENCE_MAX: usize = 1000;
+
 /// Names of files and arguments may hold anything; a terminal sees none of it.
 pub(crate) fn one_line(text: &str) -> String {
-    let mut line = String::with_capacity(text.len());
-    for c in text.chars() {
+    let mut line = String::with_capacity(text.len().min(SENTENCE_MAX));
+    for (count, c) in text.chars().enumerate() {
+        if count == SENTENCE_MAX {
+            line.push('…');
+            break;
+        }
         if c.is_control() {
             line.extend(c.escape_default());
         } else {

@@ -56,6 +56,9 @@ impl Signals {
                 unsafe { libc::sigaddset(&raw mut set, signal) };
             }
         }
+        // A file that reaches the limit of `ulimit -f` is then an error like a full disk, and is told.
+        // SAFETY: SIG_IGN is a disposition that any signal may have but two, of which this is none.
+        unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
         // SAFETY: the set is initialised; the old mask is not asked for.
         let result = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
         if result != 0 {

@@ -1,6 +1,6 @@
 //! The dashboard: a live or replayed [`Model`](pyobs_model::Model) in a terminal.
 //!
-//! The flow is one loop ([`run`]): keys, batches of events and time become messages, `update` changes the
+//! The flow is one loop ([`run()`]): keys, batches of events and time become messages, `update` changes the
 //! state, `draw` shows it. Tables and trees are computed between the two, at most every 500 ms and only for
 //! the screen in sight; drawing touches only the rows that are visible. All text of watched processes passes
 //! `text.rs` on its way to the terminal, for it may hold anything.

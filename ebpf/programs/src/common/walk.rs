@@ -128,7 +128,7 @@ impl Walk {
         } else {
             i64::from(instruction as u32 as i32) * i64::from(self.layout.lasti_unit)
         };
-        let check = code_check(&self.sample.header, code, code.wrapping_add(self.layout.code_check.into()));
+        let check = code_check(&self.sample.header, &self.layout, code);
         self.push(Frame::python(code, check, offset));
         self.frame = previous;
         CONTINUE

@@ -7,7 +7,7 @@ use pyobs_model::Reason;
 
 use super::debug_offsets;
 use super::find::{LayoutSource, TlsAccess};
-use super::names::check_offset;
+use super::names::{check_offset, name_hash, qualified};
 use super::offsets::{Layout, Position};
 use crate::files::{ElfInterpreter, FileId};
 use crate::libc_layout::LibcLayout;
@@ -154,6 +154,12 @@ fn kernel_layout(layout: &Layout) -> Option<process::Layout> {
     if frame.header_size as usize > process::FRAME_MAX || layout.frame.code_tags > 7 {
         return None;
     }
+    let (line, name, table) = (check_offset(layout), qualified(layout), layout.code.linetable);
+    let check_start = line.min(name).min(table);
+    let check_size = line.max(name).max(table) + 8 - check_start;
+    if check_size > process::CHECK_MAX as u32 || [line, name, table].iter().any(|offset| offset % 8 != 0) {
+        return None;
+    }
     let lasti_unit = match frame.position {
         Position::ByteIndex => 1,
         Position::UnitIndex => 2,
@@ -173,7 +179,12 @@ fn kernel_layout(layout: &Layout) -> Option<process::Layout> {
         frame_owner: frame.shim_owner.and(frame.owner).unwrap_or(NONE),
         lasti_unit,
         code_start: layout.code.code_adaptive.unwrap_or(0),
-        code_check: check_offset(layout),
+        check_start,
+        check_size,
+        check_line: line - check_start,
+        check_name: name - check_start,
+        check_table: table - check_start,
+        name_hash: name_hash(layout),
         frame_copy: layout.code.tlbc.and(frame.tlbc_index).unwrap_or(NONE),
         code_copies: layout.code.tlbc.unwrap_or(0),
     })

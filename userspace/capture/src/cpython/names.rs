@@ -11,19 +11,23 @@
 use std::io;
 use std::sync::Arc;
 
+use pyobs_abi::process::Check;
 use pyobs_model::Reason;
 
 use super::lines::{Format, LineTable};
 use super::offsets::{Layout, Unicode};
 use crate::memory::{Memory, is_gone};
 
-/// Where the kernel reads the eight bytes that it folds into the check word: those that hold `co_firstlineno`.
+/// Where the eight bytes are that hold `co_firstlineno` and go into the check word.
 pub fn check_offset(layout: &Layout) -> u32 {
     layout.code.firstlineno & !7
 }
 
-/// The check word: what the kernel saw at [`check_offset`], folded by both sides alike.
-pub use pyobs_abi::process::fold;
+/// Where a `str` keeps the hash of its text: behind its length (PyASCIIObject, Include/cpython/unicodeobject.h). Names of
+/// code objects are interned, so it has been computed.
+pub fn name_hash(layout: &Layout) -> u32 {
+    layout.unicode.length + 8
+}
 
 /// More of a name helps nobody and costs memory for as long as its process lives. In characters.
 const FUNCTION_LIMIT: usize = 512;
@@ -73,9 +77,6 @@ pub fn read_code(
         window(&[layout.object.type_, qualified(layout), code.filename, code.linetable, check_offset(layout)])?;
     memory.read(address, &mut window).map_err(|error| unreadable(&error))?;
     let code = Fields::of(&window, layout);
-    if check != 0 && check != code.check {
-        return Err(Reason::CodeChanged);
-    }
     if code_type.is_some_and(|code_type| code_type != code.object_type) {
         return Err(Reason::CodeInvalid);
     }
@@ -83,7 +84,7 @@ pub fn read_code(
 
     // Three calls in all: the object, the heads of what it points to, and what these say is there.
     let unicode = &layout.unicode;
-    let mut name_head = self::window(&[layout.object.type_, unicode.length, unicode.state])?;
+    let mut name_head = self::window(&[layout.object.type_, unicode.length, name_hash(layout), unicode.state])?;
     let mut file_head = name_head.clone();
     let mut table_size = [0; 8];
     memory
@@ -93,6 +94,9 @@ pub fn read_code(
             (code.table.wrapping_add(layout.bytes.length.into()), &mut table_size),
         ])
         .map_err(|error| unreadable(&error))?;
+    if check != 0 && check != code.check(word(&name_head, name_hash(layout))) {
+        return Err(Reason::CodeChanged);
+    }
     // The two are `str` and nothing else is: a subclass is never compact (Include/cpython/unicodeobject.h).
     if word(&name_head, layout.object.type_) != word(&file_head, layout.object.type_) {
         return Err(Reason::NameInvalid);
@@ -139,7 +143,7 @@ fn word(window: &[u8], offset: u32) -> u64 {
 }
 
 /// The best name there is: before 3.11 a code object does not know the class that its function is in.
-fn qualified(layout: &Layout) -> u32 {
+pub fn qualified(layout: &Layout) -> u32 {
     layout.code.qualname.unwrap_or(layout.code.name)
 }
 
@@ -147,7 +151,7 @@ fn qualified(layout: &Layout) -> u32 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Fields {
     object_type: u64,
-    check: u32,
+    line: u64,
     first_line: i32,
     name: u64,
     file: u64,
@@ -160,12 +164,19 @@ impl Fields {
         let line_bit = layout.code.firstlineno % 8 * 8;
         Self {
             object_type: word(window, layout.object.type_),
-            check: fold(check_word),
+            line: check_word,
             first_line: (check_word >> line_bit) as i32,
             name: word(window, qualified(layout)),
             file: word(window, layout.code.filename),
             table: word(window, layout.code.linetable),
         }
+    }
+}
+
+impl Fields {
+    /// The check word, with the hash of the name's text; the kernel side makes the same (ebpf/programs).
+    fn check(&self, hash: u64) -> u32 {
+        Check { line: self.line, name: self.name, table: self.table, hash }.fold()
     }
 }
 

@@ -3,7 +3,8 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-use pyobs_capture::cpython::names::{check_offset, fold, read_code};
+use pyobs_abi::process::Check;
+use pyobs_capture::cpython::names::{check_offset, name_hash, qualified, read_code};
 use pyobs_capture::cpython::offsets::{Layout, Position, layout_for};
 use pyobs_capture::cpython::{debug_offsets, version::Version};
 use pyobs_capture::memory::{Memory, ProcessMemory};
@@ -52,7 +53,15 @@ fn check(python: &Interpreter) {
         let [frame, code, name, file, first_line, line] = row[..] else { panic!("{row:?}") };
         let text = |hex: &str| String::from_utf8(crate::hex(hex).into()).unwrap();
         let (frame, address): (u64, u64) = (frame.parse().unwrap(), code.parse().unwrap());
-        let seen = fold(memory.read_u64(address + u64::from(check_offset(&layout))).unwrap());
+        let word = |address: u64, offset: u32| memory.read_u64(address + u64::from(offset)).unwrap();
+        let name_object = word(address, qualified(&layout));
+        let seen = Check {
+            line: word(address, check_offset(&layout)),
+            name: name_object,
+            table: word(address, layout.code.linetable),
+            hash: word(name_object, name_hash(&layout)),
+        }
+        .fold();
 
         let code = read_code(&memory, address, seen, &layout, Some(code_type)).unwrap();
         let context = format!("{} {}", python.name(), code.function);
