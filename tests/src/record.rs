@@ -184,13 +184,19 @@ impl Recording {
         self.stacks().into_iter().filter(|stack| stack.pid == pid).collect()
     }
 
-    /// Nothing was lost, but for frames of code that is gone, and threads that just come or go: while modules are
+    /// Nothing was lost, but for frames of code, threads and processes that just come or go: while modules are
     /// imported, code objects die within milliseconds, and nobody can read a name then. At most this share of the
     /// samples may have such frames.
     #[track_caller]
     pub fn lost_only_what_died(&self, share: f64) {
-        const DEAD: [&str; 5] =
-            ["code_changed", "code_invalid", "code_unreadable", "name_invalid", "thread_state_unreadable"];
+        const DEAD: [&str; 6] = [
+            "code_changed",
+            "code_invalid",
+            "code_unreadable",
+            "name_invalid",
+            "process_gone",
+            "thread_state_unreadable",
+        ];
         let counts =
             |pointer: &str| self.report.pointer(pointer).and_then(Value::as_object).cloned().unwrap_or_default();
         let (lost, failed) = (counts("/loss"), counts("/stacks/failed"));

@@ -66,18 +66,20 @@ pub(crate) fn say(sentence: &str) {
     let _ = writeln!(io::stderr(), "pyobs: {}", one_line(sentence));
 }
 
-/// Characters of a sentence that are shown: arguments can be long.
-const SENTENCE_MAX: usize = 1000;
+/// Characters of a sentence that are shown: arguments can be long. What is wrong with them is said at the end.
+const SENTENCE_MAX: usize = 900;
 
 /// Names of files and arguments may hold anything; a terminal sees none of it.
 pub(crate) fn one_line(text: &str) -> String {
+    let count = text.chars().count();
+    let (head, tail) = if count > SENTENCE_MAX { (SENTENCE_MAX / 2, count - SENTENCE_MAX / 2) } else { (count, count) };
     let mut line = String::with_capacity(text.len().min(SENTENCE_MAX));
-    for (count, c) in text.chars().enumerate() {
-        if count == SENTENCE_MAX {
-            line.push('…');
-            break;
-        }
-        if c.is_control() {
+    for (at, c) in text.chars().enumerate() {
+        if at >= head && at < tail {
+            if at == head {
+                line.push('…');
+            }
+        } else if c.is_control() {
             line.extend(c.escape_default());
         } else {
             line.push(c);
@@ -126,5 +128,7 @@ mod tests {
     fn a_sentence_cannot_drive_the_terminal() {
         assert_eq!(one_line("a\u{1b}[2Jb\nc\u{9b}d"), "a\\u{1b}[2Jb\\nc\\u{9b}d");
         assert_eq!(one_line("grün"), "grün");
+        let long = one_line(&format!("<{}>", "x".repeat(100_000)));
+        assert_eq!((long.chars().count(), long.starts_with('<'), long.ends_with('>')), (SENTENCE_MAX + 1, true, true));
     }
 }
