@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
-use pyobs_tests::{Case, Folder, Record, Recording, Stack, Workload, case, compare, json, needs, workload};
+use pyobs_tests::{Case, Record, Recording, Stack, Workload, case, compare, json, needs, workload};
 
 fn main() -> ExitCode {
     let mut cases = vec![
@@ -22,8 +22,6 @@ fn main() -> ExitCode {
             cases.push(truth(version, threads, 20).needs(needs::all()));
         }
     }
-    cases.push(the_wish_for_a_sampler_is_heard());
-    cases.extend(["cpu_sample", "cpu_sample_bounded"].map(sampler));
     pyobs_tests::run(cases)
 }
 
@@ -171,30 +169,4 @@ fn nothing_is_sampled_of_an_idle_process() -> Case {
         assert_eq!(recording.process(idle.pid())["samples"], 0);
     };
     case("nothing_is_sampled_of_an_idle_process", body).needs(needs::root()).needs(needs::python("3.12"))
-}
-
-/// Without this, the case of each sampler would pass with whichever sampler there is.
-fn the_wish_for_a_sampler_is_heard() -> Case {
-    let body = || {
-        let mut record = pyobs_tests::command(pyobs_tests::pyobs());
-        let file = Folder::new();
-        record.args(["record", "--duration", "0.1", "-o"]).arg(file.join("none.pyobs")).env("PYOBS_SAMPLER", "no_such");
-        let ended = Workload::start(record).wait();
-        assert!(!ended.status.success() && ended.stderr.contains("no_such"), "{ended:?}");
-    };
-    case("the_wish_for_a_sampler_is_heard", body).needs(needs::root())
-}
-
-/// The kernel side has one for kernels with `bpf_loop` and one for older ones: both must see the same.
-fn sampler(program: &'static str) -> Case {
-    let body = move || {
-        let mut command = needs::python("3.12").unwrap().script(workload("deep.py"));
-        command.arg("100");
-        let recording = Record::new().rate(RATE).environment("PYOBS_SAMPLER", program).command(command).run();
-        assert!(recording.status.success(), "{}", recording.stderr);
-        let stack = heaviest(&recording);
-        assert_eq!(stack.python().len(), 103, "{:?}", stack.python());
-        is_complete(&recording, 0.9);
-    };
-    case(format!("the_program_{program}_loads_and_walks"), body).needs(needs::root()).needs(needs::python("3.12"))
 }

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 
-use pyobs_tests::{Case, Python, Record, Recording, case, compare, json, needs, workload};
+use pyobs_tests::{Case, Python, Record, Recording, UNREADABLE, case, compare, json, needs, workload};
 use serde_json::Value;
 
 /// A frame as a program knows it: function, whole path, line.
@@ -109,6 +109,7 @@ fn lines_have_the_shares_that_they_cost(python: &Python) {
             *sampled.entry((function.to_owned(), line)).or_default() += stack.samples;
         }
     }
+    code_that_lives_is_named(&recording);
     let samples: u64 = sampled.values().sum();
     compare::at_least("samples", samples as f64, total * 1999.0 * 0.5);
     let mut wrong = Vec::new();
@@ -123,6 +124,14 @@ fn lines_have_the_shares_that_they_cost(python: &Python) {
     assert!(wrong.is_empty(), "{}\nlines that call nothing, but were sampled: {sampled:#?}", wrong.join("\n"));
     assert!(sampled.is_empty(), "lines that call nothing were sampled: {sampled:#?}");
     only_lines_that_there_are(&recording, &truth);
+}
+
+/// While main() runs, all the code in its stacks is there to be read.
+fn code_that_lives_is_named(recording: &Recording) {
+    let stacks = recording.stacks();
+    let nameless = stacks.iter().filter(|stack| stack.has("main") && stack.has(UNREADABLE));
+    let nameless: Vec<_> = nameless.map(|stack| (stack.python(), stack.samples)).collect();
+    assert!(nameless.is_empty(), "{} {nameless:#?}", recording.report["stacks"]);
 }
 
 fn only_lines_that_there_are(recording: &Recording, truth: &Value) {

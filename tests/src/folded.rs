@@ -1,5 +1,8 @@
 //! The format `folded`, read back: `python3.12 (4242);main (app.py:31);<native> (libz.so.1);do_syscall_64 [kernel] 17`.
 
+/// Stands for a Python function whose name could not be read.
+pub const UNREADABLE: &str = "<unreadable>";
+
 /// One line of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stack {
@@ -29,11 +32,12 @@ pub enum Place {
 }
 
 impl Stack {
-    /// The Python frames alone, as `(function, file, line)`, root first.
+    /// The Python frames alone, as `(function, file, line)`, root first; one that could not be named is there, at line 0.
     pub fn python(&self) -> Vec<(&str, &str, u32)> {
-        let line = |frame: &'_ Frame| match &frame.place {
+        let line = |frame: &Frame| match &frame.place {
             Place::Line { line, .. } => Some(*line),
-            Place::File(_) | Place::Kernel => None,
+            Place::File(_) => (frame.function == UNREADABLE).then_some(0),
+            Place::Kernel => None,
         };
         self.frames.iter().filter_map(|frame| Some((frame.function.as_str(), frame.file(), line(frame)?))).collect()
     }

@@ -39,7 +39,7 @@ mod trial;
 mod workload;
 
 pub use compiler::{executable, shared_library};
-pub use folded::{Frame, Place, Stack};
+pub use folded::{Frame, Place, Stack, UNREADABLE};
 pub use folder::Folder;
 pub use places::{pyobs, shared, workload};
 pub use python::Python;

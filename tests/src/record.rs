@@ -189,11 +189,13 @@ impl Recording {
     /// samples may have such frames.
     #[track_caller]
     pub fn lost_only_what_died(&self, share: f64) {
-        const DEAD: [&str; 6] = [
+        const DEAD: [&str; 7] = [
             "code_changed",
             "code_invalid",
             "code_unreadable",
             "name_invalid",
+            // Before a program that was just started has an interpreter.
+            "not_attached_yet",
             "process_gone",
             "thread_state_unreadable",
         ];

@@ -37,9 +37,11 @@ pub struct Process {
     pub element_size: u32,
     /// Offset of the value in an element.
     pub element_value: u32,
+    /// The interpreter's loop: the largest two ranges of its code, each from and to.
+    pub loops: [[u64; 2]; 2],
 }
 
-shared!(Process, 56);
+shared!(Process, 88);
 
 /// The value of the array `LAYOUTS`: where things are in one interpreter's structures, in bytes.
 #[repr(C)]

@@ -97,7 +97,8 @@ fn kernel_stack(context: &PerfEventContext, walk: &mut Walk) {
 #[inline(always)]
 fn python(process: &Process, walk: &mut Walk, run: impl Fn(&mut Walk)) {
     let Some(layout) = LAYOUTS.get(process.layout) else { return };
-    match top_frame(process, layout) {
+    let pc = if walk.sample.flags & KERNEL_MODE == 0 { walk.sample.user_pc } else { 0 };
+    match top_frame(process, layout, pc) {
         Top::Nothing => {}
         Top::Unreadable => walk.sample.walk = walk::THREAD_STATE_UNREADABLE,
         Top::Frame(frame) => {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::cpython::find::{self, InspectError, Interpreter};
 use crate::elf::Elf;
 use crate::libc_layout::{LibcLayout, inspect_libc};
 use crate::process_maps::Mapping;
-use crate::skim::skim;
+use crate::skim::{read_loaded, skim};
 
 /// A file by device (major, minor) and inode, as memory maps and the kernel's notices give it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -92,9 +92,7 @@ fn look(pid: u32, mapping: &Mapping) -> io::Result<FileFacts> {
                 if size > SIZE_MAX || !skim(&file, size).is_some_and(|bytes| is_interesting(&bytes)) {
                     return Ok(FileFacts::default());
                 }
-                let mut bytes = Vec::with_capacity(size as usize);
-                file.take(size).read_to_end(&mut bytes)?;
-                return Ok(examine(&bytes));
+                return Ok(read_loaded(&file, size).map_or_else(FileFacts::default, |bytes| examine(&bytes)));
             }
             Err(error) => failure = error,
         }

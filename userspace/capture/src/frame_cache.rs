@@ -1,59 +1,92 @@
-//! Frames that were named before, by what the kernel saw.
+//! Frames that were named before, by what the kernel saw, and the code objects that were read for them.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use pyobs_abi::stack::Frame as RawFrame;
 use pyobs_model::{FrameId, Nanos};
 
-/// Frames that are kept for a process image; then it begins anew.
+use crate::cpython::names::CodeObject;
+
+/// What is kept for a process image; then it begins anew.
 const FRAMES_MAX: usize = 100_000;
+const CODES_MAX: usize = 4096;
 /// Ancestors whose names a process knows.
 const ANCESTORS_MAX: usize = 8;
 
-/// A name, and when it was learnt.
-#[derive(Clone, Copy, Debug)]
-struct Known {
-    frame: FrameId,
-    at: Nanos,
+/// What is known, and since when.
+#[derive(Debug)]
+struct Known<K, V>(RefCell<HashMap<K, (V, Nanos)>>);
+
+impl<K, V> Default for Known<K, V> {
+    fn default() -> Self {
+        Self(RefCell::default())
+    }
 }
 
-type Names = Rc<RefCell<HashMap<(u64, u64), Known>>>;
+impl<K: Eq + Hash, V: Clone> Known<K, V> {
+    fn get(&self, key: &K, until: Nanos) -> Option<V> {
+        self.0.borrow().get(key).filter(|(_, at)| *at < until).map(|(value, _)| value.clone())
+    }
+
+    fn insert(&self, key: K, value: V, at: Nanos, most: usize) {
+        let mut known = self.0.borrow_mut();
+        if known.len() >= most {
+            known.clear();
+        }
+        known.insert(key, (value, at));
+    }
+}
+
+#[derive(Debug, Default)]
+struct Names {
+    frames: Known<(u64, u64), FrameId>,
+    /// By address and check word.
+    codes: Known<(u64, u32), Arc<CodeObject>>,
+}
 
 /// Names of one process image. A forked child has its parent's memory, and so the names that its parent had by then:
 /// a child that lives for milliseconds is named without being read.
 #[derive(Debug, Default)]
 pub struct FrameCache {
-    own: Names,
+    own: Rc<Names>,
     /// The parent's, its parent's and so on, each with the time of the fork.
-    inherited: Vec<(Names, Nanos)>,
+    inherited: Vec<(Rc<Names>, Nanos)>,
 }
 
 impl FrameCache {
-    pub fn get(&self, raw: RawFrame) -> Option<FrameId> {
-        let key = (raw.address, raw.detail);
-        if let Some(known) = self.own.borrow().get(&key) {
-            return Some(known.frame);
-        }
-        self.inherited.iter().find_map(|(names, until)| {
-            names.borrow().get(&key).filter(|known| known.at < *until).map(|known| known.frame)
-        })
+    pub fn frame(&self, raw: RawFrame) -> Option<FrameId> {
+        self.find(|names, until| names.frames.get(&(raw.address, raw.detail), until))
     }
 
-    pub fn insert(&self, raw: RawFrame, frame: FrameId, at: Nanos) {
-        let mut own = self.own.borrow_mut();
-        if own.len() >= FRAMES_MAX {
-            own.clear();
+    pub fn insert_frame(&self, raw: RawFrame, frame: FrameId, at: Nanos) {
+        self.own.frames.insert((raw.address, raw.detail), frame, at, FRAMES_MAX);
+    }
+
+    pub fn code(&self, raw: RawFrame) -> Option<Arc<CodeObject>> {
+        self.find(|names, until| names.codes.get(&(raw.address, raw.check()), until))
+    }
+
+    /// A code object whose check word the kernel could not read may be another next time: it is not kept.
+    pub fn insert_code(&self, raw: RawFrame, code: Arc<CodeObject>, at: Nanos) {
+        if raw.check() != 0 {
+            self.own.codes.insert((raw.address, raw.check()), code, at, CODES_MAX);
         }
-        own.insert((raw.address, raw.detail), Known { frame, at });
+    }
+
+    fn find<T>(&self, get: impl Fn(&Names, Nanos) -> Option<T>) -> Option<T> {
+        let own = get(&self.own, Nanos(u64::MAX));
+        own.or_else(|| self.inherited.iter().find_map(|(names, until)| get(names, *until)))
     }
 
     /// The cache of a child that is forked now.
     pub fn fork(&self, at: Nanos) -> Self {
         let parent = (Rc::clone(&self.own), at);
         let ancestors = self.inherited.iter().take(ANCESTORS_MAX - 1).cloned();
-        Self { own: Names::default(), inherited: std::iter::once(parent).chain(ancestors).collect() }
+        Self { own: Rc::default(), inherited: std::iter::once(parent).chain(ancestors).collect() }
     }
 }
 
@@ -65,16 +98,16 @@ mod tests {
     fn a_child_knows_what_its_parent_knew_at_the_fork() {
         let frame = |line| RawFrame::python(0x1000, 7, line);
         let parent = FrameCache::default();
-        parent.insert(frame(1), FrameId(1), Nanos(10));
+        parent.insert_frame(frame(1), FrameId(1), Nanos(10));
         let child = parent.fork(Nanos(20));
-        parent.insert(frame(2), FrameId(2), Nanos(30));
+        parent.insert_frame(frame(2), FrameId(2), Nanos(30));
         let grandchild = child.fork(Nanos(40));
         for cache in [&child, &grandchild] {
-            assert_eq!(cache.get(frame(1)), Some(FrameId(1)));
-            assert_eq!(cache.get(frame(2)), None);
+            assert_eq!(cache.frame(frame(1)), Some(FrameId(1)));
+            assert_eq!(cache.frame(frame(2)), None);
         }
-        child.insert(frame(3), FrameId(3), Nanos(50));
-        assert_eq!(parent.get(frame(3)), None);
-        assert_eq!(grandchild.get(frame(3)), None);
+        child.insert_frame(frame(3), FrameId(3), Nanos(50));
+        assert_eq!(parent.frame(frame(3)), None);
+        assert_eq!(grandchild.frame(frame(3)), None);
     }
 }

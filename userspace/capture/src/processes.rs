@@ -21,8 +21,8 @@ use crate::session::Targets;
 /// How long after the first notice of a mapping a process is looked at, so that its loader gets on.
 const LOOK_AFTER: Duration = Duration::from_millis(2);
 /// How often, and how many times, an interpreter that is not ready is tried again.
-const RETRY_AFTER: Duration = Duration::from_millis(10);
-const TRIES: u32 = 200;
+const RETRY_AFTER: Duration = Duration::from_millis(3);
+const TRIES: u32 = 600;
 /// How often a process's memory map is read again because an address was in none of its mappings.
 const REFRESH_AFTER: Duration = Duration::from_millis(200);
 
@@ -30,6 +30,8 @@ const REFRESH_AFTER: Duration = Duration::from_millis(200);
 pub struct Watched {
     pub id: ProcessRef,
     pub pid: u32,
+    /// The process that it was forked from, if it has not become another program since.
+    pub parent: Option<u32>,
     /// `None` for a process that runs no CPython, or none that we can watch.
     pub python: Option<Rc<Attached>>,
     pub names: FrameCache,
@@ -37,6 +39,10 @@ pub struct Watched {
     mappings: Mappings,
     refreshed: Instant,
     threads: HashMap<u32, [u8; 16]>,
+    /// What the kernel side was told of it.
+    entry: process::Process,
+    /// Samples while it has no interpreter that we know of.
+    unattached: u64,
 }
 
 impl Watched {
@@ -49,6 +55,16 @@ impl Watched {
             }
         }
         self.mappings.find(address)
+    }
+
+    /// Counts a sample that might have Python frames if we knew the interpreter.
+    pub fn count_unattached(&mut self) {
+        self.unattached += u64::from(self.python.is_none());
+    }
+
+    /// Its memory map has changed.
+    fn is_stale(&mut self) {
+        self.refreshed = self.refreshed.checked_sub(REFRESH_AFTER).unwrap_or(self.refreshed);
     }
 
     /// Tells a thread's name when it is new.
@@ -136,6 +152,9 @@ impl Processes {
 
     /// A file was mapped executable by some process.
     pub fn mapped(&mut self, pid: u32, file: FileId) {
+        if let Some(watched) = self.watched.get_mut(&pid) {
+            watched.is_stale();
+        }
         if !self.files.may_be_interpreter(file) || self.is_python(pid) {
             return;
         }
@@ -164,7 +183,7 @@ impl Processes {
 
     pub fn notice(&mut self, notice: &Life, object: &mut Object, events: &mut Vec<Event>) {
         match notice {
-            Life::Fork { parent, child } => self.forked(parent, *child, events),
+            Life::Fork { parent, child } => self.forked(parent, *child, object, events),
             Life::Exec(header) => {
                 self.end(header, events);
                 self.expected = self.expected.filter(|pid| *pid != header.pid);
@@ -188,14 +207,26 @@ impl Processes {
         Nanos(header.time).saturating_sub(self.start)
     }
 
+    /// Samples that came before the interpreter was known.
+    fn tell_unattached(&mut self, pid: u32, events: &mut Vec<Event>) {
+        if let Some(count) = self.watched.get_mut(&pid).map(|watched| std::mem::take(&mut watched.unattached))
+            && count > 0
+        {
+            events.push(self.lost(Reason::NotAttachedYet, count));
+        }
+    }
+
     fn end(&mut self, header: &Header, events: &mut Vec<Event>) {
+        if self.pending.contains_key(&header.pid) {
+            self.tell_unattached(header.pid, events);
+        }
         if let Some(watched) = self.watched.remove(&header.pid) {
             events.push(Event::ProcessEnd { id: watched.id, at: self.since_start(header) });
         }
     }
 
     /// The kernel side watches the child from its first instruction on.
-    fn forked(&mut self, parent: &Header, child: u32, events: &mut Vec<Event>) {
+    fn forked(&mut self, parent: &Header, child: u32, object: &mut Object, events: &mut Vec<Event>) {
         let at = self.since_start(parent);
         let id = ProcessRef(self.next);
         let Some(parent) = self.watched.get(&parent.pid) else { return };
@@ -205,15 +236,23 @@ impl Processes {
         let watched = Watched {
             id,
             pid: child,
+            parent: Some(parent.pid),
             python: parent.python.clone(),
             names: parent.names.fork(at),
             facts,
             mappings: parent.mappings.clone(),
             refreshed: Instant::now(),
             threads: HashMap::new(),
+            entry: parent.entry,
+            unattached: 0,
         };
         self.next += 1;
+        let entry = watched.entry;
         self.watched.insert(child, watched);
+        // The kernel side gave the child its parent's entry as it was then; the interpreter may have been found since.
+        if object.processes.get(&child, 0).is_ok_and(|copied| copied != entry) {
+            self.set(child, entry, object, events);
+        }
         if is_pending {
             self.look_at(child);
         }
@@ -222,7 +261,7 @@ impl Processes {
     /// Watches a process, as one without Python for now.
     fn watch(&mut self, pid: u32, started: Option<Nanos>, object: &mut Object, events: &mut Vec<Event>) {
         if self.set(pid, sampled(), object, events) {
-            self.add(pid, started, None, Mappings::of(pid).unwrap_or_default(), events);
+            self.add(pid, started, None, sampled(), Mappings::of(pid).unwrap_or_default(), events);
         }
     }
 
@@ -230,7 +269,7 @@ impl Processes {
     fn set(&self, pid: u32, entry: process::Process, object: &mut Object, events: &mut Vec<Event>) -> bool {
         let fits = object.processes.insert(pid, entry, 0).is_ok();
         if !fits {
-            events.push(self.lost(Reason::TableFull));
+            events.push(self.lost(Reason::TableFull, 1));
         }
         fits
     }
@@ -240,6 +279,7 @@ impl Processes {
         pid: u32,
         started: Option<Nanos>,
         python: Option<Attached>,
+        entry: process::Process,
         mappings: Mappings,
         events: &mut Vec<Event>,
     ) {
@@ -264,12 +304,15 @@ impl Processes {
         let watched = Watched {
             id,
             pid,
+            parent: None,
             python: python.map(Rc::new),
             names: FrameCache::default(),
             facts,
             mappings,
             refreshed: Instant::now(),
             threads: HashMap::new(),
+            entry,
+            unattached: 0,
         };
         self.watched.insert(pid, watched);
     }
@@ -280,28 +323,35 @@ impl Processes {
         let Ok(mappings) = Mappings::of(pid) else { return };
         let found = match self.examine(pid, &mappings) {
             Ok(Some(found)) => found,
-            Ok(None) => return,
+            Ok(None) => {
+                // Its samples so far had no Python frames to lose.
+                if let Some(watched) = self.watched.get_mut(&pid) {
+                    watched.unattached = 0;
+                }
+                return;
+            }
             Err(NotAttached::NotYet) => {
                 if tries < TRIES {
                     self.pending.insert(pid, Pending { due: Instant::now() + RETRY_AFTER, tries: tries + 1 });
                 } else {
-                    events.push(self.lost(Reason::ThreadStateUnknown));
+                    events.push(self.lost(Reason::ThreadStateUnknown, 1));
                 }
                 return;
             }
             Err(NotAttached::Never(reason)) => {
-                events.push(self.lost(reason));
+                events.push(self.lost(reason, 1));
                 return;
             }
         };
         let Attachment { attached, mut process, layout } = found;
         let layout = match self.number(layout, object) {
             Some(number) => number,
-            None => return events.push(self.lost(Reason::TableFull)),
+            None => return events.push(self.lost(Reason::TableFull, 1)),
         };
         process.layout = layout;
         // First the events, so that samples find their process: they come through the ring later.
-        self.add(pid, None, Some(attached), mappings, events);
+        self.tell_unattached(pid, events);
+        self.add(pid, None, Some(attached), process, mappings, events);
         self.set(pid, process, object, events);
     }
 
@@ -340,7 +390,7 @@ impl Processes {
         Some(number)
     }
 
-    fn lost(&self, reason: Reason) -> Event {
-        Event::Loss { at: machine::monotonic().saturating_sub(self.start), reason, count: 1 }
+    fn lost(&self, reason: Reason, count: u64) -> Event {
+        Event::Loss { at: machine::monotonic().saturating_sub(self.start), reason, count }
     }
 }

@@ -71,6 +71,25 @@ pub fn skim(file: &File, size: u64) -> Option<Vec<u8>> {
     Some(sparse.bytes)
 }
 
+/// As [`skim`], and all that is loaded, and the symbols that are not: everything but the debug information, which is most
+/// of an interpreter's file.
+pub fn read_loaded(file: &File, size: u64) -> Option<Vec<u8>> {
+    let mut sparse = Sparse { file, bytes: skim(file, size)? };
+    let header = *FileHeader64::<LE>::parse(&*sparse.bytes).ok()?;
+    let segments = header.program_headers(LE, &*sparse.bytes).ok()?.to_vec();
+    for segment in segments.iter().filter(|segment| segment.p_type(LE) == elf::PT_LOAD) {
+        sparse.fill(segment.p_offset(LE)..segment.p_offset(LE).saturating_add(segment.p_filesz(LE)))?;
+    }
+    let sections = header.section_headers(LE, &*sparse.bytes).map(<[_]>::to_vec).unwrap_or_default();
+    for symbols in sections.iter().filter(|section| section.sh_type(LE) == elf::SHT_SYMTAB) {
+        let strings = sections.get(symbols.sh_link(LE) as usize);
+        for section in std::iter::once(symbols).chain(strings) {
+            sparse.fill(section.sh_offset(LE)..section.sh_offset(LE).saturating_add(section.sh_size(LE)))?;
+        }
+    }
+    Some(sparse.bytes)
+}
+
 /// The table of sections and their names; a stripped or cut file may have none.
 fn sections(sparse: &mut Sparse<'_>, header: &FileHeader64<LE>) -> Option<()> {
     let count = header.e_shnum.get(LE);

@@ -57,7 +57,8 @@ pub struct Losses(BTreeMap<Reason, u64>);
 impl Losses {
     pub fn add(&mut self, reason: Reason, count: u64) {
         if count > 0 {
-            *self.0.entry(reason).or_default() += count;
+            let sum = self.0.entry(reason).or_default();
+            *sum = sum.saturating_add(count);
         }
     }
 

@@ -1,5 +1,6 @@
 //! From a thread to its first Python frame.
 
+use aya_ebpf::{helpers::bpf_get_current_pid_tgid, macros::map, maps::Array};
 use pyobs_abi::process::{KEY_BARE, Layout, NONE, Process, TLS_DYNAMIC, TLS_STATIC};
 
 use super::{memory::user, task::Task};
@@ -12,14 +13,28 @@ pub enum Top {
     Frame(u64),
 }
 
-/// Finds the innermost frame of the current thread.
+/// Who ran a thread state last that another thread made.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Runner {
+    state: u64,
+    tid: u64,
+}
+
+const RUNNERS_MAX: u32 = 256;
+
+/// Plain stores by every CPU: a torn entry names no thread.
+#[map]
+static RUNNERS: Array<Runner> = Array::with_max_entries(RUNNERS_MAX, 0);
+
+/// Finds the innermost frame of the current thread, which is at `pc`; 0 for a thread that is in the kernel.
 #[inline(always)]
-pub fn top_frame(process: &Process, layout: &Layout) -> Top {
+pub fn top_frame(process: &Process, layout: &Layout, pc: u64) -> Top {
     let Some(thread_pointer) = Task::current().thread_pointer() else { return Top::Unreadable };
     if thread_pointer == 0 {
         return Top::Nothing;
     }
-    let state = match thread_state(process, layout, thread_pointer) {
+    let state = match thread_state(process, layout, thread_pointer, pc) {
         Some(0) => return Top::Nothing,
         Some(state) => state,
         None => return Top::Unreadable,
@@ -41,11 +56,12 @@ pub fn top_frame(process: &Process, layout: &Layout) -> Top {
 /// belongs to. From 3.12 a thread-local does (`_Py_tss_tstate`, Python/pystate.c); it is 0 while the thread is
 /// outside the GIL. Then the slot of the PyGILState API tells the state that the thread came with.
 #[inline(always)]
-fn thread_state(process: &Process, layout: &Layout, thread_pointer: u64) -> Option<u64> {
+fn thread_state(process: &Process, layout: &Layout, thread_pointer: u64, pc: u64) -> Option<u64> {
     if process.current != 0
         && let Some(state) = user::<u64>(process.current)
         && state != 0
-        && user::<u64>(state.wrapping_add(layout.thread_id.into())) == Some(thread_pointer)
+        && (user::<u64>(state.wrapping_add(layout.thread_id.into())) == Some(thread_pointer)
+            || runs(process, state, pc))
     {
         return Some(state);
     }
@@ -64,6 +80,23 @@ fn thread_state(process: &Process, layout: &Layout, thread_pointer: u64) -> Opti
         return Some(0);
     }
     specific(process, thread_pointer)
+}
+
+/// Whether the current thread runs a thread state that another made, as when a sub-interpreter is run by a thread of the
+/// main one. A thread that is in the interpreter's loop holds the GIL, so the GIL's owner is its own; from then on that
+/// state is taken to be this thread's until another is found to run it.
+#[inline(always)]
+fn runs(process: &Process, state: u64, pc: u64) -> bool {
+    let Some(runner) = RUNNERS.get_ptr_mut((state >> 4) as u32 % RUNNERS_MAX) else { return false };
+    let tid = bpf_get_current_pid_tgid();
+    let [first, second] = process.loops;
+    if (pc >= first[0] && pc < first[1]) || (pc >= second[0] && pc < second[1]) {
+        // SAFETY: the pointer is to an entry of the array.
+        unsafe { *runner = Runner { state, tid } };
+        return true;
+    }
+    // SAFETY: as above.
+    unsafe { (*runner).state == state && (*runner).tid == tid }
 }
 
 /// A thread-local in a module's own block, by the x86-64 psABI's dynamic thread vector: the thread pointer's second

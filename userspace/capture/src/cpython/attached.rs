@@ -7,7 +7,7 @@ use pyobs_model::Reason;
 
 use super::debug_offsets;
 use super::find::{LayoutSource, TlsAccess};
-use super::names::{check_offset, name_hash, qualified};
+use super::names::{check_offset, name_hash};
 use super::offsets::{Layout, Position};
 use crate::files::{ElfInterpreter, FileId};
 use crate::libc_layout::LibcLayout;
@@ -68,6 +68,7 @@ pub fn attach(
     let mut process = process::Process {
         flags: SAMPLED | PYTHON,
         current: facts.current.map_or(0, |address| address.wrapping_add(bias)),
+        loops: loops(&facts.loops, bias),
         ..process::Process::default()
     };
     if let Some(libc) = libc {
@@ -97,6 +98,16 @@ pub fn attach(
     let kernel_layout = kernel_layout(&layout).ok_or(NotAttached::Never(Reason::InterpreterUnknown))?;
     let version = Arc::from(facts.version.to_string());
     Ok(Attachment { attached: Attached { version, layout, code_type, file }, process, layout: kernel_layout })
+}
+
+/// The largest two ranges of the interpreter's loop in the process.
+fn loops(ranges: &[std::ops::Range<u64>], bias: u64) -> [[u64; 2]; 2] {
+    let mut ranges: Vec<_> = ranges.iter().filter(|range| !range.is_empty()).collect();
+    ranges.sort_unstable_by_key(|range| std::cmp::Reverse(range.end - range.start));
+    let at = |index: usize| {
+        ranges.get(index).map_or([0, 0], |range| [range.start.wrapping_add(bias), range.end.wrapping_add(bias)])
+    };
+    [at(0), at(1)]
 }
 
 fn resolve_tls(
@@ -154,7 +165,7 @@ fn kernel_layout(layout: &Layout) -> Option<process::Layout> {
     if frame.header_size as usize > process::FRAME_MAX || layout.frame.code_tags > 7 {
         return None;
     }
-    let (line, name, table) = (check_offset(layout), qualified(layout), layout.code.linetable);
+    let (line, name, table) = (check_offset(layout), layout.code.name, layout.code.linetable);
     let check_start = line.min(name).min(table);
     let check_size = line.max(name).max(table) + 8 - check_start;
     if check_size > process::CHECK_MAX as u32 || [line, name, table].iter().any(|offset| offset % 8 != 0) {

@@ -23,8 +23,8 @@ pub fn check_offset(layout: &Layout) -> u32 {
     layout.code.firstlineno & !7
 }
 
-/// Where a `str` keeps the hash of its text: behind its length (PyASCIIObject, Include/cpython/unicodeobject.h). Names of
-/// code objects are interned, so it has been computed.
+/// Where a `str` keeps the hash of its text: behind its length (PyASCIIObject, Include/cpython/unicodeobject.h). `co_name`
+/// is interned, so it has been computed; `co_qualname` may be not.
 pub fn name_hash(layout: &Layout) -> u32 {
     layout.unicode.length + 8
 }
@@ -73,8 +73,14 @@ pub fn read_code(
     code_type: Option<u64>,
 ) -> Result<CodeObject, Reason> {
     let code = &layout.code;
-    let mut window =
-        window(&[layout.object.type_, qualified(layout), code.filename, code.linetable, check_offset(layout)])?;
+    let mut window = window(&[
+        layout.object.type_,
+        code.name,
+        qualified(layout),
+        code.filename,
+        code.linetable,
+        check_offset(layout),
+    ])?;
     memory.read(address, &mut window).map_err(|error| unreadable(&error))?;
     let code = Fields::of(&window, layout);
     if code_type.is_some_and(|code_type| code_type != code.object_type) {
@@ -84,17 +90,19 @@ pub fn read_code(
 
     // Three calls in all: the object, the heads of what it points to, and what these say is there.
     let unicode = &layout.unicode;
-    let mut name_head = self::window(&[layout.object.type_, unicode.length, name_hash(layout), unicode.state])?;
+    let mut name_head = self::window(&[layout.object.type_, unicode.length, unicode.state])?;
     let mut file_head = name_head.clone();
     let mut table_size = [0; 8];
+    let mut hash = [0; 8];
     memory
         .read_many(&mut [
             (code.name, &mut name_head),
             (code.file, &mut file_head),
             (code.table.wrapping_add(layout.bytes.length.into()), &mut table_size),
+            (code.plain_name.wrapping_add(name_hash(layout).into()), &mut hash),
         ])
         .map_err(|error| unreadable(&error))?;
-    if check != 0 && check != code.check(word(&name_head, name_hash(layout))) {
+    if check != 0 && check != code.check(u64::from_ne_bytes(hash)) {
         return Err(Reason::CodeChanged);
     }
     // The two are `str` and nothing else is: a subclass is never compact (Include/cpython/unicodeobject.h).
@@ -143,7 +151,7 @@ fn word(window: &[u8], offset: u32) -> u64 {
 }
 
 /// The best name there is: before 3.11 a code object does not know the class that its function is in.
-pub fn qualified(layout: &Layout) -> u32 {
+fn qualified(layout: &Layout) -> u32 {
     layout.code.qualname.unwrap_or(layout.code.name)
 }
 
@@ -153,6 +161,7 @@ struct Fields {
     object_type: u64,
     line: u64,
     first_line: i32,
+    plain_name: u64,
     name: u64,
     file: u64,
     table: u64,
@@ -166,6 +175,7 @@ impl Fields {
             object_type: word(window, layout.object.type_),
             line: check_word,
             first_line: (check_word >> line_bit) as i32,
+            plain_name: word(window, layout.code.name),
             name: word(window, qualified(layout)),
             file: word(window, layout.code.filename),
             table: word(window, layout.code.linetable),
@@ -176,7 +186,7 @@ impl Fields {
 impl Fields {
     /// The check word, with the hash of the name's text; the kernel side makes the same (ebpf/programs).
     fn check(&self, hash: u64) -> u32 {
-        Check { line: self.line, name: self.name, table: self.table, hash }.fold()
+        Check { line: self.line, name: self.plain_name, table: self.table, hash }.fold()
     }
 }
 

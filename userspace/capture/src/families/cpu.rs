@@ -8,8 +8,7 @@ use pyobs_abi::record::loss;
 use pyobs_abi::stack::Frame as RawFrame;
 use pyobs_model::{Event, Frame, FrameId, FrameKind, Nanos, Outcome, Reason, Sample, Tid};
 
-use crate::cpython::attached::Attached;
-use crate::cpython::names::{self, CodeObject};
+use crate::cpython::names;
 use crate::intern::Interner;
 use crate::kernel::symbols::Symbols;
 use crate::memory::ProcessMemory;
@@ -23,15 +22,11 @@ pub const KERNEL_LOSSES: [Reason; loss::COUNT as usize] =
 /// Stands for the function in native code that is not unwound, and for a code object that could not be read.
 const NATIVE: &str = "<native>";
 const UNREADABLE: &str = "<unreadable>";
-/// Code objects of one batch of samples that are read once.
-const CODES_MAX: usize = 4096;
 
 pub struct Cpu {
     start: Nanos,
     symbols: Symbols,
     kernel_frames: HashMap<Arc<str>, FrameId>,
-    /// Code objects read while one batch of records is resolved: the lines of a loop share one.
-    codes: HashMap<(u32, u64, u32), Arc<CodeObject>>,
     frames: Vec<FrameId>,
 }
 
@@ -40,7 +35,7 @@ impl Cpu {
         let mut symbols = Symbols::default();
         // While we still have the right to see the kernel's addresses.
         symbols.learn(&[0]);
-        Self { start, symbols, kernel_frames: HashMap::new(), codes: HashMap::new(), frames: Vec::new() }
+        Self { start, symbols, kernel_frames: HashMap::new(), frames: Vec::new() }
     }
 
     /// Looks up the kernel functions that a batch of records is the first to name.
@@ -54,7 +49,6 @@ impl Cpu {
         if !new.is_empty() {
             self.symbols.learn(&new.into_iter().collect::<Vec<u64>>());
         }
-        self.codes.clear();
     }
 
     /// Turns a sample into events.
@@ -76,10 +70,11 @@ impl Cpu {
             return;
         };
         watched.see_thread(header, events);
+        watched.count_unattached();
         let mut outcome = outcome(stack.sample.walk);
         self.frames.clear();
         for raw in stack.frames.iter().rev() {
-            match self.python(*raw, at, watched, interner, events) {
+            match python(*raw, at, watched, interner, events) {
                 Ok(frame) => self.frames.push(frame),
                 Err(reason) => {
                     events.push(Event::Loss { at, reason, count: 1 });
@@ -108,47 +103,6 @@ impl Cpu {
             stack: id,
             outcome,
         }));
-    }
-
-    fn python(
-        &mut self,
-        raw: RawFrame,
-        at: Nanos,
-        watched: &Watched,
-        interner: &mut Interner,
-        events: &mut Vec<Event>,
-    ) -> Result<FrameId, Reason> {
-        if let Some(frame) = watched.names.get(raw) {
-            return Ok(frame);
-        }
-        let python = watched.python.as_deref().ok_or(Reason::ProcessGone)?;
-        let code = self.code(raw, watched.pid, python)?;
-        let line = raw.offset().and_then(|offset| code.line(offset));
-        let frame = Frame {
-            kind: FrameKind::Python,
-            function: Arc::clone(&code.function),
-            module: None,
-            file: Some(Arc::clone(&code.file)),
-            line,
-            first_line: Some(code.first_line),
-        };
-        let frame = interner.frame(frame, events).ok_or(Reason::TableFull)?;
-        watched.names.insert(raw, frame, at);
-        Ok(frame)
-    }
-
-    fn code(&mut self, raw: RawFrame, pid: u32, python: &Attached) -> Result<Arc<CodeObject>, Reason> {
-        let key = (pid, raw.address, raw.check());
-        if let Some(code) = self.codes.get(&key) {
-            return Ok(Arc::clone(code));
-        }
-        let memory = ProcessMemory::new(pid);
-        let code = names::read_code(&memory, raw.address, raw.check(), &python.layout, python.code_type)?;
-        let code = Arc::new(code);
-        if self.codes.len() < CODES_MAX {
-            self.codes.insert(key, Arc::clone(&code));
-        }
-        Ok(code)
     }
 
     /// The module that the thread was in, when it was not the interpreter itself below Python frames.
@@ -181,6 +135,50 @@ impl Cpu {
         self.kernel_frames.insert(name, frame);
         Some(frame)
     }
+}
+
+/// Names a Python frame.
+fn python(
+    raw: RawFrame,
+    at: Nanos,
+    watched: &Watched,
+    interner: &mut Interner,
+    events: &mut Vec<Event>,
+) -> Result<FrameId, Reason> {
+    if let Some(frame) = watched.names.frame(raw) {
+        return Ok(frame);
+    }
+    let code = match watched.names.code(raw) {
+        Some(code) => code,
+        None => {
+            let python = watched.python.as_deref().ok_or(Reason::ProcessGone)?;
+            let read = |pid| {
+                let memory = ProcessMemory::new(pid);
+                names::read_code(&memory, raw.address, raw.check(), &python.layout, python.code_type)
+            };
+            // A forked child that has ended or become another program since had its parent's memory; the check word
+            // tells whether the parent still has that code object.
+            let code = read(watched.pid).or_else(|reason| match watched.parent {
+                Some(parent) if raw.check() != 0 => read(parent).map_err(|_| reason),
+                _ => Err(reason),
+            });
+            let code = Arc::new(code?);
+            watched.names.insert_code(raw, Arc::clone(&code), at);
+            code
+        }
+    };
+    let line = raw.offset().and_then(|offset| code.line(offset));
+    let frame = Frame {
+        kind: FrameKind::Python,
+        function: Arc::clone(&code.function),
+        module: None,
+        file: Some(Arc::clone(&code.file)),
+        line,
+        first_line: Some(code.first_line),
+    };
+    let frame = interner.frame(frame, events).ok_or(Reason::TableFull)?;
+    watched.names.insert_frame(raw, frame, at);
+    Ok(frame)
 }
 
 fn nameless(kind: FrameKind) -> Frame {

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 use pyobs_abi::process::Check;
-use pyobs_capture::cpython::names::{check_offset, name_hash, qualified, read_code};
+use pyobs_capture::cpython::names::{check_offset, name_hash, read_code};
 use pyobs_capture::cpython::offsets::{Layout, Position, layout_for};
 use pyobs_capture::cpython::{debug_offsets, version::Version};
 use pyobs_capture::memory::{Memory, ProcessMemory};
@@ -54,7 +54,7 @@ fn check(python: &Interpreter) {
         let text = |hex: &str| String::from_utf8(crate::hex(hex).into()).unwrap();
         let (frame, address): (u64, u64) = (frame.parse().unwrap(), code.parse().unwrap());
         let word = |address: u64, offset: u32| memory.read_u64(address + u64::from(offset)).unwrap();
-        let name_object = word(address, qualified(&layout));
+        let name_object = word(address, layout.code.name);
         let seen = Check {
             line: word(address, check_offset(&layout)),
             name: name_object,

@@ -80,7 +80,7 @@ fn process(name: Vec<u8>, file: Vec<u8>) -> Process {
     code[8..16].copy_from_slice(&CODE_TYPE.to_ne_bytes());
     code[64..68].copy_from_slice(&5u32.to_ne_bytes());
     code[68..72].copy_from_slice(&42u32.to_ne_bytes());
-    for (at, pointer) in [(112, FILE), (128, NAME), (136, TABLE)] {
+    for (at, pointer) in [(112, FILE), (120, NAME), (128, NAME), (136, TABLE)] {
         code[at..at + 8].copy_from_slice(&pointer.to_ne_bytes());
     }
     let mut table = vec![0u8; 32];
