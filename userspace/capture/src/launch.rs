@@ -260,7 +260,7 @@ mod tests {
         let words = ["sh", "-c", script, file.to_str().unwrap()];
         let pipes = |seen: &str| seen.lines().filter(|line| line.contains("pipe:[")).count();
         // What this test itself was started with, a child of it has anyhow.
-        assert!(std::process::Command::new(words[0]).args(&words[1..]).status().unwrap().success());
+        assert!(Command::new(words[0]).args(&words[1..]).status().unwrap().success());
         let inherited = pipes(&fs::read_to_string(&file).unwrap());
         let mut launch = prepare(&words);
         launch.go().unwrap();

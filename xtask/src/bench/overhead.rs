@@ -12,6 +12,9 @@ use crate::{
 
 const VERSION: &str = "3.12";
 const WORKLOADS: [&str; 3] = ["mixed", "calls", "threads"];
+/// Seconds that each profiler is on, and off, and how often.
+const WINDOW_S: &str = "2";
+const ROUNDS: &str = "5";
 const COLUMNS: &[&str] = &["workload", "profiler", "slowdown", "10th to 90th percentile", "CPU (cores)", "RSS (MiB)"];
 
 struct Row {
@@ -31,7 +34,7 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
     );
     let profilers = profilers(setting)?;
     for workload in WORKLOADS {
-        progress(format!("overhead of three profilers over the workload {workload}: about four minutes"));
+        progress(format!("overhead of three profilers over the workload {workload}: about two minutes"));
         let rows = measure(setting, workload, &profilers)?;
         for (row, (_, _, shown)) in rows.iter().zip(&profilers) {
             let cells = vec![
@@ -79,7 +82,14 @@ fn py_spy(setting: &Setting) -> Result<PathBuf> {
 fn measure(setting: &Setting, workload: &str, profilers: &[(&str, String, String)]) -> Result<Vec<Row>> {
     let python = setting.python(VERSION)?;
     let mut bench = Command::new(python);
-    bench.arg(setting.shared.join("bench/overhead.py")).arg("--python").arg(python).args(["--workload", workload]);
+    bench.arg(setting.shared.join("bench/overhead.py")).arg("--python").arg(python).args([
+        "--workload",
+        workload,
+        "--window",
+        WINDOW_S,
+        "--rounds",
+        ROUNDS,
+    ]);
     bench.args(profilers.iter().map(|(name, command, _)| format!("{name}={command}")));
     output(&mut bench)?.lines().map(|line| parse(line).with_context(|| format!("{line:?} is no row"))).collect()
 }
