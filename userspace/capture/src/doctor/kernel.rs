@@ -23,15 +23,16 @@ fn parse_version(release: &str) -> (u32, u32) {
 pub(super) fn examine(checks: &mut Vec<Check>) {
     let mut area = Area::new("kernel", checks);
     let release = release();
-    if version() >= (5, 8) {
-        area.works("version", ALL, format!("{release}, and 5.8 is needed"));
+    // The first with bpf_task_pt_regs, which a sample that hits the kernel needs.
+    if version() >= (5, 15) {
+        area.works("version", ALL, format!("{release}, and 5.15 is needed"));
     } else {
         area.lacks(
             "version",
             ALL,
             Status::Missing,
-            format!("{release} is older than 5.8"),
-            "run a kernel of 5.8 or newer",
+            format!("{release} is older than 5.15"),
+            "run a kernel of 5.15 or newer",
         );
     }
 
