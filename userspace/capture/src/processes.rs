@@ -97,6 +97,7 @@ pub struct Processes {
     files: Files,
     layouts: HashMap<process::Layout, u32>,
     next: u32,
+    grew: Instant,
 }
 
 impl Processes {
@@ -110,11 +111,17 @@ impl Processes {
             files: Files::default(),
             layouts: HashMap::new(),
             next: 0,
+            grew: Instant::now(),
         }
     }
 
     pub fn get(&mut self, pid: u32) -> Option<&mut Watched> {
         self.watched.get_mut(&pid)
+    }
+
+    /// When a process was last added.
+    pub fn grew_at(&self) -> Instant {
+        self.grew
     }
 
     pub fn is_python(&self, pid: u32) -> bool {
@@ -314,6 +321,7 @@ impl Processes {
             entry,
             unattached: 0,
         };
+        self.grew = Instant::now();
         self.watched.insert(pid, watched);
     }
 

@@ -96,6 +96,9 @@ const PACE: Duration = Duration::from_millis(4);
 /// How often samples are taken out of the ring when nothing asks for it sooner. A code object that is gone before it
 /// could be named was gone within this time.
 const PERIOD: Duration = Duration::from_millis(50);
+/// The same while a process is new: imports make and free code objects within milliseconds.
+const PERIOD_YOUNG: Duration = Duration::from_millis(10);
+const YOUNG: Duration = Duration::from_secs(5);
 const COST_PERIOD: Duration = Duration::from_secs(1);
 
 pub struct Session {
@@ -216,7 +219,8 @@ impl Session {
         if !pause.is_zero() {
             std::thread::sleep(pause);
         }
-        let due = self.processes.next_due().unwrap_or(PERIOD).min(PERIOD);
+        let period = if self.processes.grew_at().elapsed() < YOUNG { PERIOD_YOUNG } else { PERIOD };
+        let due = self.processes.next_due().unwrap_or(period).min(period);
         let timeout = until.saturating_duration_since(Instant::now()).min(due);
         let timeout = Timespec { tv_sec: 0, tv_nsec: timeout.subsec_nanos().into() };
         let sideband: Vec<_> = self.sideband.files().collect();
