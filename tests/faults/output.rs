@@ -8,16 +8,12 @@ use std::sync::{Arc, OnceLock};
 use pyobs_tests::{Case, Folder, Record, Recording, case, command, needs, workload};
 
 use crate::python;
-use crate::verb::{is_calm, pyobs, run, run_into};
+use crate::verb::{FORMATS, is_calm, pyobs, run, run_into};
 
-/// Verbs that write to standard output, with `FILE` for the recording.
+/// Verbs that write to standard output, with `FILE` for the recording; `export` comes on top.
 const WRITERS: &[&[&str]] = &[
     &["report", "FILE"],
     &["report", "FILE", "--json"],
-    &["export", "FILE", "--format", "folded"],
-    &["export", "FILE", "--format", "svg"],
-    &["export", "FILE", "--format", "speedscope"],
-    &["export", "FILE", "--format", "json"],
     &["doctor"],
     &["doctor", "--json"],
     &["completions", "bash"],
@@ -75,7 +71,7 @@ pub fn cases() -> Vec<Case> {
         case("output/a_full_file_is_a_sentence_that_names_it", {
             let good = good();
             move || {
-                for format in ["folded", "svg", "speedscope", "json"] {
+                for format in FORMATS {
                     let file = good().file.display().to_string();
                     let outcome = run(pyobs(["export", &file, "--format", format, "-o", "/dev/full"]));
                     assert!(outcome.fails_with(1).contains("/dev/full"), "{outcome:?}");
@@ -142,7 +138,9 @@ fn record() -> Recording {
 fn every_writer(good: &Recording) -> Vec<Vec<String>> {
     let file = good.file.display().to_string();
     let fill = |word: &&str| if *word == "FILE" { file.clone() } else { (*word).to_owned() };
-    WRITERS.iter().map(|line| line.iter().map(fill).collect()).collect()
+    let exports = FORMATS.map(|format| ["export", "FILE", "--format", format]);
+    let lines = WRITERS.iter().copied().chain(exports.iter().map(|line| &line[..]));
+    lines.map(|line| line.iter().map(fill).collect()).collect()
 }
 
 fn full() -> Stdio {

@@ -8,9 +8,7 @@ use pyobs_tests::{Case, Folder, Record, Recording, Workload, case, json, needs, 
 
 use crate::python;
 use crate::spoilt::{Numbers, hopeless};
-use crate::verb::{Outcome, pyobs, run};
-
-const FORMATS: [&str; 4] = ["folded", "svg", "speedscope", "json"];
+use crate::verb::{FORMATS, Outcome, pyobs, run};
 
 pub fn cases() -> Vec<Case> {
     // One recording for all, that is gone with the last case.

@@ -2,6 +2,9 @@
 
 use std::env;
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use pyobs_capture::kernel::btf::VMLINUX;
 
 use crate::{Python, places};
 
@@ -30,6 +33,22 @@ pub fn program(name: &str) -> Result<PathBuf, String> {
     let path = env::var_os("PATH").unwrap_or_default();
     let found = env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file());
     found.ok_or_else(|| format!("there is no program {name} on the PATH"))
+}
+
+/// A C compiler that knows these options.
+pub fn compiler(options: &[&str]) -> Result<PathBuf, String> {
+    let cc = program("cc")?;
+    let mut check = Command::new(&cc);
+    check.args(options).args(["-fsyntax-only", "-x", "c", "/dev/null"]);
+    check.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let knows = check.status().is_ok_and(|status| status.success());
+    if knows { Ok(cc) } else { Err(format!("the compiler cc does not take {}", options.join(" "))) }
+}
+
+/// The running kernel's type information.
+pub fn btf() -> Result<PathBuf, String> {
+    let path = PathBuf::from(VMLINUX);
+    if path.exists() { Ok(path) } else { Err(format!("this kernel has no {VMLINUX}")) }
 }
 
 /// The first interpreter of a version such as "3.12", in our own root.

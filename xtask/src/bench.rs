@@ -8,6 +8,7 @@ mod memory;
 mod overhead;
 mod record;
 mod table;
+mod tables;
 mod truth;
 
 use std::{
@@ -29,9 +30,10 @@ use table::Table;
 /// Its name on the command line, and what measures it.
 type Bench = (&'static str, fn(&Setting) -> Result<Table>);
 
-const BENCHES: [Bench; 5] = [
+const BENCHES: [Bench; 6] = [
     ("overhead", overhead::run),
     ("kernel", kernel::run),
+    ("tables", tables::run),
     ("memory", memory::run),
     ("first-screen", first_screen::run),
     ("truth", truth::run),

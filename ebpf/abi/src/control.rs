@@ -2,4 +2,11 @@
 
 /// Of the samples of each CPU, every how-many-th is taken; 0 and 1 stand for all.
 pub const KEEP_EVERY: u32 = 0;
-pub const COUNT: u32 = 1;
+/// Which families are on: the bits below.
+pub const FAMILIES: u32 = 1;
+/// Of each thread's sleeps one is taken for every so many nanoseconds.
+pub const SLEEP_PERIOD: u32 = 2;
+pub const COUNT: u32 = 3;
+
+pub const FAMILY_OFFCPU: u64 = 1;
+pub const FAMILY_GIL: u64 = 1 << 1;

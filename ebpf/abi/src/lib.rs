@@ -3,10 +3,11 @@
 #![no_std]
 
 pub mod control;
-pub mod cpu;
+pub mod offcpu;
 pub mod process;
 pub mod record;
 pub mod stack;
+pub mod unwind;
 
 /// Lets user space put a shared type into a map, and checks its size on both sides.
 macro_rules! shared {

@@ -39,9 +39,19 @@ pub struct Process {
     pub element_value: u32,
     /// The interpreter's loop: the largest two ranges of its code, each from and to.
     pub loops: [[u64; 2]; 2],
+    /// Address of `PyCode_Type`; 0 where it is not known.
+    pub code_type: u64,
+    /// Address of the GIL's state; 0 where the interpreter's state points to it (3.12 and newer), or nothing is known.
+    pub gil: u64,
+    /// The executable mappings: the first one's index in `MAPPINGS`, and how many there are.
+    pub mappings: u32,
+    pub mapping_count: u32,
+    /// In libc's `struct pthread`: the offset of the kernel's thread id; 0 where it is not known.
+    pub pthread_tid: u32,
+    pub padding: u32,
 }
 
-shared!(Process, 88);
+shared!(Process, 120);
 
 /// The value of the array `LAYOUTS`: where things are in one interpreter's structures, in bytes.
 #[repr(C)]
@@ -51,6 +61,8 @@ pub struct Layout {
     pub thread_id: u32,
     /// `PyThreadState.frame`, `.cframe` or `.current_frame`.
     pub thread_frame: u32,
+    /// One of [`entry`]: how the frames of one run of the interpreter's loop end.
+    pub entry: u32,
     /// `_PyCFrame.current_frame` where the thread state points to one, else [`NONE`].
     pub cframe_frame: u32,
     /// How much of a frame is read: it holds all fields below.
@@ -62,7 +74,7 @@ pub struct Layout {
     pub frame_previous: u32,
     /// The instruction: a pointer, or an `int` index where `lasti_unit` is not 0.
     pub frame_instruction: u32,
-    /// `_PyInterpreterFrame.owner`, else [`NONE`].
+    /// `_PyInterpreterFrame.owner`, or `.is_entry` for [`entry::FLAG`]; else [`NONE`].
     pub frame_owner: u32,
     /// Bytes of code a unit of `f_lasti` stands for (up to 3.10); 0 where the instruction is a pointer.
     pub lasti_unit: u32,
@@ -82,6 +94,33 @@ pub struct Layout {
     pub frame_copy: u32,
     /// Free-threaded builds: `PyCodeObject.co_tlbc`, which points to a count and that many pointers to copies.
     pub code_copies: u32,
+    /// `PyObject.ob_type`.
+    pub object_type: u32,
+    /// `PyThreadState.interp`.
+    pub thread_interpreter: u32,
+    /// `PyThreadState.native_thread_id`, else [`NONE`] (up to 3.10).
+    pub thread_native: u32,
+    /// `PyInterpreterState.ceval.gil`, which points to the GIL's state; [`NONE`] where `Process::gil` is its address, or
+    /// where nothing is known of it.
+    pub interpreter_gil: u32,
+    /// In the GIL's state, by which these four count (wrapping): `last_holder`, `locked`, and where the condition
+    /// variable begins that its waiters sleep on, with its size. The size is 0 where nothing is known.
+    pub gil_holder: u32,
+    pub gil_locked: u32,
+    pub gil_condition: u32,
+    pub gil_condition_size: u32,
+}
+
+/// How the Python frames that one C frame of the interpreter's loop runs are told from those of the next.
+pub mod entry {
+    /// Each run has one frame (up to 3.10).
+    pub const EACH: u32 = 0;
+    /// The first frame of a run has a flag; a `_PyCFrame` in the C frame points to the last (3.11).
+    pub const FLAG: u32 = 1;
+    /// Below the first frame of a run lies a shim, which is in the C frame; so is a `_PyCFrame` (3.12).
+    pub const SHIM_AND_CFRAME: u32 = 2;
+    /// As before, without the `_PyCFrame` (3.13 and newer).
+    pub const SHIM: u32 = 3;
 }
 
 /// "This interpreter has no such field."
@@ -92,7 +131,7 @@ pub const FRAME_MAX: usize = 128;
 /// The most bytes below it.
 pub const WINDOW_MAX: usize = 384;
 
-shared!(Layout, 76);
+shared!(Layout, 112);
 
 /// The most bytes of a code object that its check is made of.
 pub const CHECK_MAX: usize = 128;

@@ -6,6 +6,13 @@ pub const CPU_SAMPLE: u32 = 1;
 pub const PROCESS_FORK: u32 = 2;
 pub const PROCESS_EXEC: u32 = 3;
 pub const PROCESS_EXIT: u32 = 4;
+/// A `stack::Sample` of a thread that goes to sleep.
+pub const OFFCPU_SLEEP: u32 = 5;
+/// A [`crate::offcpu::Wake`].
+pub const OFFCPU_WAKE: u32 = 6;
+/// A `stack::Sample` with the Python frames of the thread that held the GIL; it follows the `OFFCPU_SLEEP` of the thread
+/// that waits for it and has its time. The header's tid is the holder's; 0 where it could not be told.
+pub const GIL_HOLDER: u32 = 7;
 
 /// The length of the kernel's `comm`, its closing NUL included (`TASK_COMM_LEN`).
 pub const COMM_LEN: usize = 16;
@@ -38,5 +45,7 @@ pub mod loss {
     pub const TASK: u32 = 3;
     /// Left out to stay inside the budget.
     pub const SHED: u32 = 4;
-    pub const COUNT: u32 = 5;
+    /// Two threads that sleep have one place in the table.
+    pub const SLEEPER: u32 = 5;
+    pub const COUNT: u32 = 6;
 }

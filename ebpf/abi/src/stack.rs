@@ -1,23 +1,115 @@
 //! A stack as the kernel side sends it: words, leaf first.
 
+use crate::record::Header;
 use crate::shared;
 
-/// Frames of one stack that are walked at the most; deeper ones are cut on the root's side.
+/// Python frames of one stack that are walked at the most; deeper ones are cut on the root's side.
 pub const FRAMES_MAX: usize = 512;
+/// Native frames. Up to CPython 3.10 each Python frame has some three of its own.
+pub const NATIVE_MAX: usize = 2048;
 /// Kernel frames that are taken at the most.
 pub const KERNEL_MAX: usize = 64;
 
-pub const PYTHON: u64 = 0;
-pub const NATIVE: u64 = 1;
+/// What a record with a stack begins with. In the ring follow `kernel_frames` addresses, `native_frames` words (see
+/// [`native_address`]) and `frames` [`Frame`]s, all leaf first.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sample {
+    pub header: Header,
+    /// Where user space was, or would go on.
+    pub user_pc: u64,
+    /// Of [`flags`].
+    pub flags: u32,
+    /// How the walk of the Python frames ended: one of [`walk`].
+    pub walk: u32,
+    /// How the walk of the native frames ended: one of [`native`].
+    pub native: u32,
+    pub kernel_frames: u32,
+    pub native_frames: u32,
+    pub frames: u32,
+    /// What the family has to say of it.
+    pub detail: [u64; 2],
+}
 
-/// One frame of the user stack.
+shared!(Sample, 88);
+
+pub mod flags {
+    /// It was taken in kernel mode.
+    pub const KERNEL_MODE: u32 = 1;
+    /// The interpreter was about to begin or end a run of its loop: a chain of frames that was not in order was left
+    /// out.
+    pub const UNPUBLISHED: u32 = 1 << 1;
+    /// Python frames have no place among the native ones.
+    pub const UNJOINED: u32 = 1 << 2;
+    /// The thread held the GIL.
+    pub const HOLDS_GIL: u32 = 1 << 3;
+}
+
+/// How the walk of the Python frames ended.
+pub mod walk {
+    /// The thread has no Python frames.
+    pub const NO_PYTHON: u32 = 0;
+    pub const COMPLETE: u32 = 1;
+    pub const TRUNCATED: u32 = 2;
+    pub const THREAD_STATE_UNREADABLE: u32 = 3;
+    pub const FRAME_UNREADABLE: u32 = 4;
+    /// A frame without a code object.
+    pub const FRAME_INVALID: u32 = 5;
+}
+
+/// How the walk of the native frames ended.
+pub mod native {
+    /// They were not walked.
+    pub const NONE: u32 = 0;
+    pub const COMPLETE: u32 = 1;
+    pub const TRUNCATED: u32 = 2;
+    /// The last frame lies in no known mapping.
+    pub const NO_MAPPING: u32 = 3;
+    /// The last frame's file has no table.
+    pub const NO_TABLE: u32 = 4;
+    /// The last frame's file has a table that says nothing of it.
+    pub const NO_RULE: u32 = 5;
+    pub const UNSUPPORTED: u32 = 6;
+    pub const UNREADABLE: u32 = 7;
+    /// The stack does not grow towards its root.
+    pub const INVALID: u32 = 8;
+}
+
+const ADDRESS_BITS: u32 = 48;
+/// Marks the frames of the interpreter's loop.
+const LOOP: u64 = 1 << 63;
+/// What a loop's frame has for a count where it is not known which Python frames are its own.
+pub const COUNT_UNKNOWN: u32 = 0x7fff;
+
+/// A native frame's word: the address of the instruction that runs or, in callers, of the last byte of the call.
+#[inline(always)]
+pub const fn native_word(address: u64) -> u64 {
+    address & ((1 << ADDRESS_BITS) - 1)
+}
+
+/// The word of a frame of the interpreter's loop with as many Python frames of its own.
+#[inline(always)]
+pub const fn loop_word(address: u64, count: u32) -> u64 {
+    LOOP | ((count as u64 & 0x7fff) << ADDRESS_BITS) | native_word(address)
+}
+
+pub const fn native_address(word: u64) -> u64 {
+    native_word(word)
+}
+
+/// For a frame of the interpreter's loop the number of its Python frames.
+pub const fn loop_count(word: u64) -> Option<u32> {
+    if word & LOOP == 0 { None } else { Some((word >> ADDRESS_BITS) as u32 & 0x7fff) }
+}
+
+/// A Python frame.
 ///
-/// `detail` of a Python frame: bits 0-31 the check word of the code object (0: it could not be read), 32-61 the signed
-/// offset of the instruction in the bytecode, in bytes, 62-63 the kind.
+/// `detail`: bits 0-31 the check word of the code object (0: it could not be read), 32-61 the signed offset of the
+/// instruction in the bytecode, in bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Frame {
-    /// Of the code object (Python) or the instruction (native).
+    /// Of the code object.
     pub address: u64,
     pub detail: u64,
 }
@@ -34,11 +126,7 @@ impl Frame {
         let limit = 1 << (OFFSET_BITS - 1);
         let offset = if offset >= limit || offset <= -limit { OFFSET_UNKNOWN as i64 } else { offset };
         let bits = (offset as u64) & ((1 << OFFSET_BITS) - 1);
-        Self { address: code, detail: (PYTHON << 62) | (bits << 32) | check as u64 }
-    }
-
-    pub const fn kind(self) -> u64 {
-        self.detail >> 62
+        Self { address: code, detail: (bits << 32) | check as u64 }
     }
 
     pub const fn check(self) -> u32 {

@@ -7,6 +7,7 @@
 
 mod common;
 mod cpu;
+mod offcpu;
 mod process;
 
 #[panic_handler]

@@ -43,7 +43,10 @@ pub fn process_exec(_context: RawTracePointContext) -> i32 {
     let header = ring::header(record::PROCESS_EXEC);
     let Some(process) = PROCESSES.get_ptr_mut(header.pid) else { return 0 };
     // SAFETY: the entry of the current process, whose other threads are gone by now.
-    unsafe { (*process).flags &= !PYTHON };
+    unsafe {
+        (*process).flags &= !PYTHON;
+        (*process).mapping_count = 0;
+    }
     // SAFETY: as above.
     if unsafe { (*process).flags } & SAMPLED == 0 {
         return 0;

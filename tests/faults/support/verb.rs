@@ -16,6 +16,9 @@ const PATIENCE: Duration = Duration::from_secs(90);
 /// Nothing that pyobs says in earnest is longer, whatever it is given.
 const SENTENCE_MAX: usize = 1000;
 
+/// The formats that `export` writes.
+pub const FORMATS: [&str; 4] = ["folded", "svg", "speedscope", "json"];
+
 /// `pyobs` with these arguments.
 pub fn pyobs<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Command {
     let mut pyobs = command(pyobs_tests::pyobs());

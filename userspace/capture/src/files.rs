@@ -15,7 +15,7 @@ use crate::process_maps::Mapping;
 use crate::skim::{read_loaded, skim};
 
 /// A file by device (major, minor) and inode, as memory maps and the kernel's notices give it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileId {
     pub device: (u32, u32),
     pub inode: u64,
@@ -76,28 +76,30 @@ impl Files {
     }
 }
 
-/// Opens a mapped file and says what it is. It is read, not mapped: a memory map of a file that its owner truncates
-/// would kill us with SIGBUS.
-fn look(pid: u32, mapping: &Mapping) -> io::Result<FileFacts> {
+/// Opens the file behind a mapping, and says how large it is; `None` for what is no regular file.
+pub fn open(pid: u32, mapping: &Mapping) -> io::Result<Option<(File, u64)>> {
     let mut failure = io::Error::from(io::ErrorKind::NotFound);
     for way in mapping.ways(pid) {
         // A device's file may block or act when it is opened; what is mapped and no regular file is no library.
         match File::options().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(&way) {
             Ok(file) => {
                 let metadata = file.metadata()?;
-                if !metadata.is_file() {
-                    return Ok(FileFacts::default());
-                }
-                let size = metadata.len();
-                if size > SIZE_MAX || !skim(&file, size).is_some_and(|bytes| is_interesting(&bytes)) {
-                    return Ok(FileFacts::default());
-                }
-                return Ok(read_loaded(&file, size).map_or_else(FileFacts::default, |bytes| examine(&bytes)));
+                return Ok(metadata.is_file().then_some((file, metadata.len())));
             }
             Err(error) => failure = error,
         }
     }
     Err(failure)
+}
+
+/// Says what a mapped file is. It is read, not mapped: a memory map of a file that its owner truncates would kill us
+/// with SIGBUS.
+fn look(pid: u32, mapping: &Mapping) -> io::Result<FileFacts> {
+    let Some((file, size)) = open(pid, mapping)? else { return Ok(FileFacts::default()) };
+    if size > SIZE_MAX || !skim(&file, size).is_some_and(|bytes| is_interesting(&bytes)) {
+        return Ok(FileFacts::default());
+    }
+    Ok(read_loaded(&file, size).map_or_else(FileFacts::default, |bytes| examine(&bytes)))
 }
 
 /// Whether a file of which only the symbols' names were read deserves to be read whole.

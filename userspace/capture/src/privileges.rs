@@ -62,12 +62,11 @@ pub fn drop_after_attach(kernel: (u32, u32), keep: Keep) -> Result<Dropped, Drop
 
 fn wanted(kernel: (u32, u32), keep: Keep) -> CapabilitySet {
     let mut wanted = READING;
+    // More memory for unwind tables. Before 5.19 kernel.unprivileged_bpf_disabled also forbids to read and write maps
+    // that are open.
+    wanted |= CapabilitySet::BPF;
     // /proc/PID/map_files.
     wanted |= if kernel < (5, 9) { CapabilitySet::SYS_ADMIN } else { CapabilitySet::CHECKPOINT_RESTORE };
-    // Before 5.19 kernel.unprivileged_bpf_disabled also forbids to read and write maps that are open.
-    if kernel < (5, 19) {
-        wanted |= CapabilitySet::BPF;
-    }
     if keep == Keep::WritingAnywhere {
         wanted |= CapabilitySet::DAC_OVERRIDE;
     }

@@ -31,6 +31,11 @@ impl Mapping {
         (self.start..self.end).contains(&address)
     }
 
+    /// The file's path as the process sees it; empty where there is no file.
+    pub fn path(&self) -> &std::path::Path {
+        &self.path
+    }
+
     /// Ways to open the mapped file, best first: the mapping itself, which is right even when the file was deleted or
     /// lies in another mount namespace; then the path as the process sees it.
     pub fn ways(&self, pid: u32) -> [PathBuf; 2] {

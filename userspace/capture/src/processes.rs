@@ -10,11 +10,14 @@ use pyobs_abi::record::Header;
 use pyobs_model::{Event, Nanos, Pid, Process, ProcessRef, Reason, Tid};
 
 use crate::cpython::attached::{self, Attached, Attachment, NotAttached};
-use crate::files::{FileId, Files};
+use crate::files::Files;
 use crate::frame_cache::FrameCache;
 use crate::kernel::object::Object;
+use crate::kernel::sideband::Mapped;
 use crate::machine::{self, Facts};
-use crate::process_maps::Mappings;
+use crate::native::Native;
+use crate::native::store::Placed;
+use crate::process_maps::{Mapping, Mappings};
 use crate::record::{self, Life};
 use crate::session::Targets;
 
@@ -23,8 +26,8 @@ const LOOK_AFTER: Duration = Duration::from_millis(2);
 /// How often, and how many times, an interpreter that is not ready is tried again.
 const RETRY_AFTER: Duration = Duration::from_millis(3);
 const TRIES: u32 = 600;
-/// How often a process's memory map is read again because an address was in none of its mappings.
-const REFRESH_AFTER: Duration = Duration::from_millis(200);
+/// How long after a notice of a mapping the map of a watched process is read again: a loader maps one file after another.
+const REFRESH_AFTER: Duration = Duration::from_millis(5);
 
 /// A process that is watched.
 pub struct Watched {
@@ -36,8 +39,9 @@ pub struct Watched {
     pub python: Option<Rc<Attached>>,
     pub names: FrameCache,
     facts: Process,
-    mappings: Mappings,
-    refreshed: Instant,
+    mappings: Rc<Mappings>,
+    /// Where the kernel side has them.
+    placed: Option<Rc<Placed>>,
     threads: HashMap<u32, [u8; 16]>,
     /// What the kernel side was told of it.
     entry: process::Process,
@@ -46,15 +50,17 @@ pub struct Watched {
 }
 
 impl Watched {
-    /// The executable mapping that holds an address, looked up anew when there is none.
-    pub fn mapping(&mut self, address: u64) -> Option<&crate::process_maps::Mapping> {
-        if self.mappings.find(address).is_none() && self.refreshed.elapsed() >= REFRESH_AFTER {
-            self.refreshed = Instant::now();
-            if let Ok(mappings) = Mappings::of(self.pid) {
-                self.mappings = mappings;
-            }
-        }
+    /// The executable mapping that holds an address.
+    pub fn mapping(&self, address: u64) -> Option<&Mapping> {
         self.mappings.find(address)
+    }
+
+    /// Takes over a memory map and has the kernel side know it.
+    fn place(&mut self, mappings: Mappings, native: &mut Native) {
+        self.placed = native.place(&mappings).map(Rc::new);
+        self.mappings = Rc::new(mappings);
+        (self.entry.mappings, self.entry.mapping_count) =
+            self.placed.as_ref().map_or((0, 0), |placed| (placed.start, placed.count));
     }
 
     /// Counts a sample that might have Python frames if we knew the interpreter.
@@ -62,15 +68,10 @@ impl Watched {
         self.unattached += u64::from(self.python.is_none());
     }
 
-    /// Its memory map has changed.
-    fn is_stale(&mut self) {
-        self.refreshed = self.refreshed.checked_sub(REFRESH_AFTER).unwrap_or(self.refreshed);
-    }
-
     /// Tells a thread's name when it is new.
     pub fn see_thread(&mut self, header: &Header, events: &mut Vec<Event>) {
         if self.threads.insert(header.tid, header.comm) != Some(header.comm) {
-            let name = Arc::from(record::comm(header));
+            let name = Arc::from(record::name(&header.comm));
             events.push(Event::Thread { process: self.id, tid: Tid(header.tid), name });
         }
     }
@@ -92,31 +93,37 @@ pub struct Processes {
     start: Nanos,
     watched: HashMap<u32, Watched>,
     pending: HashMap<u32, Pending>,
+    /// Watched processes whose memory map has changed, and when it is to be read.
+    changed: HashMap<u32, Instant>,
     /// A process that is nobody's business before its exec.
     expected: Option<u32>,
     files: Files,
+    pub native: Native,
     layouts: HashMap<process::Layout, u32>,
     next: u32,
     grew: Instant,
 }
 
 impl Processes {
-    pub fn new(targets: &Targets, start: Nanos) -> Self {
+    pub fn new(targets: &Targets, start: Nanos, native: Native) -> Self {
         Self {
             everything: *targets == Targets::All,
             start,
             watched: HashMap::new(),
             pending: HashMap::new(),
+            changed: HashMap::new(),
             expected: None,
             files: Files::default(),
+            native,
             layouts: HashMap::new(),
             next: 0,
             grew: Instant::now(),
         }
     }
 
-    pub fn get(&mut self, pid: u32) -> Option<&mut Watched> {
-        self.watched.get_mut(&pid)
+    /// With what unwinds its native code.
+    pub fn get(&mut self, pid: u32) -> Option<(&mut Watched, &mut Native)> {
+        Some((self.watched.get_mut(&pid)?, &mut self.native))
     }
 
     /// When a process was last added.
@@ -133,9 +140,9 @@ impl Processes {
         self.everything || self.expected.is_some() || !self.watched.is_empty()
     }
 
-    /// How soon a pending process has to be looked at.
+    /// How soon a process has to be looked at.
     pub fn next_due(&self) -> Option<Duration> {
-        let due = self.pending.values().map(|pending| pending.due).min()?;
+        let due = self.pending.values().map(|pending| pending.due).chain(self.changed.values().copied()).min()?;
         Some(due.saturating_duration_since(Instant::now()))
     }
 
@@ -157,11 +164,12 @@ impl Processes {
         self.expected == Some(pid)
     }
 
-    /// A file was mapped executable by some process.
-    pub fn mapped(&mut self, pid: u32, file: FileId) {
-        if let Some(watched) = self.watched.get_mut(&pid) {
-            watched.is_stale();
+    /// Something was mapped executable by some process.
+    pub fn mapped(&mut self, Mapped { pid, file }: Mapped) {
+        if self.watched.contains_key(&pid) {
+            self.changed.entry(pid).or_insert_with(|| Instant::now() + REFRESH_AFTER);
         }
+        let Some(file) = file else { return };
         if !self.files.may_be_interpreter(file) || self.is_python(pid) {
             return;
         }
@@ -175,7 +183,7 @@ impl Processes {
         self.pending.entry(pid).or_insert_with(|| Pending { due: Instant::now() + LOOK_AFTER, tries: 0 });
     }
 
-    /// Looks at the pending processes whose time has come.
+    /// Looks at the processes whose time has come.
     pub fn attach_due(&mut self, object: &mut Object, events: &mut Vec<Event>) {
         let now = Instant::now();
         let due: Vec<(u32, u32)> =
@@ -186,13 +194,35 @@ impl Processes {
                 self.attach(pid, tries, object, events);
             }
         }
+        let due: Vec<u32> = self.changed.iter().filter(|(_, due)| **due <= now).map(|(pid, _)| *pid).collect();
+        for pid in due {
+            self.changed.remove(&pid);
+            self.refresh(pid, object, events);
+        }
     }
 
-    pub fn notice(&mut self, notice: &Life, object: &mut Object, events: &mut Vec<Event>) {
+    /// Reads a watched process's memory map again.
+    fn refresh(&mut self, pid: u32, object: &mut Object, events: &mut Vec<Event>) {
+        let Some(watched) = self.watched.get_mut(&pid) else { return };
+        let Ok(mappings) = Mappings::of(pid) else { return };
+        if mappings == *watched.mappings {
+            return;
+        }
+        self.native.want_all(pid, &mappings);
+        watched.place(mappings, &mut self.native);
+        let entry = watched.entry;
+        self.set(pid, entry, object, events);
+    }
+
+    /// Returns the process that has ended by it.
+    pub fn notice(&mut self, notice: &Life, object: &mut Object, events: &mut Vec<Event>) -> Option<ProcessRef> {
         match notice {
-            Life::Fork { parent, child } => self.forked(parent, *child, object, events),
+            Life::Fork { parent, child } => {
+                self.forked(parent, *child, object, events);
+                None
+            }
             Life::Exec(header) => {
-                self.end(header, events);
+                let ended = self.end(header, events);
                 self.expected = self.expected.filter(|pid| *pid != header.pid);
                 if self.everything {
                     // The kernel side keeps sampling it until told that it is no Python.
@@ -201,11 +231,14 @@ impl Processes {
                     self.watch(header.pid, Some(self.since_start(header)), object, events);
                 }
                 self.look_at(header.pid);
+                ended
             }
             Life::Exit(header) => {
-                self.end(header, events);
+                let ended = self.end(header, events);
                 self.expected = self.expected.filter(|pid| *pid != header.pid);
                 self.pending.remove(&header.pid);
+                self.changed.remove(&header.pid);
+                ended
             }
         }
     }
@@ -223,13 +256,13 @@ impl Processes {
         }
     }
 
-    fn end(&mut self, header: &Header, events: &mut Vec<Event>) {
+    fn end(&mut self, header: &Header, events: &mut Vec<Event>) -> Option<ProcessRef> {
         if self.pending.contains_key(&header.pid) {
             self.tell_unattached(header.pid, events);
         }
-        if let Some(watched) = self.watched.remove(&header.pid) {
-            events.push(Event::ProcessEnd { id: watched.id, at: self.since_start(header) });
-        }
+        let watched = self.watched.remove(&header.pid)?;
+        events.push(Event::ProcessEnd { id: watched.id, at: self.since_start(header) });
+        Some(watched.id)
     }
 
     /// The kernel side watches the child from its first instruction on.
@@ -247,8 +280,8 @@ impl Processes {
             python: parent.python.clone(),
             names: parent.names.fork(at),
             facts,
-            mappings: parent.mappings.clone(),
-            refreshed: Instant::now(),
+            mappings: Rc::clone(&parent.mappings),
+            placed: parent.placed.clone(),
             threads: HashMap::new(),
             entry: parent.entry,
             unattached: 0,
@@ -268,7 +301,8 @@ impl Processes {
     /// Watches a process, as one without Python for now.
     fn watch(&mut self, pid: u32, started: Option<Nanos>, object: &mut Object, events: &mut Vec<Event>) {
         if self.set(pid, sampled(), object, events) {
-            self.add(pid, started, None, sampled(), Mappings::of(pid).unwrap_or_default(), events);
+            let entry = self.add(pid, started, None, sampled(), Mappings::of(pid).unwrap_or_default(), events);
+            self.set(pid, entry, object, events);
         }
     }
 
@@ -289,7 +323,7 @@ impl Processes {
         entry: process::Process,
         mappings: Mappings,
         events: &mut Vec<Event>,
-    ) {
+    ) -> process::Process {
         let known = Facts::of(pid);
         let before = self.watched.get(&pid);
         let started = started.or(before.and_then(|watched| watched.facts.started));
@@ -308,21 +342,25 @@ impl Processes {
             }
         };
         events.push(Event::Process { id, process: facts.clone() });
-        let watched = Watched {
+        self.native.want_all(pid, &mappings);
+        let mut watched = Watched {
             id,
             pid,
             parent: None,
             python: python.map(Rc::new),
             names: FrameCache::default(),
             facts,
-            mappings,
-            refreshed: Instant::now(),
+            mappings: Rc::default(),
+            placed: None,
             threads: HashMap::new(),
             entry,
             unattached: 0,
         };
+        watched.place(mappings, &mut self.native);
+        let entry = watched.entry;
         self.grew = Instant::now();
         self.watched.insert(pid, watched);
+        entry
     }
 
     /// Looks for an interpreter in a process and sets the kernel side on it.
@@ -359,7 +397,7 @@ impl Processes {
         process.layout = layout;
         // First the events, so that samples find their process: they come through the ring later.
         self.tell_unattached(pid, events);
-        self.add(pid, None, Some(attached), process, mappings, events);
+        let process = self.add(pid, None, Some(attached), process, mappings, events);
         self.set(pid, process, object, events);
     }
 

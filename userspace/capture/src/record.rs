@@ -1,14 +1,17 @@
 //! Records of the ring, from bytes. The bytes come from our own programs, yet nothing is believed: a length that does
 //! not fit is no record.
 
-use pyobs_abi::cpu::CpuSample;
+use pyobs_abi::offcpu::Wake;
 use pyobs_abi::process::Fork;
-use pyobs_abi::record::{self, Header};
-use pyobs_abi::stack::{FRAMES_MAX, Frame, KERNEL_MAX};
+use pyobs_abi::record::{self, COMM_LEN, Header};
+use pyobs_abi::stack::{FRAMES_MAX, Frame, KERNEL_MAX, NATIVE_MAX, Sample};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
-    CpuSample(CpuStack),
+    CpuSample(Stack),
+    Sleep(Stack),
+    Wake(Wake),
+    GilHolder(Stack),
     Life(Life),
 }
 
@@ -20,34 +23,52 @@ pub enum Life {
     Exit(Header),
 }
 
-/// A CPU sample with its frames, leaf first.
+/// A sample with its frames, leaf first.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CpuStack {
-    pub sample: CpuSample,
+pub struct Stack {
+    pub sample: Sample,
     pub kernel: Vec<u64>,
+    /// Words, as `pyobs_abi::stack` has them.
+    pub native: Vec<u64>,
     pub frames: Vec<Frame>,
 }
 
+impl Stack {
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let sample: Sample = read(bytes, 0)?;
+        let counts = [sample.kernel_frames, sample.native_frames, sample.frames].map(|count| count as usize);
+        let [kernel, native, frames] = counts;
+        if kernel > KERNEL_MAX || native > NATIVE_MAX || frames > FRAMES_MAX {
+            return None;
+        }
+        let kernel_at = size_of::<Sample>();
+        let native_at = kernel_at + 8 * kernel;
+        let frames_at = native_at + 8 * native;
+        Some(Self {
+            sample,
+            kernel: read_all(bytes, kernel_at, kernel)?,
+            native: read_all(bytes, native_at, native)?,
+            frames: read_all(bytes, frames_at, frames)?,
+        })
+    }
+}
+
 impl Record {
+    /// The stack in it, if it has one.
+    pub fn stack(&self) -> Option<&Stack> {
+        match self {
+            Self::CpuSample(stack) | Self::Sleep(stack) | Self::GilHolder(stack) => Some(stack),
+            Self::Wake(_) | Self::Life(_) => None,
+        }
+    }
+
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let header: Header = read(bytes, 0)?;
         match header.kind {
-            record::CPU_SAMPLE => {
-                let sample: CpuSample = read(bytes, 0)?;
-                let (kernel, frames) = (sample.kernel_frames as usize, sample.frames as usize);
-                if kernel > KERNEL_MAX || frames > FRAMES_MAX {
-                    return None;
-                }
-                let kernel_at = size_of::<CpuSample>();
-                let frames_at = kernel_at + 8 * kernel;
-                Some(Self::CpuSample(CpuStack {
-                    sample,
-                    kernel: (0..kernel).map(|index| read(bytes, kernel_at + 8 * index)).collect::<Option<_>>()?,
-                    frames: (0..frames)
-                        .map(|index| read(bytes, frames_at + size_of::<Frame>() * index))
-                        .collect::<Option<_>>()?,
-                }))
-            }
+            record::CPU_SAMPLE => Some(Self::CpuSample(Stack::parse(bytes)?)),
+            record::OFFCPU_SLEEP => Some(Self::Sleep(Stack::parse(bytes)?)),
+            record::OFFCPU_WAKE => Some(Self::Wake(read(bytes, 0)?)),
+            record::GIL_HOLDER => Some(Self::GilHolder(Stack::parse(bytes)?)),
             record::PROCESS_FORK => {
                 let fork: Fork = read(bytes, 0)?;
                 Some(Self::Life(Life::Fork { parent: fork.header, child: fork.child }))
@@ -59,10 +80,14 @@ impl Record {
     }
 }
 
-/// The thread's name in a header.
-pub fn comm(header: &Header) -> String {
-    let length = header.comm.iter().position(|byte| *byte == 0).unwrap_or(header.comm.len());
-    String::from_utf8_lossy(&header.comm[..length]).into_owned()
+/// A thread's name as the kernel has it.
+pub fn name(comm: &[u8; COMM_LEN]) -> String {
+    let length = comm.iter().position(|byte| *byte == 0).unwrap_or(comm.len());
+    String::from_utf8_lossy(&comm[..length]).into_owned()
+}
+
+fn read_all<T: aya::Pod>(bytes: &[u8], at: usize, count: usize) -> Option<Vec<T>> {
+    (0..count).map(|index| read(bytes, at + size_of::<T>() * index)).collect()
 }
 
 fn read<T: aya::Pod>(bytes: &[u8], at: usize) -> Option<T> {
@@ -80,7 +105,7 @@ mod tests {
         unsafe { std::slice::from_raw_parts((&raw const *value).cast(), size_of::<T>()) }.to_vec()
     }
 
-    fn sample() -> (Vec<u8>, CpuStack) {
+    fn sample() -> (Vec<u8>, Stack) {
         let header = Header {
             kind: record::CPU_SAMPLE,
             pid: 7,
@@ -88,19 +113,20 @@ mod tests {
             comm: *b"worker\0\0\0\0\0\0\0\0\0\0",
             ..Header::default()
         };
-        let sample = CpuSample { header, kernel_frames: 1, frames: 2, ..CpuSample::default() };
+        let sample = Sample { header, kernel_frames: 1, native_frames: 1, frames: 2, ..Sample::default() };
         let frames = vec![Frame::python(0x1000, 77, -2), Frame::python(0x2000, 0, 1 << 40)];
         let mut record = bytes(&sample);
         record.extend(bytes(&0xffff_ffff_8100_0000_u64));
+        record.extend(bytes(&0x5555_5555_0000_u64));
         frames.iter().for_each(|frame| record.extend(bytes(frame)));
-        (record, CpuStack { sample, kernel: vec![0xffff_ffff_8100_0000], frames })
+        (record, Stack { sample, kernel: vec![0xffff_ffff_8100_0000], native: vec![0x5555_5555_0000], frames })
     }
 
     #[test]
     fn a_sample_round_trips() {
         let (record, expected) = sample();
         assert_eq!(Record::parse(&record), Some(Record::CpuSample(expected.clone())));
-        assert_eq!(comm(&expected.sample.header), "worker");
+        assert_eq!(name(&expected.sample.header.comm), "worker");
         assert_eq!((expected.frames[0].check(), expected.frames[0].offset()), (77, Some(-2)));
         assert_eq!(expected.frames[1].offset(), None);
     }
@@ -111,7 +137,7 @@ mod tests {
         for length in 0..record.len() {
             assert_eq!(Record::parse(&record[..length]), None, "{length} bytes");
         }
-        let huge = CpuSample { frames: u32::MAX, kernel_frames: u32::MAX, ..expected.sample };
+        let huge = Sample { frames: u32::MAX, kernel_frames: u32::MAX, ..expected.sample };
         assert_eq!(Record::parse(&bytes(&huge)), None);
         let unknown = Header { kind: 999, ..expected.sample.header };
         assert_eq!(Record::parse(&bytes(&unknown)), None);

@@ -9,15 +9,19 @@ use pyobs_abi::control;
 use pyobs_model::{Event, Meta, Nanos, Reason};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::families::cpu::{self, Cpu};
+use crate::families::offcpu::Key;
+use crate::families::{Families, KERNEL_LOSSES, Purpose};
 use crate::governor::Governor;
 use crate::intern::Interner;
 use crate::kernel::cost::{self, Statistics};
 use crate::kernel::object::{Object, ObjectError, SAMPLER, SAMPLER_BOUNDED};
 use crate::kernel::sideband::{Sideband, SidebandError};
 use crate::machine::{self, NoTarget};
+use crate::native::Native;
+use crate::native::namer::Namer;
 use crate::processes::Processes;
-use crate::record::Record;
+use crate::record::{Record, Stack};
+use crate::stacks::Stacks;
 
 /// Which processes are watched.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,6 +72,8 @@ pub enum StartError {
     Scan(std::io::Error),
     #[error("cannot find the machine's CPUs: {0}")]
     Cpus(String),
+    #[error("cannot start a thread: {0}")]
+    Helper(std::io::Error),
 }
 
 impl StartError {
@@ -99,6 +105,8 @@ const PERIOD: Duration = Duration::from_millis(50);
 /// The same while a process is new: imports make and free code objects within milliseconds.
 const PERIOD_YOUNG: Duration = Duration::from_millis(10);
 const YOUNG: Duration = Duration::from_secs(5);
+/// How long the end of a capture waits for the names of native functions.
+const NAMES_WAIT: Duration = Duration::from_secs(12);
 const COST_PERIOD: Duration = Duration::from_secs(1);
 
 pub struct Session {
@@ -106,7 +114,9 @@ pub struct Session {
     sideband: Sideband,
     processes: Processes,
     interner: Interner,
-    cpu: Cpu,
+    stacks: Stacks<Purpose>,
+    families: Families,
+    keep_every: u64,
     governor: Governor,
     meta: Meta,
     start: Nanos,
@@ -131,17 +141,22 @@ impl Session {
         machine::keep_no_large_blocks();
         let cpu_at_start = cost::cpu_time();
         let samplers = if options.bounded_walk { &[SAMPLER_BOUNDED][..] } else { &[SAMPLER, SAMPLER_BOUNDED] };
-        let object = Object::load(samplers)?;
+        let mut object = Object::load(samplers)?;
+        let (tables, mappings) = object.take_native()?;
+        let native = Native::new(tables, mappings).map_err(StartError::Helper)?;
+        let namer = Namer::start().map_err(StartError::Helper)?;
         let statistics = Statistics::enable();
         let cpus = aya::util::online_cpus().map_err(|(what, error)| StartError::Cpus(format!("{what}: {error}")))?;
         let sideband = Sideband::open(&cpus)?;
         let start = machine::monotonic();
         let mut session = Self {
-            processes: Processes::new(&options.targets, start),
+            processes: Processes::new(&options.targets, start, native),
             object,
             sideband,
             interner: Interner::default(),
-            cpu: Cpu::new(start),
+            stacks: Stacks::new(namer),
+            families: Families::new(start, options.rate_hz, &options.probes),
+            keep_every: 1,
             governor: Governor::new(options.budget, options.budget_binds_rate, options.rate_hz),
             meta: machine::meta(options),
             start,
@@ -154,6 +169,7 @@ impl Session {
             scratch: Vec::new(),
         };
         session.scan(&options.targets)?;
+        session.object.attach_waits(&options.probes)?;
         if options.probes.contains(&"cpu") {
             let clock = session.object.attach_sampler(options.rate_hz)?;
             session.meta.sampler = clock.name().to_owned();
@@ -246,21 +262,26 @@ impl Session {
             }
         }
         self.lose(Reason::RecordMalformed, malformed);
-        self.cpu.learn_symbols(&records);
+        self.stacks.learn_symbols(records.iter().filter_map(Record::stack));
         for record in records {
-            match record {
-                Record::CpuSample(stack) => {
-                    self.cpu.resolve(&stack, &mut self.processes, &mut self.interner, &mut self.scratch);
+            match &record {
+                Record::CpuSample(stack) | Record::Sleep(stack) | Record::GilHolder(stack) => {
+                    self.take(&record, stack);
                 }
-                Record::Life(notice) => self.processes.notice(&notice, &mut self.object, &mut self.scratch),
+                Record::Wake(wake) => self.families.woken(wake, &mut self.scratch),
+                Record::Life(notice) => {
+                    if let Some(ended) = self.processes.notice(notice, &mut self.object, &mut self.scratch) {
+                        self.families.ended(ended);
+                    }
+                }
             }
         }
         let mut mapped = HashSet::new();
         let lost = self.sideband.drain(|notice| {
-            mapped.insert((notice.pid, notice.file));
+            mapped.insert(notice);
         });
-        for (pid, file) in mapped {
-            self.processes.mapped(pid, file);
+        for notice in mapped {
+            self.processes.mapped(notice);
         }
         if lost > 0 {
             self.lose(Reason::SidebandLost, lost);
@@ -269,9 +290,48 @@ impl Session {
             }
         }
         self.processes.attach_due(&mut self.object, &mut self.scratch);
+        self.processes.native.settle();
+        self.named();
+        self.families.tell(self.now(), false, &mut self.scratch);
         if self.cost_at.elapsed() >= COST_PERIOD {
             self.account();
         }
+    }
+
+    /// A record with a stack.
+    fn take(&mut self, record: &Record, stack: &Stack) {
+        let header = &stack.sample.header;
+        let at = Nanos(header.time).saturating_sub(self.start);
+        // A process that user space has not seen yet, or has taken leave of while the last samples were under way.
+        if self.processes.is_expected(header.pid) {
+            return;
+        }
+        let Some((watched, native)) = self.processes.get(header.pid) else {
+            return self.scratch.push(Event::Loss { at, reason: Reason::NotAttachedYet, count: 1 });
+        };
+        // The record of a GIL's holder has the name of the thread that waits for it.
+        if !matches!(record, Record::GilHolder(_)) {
+            watched.see_thread(header, &mut self.scratch);
+        }
+        watched.count_unattached();
+        let (sample, id, keep_every) = (&stack.sample, watched.id, self.keep_every);
+        let families = &mut self.families;
+        if matches!(record, Record::Sleep(_)) {
+            families.asleep(sample, id, &mut self.scratch);
+        }
+        self.stacks.take(stack, at, watched, native, &mut self.interner, &mut self.scratch, |outcome| match record {
+            Record::Sleep(_) => Purpose::Sleep(Key::of(sample)),
+            Record::GilHolder(_) => families.holder(sample),
+            _ => families.sampled(sample, id, keep_every, outcome),
+        });
+    }
+
+    /// Tells of the stacks that have their names.
+    fn named(&mut self) {
+        let families = &mut self.families;
+        self.stacks.named(&mut self.interner, &mut self.scratch, |taken, events| {
+            families.named(taken.purpose, taken.stack, events);
+        });
     }
 
     fn lose(&mut self, reason: Reason, count: u64) {
@@ -287,7 +347,7 @@ impl Session {
     /// Tells losses and costs, and holds the budget.
     fn account(&mut self) {
         let losses = self.object.losses();
-        for (index, reason) in cpu::KERNEL_LOSSES.iter().enumerate() {
+        for (index, reason) in KERNEL_LOSSES.iter().enumerate() {
             let new = losses[index].saturating_sub(self.counted_losses[index]);
             self.lose(*reason, new);
         }
@@ -299,6 +359,7 @@ impl Session {
         if let Some(change) = self.governor.observe(at, bpf, cpu)
             && self.object.control.set(control::KEEP_EVERY, change.keep_every, 0).is_ok()
         {
+            self.keep_every = change.keep_every;
             self.scratch.push(Event::Shed { at, what: Arc::from(change.sentence) });
         }
         self.cost_at = Instant::now();
@@ -308,6 +369,12 @@ impl Session {
     pub fn finish(mut self, events: &mut Vec<Event>) {
         self.object.detach_sampler();
         self.drain();
+        let since = Instant::now();
+        while self.stacks.is_waiting() && since.elapsed() < NAMES_WAIT {
+            std::thread::sleep(PACE);
+            self.named();
+        }
+        self.families.tell(self.now(), true, &mut self.scratch);
         self.account();
         events.append(&mut self.scratch);
     }

@@ -1,4 +1,4 @@
-//! Folded stacks: one line for each, root first, and its number of samples.
+//! Folded stacks: one line for each, root first, and its number of samples, or its time in microseconds.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
@@ -14,6 +14,8 @@ pub(crate) fn write(model: &Model, options: &Options, out: &mut dyn Write) -> Re
 
 /// The selected stacks as a tree of names: frames that are called the same are one.
 pub(crate) struct Stacks {
+    /// In microseconds, rather than samples.
+    is_time: bool,
     /// The root is 0.
     nodes: Vec<Node>,
     names: Vec<Name>,
@@ -28,9 +30,14 @@ struct Name {
 #[derive(Default)]
 struct Node {
     name: usize,
-    own: u64,
     total: u64,
     children: BTreeMap<usize, usize>,
+}
+
+impl Node {
+    fn add(&mut self, weight: u64) {
+        self.total = self.total.saturating_add(weight);
+    }
 }
 
 /// Numbers names.
@@ -57,12 +64,13 @@ impl Stacks {
         let mut names = Names::default();
         let (mut processes, mut frames) = (HashMap::new(), HashMap::new());
         let mut nodes = vec![Node::default()];
-        for (key, count) in model.cpu().sums(&options.selection) {
+        let is_time = options.weight.is_time();
+        for (key, count) in options.weight.sums(model, &options.selection) {
             let Some(state) = model.process(key.process) else { continue };
             let process =
                 *processes.entry(key.process).or_insert_with(|| names.id(names::process(&state.process), None));
             let mut at = 0;
-            nodes[at].total += count;
+            nodes[at].add(count);
             let stack = model.stack(key.stack).iter().filter_map(|id| {
                 let frame = model.frame(*id)?;
                 Some(
@@ -77,14 +85,14 @@ impl Stacks {
                 if at == next {
                     nodes.push(Node { name, ..Node::default() });
                 }
-                nodes[at].total += count;
+                nodes[at].add(count);
             }
-            nodes[at].own += count;
         }
-        Self { nodes, names: names.names }
+        Self { is_time, nodes, names: names.names }
     }
 
-    pub(crate) fn samples(&self) -> u64 {
+    /// Samples or nanoseconds.
+    pub(crate) fn total(&self) -> u64 {
         self.nodes[0].total
     }
 
@@ -93,10 +101,12 @@ impl Stacks {
         self.names.iter().map(|name| (name.text.as_str(), name.kind))
     }
 
-    /// Calls `each` with every stack and its samples, sorted by names from the root on. Branches with fewer than
-    /// `least` samples are cut off and counted for the node that they grow from.
+    /// Calls `each` with every stack and its samples or microseconds, sorted by names from the root on. Branches of less
+    /// than `least` are cut off and counted for the node that they grow from.
     pub(crate) fn lines(&self, least: u64, mut each: impl FnMut(&str, u64) -> io::Result<()>) -> io::Result<()> {
         let mut line = String::new();
+        // A recording may hold times that no sum can.
+        let mut left = self.total();
         // Not by recursion: a stack may be deeper than ours.
         let mut open = self.children(0, least);
         let mut lengths = vec![0; open.len()];
@@ -108,9 +118,12 @@ impl Stacks {
             let node = &self.nodes[at];
             line.push_str(&self.names[node.name].text);
             let children = self.children(at, least);
-            let shown: u64 = children.iter().map(|child| self.nodes[*child].total).sum();
-            if node.total > shown {
-                each(&line, node.total - shown)?;
+            let shown = children.iter().fold(0, |sum: u64, child| sum.saturating_add(self.nodes[*child].total));
+            let own = node.total.saturating_sub(shown).min(left);
+            left -= own;
+            let own = if self.is_time { own.saturating_add(500) / 1000 } else { own };
+            if own > 0 {
+                each(&line, own)?;
             }
             lengths.extend(children.iter().map(|_| line.len()));
             open.extend(children);

@@ -15,8 +15,8 @@ use std::fmt;
 use std::io::{self, Write};
 use std::str::FromStr;
 
+pub use pyobs_model::views::Weight;
 use pyobs_model::{Model, Selection};
-
 pub use words::words;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -36,31 +36,6 @@ impl Format {
             Self::Svg => "svg",
             Self::Speedscope => "speedscope",
             Self::Json => "json",
-        }
-    }
-}
-
-/// What the size of a frame stands for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Weight {
-    #[default]
-    Cpu,
-    OffCpu,
-    Gil,
-    Redundant,
-    Bytes,
-}
-
-impl Weight {
-    pub const ALL: &'static [Self] = &[Self::Cpu, Self::OffCpu, Self::Gil, Self::Redundant, Self::Bytes];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Cpu => "cpu",
-            Self::OffCpu => "offcpu",
-            Self::Gil => "gil",
-            Self::Redundant => "redundant",
-            Self::Bytes => "bytes",
         }
     }
 }
@@ -94,7 +69,6 @@ macro_rules! named {
 }
 
 named!(Format, "format");
-named!(Weight, "weight");
 
 #[derive(Clone, Debug, Default)]
 pub struct Options {
@@ -124,7 +98,9 @@ impl From<serde_json::Error> for Error {
 
 /// Writes what `options` select of a model.
 pub fn export(model: &Model, format: Format, options: &Options, out: &mut dyn Write) -> Result<(), Error> {
-    if format != Format::Json && !(options.weight == Weight::Cpu && has_cpu(model)) {
+    // The report says itself which families were off; who asks for another weight than the default means its family.
+    let optional = format == Format::Json && options.weight == Weight::default();
+    if !optional && !options.weight.is_known(model) {
         return Err(Error::NoData(options.weight));
     }
     match format {
@@ -133,8 +109,4 @@ pub fn export(model: &Model, format: Format, options: &Options, out: &mut dyn Wr
         Format::Speedscope => speedscope::write(model, options, out),
         Format::Json => json::write(model, options, out),
     }
-}
-
-pub(crate) fn has_cpu(model: &Model) -> bool {
-    model.meta().probes.iter().any(|probe| probe == "cpu")
 }

@@ -1,7 +1,9 @@
 //! How processes and frames are called, in one line.
 
-use pyobs_model::{Frame, FrameKind, Process};
+use pyobs_model::views::Weight;
+use pyobs_model::{Frame, FrameKind, Model, Nanos, Process};
 
+use crate::Options;
 use crate::escape::{self, element};
 
 /// The parent of all kernel threads.
@@ -62,6 +64,37 @@ pub(crate) fn grouped(number: u64) -> String {
     grouped
 }
 
+/// `12.34 s`, `5.0 ms`, `30 µs` or `7 ns`.
+pub(crate) fn time(time: Nanos) -> String {
+    let seconds = time.as_secs_f64();
+    match time.0 {
+        1_000_000_000.. => format!("{seconds:.2} s"),
+        1_000_000.. => format!("{:.1} ms", seconds * 1e3),
+        1_000.. => format!("{:.0} µs", seconds * 1e6),
+        nanos => format!("{nanos} ns"),
+    }
+}
+
+/// What there is when no event was selected.
+pub(crate) fn nothing(weight: Weight) -> &'static str {
+    match weight {
+        Weight::Cpu => "no samples",
+        Weight::OffCpu | Weight::Gil => "no waits",
+    }
+}
+
+/// The heading of a picture, of at most `max` characters.
+pub(crate) fn title(model: &Model, options: &Options, max: usize) -> String {
+    let host = meta(&model.meta().host);
+    let title = match (&options.title, options.weight) {
+        (Some(title), _) => title.clone(),
+        (None, Weight::Cpu) => format!("CPU time on {host}"),
+        (None, Weight::OffCpu) => format!("Time off CPU on {host}"),
+        (None, Weight::Gil) => format!("Waits for the GIL on {host}"),
+    };
+    escape::line(&title, max).into_owned()
+}
+
 /// A host, a kernel's version or a time out of the meta data.
 pub(crate) fn meta(text: &str) -> String {
     if text.is_empty() { "?".to_owned() } else { escape::line(text, 64).into_owned() }
@@ -91,6 +124,13 @@ mod tests {
         called("/", 1, "?");
         called("# 12", 1, "?");
         called("a;b\u{1b}", 1, "a:b\u{fffd}");
+    }
+
+    #[test]
+    fn times_have_their_unit() {
+        for (nanos, text) in [(7, "7 ns"), (29_700, "30 µs"), (5_000_000, "5.0 ms"), (u64::MAX, "18446744073.71 s")] {
+            assert_eq!(time(Nanos(nanos)), text);
+        }
     }
 
     #[test]

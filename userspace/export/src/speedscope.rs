@@ -73,17 +73,18 @@ impl Serialize for Samples<'_> {
 }
 
 pub(crate) fn write(model: &Model, options: &Options, out: &mut dyn Write) -> Result<(), Error> {
-    let look = Look { by: if options.lines { By::Line } else { By::Function }, python_only: false };
+    let look =
+        Look { by: if options.lines { By::Line } else { By::Function }, python_only: false, weight: options.weight };
     let mut threads: BTreeMap<(ProcessRef, Tid), Vec<(StackId, u64)>> = BTreeMap::new();
     let (mut numbers, mut frames) = (HashMap::new(), Vec::new());
-    for sample in model.cpu().samples().filter(|sample| options.selection.has_sample(sample)) {
-        let runs = threads.entry((sample.process, sample.tid)).or_default();
+    for (place, weight) in options.weight.pieces(model, &options.selection) {
+        let runs = threads.entry((place.process, place.tid)).or_default();
         match runs.last_mut() {
             // Samples in a row with one stack are one of more weight.
-            Some((stack, count)) if *stack == sample.stack => *count += 1,
-            _ => runs.push((sample.stack, 1)),
+            Some((stack, sum)) if *stack == place.stack => *sum = sum.saturating_add(weight),
+            _ => runs.push((place.stack, weight)),
         }
-        for id in look.frames(model, sample.stack) {
+        for id in look.frames(model, place.stack) {
             if let Some(frame) = model.frame(id) {
                 numbers.entry(id).or_insert_with(|| {
                     frames.push(shared(frame, options.lines));
@@ -94,27 +95,27 @@ pub(crate) fn write(model: &Model, options: &Options, out: &mut dyn Write) -> Re
     }
     // The busiest thread is shown first.
     let mut threads: Vec<_> = threads.into_iter().collect();
-    threads.sort_by_key(|(_, runs)| std::cmp::Reverse(runs.iter().map(|(_, count)| count).sum::<u64>()));
-    let rate = f64::from(model.meta().rate_hz.max(1));
+    let total = |runs: &[(StackId, u64)]| runs.iter().fold(0, |sum: u64, (_, weight)| sum.saturating_add(*weight));
+    threads.sort_by_key(|(_, runs)| std::cmp::Reverse(total(runs)));
+    let second = if options.weight.is_time() { 1e9 } else { f64::from(model.meta().rate_hz.max(1)) };
     let profile = |name, runs: &[(StackId, u64)]| Profile {
         kind: "sampled",
         name,
         unit: "seconds",
         start: 0.0,
-        end: runs.iter().map(|(_, count)| count).sum::<u64>() as f64 / rate,
+        end: total(runs) as f64 / second,
         samples: Samples { stacks: runs.iter().map(|(stack, _)| *stack).collect(), model, look, numbers: &numbers },
-        weights: runs.iter().map(|(_, count)| *count as f64 / rate).collect(),
+        weights: runs.iter().map(|(_, weight)| *weight as f64 / second).collect(),
     };
     let mut profiles: Vec<Profile<'_>> =
         threads.iter().map(|((process, tid), runs)| profile(thread(model, *process, *tid), runs)).collect();
     if profiles.is_empty() {
         // Speedscope does not open a file without a profile.
-        profiles.push(profile("no samples".to_owned(), &[]));
+        profiles.push(profile(names::nothing(options.weight).to_owned(), &[]));
     }
-    let title = options.title.clone().unwrap_or_else(|| format!("CPU time on {}", names::meta(&model.meta().host)));
     let file = File {
         schema: SCHEMA,
-        name: escape::line(&title, MAX_NAME).into_owned(),
+        name: names::title(model, options, MAX_NAME),
         exporter: format!("pyobs {}", env!("CARGO_PKG_VERSION")),
         active: 0,
         shared: Shared { frames },

@@ -4,11 +4,11 @@ use std::io::Write;
 
 use inferno::flamegraph::color::{Color, PaletteMap};
 use inferno::flamegraph::{self, TextTruncateDirection};
-use pyobs_model::{FrameKind, Model};
+use pyobs_model::{FrameKind, Model, Nanos};
 
 use crate::folded::Stacks;
-use crate::names::{grouped, meta};
-use crate::{Error, Options, escape};
+use crate::names::{grouped, meta, nothing, time, title};
+use crate::{Error, Options, Weight};
 
 /// Narrower frames cannot be seen, as a share of all: inferno leaves them out as well.
 const NARROWEST: u64 = 10_000;
@@ -16,17 +16,17 @@ const NARROWEST: u64 = 10_000;
 const EMPTY: &str = r##"<?xml version="1.0" standalone="no"?>
 <svg version="1.1" width="1200" height="60" viewBox="0 0 1200 60" xmlns="http://www.w3.org/2000/svg">
 <rect width="100%" height="100%" fill="#f8f8f8"/>
-<text x="50%" y="36" text-anchor="middle" font-family="monospace" font-size="14">no samples</text>
+<text x="50%" y="36" text-anchor="middle" font-family="monospace" font-size="14">NOTHING</text>
 </svg>
 "##;
 
 pub(crate) fn write(model: &Model, options: &Options, out: &mut dyn Write) -> Result<(), Error> {
     let stacks = Stacks::new(model, options);
-    if stacks.samples() == 0 {
-        return Ok(out.write_all(EMPTY.as_bytes())?);
+    if stacks.total() == 0 {
+        return Ok(out.write_all(EMPTY.replace("NOTHING", nothing(options.weight)).as_bytes())?);
     }
     let mut text = String::new();
-    stacks.lines(stacks.samples() / NARROWEST, |stack, count| {
+    stacks.lines(stacks.total() / NARROWEST, |stack, count| {
         text += stack;
         text += &format!(" {count}\n");
         Ok(())
@@ -38,11 +38,9 @@ pub(crate) fn write(model: &Model, options: &Options, out: &mut dyn Write) -> Re
         palette.insert(name, colour(name, kind));
     }
     let mut picture = flamegraph::Options::default();
-    picture.title = match &options.title {
-        Some(title) => escape::line(title, 120).into_owned(),
-        None => format!("CPU time on {}", meta(&model.meta().host)),
-    };
-    picture.subtitle = Some(subtitle(model, stacks.samples()));
+    picture.title = title(model, options, 120);
+    picture.subtitle = Some(subtitle(model, options.weight, stacks.total()));
+    picture.count_name = if options.weight.is_time() { "µs" } else { "samples" }.to_owned();
     picture.name_type = "Frame:".to_owned();
     picture.text_truncate_direction = TextTruncateDirection::Right;
     picture.palette_map = Some(&mut palette);
@@ -50,16 +48,17 @@ pub(crate) fn write(model: &Model, options: &Options, out: &mut dyn Write) -> Re
     Ok(())
 }
 
-fn subtitle(model: &Model, samples: u64) -> String {
+fn subtitle(model: &Model, weight: Weight, total: u64) -> String {
     let about = model.meta();
-    format!(
-        "{} samples · {:.1} s at {} Hz ({}) · {} · orange: Python, blue: native, green: kernel",
-        grouped(samples),
-        model.now().as_secs_f64(),
-        about.rate_hz,
-        meta(&about.sampler),
-        meta(&about.started),
-    )
+    let seconds = model.now().as_secs_f64();
+    let what = match weight {
+        Weight::Cpu => {
+            let (samples, sampler) = (grouped(total), meta(&about.sampler));
+            format!("{samples} samples · {seconds:.1} s at {} Hz ({sampler})", about.rate_hz)
+        }
+        Weight::OffCpu | Weight::Gil => format!("{} in all threads together · {seconds:.1} s", time(Nanos(total))),
+    };
+    format!("{what} · {} · orange: Python, blue: native, green: kernel", meta(&about.started))
 }
 
 /// A hue for the kind of a frame, which colour-blind people can tell apart, in a shade by its name.

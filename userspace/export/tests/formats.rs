@@ -1,84 +1,11 @@
 //! Every format out of synthetic models: golden files, hostile names, and nothing at all.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by a panic")]
+mod common;
 
-use std::sync::Arc;
-
+use common::{Builder, checked_speedscope, exported, frame, in_words, meta, parsed_svg};
 use pyobs_export::{Error, Format, Options, Weight, escape, export, words};
 use pyobs_model::*;
 use serde_json::Value;
-
-fn meta(host: &str) -> Meta {
-    Meta {
-        started: "2026-01-02T03:04:05Z".into(),
-        host: host.into(),
-        kernel: "6.1.0".into(),
-        pyobs: "0.1.0".into(),
-        rate_hz: 100,
-        probes: vec!["cpu".into()],
-        sampler: "cpu-clock".into(),
-    }
-}
-
-fn frame(kind: FrameKind, function: &str, place: &str, line: u32, first_line: u32) -> Frame {
-    let python = kind == FrameKind::Python;
-    Frame {
-        kind,
-        function: function.into(),
-        module: (!python).then(|| place.into()),
-        file: python.then(|| place.into()),
-        line: python.then_some(line),
-        first_line: python.then_some(first_line),
-    }
-}
-
-struct Builder {
-    model: Model,
-    frames: Vec<Frame>,
-    stacks: u32,
-    at: u64,
-}
-
-impl Builder {
-    fn new(host: &str) -> Self {
-        Self { model: Model::new(meta(host), History::All), frames: Vec::new(), stacks: 0, at: 0 }
-    }
-
-    fn process(&mut self, id: u32, pid: u32, command: &str, threads: &[(u32, &str)]) {
-        let process = Process {
-            pid: Pid(pid),
-            ppid: Pid(1),
-            command: command.into(),
-            python: Some("3.12.1".into()),
-            started: None,
-        };
-        self.model.apply(&Event::Process { id: ProcessRef(id), process });
-        for (tid, name) in threads {
-            self.model.apply(&Event::Thread { process: ProcessRef(id), tid: Tid(*tid), name: (*name).into() });
-        }
-    }
-
-    fn samples(&mut self, process: u32, tid: u32, count: u64, outcome: Outcome, stack: &[Frame]) {
-        let mut ids = Vec::new();
-        for frame in stack {
-            let known = self.frames.iter().position(|known| known == frame).unwrap_or_else(|| {
-                let id = FrameId(self.frames.len() as u32);
-                self.model.apply(&Event::Frame { id, frame: frame.clone() });
-                self.frames.push(frame.clone());
-                id.0 as usize
-            });
-            ids.push(FrameId(known as u32));
-        }
-        let stack = StackId(self.stacks);
-        self.stacks += 1;
-        self.model.apply(&Event::Stack { id: stack, frames: Arc::from(ids) });
-        for _ in 0..count {
-            self.at += 10_000_000;
-            let (at, process, tid) = (Nanos(self.at), ProcessRef(process), Tid(tid));
-            self.model.apply(&Event::Sample(Sample { at, process, tid, cpu: 0, stack, outcome }));
-        }
-    }
-}
 
 fn example() -> Model {
     use FrameKind::{Kernel, Native, Python};
@@ -131,53 +58,8 @@ fn nasty() -> Model {
     it.model
 }
 
-#[track_caller]
-fn exported(model: &Model, format: Format, options: &Options) -> String {
-    let mut out = Vec::new();
-    export(model, format, options, &mut out).unwrap();
-    let text = String::from_utf8(out).unwrap();
-    let unsafe_at = text.chars().find(|c| *c != '\n' && escape::is_unsafe(*c));
-    // Inferno's own program has tabs.
-    if format != Format::Svg {
-        assert_eq!(unsafe_at, None, "{format}");
-    }
-    text
-}
-
 fn lines() -> Options {
     Options { lines: true, ..Options::default() }
-}
-
-/// All texts in elements, and all samples of frames.
-#[track_caller]
-fn parsed_svg(svg: &str) -> Vec<String> {
-    let mut reader = quick_xml::Reader::from_str(svg);
-    reader.config_mut().check_end_names = true;
-    let (mut texts, mut depth) = (Vec::new(), 0);
-    loop {
-        match reader.read_event().unwrap() {
-            quick_xml::events::Event::Start(start) => {
-                depth += 1;
-                assert!(!start.attributes().any(|attribute| attribute.is_err()));
-                texts.push(String::new());
-            }
-            quick_xml::events::Event::End(_) => depth -= 1,
-            quick_xml::events::Event::Text(text) => {
-                if let Some(last) = texts.last_mut() {
-                    *last += &text.decode().unwrap();
-                }
-            }
-            quick_xml::events::Event::GeneralRef(entity) => {
-                if let Some(last) = texts.last_mut() {
-                    *last += &format!("&{};", entity.decode().unwrap());
-                }
-            }
-            quick_xml::events::Event::Eof => break,
-            _ => {}
-        }
-    }
-    assert_eq!(depth, 0);
-    texts
 }
 
 #[test]
@@ -240,37 +122,6 @@ fn hostile_names_are_text_in_the_svg() {
     assert_eq!(all.map(String::as_str), Some("all (110 samples, 100%)"));
 }
 
-/// Checks what the schema of speedscope demands, and gives (samples' weights, name) of each profile.
-#[track_caller]
-fn checked_speedscope(text: &str) -> Vec<(f64, String)> {
-    let file: Value = serde_json::from_str(text).unwrap();
-    assert_eq!(file["$schema"], "https://www.speedscope.app/file-format-schema.json");
-    assert!(file["exporter"].as_str().unwrap().starts_with("pyobs "));
-    let frames = file["shared"]["frames"].as_array().unwrap();
-    for frame in frames {
-        let fields = frame.as_object().unwrap();
-        assert!(fields["name"].is_string());
-        assert!(fields.get("file").is_none_or(Value::is_string));
-        assert!(fields.get("line").is_none_or(Value::is_u64));
-        assert!(fields.keys().all(|key| ["name", "file", "line"].contains(&key.as_str())));
-    }
-    let profiles = file["profiles"].as_array().unwrap();
-    assert!(file["activeProfileIndex"].as_u64().unwrap() < profiles.len() as u64);
-    let check = |profile: &Value| {
-        assert_eq!((profile["type"].as_str(), profile["unit"].as_str()), (Some("sampled"), Some("seconds")));
-        let (samples, weights) = (profile["samples"].as_array().unwrap(), profile["weights"].as_array().unwrap());
-        assert_eq!(samples.len(), weights.len());
-        for frame in samples.iter().flat_map(|stack| stack.as_array().unwrap()) {
-            assert!(frame.as_u64().unwrap() < frames.len() as u64);
-        }
-        let sum: f64 = weights.iter().map(|weight| weight.as_f64().unwrap()).sum();
-        assert_eq!(profile["startValue"].as_f64(), Some(0.0));
-        assert!((profile["endValue"].as_f64().unwrap() - sum).abs() < 1e-9);
-        (sum, profile["name"].as_str().unwrap().to_owned())
-    };
-    profiles.iter().map(check).collect()
-}
-
 #[test]
 fn speedscope_has_a_profile_for_each_thread() {
     for options in [Options::default(), lines()] {
@@ -298,18 +149,6 @@ fn json_is_the_report() {
     let text = exported(&nasty(), Format::Json, &Options { limit: Some(3), ..Options::default() });
     let report = report::Report::new(&nasty(), &Selection::default(), Some(3));
     assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), serde_json::to_value(report).unwrap());
-}
-
-#[track_caller]
-fn in_words(model: &Model, limit: usize) -> String {
-    let mut out = Vec::new();
-    words(model, limit, &mut out).unwrap();
-    let text = String::from_utf8(out).unwrap();
-    for line in text.lines() {
-        assert!(line.chars().count() <= 100, "{} characters: {line}", line.chars().count());
-        assert_eq!(line.chars().find(|c| escape::is_unsafe(*c)), None, "{line}");
-    }
-    text
 }
 
 #[test]
@@ -363,12 +202,9 @@ fn a_rate_of_zero_and_endless_times_do_no_harm() {
 }
 
 #[test]
-fn names_of_formats_and_weights_round_trip() {
+fn names_of_formats_round_trip() {
     for format in Format::ALL {
         assert_eq!(format.name().parse::<Format>().unwrap(), *format);
-    }
-    for weight in Weight::ALL {
-        assert_eq!(weight.name().parse::<Weight>().unwrap(), *weight);
     }
     let sentence = "gif".parse::<Format>().unwrap_err().to_string();
     assert_eq!(sentence, "there is no format of this name; there are: folded, svg, speedscope, json");

@@ -26,6 +26,14 @@ pub struct FrameId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StackId(pub u32);
 
+/// A stack of a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Place {
+    pub process: ProcessRef,
+    pub tid: Tid,
+    pub stack: StackId,
+}
+
 /// Nanoseconds since the recording began, or a length of time in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Nanos(pub u64);
@@ -37,6 +45,10 @@ impl Nanos {
 
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / 1e9
+    }
+
+    pub fn saturating_add(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
     }
 
     pub fn saturating_sub(self, other: Self) -> Self {

@@ -9,6 +9,7 @@
 
 pub mod event;
 pub mod families;
+pub mod findings;
 pub mod ids;
 pub mod loss;
 mod model;
@@ -16,8 +17,10 @@ pub mod report;
 pub mod selection;
 pub mod views;
 
-pub use event::{Event, Frame, FrameKind, Meta, Outcome, Process, Sample};
-pub use ids::{FrameId, Nanos, Pid, ProcessRef, StackId, Tid};
+pub use event::{
+    Calls, Event, Frame, FrameKind, GilHolder, GilWait, Meta, Outcome, Process, Sample, Sleep, WaitReason, Waker,
+};
+pub use ids::{FrameId, Nanos, Pid, Place, ProcessRef, StackId, Tid};
 pub use loss::Reason;
 pub use model::{History, Model, ProcessState, ThreadState};
 pub use selection::Selection;

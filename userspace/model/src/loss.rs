@@ -47,6 +47,15 @@ reasons! {
     TaskUnreadable = "task_unreadable", "a field of a thread's kernel structure could not be read";
     KernelStackUnreadable = "kernel_stack_unreadable", "the kernel's stack could not be taken";
     RecordMalformed = "record_malformed", "a record from the kernel did not have the form it must have";
+    UnwindTableMissing = "unwind_table_missing", "a native frame lies in a file whose unwind table is not there (yet)";
+    UnwindRuleMissing = "unwind_rule_missing", "a native frame lies in code that its file's unwind table does not tell about";
+    UnwindRuleUnsupported = "unwind_rule_unsupported", "a native frame needs a way of unwinding that pyobs does not have";
+    MappingUnknown = "mapping_unknown", "a native frame lies in no mapping that is known (yet)";
+    NativeStackUnreadable = "native_stack_unreadable", "the memory of a native stack could not be read in the kernel";
+    NativeStackInvalid = "native_stack_invalid", "a native stack does not lead to its outermost frame";
+    FramesUnjoined = "frames_unjoined", "Python frames could not be placed among the native ones";
+    SleepUnseen = "sleep_unseen", "a thread's sleep was not counted: too many threads sleep at once";
+    CallUnseen = "call_unseen", "a call's return was not seen, so that its time is not known";
     BudgetShed = "budget_shed", "samples were left out to stay inside --budget";
 }
 

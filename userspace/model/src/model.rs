@@ -3,16 +3,16 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use crate::families::cpu::Cpu;
+use crate::families::{cpu::Cpu, eval::Eval, gil::Gil, offcpu::OffCpu};
 use crate::loss::Losses;
-use crate::{Event, Frame, FrameId, FrameKind, Meta, Nanos, Process, ProcessRef, StackId, Tid};
+use crate::{Event, Frame, FrameId, FrameKind, Meta, Nanos, Process, ProcessRef, Selection, StackId, Tid};
 
 /// How much of the past is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum History {
     /// All of it: for recordings, which are bounded by their file.
     All,
-    /// The last `length`, and never more than `samples`: for a dashboard that runs for days.
+    /// The last `length`, and never more than `samples` events of each kind: for a dashboard that runs for days.
     Window { length: Nanos, samples: usize },
 }
 
@@ -75,6 +75,9 @@ pub struct Model {
     function_ids: HashMap<Function, FrameId>,
     stacks: Vec<Arc<[FrameId]>>,
     cpu: Cpu,
+    offcpu: OffCpu,
+    gil: Gil,
+    eval: Eval,
     loss: Losses,
     cost: Cost,
     previous_cost: Cost,
@@ -92,6 +95,9 @@ impl Model {
             function_ids: HashMap::new(),
             stacks: Vec::new(),
             cpu: Cpu::new(history),
+            offcpu: OffCpu::new(history),
+            gil: Gil::new(history),
+            eval: Eval::new(history),
             loss: Losses::default(),
             cost: Cost::default(),
             previous_cost: Cost::default(),
@@ -143,13 +149,35 @@ impl Model {
                 }
             }
             Event::Sample(sample) => {
-                let Some(state) = self.processes.get_mut(sample.process.0 as usize) else { return };
-                if sample.stack.0 as usize >= self.stacks.len() {
+                if !self.has_stack(sample.stack) {
                     return;
                 }
+                let Some(state) = self.processes.get_mut(sample.process.0 as usize) else { return };
                 state.samples += 1;
                 state.threads.entry(sample.tid).or_default().samples += 1;
                 self.cpu.add(*sample);
+            }
+            Event::Sleep(sleep) => {
+                if self.has_stack(sleep.stack) && self.sees(sleep.process, sleep.tid) {
+                    self.offcpu.add(sleep.clone());
+                }
+            }
+            Event::GilWait(wait) => {
+                let known = self.has_stack(wait.stack) && wait.holder.is_none_or(|holder| self.has_stack(holder.stack));
+                if known && self.sees(wait.process, wait.tid) {
+                    self.gil.add_wait(*wait);
+                }
+            }
+            Event::GilHeld { at, process, tid, held } => {
+                if self.sees(*process, *tid) {
+                    self.gil.add_held(*at, *process, *tid, *held);
+                }
+            }
+            Event::Calls(calls) => {
+                let known = (calls.process.0 as usize) < self.processes.len();
+                if known && (calls.function.0 as usize) < self.frames.len() {
+                    self.eval.add(*calls);
+                }
             }
             Event::Loss { reason, count, .. } => self.loss.add(*reason, *count),
             Event::Cost { at, bpf, cpu, rss_bytes } => {
@@ -164,6 +192,32 @@ impl Model {
     pub fn advance(&mut self, now: Nanos) {
         self.now = self.now.max(now);
         self.cpu.expire(self.now);
+        self.offcpu.expire(self.now);
+        self.gil.expire(self.now);
+        self.eval.expire(self.now);
+    }
+
+    fn has_stack(&self, id: StackId) -> bool {
+        (id.0 as usize) < self.stacks.len()
+    }
+
+    /// Notes a thread; `false` when its process was never defined.
+    fn sees(&mut self, process: ProcessRef, tid: Tid) -> bool {
+        let state = self.processes.get_mut(process.0 as usize);
+        state.map(|state| state.threads.entry(tid).or_default()).is_some()
+    }
+
+    /// Whether a probe family was on.
+    pub fn is_on(&self, family: &str) -> bool {
+        self.meta.probes.iter().any(|probe| probe == family)
+    }
+
+    /// How long a process was watched, of the time that `selection` has, from `since` on.
+    pub fn observed(&self, process: ProcessRef, selection: &Selection, since: Nanos) -> Nanos {
+        let Some(state) = self.process(process) else { return Nanos(0) };
+        let from = [state.process.started, selection.from].into_iter().flatten().fold(since, Nanos::max);
+        let to = [state.ended, selection.to].into_iter().flatten().fold(self.now, Nanos::min);
+        to.saturating_sub(from)
     }
 
     pub fn meta(&self) -> &Meta {
@@ -204,6 +258,18 @@ impl Model {
 
     pub fn cpu(&self) -> &Cpu {
         &self.cpu
+    }
+
+    pub fn offcpu(&self) -> &OffCpu {
+        &self.offcpu
+    }
+
+    pub fn gil(&self) -> &Gil {
+        &self.gil
+    }
+
+    pub fn eval(&self) -> &Eval {
+        &self.eval
     }
 
     pub fn loss(&self) -> &Losses {

@@ -1,11 +1,14 @@
 //! What a recording says, in the shape of `pyobs report --json` (CONTRACT.md).
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::views::{self, Look};
-use crate::{Frame, FrameKind, Model, Nanos, Pid, Selection, Tid};
+use crate::families::{Times, eval, gil, offcpu};
+use crate::findings::{self, Finding};
+use crate::views::{self, GilShare, Look};
+use crate::{Frame, FrameKind, Model, Nanos, Pid, ProcessRef, Selection, StackId, Tid, WaitReason, Waker};
 
 /// The version of the JSON shape.
 pub const VERSION: u32 = 1;
@@ -21,6 +24,11 @@ pub struct Report {
     /// `None` when the family `cpu` was off.
     pub frames: Option<Vec<FrameCount>>,
     pub stacks: Option<Stacks>,
+    /// `None` when the family was off, as below.
+    pub offcpu: Option<Vec<OffCpu>>,
+    pub gil: Option<Vec<Gil>>,
+    pub calls: Option<Vec<CallCount>>,
+    pub findings: Vec<Finding>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -54,6 +62,25 @@ pub struct Process {
     pub ended_s: Option<f64>,
     pub samples: u64,
     pub threads: Vec<Thread>,
+    /// `None` when nobody was seen to hold or want it.
+    pub gil: Option<GilTime>,
+}
+
+/// What became of the time in which the process was watched.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct GilTime {
+    pub observed_s: f64,
+    pub held_s: f64,
+    /// The waits of all threads together.
+    pub wanted_s: f64,
+    pub threads: Vec<GilThread>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct GilThread {
+    pub tid: Tid,
+    pub held_s: f64,
+    pub wanted_s: f64,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -92,6 +119,66 @@ pub struct Stacks {
     pub failed: BTreeMap<&'static str, u64>,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Spent {
+    pub count: u64,
+    pub total_s: f64,
+    pub max_s: f64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct OffCpu {
+    pub pid: Pid,
+    pub tid: Tid,
+    /// Root first.
+    pub stack: Vec<FrameOut>,
+    pub reason: WaitReason,
+    #[serde(flatten)]
+    pub spent: Spent,
+    /// Who ended the longest sleeps together first.
+    pub wakers: Vec<WakerCount>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct WakerCount {
+    #[serde(flatten)]
+    pub waker: Waker,
+    pub count: u64,
+    pub total_s: f64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Gil {
+    pub pid: Pid,
+    pub waiter: ThreadStack,
+    pub holder: Option<ThreadStack>,
+    /// The waits that began behind the holder, the time that was spent behind it, and the longest whole wait that was
+    /// spent behind it in part.
+    #[serde(flatten)]
+    pub spent: Spent,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ThreadStack {
+    pub tid: Tid,
+    pub stack: Vec<FrameOut>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CallCount {
+    pub pid: Pid,
+    pub function: String,
+    pub file: Option<String>,
+    pub line: Option<u32>,
+    #[serde(flatten)]
+    pub spent: Spent,
+    /// Calls that were seen to return: those that the times are about.
+    pub timed: u64,
+}
+
+/// Of each sleep's wakers, those who woke it most.
+const WAKERS: usize = 3;
+
 impl From<&Frame> for FrameOut {
     fn from(frame: &Frame) -> Self {
         Self {
@@ -104,12 +191,40 @@ impl From<&Frame> for FrameOut {
     }
 }
 
+impl From<Times> for Spent {
+    fn from(times: Times) -> Self {
+        Self { count: times.count, total_s: times.total.as_secs_f64(), max_s: times.max.as_secs_f64() }
+    }
+}
+
+impl From<&GilShare> for GilTime {
+    fn from(share: &GilShare) -> Self {
+        let thread = |(tid, thread): (&Tid, &views::GilThread)| GilThread {
+            tid: *tid,
+            held_s: thread.held.as_secs_f64(),
+            wanted_s: thread.wanted.total.as_secs_f64(),
+        };
+        Self {
+            observed_s: share.observed.as_secs_f64(),
+            held_s: share.held.as_secs_f64(),
+            wanted_s: share.wanted.total.as_secs_f64(),
+            threads: share.threads.iter().map(thread).collect(),
+        }
+    }
+}
+
+impl From<(&Waker, Times)> for WakerCount {
+    fn from((waker, times): (&Waker, Times)) -> Self {
+        Self { waker: waker.clone(), count: times.count, total_s: times.total.as_secs_f64() }
+    }
+}
+
 impl Report {
-    /// `limit` bounds the lists that grow with the program: `frames`.
+    /// `limit` bounds the lists that grow with the program: `frames`, `offcpu`, `gil` and `calls`.
     pub fn new(model: &Model, selection: &Selection, limit: Option<usize>) -> Self {
         let meta = model.meta();
         let cost = model.cost();
-        let has_cpu = meta.probes.iter().any(|probe| probe == "cpu");
+        let limit = limit.unwrap_or(usize::MAX);
         Self {
             version: VERSION,
             recording: Recording {
@@ -130,14 +245,19 @@ impl Report {
                 shed: model.shed().iter().map(ToString::to_string).collect(),
             },
             processes: processes(model, selection),
-            frames: has_cpu.then(|| frames(model, selection, limit)),
-            stacks: has_cpu.then(|| stacks(model)),
+            frames: model.is_on("cpu").then(|| frames(model, selection, limit)),
+            stacks: model.is_on("cpu").then(|| stacks(model)),
+            offcpu: model.is_on("offcpu").then(|| offcpu(model, selection, limit)),
+            gil: model.is_on("gil").then(|| gil(model, selection, limit)),
+            calls: model.is_on("eval").then(|| calls(model, selection, limit)),
+            findings: findings::find(model, selection),
         }
     }
 }
 
 fn processes(model: &Model, selection: &Selection) -> Vec<Process> {
     let rows = views::processes(model, selection);
+    let shares = views::gil_shares(model, selection);
     rows.iter()
         .filter_map(|row| Some((row, model.process(row.process)?)))
         .map(|(row, state)| Process {
@@ -158,15 +278,16 @@ fn processes(model: &Model, selection: &Selection) -> Vec<Process> {
                     samples: row.threads.get(tid).copied().unwrap_or(0),
                 })
                 .collect(),
+            gil: shares.get(&row.process).map(GilTime::from),
         })
         .collect()
 }
 
-fn frames(model: &Model, selection: &Selection, limit: Option<usize>) -> Vec<FrameCount> {
+fn frames(model: &Model, selection: &Selection, limit: usize) -> Vec<FrameCount> {
     let view = views::frames(model, selection, Look::default(), true);
     view.rows
         .iter()
-        .take(limit.unwrap_or(usize::MAX))
+        .take(limit)
         .filter_map(|row| {
             let process = model.process(row.process?)?;
             let frame = model.frame(row.frame)?;
@@ -183,4 +304,60 @@ fn stacks(model: &Model) -> Stacks {
         truncated: stacks.truncated,
         failed: stacks.failed.iter().map(|(reason, count)| (reason.name(), count)).collect(),
     }
+}
+
+fn offcpu(model: &Model, selection: &Selection, limit: usize) -> Vec<OffCpu> {
+    let mut sums: Vec<_> = model.offcpu().sums(selection).into_iter().collect();
+    sums.sort_by_key(|(_, sum)| Reverse(sum.times.total));
+    let row = |(key, sum): (offcpu::Key, offcpu::Sum<'_>)| {
+        Some(OffCpu {
+            pid: pid(model, key.place.process)?,
+            tid: key.place.tid,
+            stack: stack(model, key.place.stack),
+            reason: key.reason,
+            spent: sum.times.into(),
+            wakers: sum.wakers.most().into_iter().take(WAKERS).map(WakerCount::from).collect(),
+        })
+    };
+    sums.into_iter().take(limit).filter_map(row).collect()
+}
+
+fn gil(model: &Model, selection: &Selection, limit: usize) -> Vec<Gil> {
+    let mut sums: Vec<_> = model.gil().sums(selection).into_iter().collect();
+    sums.sort_by_key(|(_, times)| Reverse(times.total));
+    let of_thread = |tid, id| ThreadStack { tid, stack: stack(model, id) };
+    let row = |(key, times): (gil::Key, Times)| {
+        Some(Gil {
+            pid: pid(model, key.waiter.process)?,
+            waiter: of_thread(key.waiter.tid, key.waiter.stack),
+            holder: key.holder.map(|holder| of_thread(holder.tid, holder.stack)),
+            spent: times.into(),
+        })
+    };
+    sums.into_iter().take(limit).filter_map(row).collect()
+}
+
+fn calls(model: &Model, selection: &Selection, limit: usize) -> Vec<CallCount> {
+    let mut sums: Vec<_> = model.eval().sums(selection).into_iter().collect();
+    sums.sort_by_key(|(_, sum)| Reverse((sum.times.total, sum.times.count)));
+    let row = |(key, sum): (eval::Key, eval::Sum)| {
+        let frame = model.frame(key.function)?;
+        Some(CallCount {
+            pid: pid(model, key.process)?,
+            function: frame.function.to_string(),
+            file: frame.file.as_deref().map(str::to_owned),
+            line: frame.line,
+            spent: sum.times.into(),
+            timed: sum.timed,
+        })
+    };
+    sums.into_iter().take(limit).filter_map(row).collect()
+}
+
+fn pid(model: &Model, process: ProcessRef) -> Option<Pid> {
+    Some(model.process(process)?.process.pid)
+}
+
+fn stack(model: &Model, id: StackId) -> Vec<FrameOut> {
+    model.stack(id).iter().filter_map(|frame| model.frame(*frame)).map(FrameOut::from).collect()
 }

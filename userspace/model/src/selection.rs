@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::{Nanos, ProcessRef, Sample, Tid};
+use crate::{Nanos, ProcessRef, Tid};
 
 /// Everything that is set must hold; the default selects all.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -16,16 +16,20 @@ pub struct Selection {
 }
 
 impl Selection {
+    pub fn has_process(&self, process: ProcessRef) -> bool {
+        self.processes.as_ref().is_none_or(|set| set.contains(&process))
+    }
+
     pub fn has_thread(&self, process: ProcessRef, tid: Tid) -> bool {
-        self.processes.as_ref().is_none_or(|set| set.contains(&process)) && self.tid.is_none_or(|own| own == tid)
+        self.has_process(process) && self.tid.is_none_or(|own| own == tid)
     }
 
     pub fn has_time(&self, at: Nanos) -> bool {
         self.from.is_none_or(|from| at >= from) && self.to.is_none_or(|to| at < to)
     }
 
-    pub fn has_sample(&self, sample: &Sample) -> bool {
-        self.has_thread(sample.process, sample.tid) && self.has_time(sample.at)
+    pub fn has(&self, process: ProcessRef, tid: Tid, at: Nanos) -> bool {
+        self.has_thread(process, tid) && self.has_time(at)
     }
 
     /// Whether it restricts time, so that sums over all time do not answer it.

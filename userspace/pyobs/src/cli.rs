@@ -8,6 +8,7 @@ use clap::builder::PossibleValue;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
+use pyobs_export::Weight;
 
 use crate::exit::{Failure, output};
 use crate::probes::{self, Probes};
@@ -99,7 +100,9 @@ pub(crate) struct Watch {
 
     /// Switch families of probes: `cpu,gil` is exactly these, `+redundancy` adds to the default, `-shm` takes from it
     ///
-    /// This version has: cpu (where Python code spends its CPU time). What a family needs, `pyobs doctor` says.
+    /// This version has: cpu (where Python code spends its CPU time), offcpu (where threads sleep, and why), gil (who
+    /// waits for the GIL, and behind whom) and eval (calls of functions; off unless asked for). What a family needs,
+    /// `pyobs doctor` says.
     #[arg(long, value_name = "LIST", value_parser = probes::parse, allow_hyphen_values = true)]
     pub(crate) probe: Option<Probes>,
 
@@ -166,7 +169,9 @@ pub(crate) struct Export {
     #[arg(long, value_name = "S", value_parser = parse_seconds, allow_negative_numbers = true)]
     pub(crate) to: Option<f64>,
 
-    /// What the widths mean: cpu, the samples taken on a CPU
+    /// What widths and counts mean: cpu, samples taken on a CPU; offcpu, time asleep; gil, time waiting for the GIL
+    ///
+    /// Times are microseconds in `folded` and `svg`, and seconds in `speedscope`. The stacks of `gil` are the waiters'.
     #[arg(long, value_name = "WEIGHT", default_value = "cpu", value_parser = parse_weight)]
     pub(crate) weight: Weight,
 
@@ -198,11 +203,6 @@ impl ValueEnum for Format {
             Self::Json => PossibleValue::new("json").help("what `report --json` writes, of the part that is selected"),
         })
     }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Weight {
-    Cpu,
 }
 
 /// Say what works on this machine, what does not, why, and what to do about it.
@@ -241,10 +241,12 @@ fn parse_budget(text: &str) -> Result<f64, String> {
 }
 
 fn parse_weight(text: &str) -> Result<Weight, String> {
+    if let Some(weight) = Weight::ALL.iter().find(|weight| weight.name() == text) {
+        return Ok(*weight);
+    }
     match text {
-        "cpu" => Ok(Weight::Cpu),
-        "offcpu" | "gil" | "redundant" | "bytes" => Err(probes::missing(&format!("family behind the weight `{text}`"))),
-        _ => Err(format!("there is no weight `{text}`; there is: cpu")),
+        "redundant" | "bytes" => Err(probes::missing(&format!("family behind the weight `{text}`"))),
+        _ => Err(format!("there is no weight `{text}`; there are: {}", Weight::ALL.map(Weight::name).join(" "))),
     }
 }
 

@@ -37,7 +37,7 @@ fn top_takes_several_pids() {
     assert_eq!(top.watch.pids, [1, 22]);
     assert_eq!(top.watch.rate, Some(999));
     assert_eq!(top.watch.budget, Some(0.5));
-    assert_eq!(top.watch.probe, Some(Probes(vec!["cpu"])));
+    assert_eq!(top.watch.probe, Some(Probes::default()));
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn a_command_needs_the_dashes_and_excludes_pids() {
 
 #[test]
 fn a_minus_takes_a_family_away() {
-    assert!(refusal("pyobs top --probe -cpu").contains("no family on"));
+    assert!(refusal("pyobs top --probe -cpu,-offcpu,-gil").contains("no family on"));
     assert!(refusal("pyobs top --probe -shm").contains("does not have the family `shm` yet"));
 }
 
@@ -98,7 +98,13 @@ fn numbers_have_bounds() {
         assert!(!sentence.contains('\n'), "{line}: {sentence}");
         assert!(sentence.contains("pyobs") || sentence.contains("--to"), "{line}: {sentence}");
     }
-    for line in ["top --rate 1", "top --rate 20000", "top --pid 4194303", "record --duration 0.001"] {
+    for line in [
+        "top --rate 1",
+        "top --rate 20000",
+        "top --pid 4194303",
+        "record --duration 0.001",
+        "export x --format svg --weight gil",
+    ] {
         verb(&format!("pyobs {line}"));
     }
 }

@@ -77,13 +77,15 @@ mod tests {
         assert_eq!(parse("cpu").unwrap(), Probes(vec!["cpu"]));
         assert_eq!(parse("cpu,cpu").unwrap(), Probes(vec!["cpu"]));
         assert_eq!(parse(" cpu ").unwrap(), Probes(vec!["cpu"]));
+        assert_eq!(parse("eval,gil,cpu").unwrap(), Probes(vec!["cpu", "gil", "eval"]));
     }
 
     #[test]
     fn signs_change_the_default() {
         assert_eq!(parse("+cpu").unwrap(), Probes::default());
         assert_eq!(parse("-cpu,+cpu").unwrap(), Probes::default());
-        assert!(parse("-cpu").unwrap_err().contains("no family on"));
+        assert_eq!(parse("-offcpu,+eval").unwrap(), Probes(vec!["cpu", "gil", "eval"]));
+        assert!(parse("-cpu,-offcpu,-gil").unwrap_err().contains("no family on"));
         assert!(parse("cpu,+cpu").unwrap_err().contains("sign"));
     }
 

@@ -9,7 +9,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::limits::Limit;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
-use crate::tables::{Damage, MAX_TEXT, Source, cpu, health, meta, processes, stacks};
+use crate::tables::{Damage, MAX_TEXT, Range, Source, cpu, eval, gil, health, meta, offcpu, processes, stacks};
 use crate::{Error, file};
 
 /// How long to wait for a commit of a recording that is being written.
@@ -54,17 +54,17 @@ impl Reader {
 
     /// Gives all events: definitions first, then the others in the order of time.
     pub fn replay(&mut self, each: impl FnMut(Event)) -> Result<(), Error> {
-        self.play(None, None, each)
+        self.play(Range::default(), each)
     }
 
-    /// What the recording adds up to, with the samples of `from..to` only.
+    /// What the recording adds up to, with what the families saw in `from..to` only.
     pub fn model(&mut self, from: Option<Nanos>, to: Option<Nanos>) -> Result<Model, Error> {
         let mut model = Model::new(self.meta.clone(), History::All);
-        self.play(from, to, |event| model.apply(&event))?;
+        self.play(Range { from, to }, |event| model.apply(&event))?;
         Ok(model)
     }
 
-    fn play(&mut self, from: Option<Nanos>, to: Option<Nanos>, mut each: impl FnMut(Event)) -> Result<(), Error> {
+    fn play(&mut self, range: Range, mut each: impl FnMut(Event)) -> Result<(), Error> {
         let mut damage = self.opening.clone();
         let source = &self.source;
         // One transaction, so that a recording that is being written is seen as of one moment.
@@ -74,10 +74,13 @@ impl Reader {
         stacks::read(source, &mut damage, &mut each)?;
         processes::read(source, &mut damage, &mut timed, &mut each)?;
         health::read(source, &mut damage, &mut timed)?;
+        offcpu::read(source, &mut damage, range, |event| timed.push(event))?;
+        gil::read(source, &mut damage, range, |event| timed.push(event))?;
+        eval::read(source, &mut damage, range, |event| timed.push(event))?;
         timed.sort_by_key(Event::at);
 
         let mut order = Order { timed: timed.into_iter().peekable(), held: BTreeMap::new(), next: 0 };
-        cpu::read(source, &mut damage, from, to, |sample| order.push(sample, &mut each))?;
+        cpu::read(source, &mut damage, range, |sample| order.push(sample, &mut each))?;
         order.finish(&mut each);
         drop(snapshot);
         self.damage = damage;

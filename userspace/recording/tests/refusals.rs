@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use common::{Program, Random, every_event, meta, write};
-use pyobs_model::Event;
+use pyobs_model::{Event, Selection, report};
 use pyobs_recording::{Error, Reader, Writer};
 use rusqlite::Connection;
 
@@ -18,7 +18,8 @@ fn digest(path: &Path) -> Result<(usize, Option<String>), Error> {
     let mut reader = Reader::open(path)?;
     let mut events = 0;
     reader.replay(|_| events += 1)?;
-    reader.model(None, None)?;
+    let model = reader.model(None, None)?;
+    report::Report::new(&model, &Selection::default(), None);
     Ok((events, reader.damage()))
 }
 
@@ -208,6 +209,14 @@ fn forged_values_are_left_out_and_counted() {
         "UPDATE samples SET outcome = 999 WHERE rowid = 3",
         "UPDATE samples SET stack = 'x' WHERE rowid = 3",
         "UPDATE samples SET cpu = zeroblob(100) WHERE rowid = 3",
+        "UPDATE sleeps SET total_ns = -1 WHERE rowid = 3",
+        "UPDATE sleeps SET reason = x'00' WHERE rowid = 3",
+        "UPDATE sleeps SET waker_name = NULL WHERE rowid = 2",
+        "UPDATE sleeps SET waker_tid = 1 << 40 WHERE rowid = 2",
+        "UPDATE gil_waits SET count = 0.5 WHERE rowid = 3",
+        "UPDATE gil_waits SET holder_stack = NULL WHERE rowid = 1",
+        "UPDATE gil_held SET held_ns = 'long'",
+        "UPDATE calls SET function = -1",
         "UPDATE losses SET count = 9223372036854775807",
         "UPDATE threads SET process = 77 WHERE rowid = 1",
         "UPDATE threads SET name = x'00' WHERE rowid = 1",
@@ -218,6 +227,21 @@ fn forged_values_are_left_out_and_counted() {
         let (events, damage) = forged(sql);
         assert!(events >= all - 1, "{sql}: {events}");
         assert!(damage.unwrap_or_default().contains("do not make sense"), "{sql}");
+    }
+}
+
+#[test]
+fn waits_of_what_was_never_defined_and_endless_ones_do_no_harm() {
+    for sql in [
+        "UPDATE sleeps SET stack = 4000000000; UPDATE gil_waits SET holder_stack = 77; UPDATE calls SET function = 77",
+        "UPDATE sleeps SET process = 77; UPDATE gil_waits SET process = 77; UPDATE gil_held SET process = 77;
+         UPDATE calls SET process = 77",
+        "UPDATE sleeps SET total_ns = 0x7fffffffffffffff, count = total_ns, length_ns = total_ns, reason = 'lunch';
+         UPDATE gil_waits SET total_ns = 0x7fffffffffffffff, count = total_ns, length_ns = total_ns;
+         UPDATE gil_held SET held_ns = 0x7fffffffffffffff; UPDATE calls SET total_ns = 0x7fffffffffffffff, timed = total_ns",
+    ] {
+        let (events, damage) = forged(sql);
+        assert_eq!((events, damage), (every_event().len(), None), "{sql}: each number by itself makes sense");
     }
 }
 

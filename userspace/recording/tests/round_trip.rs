@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Program, every_event, meta, read, write};
-use pyobs_model::{Event, Nanos, ProcessRef, Reason, Sample, Selection, views};
+use pyobs_model::{Event, Nanos, Pid, ProcessRef, Reason, Sample, Selection, Sleep, Tid, WaitReason, Waker, views};
 use pyobs_recording::{Reader, Writer};
 
 #[test]
@@ -58,6 +58,52 @@ fn samples_come_in_the_order_of_time_whatever_the_order_of_writing() {
 }
 
 #[test]
+fn all_families_come_in_the_order_of_time_together() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.pyobs");
+    let (definitions, mut timed): (Vec<_>, Vec<_>) = every_event().into_iter().partition(|event| event.at().is_none());
+    timed.reverse();
+    write(&path, &[definitions, timed].concat());
+    assert_eq!(read(&path), every_event());
+}
+
+#[test]
+fn numbers_that_sqlite_cannot_hold_are_cut_and_text_is_bounded() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.pyobs");
+    let mut events = every_event();
+    for event in &mut events {
+        if let Event::Sleep(Sleep { count, total, length, waker, .. }) = event {
+            (*count, *total, *length) = (u64::MAX, Nanos(u64::MAX), Nanos(u64::MAX));
+            *waker = Some(Waker { pid: Pid(u32::MAX), tid: Tid(u32::MAX), name: "x".repeat(1 << 21).into() });
+        }
+    }
+    write(&path, &events);
+    let events = read(&path);
+    let sleeps: Vec<_> =
+        events.iter().filter_map(|it| if let Event::Sleep(it) = it { Some(it) } else { None }).collect();
+    assert_eq!(sleeps.len(), WaitReason::ALL.len());
+    for sleep in sleeps {
+        assert_eq!((sleep.count, sleep.total), (i64::MAX as u64, Nanos(i64::MAX as u64)));
+        assert_eq!(sleep.waker.as_ref().map(|waker| (waker.pid.0, waker.name.len())), Some((u32::MAX, 1 << 20)));
+    }
+}
+
+#[test]
+fn a_recording_of_a_pyobs_without_a_family_opens() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.pyobs");
+    write(&path, &every_event());
+    let database = rusqlite::Connection::open(&path).unwrap();
+    database.execute_batch("DROP TABLE sleeps; DROP TABLE gil_waits; DROP TABLE gil_held; DROP TABLE calls").unwrap();
+    drop(database);
+    let is_new =
+        |event: &Event| matches!(event, Event::Sleep(_) | Event::GilWait(_) | Event::GilHeld { .. } | Event::Calls(_));
+    let old: Vec<Event> = every_event().into_iter().filter(|event| !is_new(event)).collect();
+    assert_eq!(read(&path), old);
+}
+
+#[test]
 fn the_model_of_a_time_range_has_its_samples_only() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.pyobs");
@@ -74,6 +120,30 @@ fn the_model_of_a_time_range_has_its_samples_only() {
     let selection = Selection { from: Some(from), to: Some(to), ..Selection::default() };
     let frames = |model, selection| views::frames(model, selection, views::Look::default(), true);
     assert_eq!(frames(&some, &Selection::default()), frames(&all, &selection));
+    assert_eq!(some.offcpu().sums(&Selection::default()).len(), 0);
+}
+
+#[test]
+fn the_model_of_a_time_range_has_its_waits_and_calls_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.pyobs");
+    write(&path, &every_event());
+    let mut reader = Reader::open(&path).unwrap();
+    let all = reader.model(None, None).unwrap();
+    let every = Selection::default();
+    assert_eq!(all.offcpu().sums(&every).len(), WaitReason::ALL.len());
+    assert_eq!((all.gil().sums(&every).len(), all.gil().held(&every).len(), all.eval().sums(&every).len()), (3, 1, 1));
+    // From the second sleep to the second piece of the wait, and the calls but not what was held.
+    let ranges = [(100_000_000_002, 200_010_000_001), (300_000_000_001, 300_000_000_002)];
+    for ((from, to), expected) in ranges.into_iter().zip([(5, 2, 0, 0), (0, 0, 0, 1)]) {
+        let (from, to) = (Some(Nanos(from)), Some(Nanos(to)));
+        let selection = Selection { from, to, ..Selection::default() };
+        for (model, selection) in [(&reader.model(from, to).unwrap(), &every), (&all, &selection)] {
+            let (sleeps, waits) = (model.offcpu().sums(selection), model.gil().sums(selection));
+            let (held, calls) = (model.gil().held(selection), model.eval().sums(selection));
+            assert_eq!((sleeps.len(), waits.len(), held.len(), calls.len()), expected);
+        }
+    }
 }
 
 #[test]

@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 use pyobs_model::Model;
-use pyobs_model::views::By;
+use pyobs_model::views::{By, Weight};
+use pyobs_model::{Selection, findings};
 
 use crate::binding::{self, Action, Context};
 use crate::clock::Clock;
 use crate::input::Key;
-use crate::list::Step;
 use crate::screens::Outcome;
 use crate::ui::{Phase, Prompt, Tab, Ui};
 use crate::{Batch, Options, Source, draw};
@@ -66,7 +66,7 @@ pub(crate) struct App {
 
 impl App {
     pub(crate) fn new(model: Model, options: Options, size: (u16, u16)) -> Self {
-        let mut ui = Ui::new(options);
+        let mut ui = Ui::new(options, &model);
         ui.size = size;
         Self {
             model,
@@ -209,11 +209,16 @@ impl App {
     fn compute(&mut self, now: Duration) {
         let begin = Instant::now();
         let scope = self.ui.scope(&self.model);
+        let everyone = Selection { processes: None, tid: None, ..scope.selection.clone() };
         match self.ui.tab {
-            Tab::Processes => self.ui.processes.compute(&self.model, &scope),
+            Tab::Processes => self.ui.processes.compute(&self.model, &everyone, scope.seconds),
             Tab::Frames => self.ui.frames.compute(&self.model, &scope),
             Tab::Flame => self.ui.flame.compute(&self.model, &scope),
+            Tab::Waits => self.ui.waits.compute(&self.model, &scope),
             Tab::Health => {}
+        }
+        if matches!(self.ui.tab, Tab::Processes | Tab::Health) {
+            self.ui.findings = findings::find(&self.model, &everyone);
         }
         self.arrange();
         self.compute_time = begin.elapsed();
@@ -228,6 +233,7 @@ impl App {
             Tab::Processes => ui.processes.arrange(&self.model, ui.process_filter.as_ref(), height),
             Tab::Frames => ui.frames.arrange(&self.model, ui.frame_filter.as_ref(), height),
             Tab::Flame => ui.flame.arrange(&self.model, ui.frame_filter.as_ref(), body),
+            Tab::Waits => ui.waits.arrange(&self.model, ui.wait_filter.as_ref(), body),
             Tab::Health => {}
         }
     }
@@ -261,6 +267,7 @@ impl App {
             Action::ShowProcesses => self.show(Tab::Processes),
             Action::ShowFrames => self.show(Tab::Frames),
             Action::ShowFlame => self.show(Tab::Flame),
+            Action::ShowWaits => self.show(Tab::Waits),
             Action::ShowHealth => self.show(Tab::Health),
             Action::NextScreen => self.show(self.ui.tab.neighbour(1)),
             Action::PreviousScreen => self.show(self.ui.tab.neighbour(Tab::ALL.len() - 1)),
@@ -283,7 +290,15 @@ impl App {
                 };
                 self.mark(Stale::View);
             }
-            Action::Fold => {
+            Action::Measure if self.ui.tab != Tab::Waits => {
+                let at = Weight::ALL.iter().position(|weight| *weight == self.ui.look.weight).unwrap_or(0);
+                let others = Weight::ALL.iter().cycle().skip(at + 1).take(Weight::ALL.len());
+                if let Some(next) = others.copied().find(|weight| weight.is_known(&self.model)) {
+                    self.ui.look.weight = next;
+                }
+                self.mark(Stale::View);
+            }
+            Action::Fold if self.ui.tab != Tab::Flame => {
                 self.ui.look.python_only = !self.ui.look.python_only;
                 self.mark(Stale::View);
             }
@@ -308,6 +323,7 @@ impl App {
             Tab::Processes => ui.processes.act(action, height),
             Tab::Frames => ui.frames.act(action, height),
             Tab::Flame => ui.flame.act(action, body),
+            Tab::Waits => ui.waits.act(action, body),
             Tab::Health => ui.health.act(action, draw::health_lines(&self.model, ui).len(), usize::from(body.height)),
         };
         match outcome {
@@ -325,7 +341,13 @@ impl App {
     fn back(&mut self) {
         let body = self.ui.body();
         let ui = &mut self.ui;
-        if ui.tab == Tab::Frames && ui.frames.close_detail() || ui.tab == Tab::Flame && ui.flame.zoom_out(body) {
+        let has_closed = match ui.tab {
+            Tab::Frames => ui.frames.close_detail(),
+            Tab::Flame => ui.flame.zoom_out(body),
+            Tab::Waits => ui.waits.close_detail(),
+            Tab::Processes | Tab::Health => false,
+        };
+        if has_closed {
             self.mark(Stale::View);
         } else if ui.filter().is_some() {
             ui.set_filter("");
@@ -373,17 +395,4 @@ impl App {
             _ => None,
         };
     }
-}
-
-/// The step through a list that an action means.
-pub(crate) fn step(action: Action) -> Option<Step> {
-    Some(match action {
-        Action::Up => Step::Up,
-        Action::Down => Step::Down,
-        Action::PageUp => Step::PageUp,
-        Action::PageDown => Step::PageDown,
-        Action::First => Step::First,
-        Action::Last => Step::Last,
-        _ => return None,
-    })
 }

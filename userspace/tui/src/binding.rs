@@ -15,11 +15,11 @@ macro_rules! actions {
 }
 
 actions! {
-    ShowProcesses ShowFrames ShowFlame ShowHealth NextScreen PreviousScreen
+    ShowProcesses ShowFrames ShowFlame ShowWaits ShowHealth NextScreen PreviousScreen
     Up Down Left Right PageUp PageDown First Last
     Open Back Threads Expand Collapse
     SortNext SortPrevious SortOwn SortTotal SortName
-    By Fold Split
+    By Fold Split Measure Calls
     Filter Window Pause Help Quit
     Accept Cancel Erase EraseAll
 }
@@ -32,7 +32,12 @@ pub(crate) enum Context {
     Frames,
     /// One frame, with its callers and callees.
     Detail,
+    /// Calls of functions, in the place of the frames.
+    Calls,
     Flame,
+    Waits,
+    /// One wait, with its stacks.
+    Wait,
     Health,
     /// A pattern is being typed; keys that are not bound are text.
     Prompt,
@@ -44,7 +49,10 @@ impl Context {
         Self::Processes,
         Self::Frames,
         Self::Detail,
+        Self::Calls,
         Self::Flame,
+        Self::Waits,
+        Self::Wait,
         Self::Health,
         Self::Everywhere,
         Self::Prompt,
@@ -57,7 +65,10 @@ impl Context {
             Self::Processes => "Processes",
             Self::Frames => "Frames",
             Self::Detail => "A frame",
+            Self::Calls => "Calls",
             Self::Flame => "Flame",
+            Self::Waits => "Waits",
+            Self::Wait => "A wait",
             Self::Health => "Health",
             Self::Prompt => "Typing a pattern",
             Self::Help => "This help",
@@ -92,7 +103,7 @@ const fn bind(
     Binding { contexts, keys, action, hint, help }
 }
 
-use Context::{Detail, Everywhere, Flame, Frames, Help, Processes, Prompt};
+use Context::{Calls, Detail, Everywhere, Flame, Frames, Help, Processes, Prompt, Waits};
 use Key::{BackTab, Backspace, Char, Ctrl, Down, End, Enter, Esc, Home, Left, PageDown, PageUp, Right, Tab, Up};
 
 pub(crate) const BINDINGS: &[Binding] = &[
@@ -105,20 +116,25 @@ pub(crate) const BINDINGS: &[Binding] = &[
     bind(&[Flame], &[Enter], Action::Open, "zoom", "zoom to the selected box"),
     bind(&[Flame], &[Left], Action::Left, "", "the box to the left"),
     bind(&[Flame], &[Right], Action::Right, "", "the box to the right"),
-    bind(&[Frames], &[Char('o')], Action::SortOwn, "", "sort by own samples"),
-    bind(&[Frames], &[Char('t')], Action::SortTotal, "", "sort by total samples"),
+    bind(&[Waits], &[Enter], Action::Open, "detail", "the stacks of the wait, and who ended it"),
+    bind(&[Frames], &[Char('o')], Action::SortOwn, "", "sort by own samples, or time"),
+    bind(&[Frames], &[Char('t')], Action::SortTotal, "", "sort by total samples, or time"),
     bind(&[Frames], &[Char('n')], Action::SortName, "", "sort by name"),
-    bind(&[Processes, Frames], &[Char('s')], Action::SortNext, "sort", "sort by the next column"),
-    bind(&[Processes, Frames], &[Char('S')], Action::SortPrevious, "", "sort by the previous column"),
-    bind(&[Frames, Detail, Flame], &[Char('l')], Action::By, "lines", "a row a line, or a row a function"),
+    bind(&[Processes, Frames, Calls, Waits], &[Char('s')], Action::SortNext, "sort", "sort by the next column"),
+    bind(&[Processes, Frames, Calls, Waits], &[Char('S')], Action::SortPrevious, "", "sort by the previous column"),
+    bind(&[Waits], &[Char('m')], Action::Measure, "GIL waits", "all waits, or those for the GIL and who held it"),
     bind(
         &[Frames, Detail, Flame],
-        &[Char('f')],
-        Action::Fold,
-        "fold",
-        "fold native code into its Python caller, or not",
+        &[Char('m')],
+        Action::Measure,
+        "measure",
+        "measure CPU samples, time off CPU, or waits for the GIL",
     ),
-    bind(&[Frames], &[Char('p')], Action::Split, "split", "a row a process, or all processes in one"),
+    bind(&[Frames, Detail, Flame, Waits], &[Char('l')], Action::By, "lines", "a row a line, or a row a function"),
+    bind(&[Frames, Detail], &[Char('f')], Action::Fold, "fold", "fold native (n:) and kernel (k:) code into Python"),
+    bind(&[Flame], &[Char('f')], Action::Fold, "native", "native (n:), kernel (k:): below Python, none, or all"),
+    bind(&[Frames, Calls], &[Char('c')], Action::Calls, "calls", "counted calls, or samples"),
+    bind(&[Frames, Calls], &[Char('p')], Action::Split, "split", "a row a process, or all processes in one"),
     bind(
         &[Everywhere],
         &[Esc, Backspace],
@@ -132,7 +148,8 @@ pub(crate) const BINDINGS: &[Binding] = &[
     bind(&[Everywhere], &[Char('1')], Action::ShowProcesses, "", "Processes"),
     bind(&[Everywhere], &[Char('2')], Action::ShowFrames, "", "Frames"),
     bind(&[Everywhere], &[Char('3')], Action::ShowFlame, "", "Flame"),
-    bind(&[Everywhere], &[Char('4')], Action::ShowHealth, "", "Health"),
+    bind(&[Everywhere], &[Char('4')], Action::ShowWaits, "", "Waits"),
+    bind(&[Everywhere], &[Char('5')], Action::ShowHealth, "", "Health"),
     bind(&[Everywhere], &[Tab], Action::NextScreen, "", "the next screen"),
     bind(&[Everywhere], &[BackTab], Action::PreviousScreen, "", "the previous screen"),
     bind(&[Everywhere], &[Up, Char('k')], Action::Up, "", "up"),
@@ -222,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn every_binding_says_what_it_does() {
-        assert!(BINDINGS.iter().all(|binding| !binding.help.is_empty()));
+    fn every_binding_says_what_it_does_and_the_help_has_room_for_it() {
+        assert!(BINDINGS.iter().all(|binding| (1..=56).contains(&binding.help.len())));
     }
 }

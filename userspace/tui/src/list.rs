@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use crate::binding::Action;
+
 /// Follows its row by identity when the list is computed anew, but stays on top while it is on top: there the
 /// busiest row is what one looks at.
 #[derive(Clone, Debug)]
@@ -76,6 +78,35 @@ impl<K: Copy + PartialEq> Cursor<K> {
         let highest = self.index.min(len.saturating_sub(height));
         self.top = self.top.clamp(lowest.min(highest), highest.max(lowest));
     }
+}
+
+/// The step through a list that an action means.
+pub(crate) fn step(action: Action) -> Option<Step> {
+    Some(match action {
+        Action::Up => Step::Up,
+        Action::Down => Step::Down,
+        Action::PageUp => Step::PageUp,
+        Action::PageDown => Step::PageDown,
+        Action::First => Step::First,
+        Action::Last => Step::Last,
+        _ => return None,
+    })
+}
+
+/// The first line in sight of a page that has no rows to select, after `action`.
+pub(crate) fn scroll(top: usize, action: Action, lines: usize, height: usize) -> usize {
+    let page = height.saturating_sub(1).max(1);
+    let last = lines.saturating_sub(height);
+    let moved = match step(action) {
+        None => top,
+        Some(Step::Up) => top.saturating_sub(1),
+        Some(Step::Down) => top + 1,
+        Some(Step::PageUp) => top.saturating_sub(page),
+        Some(Step::PageDown) => top + page,
+        Some(Step::First) => 0,
+        Some(Step::Last) => last,
+    };
+    moved.min(last)
 }
 
 #[cfg(test)]

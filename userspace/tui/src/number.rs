@@ -1,5 +1,8 @@
 //! Numbers as people read them.
 
+use pyobs_model::Nanos;
+use pyobs_model::views::Weight;
+
 /// `12345678` as `12,345,678`.
 pub(crate) fn count(number: u64) -> String {
     let digits = number.to_string();
@@ -28,12 +31,53 @@ pub(crate) fn short(number: u64) -> String {
         value /= 1000.0;
         unit = next;
     }
+    format!("{}{unit}", three_digits(value))
+}
+
+fn three_digits(value: f64) -> String {
     let decimals = match value {
         v if v < 9.995 => 2,
         v if v < 99.95 => 1,
         _ => 0,
     };
-    format!("{value:.decimals$}{unit}")
+    format!("{value:.decimals$}")
+}
+
+/// A length of time, of at most eight characters: `7 ns`, `29.7 µs`, `5.00 ms`, `12.3 s`, `16.7 min`.
+pub(crate) fn time(time: Nanos) -> String {
+    const UNITS: [(&str, f64); 6] = [("µs", 1e3), ("ms", 1e3), ("s", 1e3), ("min", 60.0), ("h", 60.0), ("d", 24.0)];
+    if time.0 < 1000 {
+        return format!("{} ns", time.0);
+    }
+    let mut value = time.0 as f64;
+    let mut unit = "ns";
+    for (next, factor) in UNITS {
+        if value < 999.5 {
+            break;
+        }
+        value /= factor;
+        unit = next;
+    }
+    format!("{} {unit}", three_digits(value))
+}
+
+/// What a frame weighs.
+pub(crate) fn amount(weight: Weight, number: u64) -> String {
+    if weight.is_time() { time(Nanos(number)) } else { count(number) }
+}
+
+/// The same in at most eight characters.
+pub(crate) fn short_amount(weight: Weight, number: u64) -> String {
+    if weight.is_time() { time(Nanos(number)) } else { short(number) }
+}
+
+/// What shares are of.
+pub(crate) fn whole(weight: Weight, number: u64) -> String {
+    match weight {
+        Weight::Cpu => plural(number, "sample", "samples"),
+        Weight::OffCpu => format!("{} off CPU", time(Nanos(number))),
+        Weight::Gil => format!("{} of waits for the GIL", time(Nanos(number))),
+    }
 }
 
 /// A share of a whole, in percent; 0 when there is no whole.
@@ -108,5 +152,18 @@ mod tests {
         assert_eq!(seconds(9.96), "10.0 s");
         assert_eq!(seconds(200.0), "3 min 20 s");
         assert_eq!(seconds(7500.0), "2 h 5 min");
+        for (nanos, text) in [
+            (0, "0 ns"),
+            (999, "999 ns"),
+            (29_700, "29.7 µs"),
+            (999_600, "1.00 ms"),
+            (5_000_000, "5.00 ms"),
+            (61_000_000_000, "61.0 s"),
+            (1_000_000_000_000, "16.7 min"),
+            (59_999_000_000_000, "16.7 h"),
+            (u64::MAX, "213504 d"),
+        ] {
+            assert_eq!(time(Nanos(nanos)), text);
+        }
     }
 }

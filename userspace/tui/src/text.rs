@@ -110,7 +110,7 @@ pub(crate) fn command(words: &str) -> &str {
 
 /// Lines of at most `width` cells; a word that is longer is cut off when it is drawn.
 pub(crate) fn wrap(sentence: &str, width: usize) -> Vec<String> {
-    const LINES_MAX: usize = 8;
+    const LINES_MAX: usize = 16;
     let width_of = |words: &str| self::width(words, width + 1);
     let mut lines = vec![String::new()];
     for word in head(sentence, 2048).split_whitespace() {

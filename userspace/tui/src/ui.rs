@@ -3,13 +3,14 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-use pyobs_model::views::{By, Look};
+use pyobs_model::findings::Finding;
+use pyobs_model::views::{By, Look, Weight};
 use pyobs_model::{Model, Nanos, ProcessRef, Selection, Tid};
 use ratatui::layout::Rect;
 
 use crate::binding::Context;
 use crate::filter::Filter;
-use crate::screens::{FlameScreen, FramesScreen, HealthScreen, ProcessesScreen};
+use crate::screens::{self, FlameScreen, FramesScreen, HealthScreen, ProcessesScreen, WaitsScreen};
 use crate::theme::Theme;
 use crate::{Options, Source};
 
@@ -18,17 +19,19 @@ pub(crate) enum Tab {
     Processes,
     Frames,
     Flame,
+    Waits,
     Health,
 }
 
 impl Tab {
-    pub(crate) const ALL: [Self; 4] = [Self::Processes, Self::Frames, Self::Flame, Self::Health];
+    pub(crate) const ALL: [Self; 5] = [Self::Processes, Self::Frames, Self::Flame, Self::Waits, Self::Health];
 
     pub(crate) fn title(self) -> &'static str {
         match self {
             Self::Processes => "Processes",
             Self::Frames => "Frames",
             Self::Flame => "Flame",
+            Self::Waits => "Waits",
             Self::Health => "Health",
         }
     }
@@ -120,15 +123,19 @@ pub(crate) struct Ui {
     pub(crate) process_filter: Option<Filter>,
     /// Filters Frames and highlights in Flame.
     pub(crate) frame_filter: Option<Filter>,
+    pub(crate) wait_filter: Option<Filter>,
     pub(crate) prompt: Option<Prompt>,
     /// The first line in sight, while the help is open.
     pub(crate) help: Option<usize>,
     pub(crate) notes: VecDeque<String>,
     /// The latest note, until it has been shown long enough.
     pub(crate) status: Option<(String, Duration)>,
+    /// The most serious first.
+    pub(crate) findings: Vec<Finding>,
     pub(crate) processes: ProcessesScreen,
     pub(crate) frames: FramesScreen,
     pub(crate) flame: FlameScreen,
+    pub(crate) waits: WaitsScreen,
     pub(crate) health: HealthScreen,
 }
 
@@ -137,8 +144,9 @@ const HEADER_LINES: u16 = 2;
 const STATUS_NEEDS_LINES: u16 = 10;
 
 impl Ui {
-    pub(crate) fn new(options: Options) -> Self {
+    pub(crate) fn new(options: Options, model: &Model) -> Self {
         let is_live = options.source == Source::Live;
+        let weight = Weight::ALL.into_iter().find(|weight| weight.is_known(model)).unwrap_or_default();
         Self {
             source: options.source,
             theme: Theme::new(options.color),
@@ -146,18 +154,21 @@ impl Ui {
             size: (80, 24),
             tab: if is_live { Tab::Processes } else { Tab::Frames },
             window: if is_live { Window::Seconds(10) } else { Window::All },
-            look: Look { by: By::Line, python_only: true },
+            look: Look { by: By::Line, python_only: true, weight },
             paused: None,
             picked: None,
             process_filter: None,
             frame_filter: None,
+            wait_filter: None,
             prompt: None,
             help: None,
             notes: VecDeque::new(),
             status: None,
+            findings: Vec::new(),
             processes: ProcessesScreen::default(),
             frames: FramesScreen::default(),
             flame: FlameScreen::default(),
+            waits: WaitsScreen::new(model),
             health: HealthScreen::default(),
         }
     }
@@ -168,15 +179,18 @@ impl Ui {
             _ if self.prompt.is_some() => Context::Prompt,
             Tab::Processes => Context::Processes,
             Tab::Frames if self.frames.detail().is_some() => Context::Detail,
+            Tab::Frames if self.frames.shows_calls() => Context::Calls,
             Tab::Frames => Context::Frames,
             Tab::Flame => Context::Flame,
+            Tab::Waits if self.waits.shows_detail() => Context::Wait,
+            Tab::Waits => Context::Waits,
             Tab::Health => Context::Health,
         }
     }
 
     /// Whether there are rows or boxes that a pattern could choose from.
     pub(crate) fn takes_filter(&self) -> bool {
-        self.tab != Tab::Health && self.frames.detail().is_none_or(|_| self.tab != Tab::Frames)
+        !matches!(self.context(), Context::Health | Context::Detail | Context::Wait)
     }
 
     /// Whether Esc has something to undo here.
@@ -184,6 +198,7 @@ impl Ui {
         let is_inside = match self.tab {
             Tab::Frames => self.frames.detail().is_some(),
             Tab::Flame => self.flame.is_zoomed(),
+            Tab::Waits => self.waits.shows_detail(),
             Tab::Processes | Tab::Health => false,
         };
         is_inside || self.filter().is_some() || self.picked.is_some()
@@ -210,13 +225,15 @@ impl Ui {
 
     /// Rows of a table with one line of headings.
     pub(crate) fn table_height(&self) -> usize {
-        usize::from(self.body().height).saturating_sub(1)
+        let above = if self.tab == Tab::Processes { screens::headline(self).len() } else { 0 };
+        usize::from(self.body().height).saturating_sub(1 + above)
     }
 
     pub(crate) fn filter(&self) -> Option<&Filter> {
         match self.tab {
             Tab::Processes => self.process_filter.as_ref(),
             Tab::Frames | Tab::Flame => self.frame_filter.as_ref(),
+            Tab::Waits => self.wait_filter.as_ref(),
             Tab::Health => None,
         }
     }
@@ -225,6 +242,7 @@ impl Ui {
         match self.tab {
             Tab::Processes => self.process_filter = Filter::new(text),
             Tab::Frames | Tab::Flame => self.frame_filter = Filter::new(text),
+            Tab::Waits => self.wait_filter = Filter::new(text),
             Tab::Health => {}
         }
     }
@@ -237,7 +255,9 @@ impl Ui {
         let (from, begin) = match self.window {
             Window::Seconds(seconds) => {
                 let from = end.saturating_sub(Nanos(seconds * 1_000_000_000));
-                ((from > oldest).then_some(from), from.max(oldest))
+                // All the samples that are kept need no adding up; of other events there may be older ones.
+                let has_others = model.meta().probes.iter().any(|family| family != Weight::Cpu.name());
+                ((from > oldest || has_others).then_some(from), from.max(oldest))
             }
             Window::All => (None, oldest),
         };

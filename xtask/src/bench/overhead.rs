@@ -29,12 +29,13 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
     let mut table = Table::new(
         "Overhead at 99 Hz",
         "The work that a CPython 3.12 program does while it is watched, against what it does just before and after\n\
-         (`../shared/bench/overhead.py`). `nothing` watches nothing: it shows the noise.",
+         (`../shared/bench/overhead.py`). `nothing` watches nothing: it shows the noise. `pyobs` takes whole stacks, waits\n\
+         and the GIL, as it does by default.",
         COLUMNS,
     );
     let profilers = profilers(setting)?;
     for workload in WORKLOADS {
-        progress(format!("overhead of three profilers over the workload {workload}: about two minutes"));
+        progress(format!("overhead of four profilers over the workload {workload}: about three minutes"));
         let rows = measure(setting, workload, &profilers)?;
         for (row, (_, _, shown)) in rows.iter().zip(&profilers) {
             let cells = vec![
@@ -60,6 +61,11 @@ fn profilers(setting: &Setting) -> Result<Vec<(&'static str, String, String)>> {
     Ok(vec![
         ("nothing", "sleep 1000".to_owned(), "sleep 1000".to_owned()),
         ("py-spy", format!("{} {py_spy_args}", quoted(&py_spy)), format!("py-spy {py_spy_args}")),
+        (
+            "py-spy-native",
+            format!("{} {py_spy_args} --native", quoted(&py_spy)),
+            format!("py-spy {py_spy_args} --native"),
+        ),
         (
             "pyobs",
             format!("{} record --pid {{pid}} --rate 99 -o {}", quoted(&repo::pyobs()), quoted(&recording)),
@@ -109,10 +115,12 @@ fn parse(line: &str) -> Option<Row> {
 }
 
 fn judge(table: &mut Table, workload: &str, rows: &[Row]) {
-    let [nothing, py_spy, pyobs] = rows else { return };
+    let [nothing, py_spy, native, pyobs] = rows else { return };
     let beyond = pyobs.slowdown / nothing.slowdown;
     table.at_most(&format!("{workload}: slowdown by pyobs beyond `nothing`"), beyond, 1.005);
     table.at_most(&format!("{workload}: CPU of pyobs as a share of py-spy's"), pyobs.cpu / py_spy.cpu, 0.25);
+    let native = pyobs.cpu / native.cpu;
+    table.at_most(&format!("{workload}: CPU of pyobs as a share of that of py-spy --native"), native, 0.25);
 }
 
 #[cfg(test)]

@@ -4,24 +4,33 @@ use core::ffi::c_void;
 
 use aya_ebpf::{helpers::generated::bpf_probe_read_user, macros::map, maps::PerCpuArray};
 use pyobs_abi::{
-    process::{CHECK_MAX, Check, Layout},
+    process::{CHECK_MAX, Check as Words, Layout},
     record::Header,
 };
 
-use super::memory::user;
+use super::{memory::user, walk::SLOTS};
 
 /// How old a check word may be, in nanoseconds. The frames at the root of a stack are the same in sample after sample;
 /// at the default rate every word is read anew, at 1 kHz every fifth time.
 const AGE_MAX: u64 = 5_000_000;
 /// Words that a CPU remembers.
-const SLOTS: usize = 1024;
+const ENTRIES: usize = 1024;
+
+/// What a code object's memory says.
+pub enum Check {
+    Is(u32),
+    Unreadable,
+    /// It is of another type.
+    NoCode,
+}
 
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Slot {
+struct Entry {
     code: u64,
     read: u64,
     pid: u32,
+    /// 0: it is no code object.
     check: u32,
 }
 
@@ -29,33 +38,42 @@ const PART_WORDS: usize = CHECK_MAX / 8;
 
 #[repr(C)]
 struct Checks {
-    slots: [Slot; SLOTS],
+    entries: [Entry; ENTRIES],
     /// The part of a code object that is looked at.
     part: [u64; PART_WORDS],
 }
 
+/// For each CPU as many as it has contexts that walk.
 #[map]
-static CHECKS: PerCpuArray<Checks> = PerCpuArray::with_max_entries(1, 0);
+static CHECKS: PerCpuArray<Checks> = PerCpuArray::with_max_entries(SLOTS, 0);
 
-/// The check word of the code object at `code`; 0 when it cannot be read.
+/// The check word of the code object at `code`, for a walk in this slot.
 #[inline(always)]
-pub fn code_check(sample: &Header, layout: &Layout, code: u64) -> u32 {
-    let index = ((code >> 4) ^ (code >> 14)) as usize & (SLOTS - 1);
-    let Some(checks) = CHECKS.get_ptr_mut(0) else { return 0 };
-    // SAFETY: the pointer is into this CPU's value, which only this CPU's sampler uses.
+pub fn code_check(slot: u32, sample: &Header, layout: &Layout, code_type: u64, code: u64) -> Check {
+    let index = ((code >> 4) ^ (code >> 14)) as usize & (ENTRIES - 1);
+    let Some(checks) = CHECKS.get_ptr_mut(slot) else { return Check::Unreadable };
+    // SAFETY: the pointer is into this CPU's value, which only the walk in this slot uses.
     let checks = unsafe { &mut *checks };
-    let slot = checks.slots[index];
-    if slot.code == code && slot.pid == sample.pid && sample.time.wrapping_sub(slot.read) < AGE_MAX {
-        return slot.check;
+    let entry = checks.entries[index];
+    if entry.code == code && entry.pid == sample.pid && sample.time.wrapping_sub(entry.read) < AGE_MAX {
+        return if entry.check == 0 { Check::NoCode } else { Check::Is(entry.check) };
     }
-    let check = checks.read(layout, code).map_or(0, Check::fold);
-    checks.slots[index] = Slot { code, read: sample.time, pid: sample.pid, check };
-    check
+    let is_code = code_type == 0 || user(code.wrapping_add(layout.object_type.into())) == Some(code_type);
+    let check = if is_code {
+        match checks.read(layout, code) {
+            Some(words) => words.fold(),
+            None => return Check::Unreadable,
+        }
+    } else {
+        0
+    };
+    checks.entries[index] = Entry { code, read: sample.time, pid: sample.pid, check };
+    if check == 0 { Check::NoCode } else { Check::Is(check) }
 }
 
 impl Checks {
     #[inline(always)]
-    fn read(&mut self, layout: &Layout, code: u64) -> Option<Check> {
+    fn read(&mut self, layout: &Layout, code: u64) -> Option<Words> {
         let start = code.wrapping_add(layout.check_start.into()) as *const c_void;
         let size = layout.check_size.min(CHECK_MAX as u32);
         // SAFETY: the part holds CHECK_MAX bytes; the helper checks the source.
@@ -65,7 +83,7 @@ impl Checks {
         let (line, name, table) =
             (self.word(layout.check_line), self.word(layout.check_name), self.word(layout.check_table));
         let hash = user(name.wrapping_add(layout.name_hash.into()))?;
-        Some(Check { line, name, table, hash })
+        Some(Words { line, name, table, hash })
     }
 
     #[inline(always)]

@@ -1,7 +1,7 @@
 //! From a thread to its first Python frame.
 
 use aya_ebpf::{helpers::bpf_get_current_pid_tgid, macros::map, maps::Array};
-use pyobs_abi::process::{KEY_BARE, Layout, NONE, Process, TLS_DYNAMIC, TLS_STATIC};
+use pyobs_abi::process::{KEY_BARE, Layout, Process, TLS_DYNAMIC, TLS_STATIC};
 
 use super::{memory::user, task::Task};
 
@@ -10,7 +10,11 @@ pub enum Top {
     /// The thread has no Python frames now.
     Nothing,
     Unreadable,
-    Frame(u64),
+    /// The thread state, and the innermost frame or the `_PyCFrame` that points to it.
+    Frame {
+        state: u64,
+        frame: u64,
+    },
 }
 
 /// Who ran a thread state last that another thread made.
@@ -27,7 +31,7 @@ const RUNNERS_MAX: u32 = 256;
 #[map]
 static RUNNERS: Array<Runner> = Array::with_max_entries(RUNNERS_MAX, 0);
 
-/// Finds the innermost frame of the current thread, which is at `pc`; 0 for a thread that is in the kernel.
+/// Finds where the current thread's frames begin, which is at `pc`; 0 for a thread that is in the kernel.
 #[inline(always)]
 pub fn top_frame(process: &Process, layout: &Layout, pc: u64) -> Top {
     let Some(thread_pointer) = Task::current().thread_pointer() else { return Top::Unreadable };
@@ -39,14 +43,17 @@ pub fn top_frame(process: &Process, layout: &Layout, pc: u64) -> Top {
         Some(state) => state,
         None => return Top::Unreadable,
     };
-    let Some(mut frame) = user::<u64>(state.wrapping_add(layout.thread_frame.into())) else { return Top::Unreadable };
-    if layout.cframe_frame != NONE && frame != 0 {
-        match user::<u64>(frame.wrapping_add(layout.cframe_frame.into())) {
-            Some(current) => frame = current,
-            None => return Top::Unreadable,
-        }
+    frames_of(layout, state)
+}
+
+/// Where the frames of a thread state begin.
+#[inline(always)]
+pub fn frames_of(layout: &Layout, state: u64) -> Top {
+    match user::<u64>(state.wrapping_add(layout.thread_frame.into())) {
+        Some(0) => Top::Nothing,
+        Some(frame) => Top::Frame { state, frame },
+        None => Top::Unreadable,
     }
-    if frame == 0 { Top::Nothing } else { Top::Frame(frame) }
 }
 
 /// The `PyThreadState` of the current thread; 0 when it has none.

@@ -41,7 +41,15 @@ pub static TASK_PID: Global<u32> = Global::new(0);
 #[unsafe(no_mangle)]
 pub static TASK_SIGNAL: Global<u32> = Global::new(0);
 #[unsafe(no_mangle)]
+pub static TASK_STATE: Global<u32> = Global::new(0);
+#[unsafe(no_mangle)]
 pub static SIGNAL_LIVE: Global<u32> = Global::new(0);
+
+/// The kernel's code for the entry of interrupts; nothing where it is not known.
+#[unsafe(no_mangle)]
+pub static INTERRUPT_START: Global<u64> = Global::new(0);
+#[unsafe(no_mangle)]
+pub static INTERRUPT_END: Global<u64> = Global::new(0);
 
 #[inline(always)]
 pub fn count_loss(reason: u32) {
@@ -54,6 +62,12 @@ pub fn count_loss(reason: u32) {
 #[inline(always)]
 pub fn control(index: u32) -> u64 {
     CONTROL.get(index).copied().unwrap_or(0)
+}
+
+/// Whether any of these families is on.
+#[inline(always)]
+pub fn is_on(families: u64) -> bool {
+    control(control::FAMILIES) & families != 0
 }
 
 #[map]

@@ -2,8 +2,13 @@
 
 pub mod checks;
 pub mod cpython;
+pub mod gil;
 pub mod maps;
 pub mod memory;
+pub mod native;
+pub mod python;
+pub mod registers;
 pub mod ring;
+pub mod tables;
 pub mod task;
 pub mod walk;

@@ -3,7 +3,7 @@
 use aya_ebpf::helpers::bpf_get_current_task;
 
 use super::{
-    maps::{SIGNAL_LIVE, TASK_FSBASE, TASK_PID, TASK_SIGNAL, TASK_TGID},
+    maps::{SIGNAL_LIVE, TASK_FSBASE, TASK_PID, TASK_SIGNAL, TASK_STATE, TASK_TGID},
     memory::kernel,
 };
 
@@ -33,6 +33,12 @@ impl Task {
     #[inline(always)]
     pub fn pid(self) -> Option<u32> {
         kernel(self.0 + u64::from(TASK_PID.load()))
+    }
+
+    /// `__state`: 0 for a task that runs or is ready to (include/linux/sched.h).
+    #[inline(always)]
+    pub fn state(self) -> Option<u32> {
+        kernel(self.0 + u64::from(TASK_STATE.load()))
     }
 
     /// How many threads of its process still live.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pyobs_abi::process::{self, KEY_BARE, NONE, PYTHON, SAMPLED, TLS_DYNAMIC, TLS_STATIC};
+use pyobs_abi::process::{self, KEY_BARE, NONE, PYTHON, SAMPLED, TLS_DYNAMIC, TLS_STATIC, entry};
 use pyobs_model::Reason;
 
 use super::debug_offsets;
@@ -69,6 +69,7 @@ pub fn attach(
         flags: SAMPLED | PYTHON,
         current: facts.current.map_or(0, |address| address.wrapping_add(bias)),
         loops: loops(&facts.loops, bias),
+        code_type: facts.code_type.map_or(0, |address| address.wrapping_add(bias)),
         ..process::Process::default()
     };
     if let Some(libc) = libc {
@@ -179,6 +180,12 @@ fn kernel_layout(layout: &Layout) -> Option<process::Layout> {
     Some(process::Layout {
         thread_id: layout.thread_state.thread_id,
         thread_frame: layout.thread_state.frame,
+        entry: match (&layout.cframe, frame.shim_owner, frame.is_entry) {
+            (Some(_), Some(_), _) => entry::SHIM_AND_CFRAME,
+            (None, Some(_), _) => entry::SHIM,
+            (Some(_), None, Some(_)) => entry::FLAG,
+            _ => entry::EACH,
+        },
         cframe_frame: layout.cframe.as_ref().map_or(NONE, |cframe| cframe.current_frame),
         frame_size: frame.header_size,
         // From 3.11 on frames are pushed on a stack of chunks (Python/pystate.c, push_chunk), not allocated one by one.
@@ -187,7 +194,7 @@ fn kernel_layout(layout: &Layout) -> Option<process::Layout> {
         frame_previous: frame.previous,
         frame_instruction: frame.instruction,
         // Only where an owner can be a shim's.
-        frame_owner: frame.shim_owner.and(frame.owner).unwrap_or(NONE),
+        frame_owner: frame.shim_owner.and(frame.owner).or(frame.is_entry).unwrap_or(NONE),
         lasti_unit,
         code_start: layout.code.code_adaptive.unwrap_or(0),
         check_start,
@@ -198,5 +205,13 @@ fn kernel_layout(layout: &Layout) -> Option<process::Layout> {
         name_hash: name_hash(layout),
         frame_copy: layout.code.tlbc.and(frame.tlbc_index).unwrap_or(NONE),
         code_copies: layout.code.tlbc.unwrap_or(0),
+        object_type: layout.object.type_,
+        thread_interpreter: 0,
+        thread_native: NONE,
+        interpreter_gil: NONE,
+        gil_holder: 0,
+        gil_locked: 0,
+        gil_condition: 0,
+        gil_condition_size: 0,
     })
 }

@@ -2,7 +2,7 @@
 //!
 //! Sources, in CPython's tree: `Objects/lnotab_notes.txt` (3.6 to 3.9, and the pairs of 3.10) and `Objects/locations.md`
 //! (3.11 on; later `InternalDocs/code_objects.md`); what counts is what `PyCode_Addr2Line` answers, and
-//! `tests/lines.rs` asks it of every interpreter at hand, for every offset.
+//! `tests/capture/lines.rs` asks it of every interpreter at hand, for every offset.
 //!
 //! A table is walked entry by entry and never indexed by what it says, so any bytes end after as many steps as there are
 //! bytes. Lines are summed in 64 bits, where 64 KiB of 32-bit deltas cannot overflow.

@@ -21,13 +21,16 @@ use serde::Serialize;
 /// The running kernel's version as (major, minor).
 pub use kernel::version as kernel_version;
 
+/// Names of probe families.
+type Families = &'static [&'static str];
+
 /// One capability, tried.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Check {
     pub area: &'static str,
     pub name: &'static str,
     /// The probe families that need it; empty when nothing does.
-    pub families: &'static [&'static str],
+    pub families: Families,
     pub status: Status,
     /// What was tried and what came of it.
     pub why: String,
@@ -55,9 +58,9 @@ impl Status {
 }
 
 /// Every family of CONTRACT.md.
-const ALL: &[&str] = &["cpu", "offcpu", "gil", "eval", "arena", "shm", "nrt", "ucx", "redundancy"];
+const ALL: Families = &["cpu", "offcpu", "gil", "eval", "arena", "shm", "nrt", "ucx", "redundancy"];
 /// Those that put probes on functions of the interpreter and of libraries.
-const UPROBES: &[&str] = &["offcpu", "gil", "eval", "arena", "nrt", "ucx"];
+const UPROBES: Families = &["offcpu", "gil", "eval", "arena", "nrt", "ucx"];
 
 /// Examines the machine with the rights that the process has. Takes some tens of milliseconds.
 pub fn examine() -> Vec<Check> {
@@ -91,14 +94,14 @@ impl<'a> Area<'a> {
         Self { name, checks }
     }
 
-    fn works(&mut self, name: &'static str, families: &'static [&'static str], why: impl Into<String>) {
+    fn works(&mut self, name: &'static str, families: Families, why: impl Into<String>) {
         self.add(name, families, Status::Works, why.into(), None);
     }
 
     fn lacks(
         &mut self,
         name: &'static str,
-        families: &'static [&'static str],
+        families: Families,
         status: Status,
         why: impl Into<String>,
         todo: impl Into<String>,
@@ -107,47 +110,31 @@ impl<'a> Area<'a> {
     }
 
     /// A try that either works or leaves the families without.
-    fn tried<T>(
-        &mut self,
-        name: &'static str,
-        families: &'static [&'static str],
-        result: io::Result<T>,
-        works: &str,
-        todo: &str,
-    ) {
-        match result {
-            Ok(_) => self.works(name, families, works),
-            Err(error) => {
-                self.lacks(name, families, Status::Missing, refusal(&error), next_step(&error, todo));
-            }
-        }
+    fn tried<T>(&mut self, name: &'static str, families: Families, result: io::Result<T>, works: &str, todo: &str) {
+        self.works_or(Status::Missing, name, families, result.err(), works, todo);
     }
 
     /// A try whose failure costs something but stops nothing.
-    fn preferred<T>(
+    fn preferred<T>(&mut self, name: &'static str, families: Families, result: io::Result<T>, works: &str, todo: &str) {
+        self.works_or(Status::Degraded, name, families, result.err(), works, todo);
+    }
+
+    fn works_or(
         &mut self,
+        otherwise: Status,
         name: &'static str,
-        families: &'static [&'static str],
-        result: io::Result<T>,
+        families: Families,
+        error: Option<io::Error>,
         works: &str,
         todo: &str,
     ) {
-        match result {
-            Ok(_) => self.works(name, families, works),
-            Err(error) => {
-                self.lacks(name, families, Status::Degraded, refusal(&error), next_step(&error, todo));
-            }
+        match error {
+            None => self.works(name, families, works),
+            Some(error) => self.lacks(name, families, otherwise, refusal(&error), next_step(&error, todo)),
         }
     }
 
-    fn add(
-        &mut self,
-        name: &'static str,
-        families: &'static [&'static str],
-        status: Status,
-        why: String,
-        todo: Option<String>,
-    ) {
+    fn add(&mut self, name: &'static str, families: Families, status: Status, why: String, todo: Option<String>) {
         self.checks.push(Check { area: self.name, name, families, status, why, todo });
     }
 }
@@ -175,7 +162,7 @@ fn next_step(error: &io::Error, todo: &str) -> String {
 mod tests {
     use super::*;
 
-    fn check(families: &'static [&'static str], status: Status) -> Check {
+    fn check(families: Families, status: Status) -> Check {
         Check { area: "a", name: "n", families, status, why: String::new(), todo: None }
     }
 

@@ -10,8 +10,9 @@ const POINTS: &[(&str, &CStr, &[&str])] = &[
     ("program starts", c"sched_process_exec", ALL),
     ("process ends", c"sched_process_exit", ALL),
     ("thread switches", c"sched_switch", &["offcpu", "gil"]),
-    ("system call entries", c"sys_enter", &["offcpu", "shm"]),
-    ("system call exits", c"sys_exit", &["offcpu", "shm"]),
+    ("thread wake-ups", c"sched_waking", &["offcpu", "gil"]),
+    ("system call entries", c"sys_enter", &["shm"]),
+    ("system call exits", c"sys_exit", &["shm"]),
     ("page evictions", c"mm_filemap_delete_from_page_cache", &["shm"]),
 ];
 

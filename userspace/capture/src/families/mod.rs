@@ -1,3 +1,106 @@
 //! One probe family a file: what its records mean.
 
 pub mod cpu;
+pub mod gil;
+pub mod offcpu;
+
+use pyobs_abi::offcpu::Wake;
+use pyobs_abi::record::{Header, loss};
+use pyobs_abi::stack::{Sample, flags};
+use pyobs_model::{Event, Nanos, Outcome, ProcessRef, Reason, StackId, Tid};
+
+use self::cpu::CpuSample;
+use self::gil::Gil;
+use self::offcpu::{Key, OffCpu};
+
+/// What the kernel side's loss counters mean, by index.
+pub const KERNEL_LOSSES: [Reason; loss::COUNT as usize] = [
+    Reason::RingFull,
+    Reason::KernelStackUnreadable,
+    Reason::TableFull,
+    Reason::TaskUnreadable,
+    Reason::BudgetShed,
+    Reason::SleepUnseen,
+];
+
+/// What a stack is for.
+#[derive(Clone, Copy, Debug)]
+pub enum Purpose {
+    Cpu(CpuSample),
+    Sleep(Key),
+    GilHolder { waiter: Key, tid: u32 },
+}
+
+/// The families that records with stacks are about.
+pub struct Families {
+    start: Nanos,
+    /// The time that a sample stands for.
+    period: Nanos,
+    offcpu: OffCpu,
+    gil: Gil,
+}
+
+impl Families {
+    pub fn new(start: Nanos, rate_hz: u32, probes: &[&str]) -> Self {
+        Self {
+            start,
+            period: Nanos(1_000_000_000 / u64::from(rate_hz.max(1))),
+            offcpu: OffCpu::new(start, probes.contains(&"offcpu")),
+            gil: Gil::new(probes.contains(&"gil")),
+        }
+    }
+
+    /// What the stack of a CPU's sample is for.
+    pub fn sampled(&mut self, sample: &Sample, process: ProcessRef, keep_every: u64, outcome: Outcome) -> Purpose {
+        let header = &sample.header;
+        self.offcpu.runs(header.tid, header.time);
+        if sample.flags & flags::HOLDS_GIL != 0 {
+            self.gil.held(process, Tid(header.tid), Nanos(self.period.0 * keep_every.max(1)));
+        }
+        Purpose::Cpu(CpuSample::new(header, self.at(header), process, outcome))
+    }
+
+    pub fn asleep(&mut self, sample: &Sample, process: ProcessRef, events: &mut Vec<Event>) {
+        self.offcpu.asleep(sample, process, events);
+    }
+
+    /// What the stack of a GIL's holder is for; its sample names the waiter.
+    pub fn holder(&mut self, sample: &Sample) -> Purpose {
+        let waiter = Key { tid: sample.detail[0] as u32, since: sample.header.time };
+        self.offcpu.held(waiter);
+        Purpose::GilHolder { waiter, tid: sample.header.tid }
+    }
+
+    pub fn woken(&mut self, wake: &Wake, events: &mut Vec<Event>) {
+        self.offcpu.woken(wake, &mut self.gil, events);
+    }
+
+    /// A stack has its names.
+    pub fn named(&mut self, purpose: Purpose, stack: Option<StackId>, events: &mut Vec<Event>) {
+        match purpose {
+            Purpose::Cpu(sample) => sample.named(stack, events),
+            Purpose::Sleep(key) => self.offcpu.named(key, stack, &mut self.gil, events),
+            Purpose::GilHolder { waiter, tid } => {
+                self.offcpu.holder_named(waiter, tid, stack, &mut self.gil, events);
+            }
+        }
+    }
+
+    /// Tells what goes on.
+    pub fn tell(&mut self, now: Nanos, at_the_end: bool, events: &mut Vec<Event>) {
+        if at_the_end {
+            self.offcpu.tell_all(now, &mut self.gil, events);
+        } else {
+            self.offcpu.tell_open(now, &mut self.gil, events);
+        }
+        self.gil.tell(now, at_the_end, events);
+    }
+
+    pub fn ended(&mut self, process: ProcessRef) {
+        self.offcpu.ended(process);
+    }
+
+    fn at(&self, header: &Header) -> Nanos {
+        Nanos(header.time).saturating_sub(self.start)
+    }
+}

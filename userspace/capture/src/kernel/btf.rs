@@ -157,19 +157,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn offsets_agree_with_the_c_library_of_types() {
-        let Ok(btf) = Btf::of_running_kernel() else {
-            println!("skipped: this kernel has no {VMLINUX}");
-            return;
-        };
-        // struct list_head { next, prev } is the same in every kernel.
-        assert_eq!(btf.offset("list_head", "prev").unwrap(), 8);
-        // In an anonymous union of struct page since 4.16.
-        assert!(btf.offset("page", "mapping").unwrap() >= 8);
-        assert!(matches!(btf.offset("list_head", "sideways"), Err(BtfError::NoField { .. })));
-    }
-
-    #[test]
     fn garbage_is_an_error() {
         assert!(Btf::parse(Vec::new()).is_err());
         assert!(Btf::parse(vec![0x9f, 0xeb, 1, 0, 24, 0, 0, 0, 0, 0, 0, 0, 200, 0, 0, 0, 0, 0, 0, 0]).is_err());

@@ -2,6 +2,7 @@
 
 pub mod btf;
 pub mod cost;
+mod interrupts;
 pub mod object;
 pub mod sideband;
 pub mod symbols;

@@ -1,13 +1,16 @@
 //! The BPF object: loading it, its maps, its programs.
 
-use aya::maps::{Array, HashMap, Map, MapData, PerCpuArray, RingBuf};
+use aya::maps::{Array, ArrayOfMaps, HashMap, Map, MapData, PerCpuArray, RingBuf};
 use aya::programs::perf_event::PerfEventLinkId;
 use aya::programs::perf_event::{HardwareEvent, PerfEventConfig, PerfEventScope, SamplePolicy, SoftwareEvent};
 use aya::programs::{PerfEvent, Program, ProgramError, RawTracePoint};
 use aya::{Ebpf, EbpfError, EbpfLoader};
+use pyobs_abi::control;
 use pyobs_abi::process::{Layout, Process};
 
 use super::btf::{Btf, BtfError};
+use super::interrupts::EntryCode;
+use crate::native::store::{MappingTable, Tables};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("PYOBS_BPF_OBJECT"));
 
@@ -19,6 +22,12 @@ const LIFE_PROGRAMS: [(&str, &str); 3] = [
     ("process_exec", "sched_process_exec"),
     ("process_exit", "sched_process_exit"),
 ];
+/// The program for the moment at which a thread is woken.
+const WAKING: &str = "offcpu_waking";
+/// That for the moment at which a CPU turns to another thread, with the sampler of the same kind.
+const SWITCH: [(&str, &str); 2] = [(SAMPLER, "offcpu_switch"), (SAMPLER_BOUNDED, "offcpu_switch_bounded")];
+/// Of a thread's sleeps one stack is taken for so many nanoseconds: a hundred a second at the most.
+const SLEEP_PERIOD: u64 = 10_000_000;
 /// The sampler.
 pub const SAMPLER: &str = "cpu_sample";
 /// The sampler for kernels without `bpf_loop` (before 5.17).
@@ -81,6 +90,15 @@ pub struct Object {
     losses: PerCpuArray<MapData, u64>,
 }
 
+/// A walk in interrupt context may interrupt another.
+const WALKS_PER_CPU: u32 = 2;
+
+/// A CPU's number is below that of the possible CPUs.
+fn walk_states() -> Result<u32, ObjectError> {
+    let cpus = aya::util::nr_cpus().map_err(|(what, error)| ObjectError::Cpus(format!("{what}: {error}")))?;
+    Ok(u32::try_from(cpus).unwrap_or(u32::MAX).saturating_mul(WALKS_PER_CPU))
+}
+
 impl Object {
     /// Loads every program and attaches those of processes' lives.
     ///
@@ -91,6 +109,8 @@ impl Object {
         let (tgid, pid) = (btf.offset("task_struct", "tgid")?, btf.offset("task_struct", "pid")?);
         let signal = btf.offset("task_struct", "signal")?;
         let live = btf.offset("signal_struct", "live")?;
+        let state = btf.offset("task_struct", "__state").or_else(|_| btf.offset("task_struct", "state"))?;
+        let interrupts = EntryCode::of_running_kernel();
         drop(btf);
         let mut ebpf = EbpfLoader::new()
             // aya would parse all of the kernel's BTF again, for relocations that rustc does not emit.
@@ -100,7 +120,11 @@ impl Object {
             .override_global("TASK_PID", &pid, true)
             .override_global("TASK_SIGNAL", &signal, true)
             .override_global("SIGNAL_LIVE", &live, true)
+            .override_global("TASK_STATE", &state, true)
+            .override_global("INTERRUPT_START", &interrupts.start, true)
+            .override_global("INTERRUPT_END", &interrupts.end, true)
             .map_max_entries("RECORDS", RING_BYTES)
+            .map_max_entries("WALKS", walk_states()?)
             .load(OBJECT)
             .map_err(ObjectError::Load)?;
         let sampler = load_sampler(&mut ebpf, samplers)?;
@@ -120,6 +144,33 @@ impl Object {
             sampler,
             sampler_links: Vec::new(),
         })
+    }
+
+    /// Starts to look at threads' sleeps, if any of these families does.
+    pub fn attach_waits(&mut self, probes: &[&str]) -> Result<(), ObjectError> {
+        let bit = |family: &str, bit: u64| if probes.contains(&family) { bit } else { 0 };
+        let families = bit("offcpu", control::FAMILY_OFFCPU) | bit("gil", control::FAMILY_GIL);
+        let map = |error| ObjectError::Map { name: "CONTROL", error };
+        self.control.set(control::FAMILIES, families, 0).map_err(map)?;
+        self.control.set(control::SLEEP_PERIOD, SLEEP_PERIOD, 0).map_err(map)?;
+        if families == 0 {
+            return Ok(());
+        }
+        let switch = SWITCH.iter().find(|(sampler, _)| *sampler == self.sampler).map_or(SWITCH[0].1, |(_, name)| name);
+        for (name, tracepoint) in [(WAKING, "sched_waking"), (switch, "sched_switch")] {
+            let program: &mut RawTracePoint = program(&mut self.ebpf, name)?;
+            let fail = |error| ObjectError::Program { name, error };
+            program.load().map_err(fail)?;
+            program.attach(tracepoint).map_err(fail)?;
+        }
+        Ok(())
+    }
+
+    /// The maps of unwind tables and mappings; to be taken once.
+    pub fn take_native(&mut self) -> Result<(Tables, MappingTable), ObjectError> {
+        let rows: ArrayOfMaps<MapData, MapData> = take(&mut self.ebpf, "ROWS")?;
+        let tables = Tables::new(rows, take(&mut self.ebpf, "FILES")?);
+        Ok((tables, MappingTable::new(take(&mut self.ebpf, "MAPPINGS")?)))
     }
 
     /// Starts sampling every CPU: by hardware cycles where there are any, else by the CPU clock.

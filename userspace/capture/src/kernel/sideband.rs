@@ -27,11 +27,12 @@ pub struct SidebandError {
     error: std::io::Error,
 }
 
-/// A file was mapped executable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Something was mapped executable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Mapped {
     pub pid: u32,
-    pub file: FileId,
+    /// `None` for memory without a file.
+    pub file: Option<FileId>,
 }
 
 pub struct Sideband {
@@ -73,10 +74,8 @@ impl Sideband {
                     Record::Mmap(mmap) => {
                         let device = mmap.ext.as_ref().map(|ext| &ext.info);
                         let Some(Info::Device { major, minor, inode, .. }) = device else { continue };
-                        if *inode != 0 {
-                            let file = FileId { device: (*major, *minor), inode: *inode };
-                            mapped(Mapped { pid: mmap.task.pid, file });
-                        }
+                        let file = FileId { device: (*major, *minor), inode: *inode };
+                        mapped(Mapped { pid: mmap.task.pid, file: (*inode != 0).then_some(file) });
                     }
                     Record::LostRecords(records) => lost += records.lost_records,
                     _ => {}

@@ -1,17 +1,10 @@
 //! Where CPU time goes: samples by thread and stack.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 
+use super::{Past, Timed};
 use crate::loss::Losses;
-use crate::{History, Nanos, Outcome, ProcessRef, Sample, Selection, StackId, Tid};
-
-/// What samples are summed by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key {
-    pub process: ProcessRef,
-    pub tid: Tid,
-    pub stack: StackId,
-}
+use crate::{History, Nanos, Outcome, Place, Sample, Selection};
 
 /// How the stacks of Python threads came out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,48 +28,47 @@ impl Stacks {
     }
 }
 
+impl Timed for Sample {
+    fn at(&self) -> Nanos {
+        self.at
+    }
+}
+
 /// The samples kept, and their sums.
 #[derive(Debug)]
 pub struct Cpu {
-    history: History,
-    samples: VecDeque<Sample>,
-    sums: HashMap<Key, u64>,
+    samples: Past<Sample>,
+    sums: HashMap<Place, u64>,
     total: u64,
     stacks: Stacks,
 }
 
 impl Cpu {
     pub fn new(history: History) -> Self {
-        Self { history, samples: VecDeque::new(), sums: HashMap::new(), total: 0, stacks: Stacks::default() }
+        Self { samples: Past::new(history), sums: HashMap::new(), total: 0, stacks: Stacks::default() }
     }
 
     pub fn add(&mut self, sample: Sample) {
         self.total += 1;
         self.stacks.add(sample.outcome);
-        *self.sums.entry(key(&sample)).or_default() += 1;
-        self.samples.push_back(sample);
-        if let History::Window { samples, .. } = self.history {
-            while self.samples.len() > samples {
-                self.forget_oldest();
-            }
+        *self.sums.entry(sample.place()).or_default() += 1;
+        if let Some(oldest) = self.samples.push(sample) {
+            self.forget(&oldest);
         }
     }
 
     /// Forgets what is older than the window before `now`.
     pub fn expire(&mut self, now: Nanos) {
-        let History::Window { length, .. } = self.history else { return };
-        let oldest = now.saturating_sub(length);
-        while self.samples.front().is_some_and(|sample| sample.at < oldest) {
-            self.forget_oldest();
+        while let Some(oldest) = self.samples.expire(now) {
+            self.forget(&oldest);
         }
     }
 
-    fn forget_oldest(&mut self) {
-        let Some(sample) = self.samples.pop_front() else { return };
-        if let Some(sum) = self.sums.get_mut(&key(&sample)) {
+    fn forget(&mut self, sample: &Sample) {
+        if let Some(sum) = self.sums.get_mut(&sample.place()) {
             *sum -= 1;
             if *sum == 0 {
-                self.sums.remove(&key(&sample));
+                self.sums.remove(&sample.place());
             }
         }
     }
@@ -84,6 +76,11 @@ impl Cpu {
     /// Samples that are kept, oldest first.
     pub fn samples(&self) -> impl Iterator<Item = &Sample> + '_ {
         self.samples.iter()
+    }
+
+    /// The kept samples that `selection` has, oldest first.
+    pub fn selected<'a>(&'a self, selection: &'a Selection) -> impl Iterator<Item = &'a Sample> + 'a {
+        self.samples.iter().filter(|sample| selection.has(sample.process, sample.tid, sample.at))
     }
 
     /// All samples since the recording began, also those that the window has forgotten.
@@ -97,22 +94,18 @@ impl Cpu {
     }
 
     /// Sums of the kept samples that `selection` has.
-    pub fn sums(&self, selection: &Selection) -> HashMap<Key, u64> {
+    pub fn sums(&self, selection: &Selection) -> HashMap<Place, u64> {
         if selection.is_timed() {
             let mut sums = HashMap::new();
-            for sample in self.samples.iter().filter(|sample| selection.has_sample(sample)) {
-                *sums.entry(key(sample)).or_default() += 1;
+            for sample in self.selected(selection) {
+                *sums.entry(sample.place()).or_default() += 1;
             }
             return sums;
         }
         self.sums
             .iter()
-            .filter(|(key, _)| selection.has_thread(key.process, key.tid))
-            .map(|(key, sum)| (*key, *sum))
+            .filter(|(place, _)| selection.has_thread(place.process, place.tid))
+            .map(|(place, sum)| (*place, *sum))
             .collect()
     }
-}
-
-fn key(sample: &Sample) -> Key {
-    Key { process: sample.process, tid: sample.tid, stack: sample.stack }
 }

@@ -3,10 +3,14 @@
 mod frames;
 mod processes;
 mod tree;
+mod waits;
+mod weight;
 
 pub use frames::{FrameRow, FramesView, frames};
 pub use processes::{ProcessRow, processes};
 pub use tree::{Node, NodeId, Tree, tree};
+pub use waits::{GilRow, GilShare, GilThread, SleepRow, gil_shares, gil_waits, sleeps};
+pub use weight::Weight;
 
 use crate::{FrameId, FrameKind, Model, StackId};
 
@@ -19,13 +23,23 @@ pub enum By {
     Function,
 }
 
-/// How stacks are looked at.
+impl By {
+    fn frame(self, model: &Model, id: FrameId) -> FrameId {
+        match self {
+            Self::Line => id,
+            Self::Function => model.function_of(id),
+        }
+    }
+}
+
+/// How stacks are looked at, and what they weigh.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Look {
     pub by: By,
     /// Leaves out native and kernel frames of stacks that have Python frames, so that a Python line's own share
     /// includes the native code below it. Stacks without Python frames stay whole.
     pub python_only: bool,
+    pub weight: Weight,
 }
 
 impl Look {
@@ -34,9 +48,6 @@ impl Look {
         let frames = model.stack(stack);
         let is_python = |id: &FrameId| model.frame(*id).is_some_and(|frame| frame.kind == FrameKind::Python);
         let skip = self.python_only && frames.iter().any(is_python);
-        frames.iter().filter(move |id| !skip || is_python(id)).map(move |id| match self.by {
-            By::Line => *id,
-            By::Function => model.function_of(*id),
-        })
+        frames.iter().filter(move |id| !skip || is_python(id)).map(move |id| self.by.frame(model, *id))
     }
 }

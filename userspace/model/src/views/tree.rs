@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::Look;
+use super::weight::add;
 use crate::{FrameId, Model, ProcessRef, Selection};
 
 /// Index into [`Tree::nodes`]; the root is 0.
@@ -15,11 +16,11 @@ pub struct Node {
     pub process: Option<ProcessRef>,
     /// `None` for the root and for the nodes of processes.
     pub frame: Option<FrameId>,
-    /// Samples that end here.
+    /// The weight of the stacks that end here.
     pub own: u64,
-    /// Samples that pass through here.
+    /// The weight of the stacks that pass through here.
     pub total: u64,
-    /// Most samples first.
+    /// Most weight first.
     pub children: Vec<NodeId>,
 }
 
@@ -40,15 +41,15 @@ impl Tree {
     }
 }
 
-/// Adds up the selected samples into a call tree.
+/// Adds up the selected stacks into a call tree: the same one from the same model.
 pub fn tree(model: &Model, selection: &Selection, look: Look) -> Tree {
     let mut nodes = vec![Node { parent: None, process: None, frame: None, own: 0, total: 0, children: Vec::new() }];
     let mut index: HashMap<(NodeId, Option<ProcessRef>, Option<FrameId>), NodeId> = HashMap::new();
-    for (key, sum) in model.cpu().sums(selection) {
-        nodes[Tree::ROOT].total += sum;
+    for (place, sum) in look.weight.sums(model, selection) {
+        add(&mut nodes[Tree::ROOT].total, sum);
         let mut at = Tree::ROOT;
-        let steps = std::iter::once((Some(key.process), None))
-            .chain(look.frames(model, key.stack).map(|frame| (None, Some(frame))));
+        let steps = std::iter::once((Some(place.process), None))
+            .chain(look.frames(model, place.stack).map(|frame| (None, Some(frame))));
         for (process, frame) in steps {
             let next = *index.entry((at, process, frame)).or_insert_with(|| {
                 nodes.push(Node { parent: Some(at), process, frame, own: 0, total: 0, children: Vec::new() });
@@ -56,10 +57,10 @@ pub fn tree(model: &Model, selection: &Selection, look: Look) -> Tree {
                 nodes[at].children.push(id);
                 id
             });
-            nodes[next].total += sum;
+            add(&mut nodes[next].total, sum);
             at = next;
         }
-        nodes[at].own += sum;
+        add(&mut nodes[at].own, sum);
     }
     let totals: Vec<(u64, Option<ProcessRef>, Option<FrameId>)> =
         nodes.iter().map(|node| (node.total, node.process, node.frame)).collect();

@@ -7,7 +7,7 @@ use pyobs_export::Options;
 use pyobs_model::{Model, Nanos, Pid, Selection, Tid};
 
 use super::{in_memory, load};
-use crate::cli::{Export, Format, Weight};
+use crate::cli::{Export, Format};
 use crate::exit::{Failure, output};
 
 pub(super) fn run(arguments: &Export) -> Result<(), Failure> {
@@ -36,10 +36,8 @@ fn is_same(one: &Path, other: &Path) -> bool {
 }
 
 fn options(arguments: &Export, model: &Model) -> Result<Options, Failure> {
-    let weight = match arguments.weight {
-        Weight::Cpu => pyobs_export::Weight::Cpu,
-    };
-    Ok(Options { selection: selection(arguments, model)?, weight, lines: arguments.lines, ..Options::default() })
+    let selection = selection(arguments, model)?;
+    Ok(Options { selection, weight: arguments.weight, lines: arguments.lines, ..Options::default() })
 }
 
 fn selection(arguments: &Export, model: &Model) -> Result<Selection, Failure> {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use pyobs_model::{Nanos, Outcome, ProcessRef, Reason, Sample, StackId, Tid};
 use rusqlite::{Connection, params};
 
-use super::{Damage, Field, Source, integer};
+use super::{Damage, Field, Range, Source, integer};
 use crate::Error;
 
 pub(crate) const SCHEMA: &str = "
@@ -65,12 +65,11 @@ pub(crate) fn sample(connection: &Connection, sample: &Sample) -> rusqlite::Resu
     Ok(())
 }
 
-/// The samples of `from..to`, in the order in which they were written.
+/// The samples in the order in which they were written.
 pub(crate) fn read(
     source: &Source,
     damage: &mut Damage,
-    from: Option<Nanos>,
-    to: Option<Nanos>,
+    range: Range,
     mut each: impl FnMut(Sample),
 ) -> Result<(), Error> {
     let mut outcomes = HashMap::new();
@@ -85,14 +84,8 @@ pub(crate) fn read(
         outcomes.insert(id, outcome);
         Some(())
     })?;
-    let mut condition = String::new();
-    if let Some(from) = from {
-        condition += &format!(" AND at_ns >= {}", integer(from.0));
-    }
-    if let Some(to) = to {
-        condition += &format!(" AND at_ns < {}", integer(to.0));
-    }
-    source.scan("samples", &["at_ns", "process", "tid", "cpu", "stack", "outcome"], &condition, damage, |_, row| {
+    let columns = ["at_ns", "process", "tid", "cpu", "stack", "outcome"];
+    source.scan("samples", &columns, &range.condition(), damage, |_, row| {
         each(Sample {
             at: Nanos(row.number(1)?),
             process: ProcessRef(row.small(2)?),

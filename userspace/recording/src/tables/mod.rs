@@ -1,19 +1,31 @@
 //! One file for each group of tables: its SQL, how events become rows and how rows become events.
 //!
 //! A new probe family is a new file here, its `SCHEMA` in [`SCHEMA`], a call in `Writer::insert` and one in
-//! `Reader::replay`.
+//! `Reader::play`.
 
 pub(crate) mod cpu;
+pub(crate) mod eval;
+pub(crate) mod gil;
 pub(crate) mod health;
 pub(crate) mod meta;
+pub(crate) mod offcpu;
 pub(crate) mod processes;
 mod scan;
 pub(crate) mod stacks;
 
-pub(crate) use scan::{Damage, Field, Source};
+pub(crate) use scan::{Damage, Field, Range, Source};
 
 /// The SQL of every table, in the order of creation.
-pub(crate) const SCHEMA: &[&str] = &[meta::SCHEMA, processes::SCHEMA, stacks::SCHEMA, cpu::SCHEMA, health::SCHEMA];
+pub(crate) const SCHEMA: &[&str] = &[
+    meta::SCHEMA,
+    processes::SCHEMA,
+    stacks::SCHEMA,
+    cpu::SCHEMA,
+    offcpu::SCHEMA,
+    gil::SCHEMA,
+    eval::SCHEMA,
+    health::SCHEMA,
+];
 
 /// Longer text is cut: 100 times what any interpreter, linker or shell produces in earnest.
 pub(crate) const MAX_TEXT: usize = 1 << 20;

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use pyobs_model::Nanos;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, ErrorCode, Row, params};
 
-use super::bounded;
+use super::{bounded, integer};
 use crate::Error;
 
 /// What of a recording could not be used.
@@ -86,6 +87,22 @@ impl Field for Row<'_> {
 
 fn is_null(row: &Row<'_>, column: usize) -> Option<bool> {
     Some(row.get_ref(column).ok()? == ValueRef::Null)
+}
+
+/// The events of `from..to`, of tables that have a column `at_ns`.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Range {
+    pub(crate) from: Option<Nanos>,
+    pub(crate) to: Option<Nanos>,
+}
+
+impl Range {
+    /// For [`Source::scan`].
+    pub(crate) fn condition(self) -> String {
+        let from = self.from.map(|from| format!(" AND at_ns >= {}", integer(from.0)));
+        let to = self.to.map(|to| format!(" AND at_ns < {}", integer(to.0)));
+        from.unwrap_or_default() + &to.unwrap_or_default()
+    }
 }
 
 /// An open recording.

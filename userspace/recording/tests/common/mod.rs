@@ -34,7 +34,7 @@ pub fn meta() -> Meta {
         kernel: "6.1.0".into(),
         pyobs: "0.1.0".into(),
         rate_hz: 99,
-        probes: vec!["cpu".into()],
+        probes: families::NAMES.iter().map(ToString::to_string).collect(),
         sampler: "cpu-clock".into(),
     }
 }
@@ -158,6 +158,38 @@ pub fn every_event() -> Vec<Event> {
             outcome,
         }));
     }
+    let waker = Waker { pid: Pid(1), tid: Tid(7), name: "\u{1b}waker".into() };
+    for (reason, at) in WaitReason::ALL.iter().zip(1..) {
+        events.push(Event::Sleep(Sleep {
+            at: Nanos(100_000_000_000 + at),
+            process: ProcessRef(at as u32 % 2),
+            tid: Tid(4242),
+            stack: StackId(at as u32 % 6),
+            reason: *reason,
+            count: at,
+            total: Nanos(at * 1_000_000),
+            length: Nanos(at),
+            waker: (at % 2 == 0).then(|| waker.clone()),
+        }));
+    }
+    for at in 1..4 {
+        events.push(Event::GilWait(GilWait {
+            at: Nanos(200_000_000_000 + at * 5_000_000),
+            process: ProcessRef(0),
+            tid: Tid(4242),
+            stack: StackId(1),
+            holder: (at < 3).then_some(GilHolder { tid: Tid(4250), stack: StackId(at as u32 + 2) }),
+            count: u64::from(at == 1),
+            total: Nanos(5_000_000),
+            length: Nanos(4_000_000),
+        }));
+    }
+    let at = Nanos(300_000_000_000);
+    events.push(Event::GilHeld { at, process: ProcessRef(0), tid: Tid(4250), held: Nanos(250_000_000_000) });
+    let (function, max) = (FrameId(0), Nanos(50));
+    let calls =
+        Calls { at: Nanos(at.0 + 1), process: ProcessRef(0), function, count: 9, timed: 8, total: Nanos(99), max };
+    events.push(Event::Calls(calls));
     let at = Nanos(3_600_000_000_000);
     events.push(Event::Loss { at, reason: Reason::RingFull, count: 12 });
     events.push(Event::Cost { at: Nanos(at.0 + 1), bpf: Nanos(5), cpu: Nanos(7), rss_bytes: 34 << 20 });

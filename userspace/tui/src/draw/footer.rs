@@ -1,14 +1,17 @@
 //! The latest note, and the keys that mean something here.
 
+use pyobs_model::Model;
+use pyobs_model::views::Weight;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::put;
 use crate::binding::{self, Action, Binding};
+use crate::screens::{Natives, Table};
 use crate::text;
 use crate::ui::{Phase, Tab, Ui};
 
-pub(super) fn draw(ui: &Ui, area: Rect, buf: &mut Buffer) {
+pub(super) fn draw(model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
     let mut line = Rect { height: area.height.min(1), ..area };
     if ui.has_status_line() && area.height > 1 {
         let style = if matches!(ui.phase, Phase::Failed(_)) { ui.theme.warning() } else { ui.theme.text() };
@@ -17,7 +20,7 @@ pub(super) fn draw(ui: &Ui, area: Rect, buf: &mut Buffer) {
     }
     match &ui.prompt {
         Some(prompt) => draw_prompt(ui, &prompt.text, line, buf),
-        None => draw_hints(ui, line, buf),
+        None => draw_hints(model, ui, line, buf),
     }
 }
 
@@ -36,10 +39,10 @@ fn draw_prompt(ui: &Ui, pattern: &str, area: Rect, buf: &mut Buffer) {
     put(buf, area, area.width.saturating_sub(right as u16 + 1), 0, &text::fit(told, right), theme.dim());
 }
 
-fn draw_hints(ui: &Ui, area: Rect, buf: &mut Buffer) {
+fn draw_hints(model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
     let context = ui.context();
     let all: Vec<&Binding> =
-        context.chain().into_iter().flat_map(binding::of).filter(|binding| is_shown(ui, binding)).collect();
+        context.chain().into_iter().flat_map(binding::of).filter(|binding| is_shown(model, ui, binding)).collect();
     let is_last = |binding: &&&Binding| matches!(binding.action, Action::Help | Action::Quit);
     let last: Vec<&Binding> = all.iter().filter(is_last).copied().collect();
     let width_of_last: usize = last.iter().map(|binding| width(ui, binding)).sum();
@@ -57,11 +60,14 @@ fn draw_hints(ui: &Ui, area: Rect, buf: &mut Buffer) {
     }
 }
 
-fn is_shown(ui: &Ui, binding: &Binding) -> bool {
+fn is_shown(model: &Model, ui: &Ui, binding: &Binding) -> bool {
     let means_something = match binding.action {
         Action::Back => ui.has_way_back() || ui.help.is_some(),
         Action::Filter => ui.takes_filter(),
         Action::Window => ui.tab != Tab::Health,
+        Action::Measure if ui.tab == Tab::Waits => true,
+        Action::Measure => Weight::ALL.iter().filter(|weight| weight.is_known(model)).count() > 1,
+        Action::Calls => model.is_on("eval") || ui.frames.shows_calls(),
         _ => true,
     };
     means_something && !binding.hint.is_empty()
@@ -71,7 +77,14 @@ fn words(ui: &Ui, binding: &Binding) -> (String, &'static str) {
     let words = match binding.action {
         Action::Pause if ui.paused.is_some() => "go on",
         Action::By if ui.look.by == pyobs_model::views::By::Line => "functions",
+        Action::Fold if ui.tab == Tab::Flame => match ui.flame.natives().next() {
+            Natives::Leaf => "leaf native",
+            Natives::None => "no native",
+            Natives::All => "all native",
+        },
         Action::Fold if ui.look.python_only => "native",
+        Action::Measure if ui.tab == Tab::Waits && ui.waits.table() == Table::Gil => "all waits",
+        Action::Calls if ui.frames.shows_calls() => "samples",
         _ => binding.hint,
     };
     (binding::label(binding.keys[0]), words)

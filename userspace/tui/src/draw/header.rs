@@ -1,13 +1,14 @@
 //! What is watched, at what price, with what losses; then the tabs and what restricts them.
 
 use pyobs_model::Model;
-use pyobs_model::views::By;
+use pyobs_model::views::{By, Weight};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
 use super::put;
-use crate::screens::process_label;
+use crate::binding::Context;
+use crate::screens::{Natives, process_label};
 use crate::ui::{Phase, Tab, Ui};
 use crate::{Source, number, text};
 
@@ -155,20 +156,42 @@ fn chips(model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
     let theme = ui.theme;
     let chip = |rank, words: String| Piece { rank, words: format!(" {words} "), style: theme.chip() };
     let mut pieces = Vec::new();
-    let shows_frames = matches!(ui.tab, Tab::Frames | Tab::Flame);
+    let shows_calls = ui.context() == Context::Calls;
+    let shows_frames = matches!(ui.tab, Tab::Frames | Tab::Flame) && !shows_calls;
     if ui.tab != Tab::Health {
         pieces.push(chip(3, ui.window.chip(&ui.source)));
     }
     if shows_frames {
+        let measure = match ui.look.weight {
+            Weight::Cpu => "cpu samples",
+            Weight::OffCpu => "offcpu time",
+            Weight::Gil => "gil time",
+        };
+        // What is usual need not be said where there is little room.
+        pieces.push(chip(if ui.look.weight == Weight::Cpu { 0 } else { 4 }, measure.to_owned()));
+    }
+    if shows_calls {
+        pieces.push(chip(4, "calls".to_owned()));
+    }
+    if shows_frames || ui.tab == Tab::Waits {
         pieces.push(chip(2, if ui.look.by == By::Line { "by line" } else { "by function" }.to_owned()));
-        let fold = if ui.look.python_only { "native folded" } else { "native shown" };
-        pieces.push(chip(1, fold.to_owned()));
+    }
+    if shows_frames {
+        let native = match (ui.tab, ui.flame.natives()) {
+            (Tab::Flame, Natives::Leaf) => "leaf native",
+            (Tab::Flame, Natives::All) => "all native",
+            (Tab::Flame, Natives::None) => "no native",
+            _ if ui.look.python_only => "native folded",
+            _ => "native shown",
+        };
+        pieces.push(chip(1, native.to_owned()));
     }
     if let Some(filter) = ui.filter() {
         pieces.push(chip(4, text::fit(&format!("/{}", filter.text()), 20)));
     }
     if let Some(picked) = ui.picked {
-        let words = match picked.tid {
+        // Calls are not told by thread.
+        let words = match picked.tid.filter(|_| !shows_calls) {
             Some(tid) if area.width <= CHIP_NEEDS => format!("thread {tid}"),
             Some(tid) => format!("thread {tid} of {}", process_label(model, Some(picked.process))),
             None => process_label(model, Some(picked.process)),

@@ -23,6 +23,7 @@ fn lines(ui: &Ui) -> Vec<Line> {
         Tab::Processes => Context::Processes,
         Tab::Frames => Context::Frames,
         Tab::Flame => Context::Flame,
+        Tab::Waits => Context::Waits,
         Tab::Health => Context::Health,
     };
     let others = Context::ALL.iter().filter(|context| ![own, Context::Everywhere].contains(context));

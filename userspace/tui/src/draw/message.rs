@@ -1,6 +1,7 @@
 //! What stands in the body when there is nothing to show: why, and what helps.
 
 use pyobs_model::Model;
+use pyobs_model::views::Weight;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
@@ -26,6 +27,7 @@ pub(super) fn instead_of(model: &Model, ui: &Ui) -> Option<Message> {
         Tab::Processes => ui.processes.is_empty(),
         Tab::Frames => ui.frames.is_empty(),
         Tab::Flame => ui.flame.is_empty(),
+        Tab::Waits => ui.waits.is_empty(),
         Tab::Health => false,
     };
     if !is_empty {
@@ -41,6 +43,7 @@ pub(super) fn instead_of(model: &Model, ui: &Ui) -> Option<Message> {
             message("Starting", "Loading the probes and looking for Python processes. This takes about a second.")
         }
         (Phase::NeverStarted(why), _) => message("The capture did not start", why.clone()),
+        _ if family(ui).is_some_and(|family| !model.is_on(family)) => off(ui, family(ui).unwrap_or_default()),
         (_, Some(filter)) if has_rows_without_filter(ui) => {
             message(format!("Nothing matches /{}", filter.text()), "Esc clears the filter, / changes it.")
         }
@@ -48,16 +51,63 @@ pub(super) fn instead_of(model: &Model, ui: &Ui) -> Option<Message> {
             message("No Python process yet", "Start one: it appears here within a second, whatever its name.")
         }
         _ if pythons == 0 => message("No Python process", "None ran while this was captured."),
-        _ => no_samples(model, ui, pythons, is_live),
+        _ => nothing(model, ui, pythons, is_live),
     }
 }
 
 fn has_rows_without_filter(ui: &Ui) -> bool {
     match ui.tab {
         Tab::Processes => true,
-        Tab::Frames => ui.frames.samples() > 0,
+        Tab::Frames => ui.frames.has_rows(),
+        Tab::Waits => ui.waits.has_rows(),
         Tab::Flame | Tab::Health => false,
     }
+}
+
+/// What the screen in sight shows; `None` for those that always have something.
+fn family(ui: &Ui) -> Option<&'static str> {
+    match ui.tab {
+        Tab::Frames if ui.frames.shows_calls() => Some("eval"),
+        Tab::Frames | Tab::Flame => Some(ui.look.weight.name()),
+        Tab::Waits => Some(ui.waits.table().weight().name()),
+        Tab::Processes | Tab::Health => None,
+    }
+}
+
+fn off(ui: &Ui, family: &str) -> Option<Message> {
+    let what = match family {
+        "cpu" => "CPU samples",
+        "offcpu" => "Sleeps of threads",
+        "gil" => "Waits for the GIL",
+        _ => "Calls",
+    };
+    message(format!("{what} are not watched"), format!("The family {family} is off. {}", how_to_see(ui, family)))
+}
+
+pub(crate) fn how_to_see(ui: &Ui, family: &str) -> String {
+    match ui.source {
+        Source::Live => format!("Start pyobs with --probe +{family} to see them."),
+        Source::Replay { .. } => format!("Record with --probe +{family} to see them."),
+    }
+}
+
+/// Whether the shares of the GIL stand above what the screen of waits shows, or says instead.
+pub(super) fn allows_shares(model: &Model, ui: &Ui) -> bool {
+    let has_begun = !matches!(ui.phase, Phase::Starting | Phase::NeverStarted(_));
+    has_begun && Weight::ALL.iter().any(|weight| weight.is_time() && weight.is_known(model))
+}
+
+fn nothing(model: &Model, ui: &Ui, pythons: u64, is_live: bool) -> Option<Message> {
+    let when = ui.window.phrase();
+    let (what, why) = match family(ui) {
+        Some("offcpu") => ("sleeps", "A sleep is told when it is over."),
+        Some("gil") => ("waits for the GIL", "A wait is told when it is over."),
+        Some("eval") => ("calls", "No function that is watched was called."),
+        _ => return no_samples(model, ui, pythons, is_live),
+    };
+    let of = ui.picked.map(|picked| format!(" of {}", text::fit(&process_label(model, Some(picked.process)), 60)));
+    let others = if of.is_some() { "Esc shows all processes, w" } else { "w" };
+    message(format!("No {what}{} {when}", of.unwrap_or_default()), format!("{why} {others} looks further back."))
 }
 
 fn no_samples(model: &Model, ui: &Ui, pythons: u64, is_live: bool) -> Option<Message> {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! pyobs  host · 99 Hz cpu-clock · 12,345 samples · costs 0.4 % of a core        LIVE    header
-//! 1 Processes  2 Frames  3 Flame  4 Health               last 10 s  by line  4242 app    tabs, chips
+//! 1 Processes  2 Frames  3 Flame  4 Waits  5 Health      last 10 s  by line  4242 app    tabs, chips
 //! ...                                                                                    body: the screen
 //! one sentence, while there is one                                                       status
 //! Enter detail  o own  t total  / filter  ...                            ? help  q quit  footer
@@ -20,7 +20,8 @@ use ratatui::layout::Rect;
 
 pub(crate) use crate::screens::health_lines;
 pub(crate) use help::scroll_max as help_scroll_max;
-pub(crate) use paint::{Heading, Order, Row, put, put_path};
+pub(crate) use message::how_to_see;
+pub(crate) use paint::{Heading, Order, Row, put, put_more, put_path};
 
 use crate::ui::{Tab, Ui};
 
@@ -36,17 +37,22 @@ pub(crate) fn draw(model: &Model, ui: &Ui, frame: &mut Frame<'_>) {
     }
     header::draw(model, ui, Rect { height: 2, ..area }, buf);
     let body = ui.body().intersection(area);
+    let rest = match ui.tab {
+        Tab::Waits if message::allows_shares(model, ui) => ui.waits.draw_shares(model, ui, body, buf),
+        _ => body,
+    };
     match message::instead_of(model, ui) {
-        Some(message) => message::draw(&message, ui, body, buf),
+        Some(message) => message::draw(&message, ui, rest, buf),
         None => match ui.tab {
             Tab::Processes => ui.processes.draw(model, ui, body, buf),
             Tab::Frames => ui.frames.draw(model, ui, body, buf),
             Tab::Flame => ui.flame.draw(model, ui, body, buf),
+            Tab::Waits => ui.waits.draw(model, ui, rest, buf),
             Tab::Health => ui.health.draw(model, ui, body, buf),
         },
     }
     let below = Rect { y: body.bottom(), height: area.bottom().saturating_sub(body.bottom()), ..area };
-    footer::draw(ui, below.intersection(area), buf);
+    footer::draw(model, ui, below.intersection(area), buf);
     if let Some(top) = ui.help {
         help::draw(ui, top, area, buf);
     }

@@ -27,6 +27,15 @@ fn write(buf: &mut Buffer, area: Rect, x: u16, y: u16, style: Style, fit: impl F
     end - area.x
 }
 
+/// Says that there are more lines below those in sight.
+pub(crate) fn put_more(buf: &mut Buffer, area: Rect, more: usize, theme: Theme) {
+    if more > 0 && area.height > 0 {
+        let hint = format!(" ↓ {more} more ");
+        let x = usize::from(area.width).saturating_sub(hint.chars().count());
+        put(buf, area, x as u16, area.height - 1, &hint, theme.chip());
+    }
+}
+
 /// A line of a table, filled from the left; each column is followed by an empty cell.
 pub(crate) struct Row<'a> {
     buf: &'a mut Buffer,
@@ -73,7 +82,11 @@ impl<'a> Row<'a> {
     }
 
     pub(crate) fn rest_of_path(&mut self, words: &str, style: Style) {
-        let width = self.room(usize::MAX);
+        self.left_path(usize::MAX, words, style);
+    }
+
+    pub(crate) fn left_path(&mut self, width: usize, words: &str, style: Style) {
+        let width = self.room(width);
         self.column(width, &text::fit_left(words, width), 0, style);
     }
 

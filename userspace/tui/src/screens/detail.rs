@@ -8,11 +8,10 @@ use pyobs_model::{FrameId, FrameKind, Model, ProcessRef};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::frames::{Widths, draw_frame, place, process_label};
-use crate::app::step;
+use super::frames::{Widths, draw_frame, name, place, process_label};
 use crate::binding::Action;
 use crate::draw::{Row, put, put_path};
-use crate::list::{Cursor, Step};
+use crate::list::{Cursor, Step, step};
 use crate::number;
 use crate::ui::{Scope, Ui};
 
@@ -63,15 +62,15 @@ impl Detail {
         let mut of_function = 0;
         let mut seen = Vec::new();
         (self.own, self.total, self.samples) = (0, 0, 0);
-        let sums = model.cpu().sums(&scope.selection);
+        let sums = look.weight.sums(model, &scope.selection);
         for (key, sum) in sums.iter().filter(|(key, _)| self.process.is_none_or(|process| process == key.process)) {
-            self.samples += sum;
+            add(&mut self.samples, *sum);
             let frames: Vec<FrameId> = look.frames(model, key.stack).collect();
             let places: Vec<usize> = (0..frames.len()).filter(|at| frames[*at] == target).collect();
             if !places.is_empty() {
-                self.total += sum;
+                add(&mut self.total, *sum);
                 if frames.last() == Some(&target) {
-                    self.own += sum;
+                    add(&mut self.own, *sum);
                 }
                 let before = places.iter().map(|at| at.checked_sub(1).map(|at| frames[at]));
                 count_once(&mut callers, before, *sum, &mut seen);
@@ -82,15 +81,15 @@ impl Detail {
             let mut seen_lines: Vec<FrameId> = stack.filter(|frame| model.function_of(*frame) == function).collect();
             seen_lines.sort_unstable();
             seen_lines.dedup();
-            of_function += if seen_lines.is_empty() { 0 } else { *sum };
+            add(&mut of_function, if seen_lines.is_empty() { 0 } else { *sum });
             for line in seen_lines {
-                *lines.entry(line).or_default() += sum;
+                add(lines.entry(line).or_default(), *sum);
             }
         }
         self.frame = target;
         self.entries.clear();
         self.list("CALLED BY", callers, self.total, look.by, "(nothing: it is the outermost)");
-        self.list("CALLS", callees, self.total, look.by, "(nothing: its own samples)");
+        self.list("CALLS", callees, self.total, look.by, "(nothing: its own)");
         if lines.len() > 1 {
             let lines = lines.into_iter().map(|(line, samples)| (Some(line), samples)).collect();
             self.list("LINES OF THE FUNCTION", lines, of_function, By::Line, "");
@@ -151,23 +150,23 @@ impl Detail {
 
     pub(super) fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
         let Some(frame) = model.frame(self.frame) else { return };
-        let theme = ui.theme;
+        let (theme, weight) = (ui.theme, ui.look.weight);
         let kind = match frame.kind {
             FrameKind::Python => "Python",
             FrameKind::Native => "native",
             FrameKind::Kernel => "kernel",
         };
-        let x = put(buf, area, 1, 0, &frame.function, theme.strong());
+        let x = put(buf, area, 1, 0, &name(frame), theme.strong());
         put(buf, area, x + 2, 0, kind, theme.dim());
         put_path(buf, area, 1, 1, &place(frame, ui.look.by), theme.dim());
         let share = |samples| number::percent(number::share(samples, self.samples));
         let mut sums = format!(
             "own {} % ({})   total {} % ({})   of {} {}",
             share(self.own),
-            number::count(self.own),
+            number::amount(weight, self.own),
             share(self.total),
-            number::count(self.total),
-            number::plural(self.samples, "sample", "samples"),
+            number::amount(weight, self.total),
+            number::whole(weight, self.samples),
             ui.window.phrase(),
         );
         if self.process.is_some() {
@@ -186,7 +185,7 @@ impl Detail {
                 let share = number::share(samples, whole);
                 row.right(7, &number::percent(share), theme.text());
                 row.bar(widths.bar, share / 100.0, theme.total());
-                row.right(8, &number::short(samples), theme.dim());
+                row.right(8, &number::short_amount(weight, samples), theme.dim());
             };
             match entry {
                 Entry::Heading(heading) => row.rest(&format!(" {heading}"), theme.heading()),
@@ -206,6 +205,11 @@ impl Detail {
     }
 }
 
+/// A recording may hold times that no sum can.
+fn add(sum: &mut u64, weight: u64) {
+    *sum = sum.saturating_add(weight);
+}
+
 fn rows_in(height: usize) -> usize {
     // `height` is that of a table below its headings.
     (height + 1).saturating_sub(INTRODUCTION)
@@ -223,6 +227,6 @@ fn count_once(
     seen.sort_unstable();
     seen.dedup();
     for neighbour in seen.iter() {
-        *counts.entry(*neighbour).or_default() += sum;
+        add(counts.entry(*neighbour).or_default(), sum);
     }
 }

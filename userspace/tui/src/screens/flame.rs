@@ -1,13 +1,14 @@
 //! The call tree as a flame graph with its root on top.
 
-use pyobs_model::views::{self, By, NodeId, Tree};
+use pyobs_model::views::{self, By, Look, NodeId, Tree};
 use pyobs_model::{FrameId, FrameKind, Model, ProcessRef};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::Outcome;
 use super::flame_layout::{Cell, height, layout};
-use super::frames::{matches, place, process_label};
+use super::flame_natives::{Natives, without_glue};
+use super::frames::{self, matches, place, process_label};
 use crate::binding::Action;
 use crate::draw::{put, put_path};
 use crate::filter::Filter;
@@ -23,6 +24,7 @@ const BELOW: u16 = 2;
 
 pub(crate) struct FlameScreen {
     tree: Tree,
+    natives: Natives,
     /// Nodes are numbered anew with each computation; what was meant is kept as a path.
     zoom_path: Vec<Step>,
     selected_path: Vec<Step>,
@@ -41,6 +43,7 @@ impl Default for FlameScreen {
     fn default() -> Self {
         Self {
             tree: Tree { nodes: Vec::new() },
+            natives: Natives::default(),
             zoom_path: Vec::new(),
             selected_path: Vec::new(),
             zoom: Tree::ROOT,
@@ -55,7 +58,11 @@ impl Default for FlameScreen {
 
 impl FlameScreen {
     pub(crate) fn compute(&mut self, model: &Model, scope: &Scope) {
-        self.tree = views::tree(model, &scope.selection, scope.look);
+        let look = Look { python_only: self.natives == Natives::None, ..scope.look };
+        self.tree = views::tree(model, &scope.selection, look);
+        if self.natives == Natives::Leaf {
+            self.tree = without_glue(model, &self.tree);
+        }
         self.zoom = self.find(&self.zoom_path);
         self.selected = self.find(&self.selected_path);
         if !self.tree.path(self.selected).contains(&self.zoom) {
@@ -76,11 +83,11 @@ impl FlameScreen {
 
     /// Samples with a match anywhere in their stack.
     fn sum_matching(&self) -> u64 {
-        let mut samples = 0;
+        let mut samples: u64 = 0;
         let mut open = vec![self.zoom];
         while let Some(node) = open.pop() {
             if self.matching.get(node) == Some(&true) {
-                samples += self.tree.nodes[node].total;
+                samples = samples.saturating_add(self.tree.nodes[node].total);
             } else if let Some(node) = self.tree.nodes.get(node) {
                 open.extend(&node.children);
             }
@@ -152,15 +159,23 @@ impl FlameScreen {
         }
     }
 
+    pub(crate) fn natives(&self) -> Natives {
+        self.natives
+    }
+
     pub(crate) fn is_zoomed(&self) -> bool {
         self.zoom != Tree::ROOT
     }
 
     pub(crate) fn act(&mut self, action: Action, body: Rect) -> Outcome {
-        if self.tree.nodes.is_empty() {
+        if self.tree.nodes.is_empty() && action != Action::Fold {
             return Outcome::Nothing;
         }
         match action {
+            Action::Fold => {
+                self.natives = self.natives.next();
+                return Outcome::View;
+            }
             Action::Open => {
                 self.zoom_to(self.selected, body);
                 return Outcome::Rows;
@@ -189,10 +204,10 @@ impl FlameScreen {
     /// Along the widest boxes.
     fn descend(&mut self, lines: usize, body: Rect) {
         let mut at = self.selected;
-        let whole = self.tree.nodes[self.zoom].total;
+        let whole = u128::from(self.tree.nodes[self.zoom].total);
         for _ in 0..lines {
             // Its children come by size; one that is narrower than a cell is not to be seen.
-            let wide = |child: &&NodeId| self.tree.nodes[**child].total * u64::from(body.width) >= whole;
+            let wide = |child: &&NodeId| u128::from(self.tree.nodes[**child].total) * u128::from(body.width) >= whole;
             match self.tree.nodes[at].children.first().filter(wide) {
                 Some(child) => at = *child,
                 None => break,
@@ -234,7 +249,7 @@ impl FlameScreen {
     /// The way from the root to the selected box, also through what the zoom hides.
     fn draw_path(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
         let names: Vec<String> =
-            self.tree.path(self.selected).iter().map(|node| self.step_name(model, *node)).collect();
+            self.tree.path(self.selected).iter().map(|node| self.step_name(model, ui, *node)).collect();
         let more = (self.height + 1).saturating_sub(self.top + graph_lines(area));
         let below = if more > 0 { format!("↓ {more} deeper ") } else { String::new() };
         let right = text::width(&below, usize::from(area.width));
@@ -264,7 +279,7 @@ impl FlameScreen {
         let shade = node.and_then(|node| node.frame).map_or(0, |frame| model.function_of(frame).0);
         let style = ui.theme.flame(fuel, emphasis, shade);
         let label = match cell.node {
-            Some(id) => self.label(model, ui.look.by, id),
+            Some(id) => self.label(model, ui, id),
             None => "…".to_owned(),
         };
         let room = Rect { x: graph.x + cell.x as u16, y: graph.y + y, width: cell.width as u16, height: 1 };
@@ -283,7 +298,7 @@ impl FlameScreen {
         let theme = ui.theme;
         let whole = self.tree.nodes[Tree::ROOT].total;
         let zoomed = self.tree.nodes[self.zoom].total;
-        let name = self.name(model, self.selected);
+        let name = self.name(model, ui, self.selected);
         let half = Rect { width: area.width * 6 / 10, ..area };
         let x = put(buf, half, 1, 0, &name, theme.strong());
         if let Some(frame) = node.frame.and_then(|frame| model.frame(frame)) {
@@ -296,9 +311,9 @@ impl FlameScreen {
         let mut sums = format!(
             "total {} % ({})   own {} % ({})",
             share(node.total, whole),
-            number::count(node.total),
+            number::amount(ui.look.weight, node.total),
             share(node.own, whole),
-            number::count(node.own),
+            number::amount(ui.look.weight, node.own),
         );
         if self.zoom != Tree::ROOT {
             sums = format!("{sums}   {} % of the zoomed box", share(node.total, zoomed));
@@ -310,25 +325,25 @@ impl FlameScreen {
         }
     }
 
-    fn step_name(&self, model: &Model, id: NodeId) -> String {
-        if id == Tree::ROOT { "all".to_owned() } else { self.name(model, id) }
+    fn step_name(&self, model: &Model, ui: &Ui, id: NodeId) -> String {
+        if id == Tree::ROOT { "all".to_owned() } else { self.name(model, ui, id) }
     }
 
     /// With its line where that is what tells two boxes apart.
-    fn label(&self, model: &Model, by: By, id: NodeId) -> String {
+    fn label(&self, model: &Model, ui: &Ui, id: NodeId) -> String {
         let frame = self.tree.nodes.get(id).and_then(|node| node.frame).and_then(|frame| model.frame(frame));
-        match frame.and_then(|frame| frame.line).filter(|_| by == By::Line) {
-            Some(line) => format!("{}:{line}", self.name(model, id)),
-            None => self.name(model, id),
+        match frame.and_then(|frame| frame.line).filter(|_| ui.look.by == By::Line) {
+            Some(line) => format!("{}:{line}", self.name(model, ui, id)),
+            None => self.name(model, ui, id),
         }
     }
 
-    fn name(&self, model: &Model, id: NodeId) -> String {
+    fn name(&self, model: &Model, ui: &Ui, id: NodeId) -> String {
         let Some(node) = self.tree.nodes.get(id) else { return String::new() };
         match (node.process, node.frame.and_then(|frame| model.frame(frame))) {
-            (_, Some(frame)) => text::head(&frame.function, 4096).to_owned(),
+            (_, Some(frame)) => frames::name(frame),
             (Some(process), None) => process_label(model, Some(process)),
-            (None, None) => format!("all, {}", number::plural(node.total, "sample", "samples")),
+            (None, None) => format!("all, {}", number::whole(ui.look.weight, node.total)),
         }
     }
 }

@@ -31,14 +31,14 @@ pub(super) fn layout(tree: &Tree, zoom: NodeId, width: usize, depths: usize) -> 
             let mut offset = start;
             let mut add = |node: Option<NodeId>, samples: u64| {
                 let x = column(offset);
-                let end = column(offset + samples);
+                let end = column(offset.saturating_add(samples));
                 if end > x {
                     cells.push(Cell { node, depth, x, width: end - x, samples });
                     if let Some(node) = node {
                         next.push((node, offset));
                     }
                 }
-                offset += samples;
+                offset = offset.saturating_add(samples);
             };
             let (wide, rest) = split_children(tree, &tree.nodes[parent], width, root.total);
             for child in wide {
@@ -59,7 +59,7 @@ fn split_children(tree: &Tree, parent: &Node, width: usize, whole: u64) -> (Vec<
     let is_wide = |child: &&NodeId| u128::from(tree.nodes[**child].total) * width as u128 >= u128::from(whole);
     // They come by size, so that a thousand narrow ones cost no more than their sum.
     let mut wide: Vec<NodeId> = parent.children.iter().take_while(is_wide).copied().collect();
-    let of_wide: u64 = wide.iter().map(|child| tree.nodes[*child].total).sum();
+    let of_wide = wide.iter().fold(0, |sum: u64, child| sum.saturating_add(tree.nodes[*child].total));
     wide.sort_unstable_by_key(|child| (tree.nodes[*child].process, tree.nodes[*child].frame));
     (wide, parent.total.saturating_sub(parent.own).saturating_sub(of_wide))
 }

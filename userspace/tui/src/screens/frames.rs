@@ -1,4 +1,4 @@
-//! Lines or functions with their own and total shares.
+//! Lines or functions with their own and total shares, or with their calls.
 
 use pyobs_model::views::{self, By, FrameRow, FramesView};
 use pyobs_model::{Frame, FrameId, FrameKind, Model, ProcessRef};
@@ -6,12 +6,12 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::Outcome;
+use super::calls::CallsTable;
 use super::detail::Detail;
-use crate::app::step;
 use crate::binding::Action;
 use crate::draw::{Heading, Order, Row};
 use crate::filter::Filter;
-use crate::list::Cursor;
+use crate::list::{Cursor, step};
 use crate::theme::Theme;
 use crate::ui::{Scope, Ui};
 use crate::{number, text};
@@ -38,12 +38,16 @@ pub(crate) struct FramesScreen {
     cursor: Cursor<Key>,
     /// The last one is in sight; closing it goes back to the one before.
     details: Vec<Detail>,
+    calls: CallsTable,
+    shows_calls: bool,
 }
 
 impl FramesScreen {
     pub(crate) fn compute(&mut self, model: &Model, scope: &Scope) {
         if let Some(detail) = self.details.last_mut() {
             detail.compute(model, scope);
+        } else if self.shows_calls {
+            self.calls.compute(model, &scope.selection, self.split);
         } else {
             self.view = views::frames(model, &scope.selection, scope.look, self.split);
         }
@@ -52,6 +56,10 @@ impl FramesScreen {
     pub(crate) fn arrange(&mut self, model: &Model, filter: Option<&Filter>, height: usize) {
         if let Some(detail) = self.details.last_mut() {
             detail.arrange(height);
+            return;
+        }
+        if self.shows_calls {
+            self.calls.arrange(model, filter, height);
             return;
         }
         let rows = &self.view.rows;
@@ -85,6 +93,10 @@ impl FramesScreen {
         self.details.last()
     }
 
+    pub(crate) fn shows_calls(&self) -> bool {
+        self.shows_calls
+    }
+
     /// Whether there was one to close.
     pub(crate) fn close_detail(&mut self) -> bool {
         self.details.pop().is_some()
@@ -102,6 +114,18 @@ impl FramesScreen {
             }
             return Outcome::Nothing;
         }
+        match action {
+            Action::Calls => {
+                self.shows_calls = !self.shows_calls;
+                return Outcome::View;
+            }
+            Action::Split => {
+                self.split = !self.split;
+                return Outcome::View;
+            }
+            _ if self.shows_calls => return self.calls.act(action, height),
+            _ => {}
+        }
         if let Some(step) = step(action) {
             self.cursor.step(step, self.shown.len(), height);
             self.hold();
@@ -114,10 +138,6 @@ impl FramesScreen {
             Action::SortName => Sort::Name,
             Action::SortNext => SORTS[(at + 1) % SORTS.len()],
             Action::SortPrevious => SORTS[(at + SORTS.len() - 1) % SORTS.len()],
-            Action::Split => {
-                self.split = !self.split;
-                return Outcome::View;
-            }
             Action::Open => {
                 if let Some((process, frame)) = self.selected() {
                     self.details.push(Detail::new(process, frame));
@@ -130,17 +150,22 @@ impl FramesScreen {
         Outcome::Rows
     }
 
-    pub(crate) fn samples(&self) -> u64 {
-        self.view.samples
+    /// Whether there are rows for a filter to hide.
+    pub(crate) fn has_rows(&self) -> bool {
+        if self.shows_calls { self.calls.has_rows() } else { !self.view.rows.is_empty() }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.details.is_empty() && self.shown.is_empty()
+        self.details.is_empty() && if self.shows_calls { self.calls.is_empty() } else { self.shown.is_empty() }
     }
 
     pub(crate) fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
         if let Some(detail) = self.details.last() {
             detail.draw(model, ui, area, buf);
+            return;
+        }
+        if self.shows_calls {
+            self.calls.draw(model, ui, self.split, area, buf);
             return;
         }
         let widths = Widths::of(area.width, self.split);
@@ -170,13 +195,14 @@ impl FramesScreen {
             let y = area.y + 1 + (index - first) as u16;
             let mut row = Row::new(buf, Rect { y, height: 1, ..area });
             row.select(index == self.cursor.index(), theme);
-            let own = number::share(line.own, self.view.samples);
-            let total = number::share(line.total, self.view.samples);
+            let own = number::share(line.own, self.view.total);
+            let total = number::share(line.total, self.view.total);
             row.right(8, &number::percent(own), if line.own == 0 { theme.dim() } else { theme.strong() });
             row.bar(widths.bar, own / 100.0, theme.own());
             row.right(8, &number::percent(total), theme.text());
             row.bar(widths.bar, total / 100.0, theme.total());
-            row.right(widths.samples, &number::count(if counts_total { line.total } else { line.own }), theme.dim());
+            let amount = if counts_total { line.total } else { line.own };
+            row.right(widths.samples, &number::amount(ui.look.weight, amount), theme.dim());
             if self.split {
                 row.left(widths.process, &process_label(model, line.process), theme.dim());
             }
@@ -194,9 +220,19 @@ pub(super) fn matches(frame: &Frame, filter: &Filter) -> bool {
     filter.matches(&frame.function) || of(&frame.file) || of(&frame.module)
 }
 
+/// The function's name, behind the mark of a kind that is not Python: colour alone would not tell everyone.
+pub(super) fn name(frame: &Frame) -> String {
+    let mark = match frame.kind {
+        FrameKind::Python => "",
+        FrameKind::Native => "n:",
+        FrameKind::Kernel => "k:",
+    };
+    format!("{mark}{}", text::head(&frame.function, 4096))
+}
+
 /// The function and its place, as the last two columns of a row.
 pub(super) fn draw_frame(row: &mut Row<'_>, width: usize, frame: &Frame, by: By, theme: Theme) {
-    row.left(width, &frame.function, theme.kind(frame.kind));
+    row.left(width, &name(frame), theme.kind(frame.kind));
     row.rest_of_path(&place(frame, by), theme.dim());
 }
 
@@ -238,7 +274,7 @@ impl Widths {
         let (bar, samples) = match width {
             0..76 => (0, 0),
             76..110 => (6, 0),
-            110..180 => (10, 8),
+            110..180 => (10, 9),
             _ => (16, 10),
         };
         let gaps = 2 + 2 * usize::from(bar > 0) + usize::from(samples > 0) + 1;

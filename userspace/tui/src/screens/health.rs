@@ -1,6 +1,7 @@
 //! What pyobs knows of itself: what it lost, what it costs, what it is.
 
 use pyobs_model::Model;
+use pyobs_model::findings::Severity;
 use pyobs_model::loss::Losses;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -8,7 +9,8 @@ use ratatui::style::Style;
 
 use super::Outcome;
 use crate::binding::Action;
-use crate::draw::put;
+use crate::draw::{put, put_more};
+use crate::list::scroll;
 use crate::theme::Theme;
 use crate::ui::Ui;
 use crate::{number, text};
@@ -27,18 +29,7 @@ const SENTENCES: usize = 40;
 
 impl HealthScreen {
     pub(crate) fn act(&mut self, action: Action, lines: usize, height: usize) -> Outcome {
-        let last = lines.saturating_sub(height);
-        let page = height.saturating_sub(1).max(1);
-        self.top = match action {
-            Action::Up => self.top.saturating_sub(1),
-            Action::Down => self.top + 1,
-            Action::PageUp => self.top.saturating_sub(page),
-            Action::PageDown => self.top + page,
-            Action::First => 0,
-            Action::Last => last,
-            _ => self.top,
-        }
-        .min(last);
+        self.top = scroll(self.top, action, lines, height);
         Outcome::Nothing
     }
 
@@ -51,17 +42,13 @@ impl HealthScreen {
                 put(buf, area, *x as u16, y, text, *style);
             }
         }
-        let more = lines.len().saturating_sub(top + height);
-        if more > 0 && height > 0 {
-            let hint = format!(" ↓ {more} more ");
-            let x = usize::from(area.width).saturating_sub(hint.chars().count());
-            put(buf, area, x as u16, area.height - 1, &hint, ui.theme.chip());
-        }
+        put_more(buf, area, lines.len().saturating_sub(top + height), ui.theme);
     }
 }
 
 pub(crate) fn lines(model: &Model, ui: &Ui) -> Vec<HealthLine> {
     let mut page = Page { lines: Vec::new(), theme: ui.theme, width: usize::from(ui.size.0) };
+    findings(&mut page, ui);
     stacks(&mut page, model);
     lost(&mut page, model);
     cost(&mut page, model);
@@ -118,6 +105,24 @@ impl Page {
         for (reason, count) in reasons {
             self.counted(&number::count(count), reason.name(), reason.sentence(), style);
         }
+    }
+}
+
+fn findings(page: &mut Page, ui: &Ui) {
+    if ui.findings.is_empty() {
+        return;
+    }
+    page.heading("FINDINGS");
+    for finding in &ui.findings {
+        page.sentence(&format!("{}: {}.", finding.id, finding.summary), severity(page.theme, finding.severity));
+        page.sentence(&finding.detail, page.theme.text());
+    }
+}
+
+pub(super) fn severity(theme: Theme, severity: Severity) -> Style {
+    match severity {
+        Severity::Info => theme.text(),
+        Severity::Warning | Severity::Serious => theme.warning(),
     }
 }
 

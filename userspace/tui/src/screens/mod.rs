@@ -2,17 +2,22 @@
 //!
 //! `compute` makes the view out of the model, `arrange` filters and sorts it, `draw` shows the rows in sight.
 
+mod calls;
 mod detail;
 mod flame;
 mod flame_layout;
+mod flame_natives;
 mod frames;
 mod health;
 mod processes;
+mod waits;
 
 pub(crate) use flame::FlameScreen;
+pub(crate) use flame_natives::Natives;
 pub(crate) use frames::{FramesScreen, process_label};
 pub(crate) use health::{HealthScreen, lines as health_lines};
-pub(crate) use processes::ProcessesScreen;
+pub(crate) use processes::{ProcessesScreen, headline};
+pub(crate) use waits::{Table, WaitsScreen};
 
 use crate::ui::Picked;
 

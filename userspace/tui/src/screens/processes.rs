@@ -9,12 +9,12 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::Outcome;
-use crate::app::step;
+use super::health::severity;
 use crate::binding::Action;
-use crate::draw::{Heading, Order, Row};
+use crate::draw::{Heading, Order, Row, put};
 use crate::filter::Filter;
-use crate::list::Cursor;
-use crate::ui::{Picked, Scope, Ui};
+use crate::list::{Cursor, step};
+use crate::ui::{Picked, Ui};
 use crate::{number, text};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,11 +46,10 @@ pub(crate) struct ProcessesScreen {
 }
 
 impl ProcessesScreen {
-    pub(crate) fn compute(&mut self, model: &Model, scope: &Scope) {
-        // The screen on which one picks shows all there is to pick from.
-        let selection = Selection { processes: None, tid: None, ..scope.selection.clone() };
-        self.rows = views::processes(model, &selection);
-        self.seconds = scope.seconds;
+    /// `selection` has all processes: the screen on which one picks shows all there is to pick from.
+    pub(crate) fn compute(&mut self, model: &Model, selection: &Selection, seconds: f64) {
+        self.rows = views::processes(model, selection);
+        self.seconds = seconds;
     }
 
     pub(crate) fn arrange(&mut self, model: &Model, filter: Option<&Filter>, height: usize) {
@@ -141,6 +140,14 @@ impl ProcessesScreen {
     pub(crate) fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
         let widths = Widths::of(area.width);
         let theme = ui.theme;
+        let headline = headline(ui);
+        if let Some(finding) = ui.findings.first() {
+            for (line, y) in headline.iter().zip(0..) {
+                put(buf, area, 1, y, line, severity(theme, finding.severity));
+            }
+        }
+        let above = (headline.len() as u16).min(area.height);
+        let area = Rect { y: area.y + above, height: area.height - above, ..area };
         let mut head = Heading::new(buf, area, theme);
         let sorted = |sort, order| (self.sort == sort).then_some(order);
         head.skip(2);
@@ -207,6 +214,20 @@ impl ProcessesScreen {
 
 fn head_of_command(state: &ProcessState) -> &str {
     text::head(text::command(&state.process.command), 4096)
+}
+
+/// The most serious finding, in one sentence, above the table; nothing when there is none.
+pub(crate) fn headline(ui: &Ui) -> Vec<String> {
+    const LINES: usize = 2;
+    const NEEDS: u16 = 9;
+    let Some(finding) = ui.findings.first().filter(|_| ui.body().height >= NEEDS) else { return Vec::new() };
+    let more = match ui.findings.len() - 1 {
+        0 => String::new(),
+        more => format!(" ({more} more on Health)"),
+    };
+    let mut lines = text::wrap(&format!("! {}{more}", finding.summary), usize::from(ui.size.0).saturating_sub(2));
+    lines.truncate(LINES);
+    lines
 }
 
 /// Seven digits are the most that a kernel gives out, and a thread has its branch before them.

@@ -40,7 +40,7 @@ fn shake(bench: &mut Bench, random: &mut Random, steps: usize) {
             1 => bench.now += Duration::from_millis(random.below(3000) as u64),
             2 => {
                 let at = Nanos(random.below(1_000_000) as u64 * 100_000);
-                let mut events = synthetic::events();
+                let mut events = synthetic::waiting();
                 events.retain(|_| random.below(20) == 0);
                 events.push(pyobs_model::Event::Loss { at, reason: pyobs_model::Reason::RingFull, count: 1 });
                 bench.send(Batch::Events(events));
@@ -65,9 +65,10 @@ fn shake(bench: &mut Bench, random: &mut Random, steps: usize) {
 fn random_keys_do_not_panic() {
     for seed in 1..=12u64 {
         let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
-        let mut bench = match seed % 3 {
+        let mut bench = match seed % 4 {
             0 => Bench::replay((80, 24)),
             1 => Bench::live((100, 30)),
+            2 => Bench::waiting((100, 30)),
             _ => Bench::new(synthetic::model(), Source::Live, (60, 15)),
         };
         shake(&mut bench, &mut random, 1500);
@@ -76,8 +77,8 @@ fn random_keys_do_not_panic() {
 
 #[test]
 fn every_size_can_be_drawn() {
-    for keys in ["1t", "2", "2\n", "3f↓↓↓", "4", "2?", "2/x"] {
-        let mut bench = Bench::live((80, 24));
+    for keys in ["1t", "2", "2\n", "2cp", "2m\n", "3mf↓↓↓", "4", "4\n", "4m", "4m\n", "5", "2?", "4/x"] {
+        let mut bench = Bench::waiting((80, 24));
         bench.keys(keys);
         for width in (0..70).step_by(3).chain([250]) {
             for height in (0..20).chain([80]) {

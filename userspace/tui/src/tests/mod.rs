@@ -3,12 +3,12 @@
 mod fuzz;
 mod nasty;
 mod screens;
-mod synthetic;
+pub(crate) mod synthetic;
 mod time;
 
 use std::time::Duration;
 
-use pyobs_model::Model;
+use pyobs_model::{Model, families};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
@@ -37,6 +37,13 @@ impl Bench {
     fn live(size: (u16, u16)) -> Self {
         let mut bench = Self::new(synthetic::model(), Source::Live, size);
         bench.send(Batch::Events(synthetic::events()));
+        bench
+    }
+
+    /// The same with all families on.
+    fn waiting(size: (u16, u16)) -> Self {
+        let mut bench = Self::new(synthetic::model_of(families::NAMES), Source::Live, size);
+        bench.send(Batch::Events(synthetic::waiting()));
         bench
     }
 

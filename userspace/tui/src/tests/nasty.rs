@@ -1,6 +1,8 @@
 //! Text of watched processes that is made to do harm.
 
-use pyobs_model::{Event, Outcome, ProcessRef, Tid};
+use pyobs_model::{
+    Calls, Event, FrameId, FrameKind, GilWait, Nanos, Outcome, ProcessRef, Sleep, Tid, WaitReason, families,
+};
 use unicode_width::UnicodeWidthStr;
 
 use super::{Bench, synthetic};
@@ -28,15 +30,29 @@ const NASTY: &[&str] = &[
 fn bench_of(name: &str) -> Bench {
     let mut frame = synthetic::python(name, name, 3);
     frame.module = Some(name.into());
-    let frames = [frame.clone(), synthetic::python("leaf", name, 4)];
-    let mut events = synthetic::define(&frames, &[&[0, 1], &[0]]);
+    let native = [FrameKind::Native, FrameKind::Kernel].map(|kind| synthetic::compiled(kind, name, name));
+    let [native, kernel] = native;
+    let frames = [frame.clone(), synthetic::python("leaf", name, 4), native, kernel];
+    let mut events = synthetic::define(&frames, &[&[0, 2, 1], &[0, 2, 3], &[2, 3]]);
     events.push(Event::Process { id: ProcessRef(0), process: synthetic::process(1, Some(name), name) });
     events.push(Event::Thread { process: ProcessRef(0), tid: Tid(1), name: name.into() });
     events.extend((0..50).map(|n| synthetic::sample(n, 0, 1, (n % 2) as u32, Outcome::Complete)));
-    let mut bench = Bench::new(synthetic::model(), Source::Live, (100, 30));
+    events.extend((0..50).flat_map(|n| waits(n, name)));
+    let mut bench = Bench::new(synthetic::model_of(families::NAMES), Source::Live, (100, 30));
     bench.send(Batch::Events(events));
     bench.send(Batch::Note(name.to_owned()));
     bench
+}
+
+fn waits(n: u64, name: &str) -> [Event; 5] {
+    let sleep = synthetic::sleep(n * 10, 0, 1, (n % 3) as u32, WaitReason::ALL[n as usize % 6]);
+    let sleep = Event::Sleep(Sleep { waker: synthetic::waker(7, name), ..sleep });
+    let held = |tid| {
+        let (at, held) = (Nanos(n * 10_000_000), Nanos(if tid == 2 { 9_000_000 } else { 10_000 }));
+        Event::GilHeld { at, process: ProcessRef(0), tid: Tid(tid), held }
+    };
+    let gil = Event::GilWait(synthetic::gil_wait(n * 10, 1, 1, Some((2, 0))));
+    [sleep, gil, held(1), held(2), synthetic::calls(n * 10, 0, (n % 4) as u32, 9, 8, 1000)]
 }
 
 fn is_harmful(c: char) -> bool {
@@ -57,7 +73,28 @@ fn assert_harmless(bench: &mut Bench, what: &str) {
 #[test]
 fn nothing_nasty_reaches_the_screen() {
     for name in NASTY {
-        for keys in ["1t", "1\n", "2", "2p", "2l", "2\n", "2f/x", "3f↓↓", "3↓↓\n/(", "4G", "?"] {
+        for keys in [
+            "1t",
+            "1\n",
+            "2",
+            "2p",
+            "2l",
+            "2\n",
+            "2f/x",
+            "2mf",
+            "2cp",
+            "3f↓↓",
+            "3↓↓\n/(",
+            "3mff↓↓",
+            "4",
+            "4m",
+            "4\n",
+            "4m\n",
+            "4/x",
+            "5G",
+            "5",
+            "?",
+        ] {
             let mut bench = bench_of(name);
             bench.keys(keys);
             assert_harmless(&mut bench, name);
@@ -69,11 +106,38 @@ fn nothing_nasty_reaches_the_screen() {
 fn a_name_of_100_kb_costs_no_more_than_its_room() {
     for piece in ["x", "漢", "\u{301}", "\u{1b}[", "/"] {
         let name = piece.repeat(100_000);
-        for keys in ["1tS", "2nf", "2p/x*y", "2\n", "3f↓↓", "4"] {
+        for keys in ["1tS", "2nf", "2p/x*y", "2\n", "2csssss", "3f↓↓", "4sssss", "4m/x*y", "4\n", "5"] {
             let mut bench = bench_of(&name);
             bench.keys(keys);
             assert_harmless(&mut bench, piece);
         }
+    }
+}
+
+#[test]
+fn times_that_no_sum_can_hold_do_no_harm() {
+    let max = Nanos(u64::MAX);
+    for keys in ["1", "2mf", "2mm", "2mf\n", "2c", "2cssp", "3m↓↓\n→", "3mm↓↓", "4", "4s", "4\n", "4m", "4m\n", "5"]
+    {
+        let mut bench = bench_of("name");
+        for tid in 1..4 {
+            let sleep = synthetic::sleep(1, 0, tid, tid % 3, WaitReason::Io);
+            let gil = synthetic::gil_wait(1, tid, tid % 3, Some((3, 0)));
+            let held = Event::GilHeld { at: Nanos(1), process: ProcessRef(0), tid: Tid(tid), held: max };
+            let (process, function) = (ProcessRef(0), FrameId(tid));
+            let calls = Calls { at: max, process, function, count: max.0, timed: max.0, total: max, max };
+            let events = [
+                Event::Sleep(Sleep { count: max.0, total: max, length: max, ..sleep }),
+                Event::GilWait(GilWait { count: max.0, total: max, length: max, ..gil }),
+                held,
+                Event::Calls(calls),
+            ];
+            bench.send(Batch::Events([events.clone(), events].concat()));
+        }
+        bench.keys("www").keys(keys);
+        assert_harmless(&mut bench, keys);
+        bench.keys("w");
+        assert_harmless(&mut bench, keys);
     }
 }
 

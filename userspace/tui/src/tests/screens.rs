@@ -1,7 +1,7 @@
 //! Every screen and state as it looks, at the sizes of small, usual and large terminals.
 
 use insta::assert_snapshot;
-use pyobs_model::Event;
+use pyobs_model::{Event, Nanos, Reason};
 use ratatui::style::{Color as Ink, Style};
 
 use super::{Bench, synthetic};
@@ -11,6 +11,8 @@ use crate::{Batch, Color, Source};
 const SMALL: (u16, u16) = (60, 15);
 const USUAL: (u16, u16) = (80, 24);
 const LARGE: (u16, u16) = (140, 40);
+const WIDE: (u16, u16) = (100, 30);
+const HUGE: (u16, u16) = (200, 50);
 
 macro_rules! at_sizes {
     ($name:ident, [$($size:ident),*], $new:expr, $keys:expr) => {
@@ -38,10 +40,30 @@ at_sizes!(frames_of_one_thread, [USUAL], Bench::live, "1t↓\n");
 at_sizes!(frame_detail, [SMALL, USUAL, LARGE], Bench::live, "2t↓\n");
 at_sizes!(frame_detail_by_function, [USUAL], Bench::live, "2tl↓\n");
 at_sizes!(frame_detail_of_recursion, [USUAL], Bench::live, "2n↓↓↓↓↓↓↓\n");
-at_sizes!(flame, [SMALL, USUAL, LARGE], Bench::live, "3f↓↓");
-at_sizes!(flame_zoomed, [USUAL, LARGE], Bench::live, "3f↓↓↓\n↓↓");
-at_sizes!(flame_highlighting, [USUAL], Bench::live, "3f/norm\n");
-at_sizes!(health, [SMALL, USUAL, LARGE], Bench::live, "4");
+at_sizes!(flame, [SMALL, USUAL, LARGE], Bench::live, "3↓↓");
+at_sizes!(flame_zoomed, [USUAL, LARGE], Bench::live, "3↓↓↓\n↓↓");
+at_sizes!(flame_highlighting, [USUAL], Bench::live, "3/norm\n");
+at_sizes!(health, [SMALL, USUAL, LARGE], Bench::live, "5");
+at_sizes!(waits, [SMALL, WIDE, HUGE], Bench::waiting, "4");
+at_sizes!(waits_for_the_gil, [SMALL, WIDE, HUGE], Bench::waiting, "4m");
+at_sizes!(waits_by_function, [WIDE], Bench::waiting, "4lsss");
+at_sizes!(waits_of_one_thread, [WIDE], Bench::waiting, "1t↓↓\n4");
+at_sizes!(waits_filtered, [WIDE], Bench::waiting, "4/^lock$\n");
+at_sizes!(waits_that_do_not_match, [WIDE], Bench::waiting, "4/zzz\n");
+at_sizes!(wait_detail, [SMALL, WIDE, HUGE], Bench::waiting, "4↓\n");
+at_sizes!(wait_for_the_gil_detail, [SMALL, WIDE, HUGE], Bench::waiting, "4m\n");
+at_sizes!(waits_that_are_off, [SMALL, WIDE], Bench::live, "4");
+at_sizes!(findings, [SMALL, WIDE], Bench::waiting, "");
+at_sizes!(findings_in_health, [SMALL, WIDE], Bench::waiting, "5");
+at_sizes!(frames_off_cpu, [SMALL, WIDE, HUGE], Bench::waiting, "2mf");
+at_sizes!(frames_by_waits_for_the_gil, [WIDE], Bench::waiting, "2mm");
+at_sizes!(frame_detail_off_cpu, [SMALL, WIDE], Bench::waiting, "2mf\n");
+at_sizes!(calls, [SMALL, WIDE, HUGE], Bench::waiting, "2c");
+at_sizes!(calls_split_by_process, [WIDE], Bench::waiting, "2cp");
+at_sizes!(calls_that_are_off, [WIDE], Bench::live, "2c");
+at_sizes!(flame_off_cpu, [SMALL, WIDE, HUGE], Bench::waiting, "3m↓↓");
+at_sizes!(flame_with_all_native_code, [WIDE], Bench::waiting, "3mff");
+at_sizes!(flame_without_native_code, [WIDE], Bench::waiting, "3mf");
 at_sizes!(help, [SMALL, USUAL, LARGE], Bench::live, "2?");
 at_sizes!(typing_a_filter, [SMALL, USUAL], Bench::live, "2/trainer");
 at_sizes!(typing_an_invalid_filter, [USUAL], Bench::live, "2/norm(");
@@ -79,6 +101,41 @@ fn an_idle_process_is_selected() {
 }
 
 #[test]
+fn waits_are_starting() {
+    let model = synthetic::model_of(&["cpu", "offcpu", "gil"]);
+    assert_snapshot!(Bench::new(model, Source::Live, USUAL).keys("4").picture());
+}
+
+#[test]
+fn no_waits_yet() {
+    let mut bench = Bench::new(synthetic::model_of(&["cpu", "offcpu", "gil"]), Source::Live, USUAL);
+    bench.send(Batch::Events(synthetic::events()));
+    assert_snapshot!(bench.keys("4").picture());
+}
+
+#[test]
+fn waits_without_the_gil() {
+    let mut bench = Bench::new(synthetic::model_of(&["offcpu"]), Source::Live, USUAL);
+    let is_gil = |event: &Event| matches!(event, Event::GilWait(_) | Event::GilHeld { .. });
+    bench.send(Batch::Events(synthetic::waiting().into_iter().filter(|event| !is_gil(event)).collect()));
+    assert_snapshot!("waits_without_the_gil", bench.keys("4").picture());
+    assert_snapshot!("waits_for_the_gil_that_are_off", bench.keys("m").picture());
+}
+
+#[test]
+fn waits_that_lag_behind() {
+    let mut bench = Bench::waiting(USUAL);
+    let (at, reason) = (Nanos(9_900_000_000), Reason::SleepUnseen);
+    bench.send(Batch::Events(vec![Event::Loss { at, reason, count: 5120 }]));
+    assert_snapshot!(bench.keys("4").picture());
+}
+
+#[test]
+fn a_replay_that_has_no_waits() {
+    assert_snapshot!(Bench::replay(USUAL).keys("4").picture());
+}
+
+#[test]
 fn empty_replay() {
     let source = Source::Replay { file: "empty.pyobs".to_owned() };
     assert_snapshot!(Bench::new(synthetic::model(), source, USUAL).picture());
@@ -110,7 +167,7 @@ fn note() {
     let mut bench = Bench::live(USUAL);
     bench.send(Batch::Note("python3.5 (5150) is older than what pyobs reads.".into()));
     assert_snapshot!(bench.picture());
-    assert!(bench.keys("4G").picture().contains("python3.5 (5150)"));
+    assert!(bench.keys("5G").picture().contains("python3.5 (5150)"));
 }
 
 #[test]
@@ -120,8 +177,17 @@ fn too_small() {
 }
 
 #[test]
+fn only_what_is_watched_can_be_measured() {
+    let mut bench = Bench::new(synthetic::model_of(&["cpu", "gil"]), Source::Live, LARGE);
+    bench.send(Batch::Events(synthetic::waiting()));
+    assert!(bench.keys("2").picture().contains("cpu samples"));
+    assert!(bench.keys("m").picture().contains("gil time"));
+    assert!(bench.keys("m").picture().contains("cpu samples"));
+}
+
+#[test]
 fn no_color_means_no_color() {
-    for keys in ["1", "2", "3f↓↓", "4", "2?", "2/x"] {
+    for keys in ["1", "2", "3↓↓", "4", "5", "2?", "2/x"] {
         let mut bench = Bench::with_color(synthetic::filled(), Source::Live, USUAL, Color::Off);
         bench.send(Batch::Events(Vec::new()));
         bench.keys(keys).draw();
@@ -132,7 +198,7 @@ fn no_color_means_no_color() {
 
 #[test]
 fn basic_color_uses_the_sixteen() {
-    for keys in ["1", "2f", "3f↓↓", "4", "2?"] {
+    for keys in ["1", "2f", "3↓↓", "4", "4m", "5", "2?"] {
         let mut bench = Bench::with_color(synthetic::filled(), Source::Live, USUAL, Color::Basic);
         bench.send(Batch::Events(Vec::new()));
         bench.keys(keys).draw();

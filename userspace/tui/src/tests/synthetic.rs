@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use pyobs_model::{
-    Event, Frame, FrameId, FrameKind, History, Meta, Model, Nanos, Outcome, Pid, Process, ProcessRef, Reason, Sample,
-    StackId, Tid,
+    Calls, Event, Frame, FrameId, FrameKind, GilHolder, GilWait, History, Meta, Model, Nanos, Outcome, Pid, Process,
+    ProcessRef, Reason, Sample, Sleep, StackId, Tid, WaitReason, Waker,
 };
 
-pub(super) fn meta() -> Meta {
+pub(crate) fn meta() -> Meta {
     Meta {
         started: "2026-10-02T08:15:00Z".into(),
         host: "build-7".into(),
@@ -19,20 +19,29 @@ pub(super) fn meta() -> Meta {
     }
 }
 
-pub(super) fn model() -> Model {
+pub(crate) fn model() -> Model {
     Model::new(meta(), History::Window { length: Nanos(60_000_000_000), samples: 100_000 })
 }
 
+/// With these families on.
+pub(crate) fn model_of(families: &[&str]) -> Model {
+    let probes = families.iter().map(|family| (*family).to_owned()).collect();
+    Model::new(Meta { probes, ..meta() }, History::Window { length: Nanos(60_000_000_000), samples: 100_000 })
+}
+
 /// As a replay has it.
-pub(super) fn filled() -> Model {
-    let mut model = Model::new(meta(), History::All);
-    for event in events() {
-        model.apply(&event);
+pub(crate) fn filled() -> Model {
+    fill(Model::new(meta(), History::All), &events())
+}
+
+pub(crate) fn fill(mut model: Model, events: &[Event]) -> Model {
+    for event in events {
+        model.apply(event);
     }
     model
 }
 
-pub(super) fn python(function: &str, file: &str, line: u32) -> Frame {
+pub(crate) fn python(function: &str, file: &str, line: u32) -> Frame {
     Frame {
         kind: FrameKind::Python,
         function: function.into(),
@@ -43,29 +52,34 @@ pub(super) fn python(function: &str, file: &str, line: u32) -> Frame {
     }
 }
 
-fn compiled(kind: FrameKind, function: &str, module: &str) -> Frame {
+pub(crate) fn compiled(kind: FrameKind, function: &str, module: &str) -> Frame {
     Frame { kind, function: function.into(), module: Some(module.into()), file: None, line: None, first_line: None }
 }
 
-pub(super) fn process(pid: u32, python: Option<&str>, command: &str) -> Process {
+pub(crate) fn process(pid: u32, python: Option<&str>, command: &str) -> Process {
     Process { pid: Pid(pid), ppid: Pid(1), command: command.into(), python: python.map(Into::into), started: None }
 }
 
-pub(super) fn define(frames: &[Frame], stacks: &[&[u32]]) -> Vec<Event> {
-    let frames = (0..).map(FrameId).zip(frames).map(|(id, frame)| Event::Frame { id, frame: frame.clone() });
-    let stacks = (0..).map(StackId).zip(stacks).map(|(id, stack)| {
+pub(crate) fn define(frames: &[Frame], stacks: &[&[u32]]) -> Vec<Event> {
+    define_more((0, frames), (0, stacks))
+}
+
+/// Each with the number of the first.
+fn define_more(frames: (u32, &[Frame]), stacks: (u32, &[&[u32]])) -> Vec<Event> {
+    let frames = (frames.0..).map(FrameId).zip(frames.1).map(|(id, frame)| Event::Frame { id, frame: frame.clone() });
+    let stacks = (stacks.0..).map(StackId).zip(stacks.1).map(|(id, stack)| {
         let frames: Arc<[FrameId]> = stack.iter().map(|id| FrameId(*id)).collect();
         Event::Stack { id, frames }
     });
     frames.chain(stacks).collect()
 }
 
-pub(super) fn sample(at_ms: u64, process: u32, tid: u32, stack: u32, outcome: Outcome) -> Event {
+pub(crate) fn sample(at_ms: u64, process: u32, tid: u32, stack: u32, outcome: Outcome) -> Event {
     let at = Nanos(at_ms * 1_000_000);
     Event::Sample(Sample { at, process: ProcessRef(process), tid: Tid(tid), cpu: 0, stack: StackId(stack), outcome })
 }
 
-pub(super) fn events() -> Vec<Event> {
+pub(crate) fn events() -> Vec<Event> {
     let packages = "/srv/app/.venv/lib/python3.12/site-packages";
     let frames = [
         python("<module>", "/srv/app/train.py", 88),
@@ -119,5 +133,90 @@ pub(super) fn events() -> Vec<Event> {
             rss_bytes: 41 << 20,
         });
     }
+    events
+}
+
+pub(crate) fn sleep(at_ms: u64, process: u32, tid: u32, stack: u32, reason: WaitReason) -> Sleep {
+    let (at, length) = (Nanos(at_ms * 1_000_000), Nanos(12_000_000));
+    let (process, tid, stack) = (ProcessRef(process), Tid(tid), StackId(stack));
+    Sleep { at, process, tid, stack, reason, count: 1, total: length, length, waker: None }
+}
+
+pub(crate) fn waker(tid: u32, name: &str) -> Option<Waker> {
+    Some(Waker { pid: Pid(tid), tid: Tid(tid), name: name.into() })
+}
+
+/// A wait of 5 ms in process 0.
+pub(crate) fn gil_wait(at_ms: u64, tid: u32, stack: u32, holder: Option<(u32, u32)>) -> GilWait {
+    let (at, length) = (Nanos(at_ms * 1_000_000), Nanos(5_000_000));
+    let holder = holder.map(|(tid, stack)| GilHolder { tid: Tid(tid), stack: StackId(stack) });
+    let (process, tid, stack) = (ProcessRef(0), Tid(tid), StackId(stack));
+    GilWait { at, process, tid, stack, holder, count: 1, total: length, length }
+}
+
+pub(crate) fn calls(at_ms: u64, process: u32, function: u32, count: u64, timed: u64, mean_ns: u64) -> Event {
+    let (at, process, function) = (Nanos(at_ms * 1_000_000), ProcessRef(process), FrameId(function));
+    let (total, max) = (Nanos(timed * mean_ns), Nanos(if timed > 0 { mean_ns * 9 } else { 0 }));
+    Event::Calls(Calls { at, process, function, count, timed, total, max })
+}
+
+/// [`events`], and what the other families add to them within the same 10 s.
+pub(crate) fn waiting() -> Vec<Event> {
+    let library = "/usr/lib/python3.12";
+    let frames = [
+        python("Queue.get", &format!("{library}/queue.py"), 171),
+        python("Condition.wait", &format!("{library}/threading.py"), 355),
+        compiled(FrameKind::Native, "pthread_cond_timedwait", "libc.so.6"),
+        compiled(FrameKind::Kernel, "futex_wait", "kernel"),
+        compiled(FrameKind::Native, "_PyFunction_Vectorcall", "python3.12"),
+        compiled(FrameKind::Native, "__recv", "libc.so.6"),
+        compiled(FrameKind::Kernel, "__x64_sys_recvfrom", "kernel"),
+        python("receive", "/srv/app/client.py", 25),
+        python("Thread.run", &format!("{library}/threading.py"), 1010),
+        compiled(FrameKind::Native, "take_gil", "python3.12"),
+        compiled(FrameKind::Native, "__poll", "libc.so.6"),
+        compiled(FrameKind::Kernel, "__x64_sys_poll", "kernel"),
+        python("Cart.total", "/opt/web/shop/cart.py", 101),
+    ];
+    let stacks: &[&[u32]] = &[
+        &[18, 14, 10, 14, 11, 12, 13],
+        &[18, 14, 17, 15, 16],
+        &[18, 14, 17, 19],
+        &[7, 20, 21],
+        &[12, 13],
+        &[18, 14, 14, 10, 11, 12, 13],
+    ];
+    let mut events = events();
+    events.extend(define_more((10, &frames), (6, stacks)));
+    for n in 0..100 {
+        let lock = sleep(n * 100, 0, 4243, if n % 4 == 0 { 11 } else { 6 }, WaitReason::Lock);
+        let waker = waker(4242, "python3");
+        events.push(Event::Sleep(Sleep { count: 3, total: Nanos(31_000_000), waker, ..lock }));
+        if n % 4 == 0 {
+            events.push(Event::Sleep(sleep(n * 100, 0, 4243, 7, WaitReason::Io)));
+            let total = Nanos(380_000_000);
+            let poll = sleep(n * 100, 1, 918, 9, WaitReason::Poll);
+            events.push(Event::Sleep(Sleep { total, length: total, waker: self::waker(1, "nginx: worker"), ..poll }));
+            events.push(Event::Sleep(sleep(n * 100, 0, 4244, 10, WaitReason::Other)));
+        }
+    }
+    for n in 0..480 {
+        events.push(Event::GilWait(gil_wait(n * 20, 4243, 8, Some((4242, if n % 3 == 0 { 2 } else { 0 })))));
+    }
+    let short = Nanos(120_000);
+    for at in [3000, 6000] {
+        events.push(Event::GilWait(GilWait { total: short, length: short, ..gil_wait(at, 4242, 0, Some((4243, 8))) }));
+    }
+    events.push(Event::GilWait(GilWait { total: short, length: short, ..gil_wait(7000, 4244, 10, None) }));
+    for (process, tid, ms) in [(0, 4242, 8500), (0, 4243, 200), (1, 918, 1200)] {
+        let (process, held) = (ProcessRef(process), Nanos(ms * 1_000_000));
+        events.push(Event::GilHeld { at: Nanos(9_900_000_000), process, tid: Tid(tid), held });
+    }
+    events.extend([
+        calls(9_900, 0, 5, 1_234_567, 1_234_567, 1_840),
+        calls(9_900, 0, 3, 5_000, 4_990, 830_000),
+        calls(9_900, 1, 22, 42, 0, 0),
+        calls(9_900, 1, 9, 90_000, 90_000, 12_000),
+    ]);
     events
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pyobs_model::{Nanos, Outcome};
+use pyobs_model::{Event, Nanos, Outcome, WaitReason};
 
 use super::{Bench, synthetic};
 use crate::app::{Flow, Msg};
@@ -81,6 +81,25 @@ fn a_pause_freezes_the_rows_but_not_the_count() {
     assert!(after.contains("1,500 samples"), "{after}");
     assert!(bench.keys(" ").picture().contains("Cart.total"), "{after}");
     assert_ne!(rows(&before), rows(&bench.picture()));
+}
+
+#[test]
+fn a_pause_freezes_waits() {
+    for keys in ["4 ", "4 m", "2 m", "3 m", "2 c"] {
+        let mut bench = Bench::waiting((80, 24));
+        let before = bench.keys(keys).picture();
+        bench.now = Duration::from_secs(3);
+        let late = |n: u64| {
+            let sleep = synthetic::sleep(11_000 + n, 0, 4243, 7, WaitReason::Io);
+            let gil = synthetic::gil_wait(11_000 + n, 4243, 8, Some((4242, 0)));
+            let calls = synthetic::calls(12_000, 0, 5, 9, 9, 1000);
+            [Event::Sleep(sleep), Event::GilWait(gil), calls]
+        };
+        bench.send(Batch::Events((0..500).flat_map(late).collect()));
+        let after = bench.keys("ll14".replace('4', &keys[..1]).as_str()).picture();
+        let rows = |picture: &str| picture.lines().skip(2).map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(rows(&before), rows(&after), "{keys}");
+    }
 }
 
 #[test]

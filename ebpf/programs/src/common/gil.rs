@@ -1,0 +1,45 @@
+//! The GIL of an interpreter, as its own memory has it: `struct _gil_runtime_state` (Include/internal/pycore_gil.h).
+
+use pyobs_abi::process::{Layout, NONE, Process};
+
+use super::memory::user;
+
+/// Where the GIL's state is for a thread state; 0 where that is not known.
+#[inline(always)]
+pub fn address(process: &Process, layout: &Layout, state: u64) -> u64 {
+    if process.gil != 0 || layout.interpreter_gil == NONE {
+        return process.gil;
+    }
+    let Some(interpreter) = user::<u64>(state.wrapping_add(layout.thread_interpreter.into())) else { return 0 };
+    user(interpreter.wrapping_add(layout.interpreter_gil.into())).unwrap_or(0)
+}
+
+/// The thread state that holds the GIL at this address; `None` where no one does.
+#[inline(always)]
+pub fn holder_at(layout: &Layout, gil: u64) -> Option<u64> {
+    if gil == 0 || layout.gil_condition_size == 0 {
+        return None;
+    }
+    let locked: i32 = user(gil.wrapping_add(offset(layout.gil_locked)))?;
+    if locked <= 0 {
+        return None;
+    }
+    user(gil.wrapping_add(offset(layout.gil_holder))).filter(|holder| *holder != 0)
+}
+
+#[inline(always)]
+pub fn holder(process: &Process, layout: &Layout, state: u64) -> Option<u64> {
+    holder_at(layout, address(process, layout, state))
+}
+
+/// Whether a futex is what waiters for the GIL sleep on.
+#[inline(always)]
+pub fn is_awaited(layout: &Layout, gil: u64, futex: u64) -> bool {
+    gil != 0 && futex.wrapping_sub(gil.wrapping_add(offset(layout.gil_condition))) < layout.gil_condition_size.into()
+}
+
+/// Offsets may be negative, where the parts are variables of their own (3.6).
+#[inline(always)]
+fn offset(field: u32) -> u64 {
+    i64::from(field as i32) as u64
+}

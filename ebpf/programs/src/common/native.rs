@@ -1,0 +1,160 @@
+//! A step from a native frame to its caller.
+//!
+//! It reads another program's stack, which that program can change at any time: every address that comes out of it is
+//! only used as the source of the next read, and each step must lead further up the stack.
+
+use pyobs_abi::{
+    process::entry,
+    stack::{COUNT_UNKNOWN, NATIVE_MAX, loop_word, native, native_word},
+    unwind::{Mapping, Rule, cfa, rbp, state},
+};
+
+use super::{
+    memory::user,
+    tables::{self, FILES},
+    walk::{CONTINUE, Eval, Walk},
+};
+
+/// In a `struct ucontext`, to which rsp points when a signal handler has returned: from rbp to rip
+/// (arch/x86/include/uapi/asm/sigcontext.h).
+const SIGNAL_REGISTERS: u64 = 120;
+const SIGNAL_BP: usize = 0;
+const SIGNAL_SP: usize = 5;
+const SIGNAL_IP: usize = 6;
+
+impl Walk {
+    #[inline(always)]
+    pub fn native_step(&mut self) -> i64 {
+        if self.sample.native_frames >= NATIVE_MAX as u32 {
+            return self.end_native(native::TRUNCATED);
+        }
+        // A return address may be the first byte of the next function.
+        let pc = if self.leaf { self.ip } else { self.ip.wrapping_sub(1) };
+        self.push_native(native_word(pc));
+        if !self.enter_mapping(pc) {
+            return self.end_native(native::NO_MAPPING);
+        }
+        let rule = match self.file.state {
+            state::TABLE => {
+                let offset = pc.wrapping_sub(self.mapping.base).wrapping_sub(self.file.origin);
+                tables::rule(&self.file, offset)
+            }
+            state::FRAME_POINTERS => Rule::new(cfa::RBP, 2, rbp::AT_CFA, 2),
+            _ => return self.end_native(native::NO_TABLE),
+        };
+        if rule.cfa() == cfa::SIGNAL {
+            return self.signal_frame();
+        }
+        let frame_end = match rule.cfa() {
+            cfa::RSP => self.sp.wrapping_add(rule.cfa_offset()),
+            cfa::RBP => self.bp.wrapping_add(rule.cfa_offset()),
+            cfa::PLT => {
+                let pushed = if self.ip & 15 >= rule.cfa_offset() >> 3 { 8 } else { 0 };
+                self.sp.wrapping_add(8 + pushed)
+            }
+            cfa::DEREF_RBP => match user(self.bp.wrapping_add(rule.cfa_offset_signed() as u64)) {
+                Some(address) => address,
+                None => return self.end_native(native::UNREADABLE),
+            },
+            cfa::DEREF_RSP => match user::<u64>(self.sp.wrapping_add((rule.cfa_offset() >> 4) & !7)) {
+                Some(address) => address.wrapping_add(rule.cfa_offset() & 0x78),
+                None => return self.end_native(native::UNREADABLE),
+            },
+            cfa::END => return self.end_native(native::COMPLETE),
+            cfa::UNSUPPORTED => return self.end_native(native::UNSUPPORTED),
+            _ => return self.end_native(native::NO_RULE),
+        };
+        let sp = self.sp;
+        if frame_end <= sp {
+            return self.end_native(native::INVALID);
+        }
+        if !self.restore(rule, frame_end) {
+            return self.end_native(native::UNREADABLE);
+        }
+        self.note_loop(pc, sp, frame_end);
+        self.sp = frame_end;
+        self.leaf = false;
+        if self.ip == 0 {
+            return self.end_native(native::COMPLETE);
+        }
+        CONTINUE
+    }
+
+    /// The caller's instruction and frame pointers. They lie side by side in most frames; one read then takes both.
+    #[inline(always)]
+    fn restore(&mut self, rule: Rule, frame_end: u64) -> bool {
+        if rule.rbp() == rbp::AT_CFA && rule.rbp_offset() == 16 {
+            let Some([bp, ip]) = user::<[u64; 2]>(frame_end.wrapping_sub(16)) else { return false };
+            (self.bp, self.ip) = (bp, ip);
+            return true;
+        }
+        if rule.rbp() == rbp::AT_CFA || rule.rbp() == rbp::AT_RBP {
+            let slot = if rule.rbp() == rbp::AT_CFA {
+                frame_end.wrapping_sub(rule.rbp_offset())
+            } else {
+                self.bp.wrapping_add(rule.rbp_offset_signed() as u64)
+            };
+            let Some(bp) = user(slot) else { return false };
+            self.bp = bp;
+        }
+        let Some(ip) = user(frame_end.wrapping_sub(8)) else { return false };
+        self.ip = ip;
+        true
+    }
+
+    /// The interrupted frame is at an instruction of its own, not behind a call.
+    #[inline(always)]
+    fn signal_frame(&mut self) -> i64 {
+        let Some(registers) = user::<[u64; 7]>(self.sp.wrapping_add(SIGNAL_REGISTERS)) else {
+            return self.end_native(native::UNREADABLE);
+        };
+        self.bp = registers[SIGNAL_BP];
+        // A handler may have a stack of its own, so that this one need not lie above.
+        self.sp = registers[SIGNAL_SP];
+        self.ip = registers[SIGNAL_IP];
+        self.leaf = true;
+        CONTINUE
+    }
+
+    /// Keeps where the C frames of the interpreter's loop are.
+    #[inline(always)]
+    fn note_loop(&mut self, pc: u64, start: u64, end: u64) {
+        let [first, second] = self.loops;
+        if !((pc >= first[0] && pc < first[1]) || (pc >= second[0] && pc < second[1])) {
+            return;
+        }
+        let word = self.sample.native_frames - 1;
+        self.set_native(word, loop_word(pc, COUNT_UNKNOWN));
+        if self.layout.entry == entry::EACH {
+            return;
+        }
+        let number = self.evals;
+        if !self.keep_eval(Eval { start, end, word: word.into() }) {
+            return;
+        }
+        let has_cframe = self.top >= start && self.top < end;
+        if has_cframe && self.layout.entry != entry::SHIM && !self.anchored {
+            self.anchored = true;
+            self.eval = number;
+            self.distance = end.wrapping_sub(self.top);
+        }
+    }
+
+    /// Makes the mapping that holds `pc` and its file the present ones.
+    #[inline(always)]
+    fn enter_mapping(&mut self, pc: u64) -> bool {
+        if pc >= self.mapping.start && pc < self.mapping.end {
+            return true;
+        }
+        let Some(mapping) = tables::mapping(self.mappings, self.mapping_count, pc) else { return false };
+        let Some(file) = FILES.get_ptr_mut(mapping.file) else { return false };
+        self.mapping = Mapping { ..*mapping };
+        // SAFETY: the pointer is to an element of the array. User space may write it at the same time: a torn value is a
+        // place outside of the file's rows, and a rule that does not fit ends the walk or leads astray, nothing worse.
+        unsafe {
+            self.file = *file;
+            (*file).used = self.sample.header.time;
+        }
+        true
+    }
+}

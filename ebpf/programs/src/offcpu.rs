@@ -1,0 +1,297 @@
+//! The families `offcpu` and `gil`: where threads sleep, for how long, and who wakes them.
+//!
+//! A stack has to be taken when a thread goes to sleep, before it is known for how long. A thread's sleeps of one kind
+//! are much alike, so the usual length of the kind decides: on average one stack is taken for each `SLEEP_PERIOD` of
+//! sleep. It then stands for as many sleeps as it was likely to be left out, so that sums come out right whatever the
+//! lengths turn out to be.
+
+use core::hint::black_box;
+
+use aya_ebpf::{
+    EbpfContext,
+    helpers::{
+        bpf_get_current_comm, bpf_get_current_pid_tgid, bpf_ktime_get_ns,
+        generated::{bpf_get_prandom_u32, bpf_get_stack},
+    },
+    macros::{map, raw_tracepoint},
+    maps::{Array, PerCpuArray},
+    programs::RawTracePointContext,
+};
+use pyobs_abi::{
+    control::{self, FAMILY_GIL, FAMILY_OFFCPU},
+    offcpu::{CLASS_GIL, CLASSES, NO_CALL, SLEEPERS, Sleeper, WEIGHT_MAX, WEIGHT_ONE, Wake, detail},
+    process::{NONE, PYTHON, Process, SAMPLED},
+    record::{self, COMM_LEN, loss},
+    stack::{KERNEL_MAX, flags},
+};
+
+use crate::common::{
+    cpython::{Top, frames_of},
+    gil,
+    maps::{INTERRUPT_END, INTERRUPT_START, LAYOUTS, PROCESSES, control, count_loss, is_on},
+    memory::user,
+    registers::Registers,
+    ring,
+    task::Task,
+    walk::{SLOT_TASK, Walk},
+};
+
+/// futex(2).
+const FUTEX: u32 = 202;
+/// Frames of who wakes a thread that are looked at: a timer's interrupt has some ten above it.
+const WAKING_FRAMES: usize = 32;
+/// Kernel frames that are our own doing: the program, and what runs it.
+const OWN_FRAMES: u64 = 2;
+/// A sleeper that has not come back for so long has ended without being seen.
+const STALE: u64 = 3_600_000_000_000;
+
+/// Plain stores by the CPU that a thread is leaving, wakes on, or is woken from.
+#[map]
+static SLEEPS: Array<Sleeper> = Array::with_max_entries(SLEEPERS, 0);
+
+/// The stack of who wakes a thread.
+#[map]
+static WAKING: PerCpuArray<[u64; WAKING_FRAMES]> = PerCpuArray::with_max_entries(1, 0);
+
+#[inline(always)]
+fn sleeper(tid: u32) -> Option<&'static mut Sleeper> {
+    // SAFETY: the pointer is to an element of the array; others may write it at the same time, and what is torn is one
+    // sleep's length.
+    SLEEPS.get_ptr_mut(tid % SLEEPERS).map(|sleeper| unsafe { &mut *sleeper })
+}
+
+/// `sched_switch(bool preempt, struct task_struct *prev, struct task_struct *next, …)`
+#[raw_tracepoint(tracepoint = "sched_switch")]
+pub fn offcpu_switch(context: RawTracePointContext) -> i32 {
+    switch(&context, Walk::run)
+}
+
+/// For kernels without `bpf_loop`.
+#[raw_tracepoint(tracepoint = "sched_switch")]
+pub fn offcpu_switch_bounded(context: RawTracePointContext) -> i32 {
+    switch(&context, Walk::run_bounded)
+}
+
+#[inline(always)]
+fn switch(context: &RawTracePointContext, run: impl Fn(u32)) -> i32 {
+    if !is_on(FAMILY_OFFCPU | FAMILY_GIL) {
+        return 0;
+    }
+    wakes(context);
+    let preempted = context.arg::<u64>(0) as u8 != 0;
+    if !preempted {
+        sleeps(context, run);
+    }
+    0
+}
+
+/// The thread that the CPU turns to was asleep until now.
+#[inline(always)]
+fn wakes(context: &RawTracePointContext) {
+    let Some(tid) = Task(context.arg(2)).pid() else { return };
+    let Some(sleeper) = sleeper(tid) else { return };
+    if tid == 0 || sleeper.tid != tid || sleeper.since == 0 {
+        return;
+    }
+    // SAFETY: the helper has no preconditions.
+    awake(sleeper, unsafe { bpf_ktime_get_ns() });
+}
+
+/// A sleep ended at this time.
+#[inline(always)]
+fn awake(sleeper: &mut Sleeper, now: u64) {
+    let length = now.saturating_sub(sleeper.since);
+    let usual = &mut sleeper.usual[sleeper.class as usize & (CLASSES - 1)];
+    *usual = if *usual == 0 { length } else { (*usual * 7 + length) / 8 };
+    if sleeper.weight != 0 {
+        let mut header = ring::header(record::OFFCPU_WAKE);
+        (header.time, header.pid, header.tid) = (now, sleeper.pid, sleeper.tid);
+        let wake = Wake {
+            header,
+            since: sleeper.since,
+            weight: sleeper.weight,
+            waker_pid: sleeper.waker_pid,
+            waker_tid: sleeper.waker_tid,
+            waker_comm: sleeper.waker_comm,
+        };
+        // SAFETY: plain integers without padding (pyobs-abi asserts it).
+        ring::send(unsafe { core::slice::from_raw_parts((&raw const wake).cast(), size_of::<Wake>()) });
+    }
+    sleeper.since = 0;
+}
+
+/// The thread that the CPU turns away from goes to sleep.
+#[inline(always)]
+fn sleeps(context: &RawTracePointContext, run: impl Fn(u32)) {
+    let both = bpf_get_current_pid_tgid();
+    let (pid, tid) = ((both >> 32) as u32, both as u32);
+    // SAFETY: the value is read while others may update it: a torn one is an address that fails its checks.
+    let Some(process) = (unsafe { PROCESSES.get(pid) }) else { return };
+    if process.flags & SAMPLED == 0 || matches!(Task(context.arg(1)).state(), None | Some(0)) {
+        return;
+    }
+    let Some(sleeper) = sleeper(tid) else { return };
+    // SAFETY: the helper has no preconditions.
+    let now = unsafe { bpf_ktime_get_ns() };
+    if sleeper.tid != tid || sleeper.pid != pid {
+        if sleeper.since != 0 && now.saturating_sub(sleeper.since) < STALE {
+            count_loss(loss::SLEEPER);
+        }
+        *sleeper = Sleeper { tid, pid, ..Sleeper::default() };
+    } else if sleeper.since != 0 && sleeper.woken > sleeper.since {
+        // Some switches are not told of, one in a thousand here: this thread has slept and run since. It was woken, if
+        // not running, at this time.
+        awake(sleeper, sleeper.woken);
+    }
+    let registers = Registers::saved();
+    let number = Walk::number(SLOT_TASK);
+    let Some(walk) = Walk::begin(number, SLOT_TASK) else { return };
+    walk.sample.flags |= flags::KERNEL_MODE;
+    let awaited = awaited_gil(process, &registers, walk);
+    let class = if awaited != 0 { CLASS_GIL } else { registers.call as usize % CLASS_GIL };
+    if awaited == 0 && !is_on(FAMILY_OFFCPU) {
+        return;
+    }
+    sleeper.class = class as u32;
+    // Hidden from the compiler, which would know the mask to be needless; the verifier does not.
+    sleeper.weight = weight(sleeper.usual[black_box(class) & (CLASSES - 1)]);
+    (sleeper.waker_pid, sleeper.waker_tid, sleeper.woken) = (0, 0, 0);
+    sleeper.since = now;
+    if sleeper.weight == 0 {
+        return;
+    }
+    walk.sample.header = ring::header(record::OFFCPU_SLEEP);
+    walk.sample.header.time = now;
+    walk.sample.detail = [u64::from(registers.call), sleeper.weight];
+    if registers.call != NO_CALL && registers.argument == 0 {
+        walk.sample.detail[0] |= detail::FIRST_ARGUMENT_ZERO;
+    }
+    if awaited != 0 {
+        walk.sample.detail[0] |= detail::GIL;
+    }
+    let bytes = (KERNEL_MAX * 8) as u32;
+    // SAFETY: the buffer holds KERNEL_MAX words.
+    let length = unsafe { bpf_get_stack(context.as_ptr(), walk.words.as_mut_ptr().cast(), bytes, OWN_FRAMES) };
+    if length > 0 {
+        walk.sample.kernel_frames = (length as u32 / 8).min(KERNEL_MAX as u32);
+    }
+    walk.start(process, &registers);
+    run(number);
+    ring::send(walk.record());
+    if awaited != 0 {
+        holder(process, walk, number, awaited, now, run);
+    }
+}
+
+/// The GIL's state, if it is what the thread is about to wait for.
+#[inline(always)]
+fn awaited_gil(process: &Process, registers: &Registers, walk: &mut Walk) -> u64 {
+    if registers.call != FUTEX || process.flags & PYTHON == 0 {
+        return 0;
+    }
+    let Some(layout) = LAYOUTS.get(process.layout) else { return 0 };
+    if layout.gil_condition_size == 0 {
+        return 0;
+    }
+    let Some(state) = walk.thread_state(process, layout) else { return 0 };
+    let gil = gil::address(process, layout, state);
+    if gil::is_awaited(layout, gil, registers.argument) { gil } else { 0 }
+}
+
+/// What a sleep of this usual length stands for if it is taken; 0 if it is left out.
+#[inline(always)]
+fn weight(usual: u64) -> u64 {
+    let period = control(control::SLEEP_PERIOD);
+    if usual == 0 || usual >= period {
+        return WEIGHT_ONE;
+    }
+    let weight = (period * WEIGHT_ONE / usual).min(WEIGHT_MAX);
+    // SAFETY: the helper has no preconditions.
+    let chance = u64::from(unsafe { bpf_get_prandom_u32() });
+    if chance * weight < WEIGHT_ONE << 32 { weight } else { 0 }
+}
+
+/// Who holds the GIL that the current thread waits for, and what it runs: its frames are in the same memory. It goes on
+/// meanwhile, so that a frame may be gone while it is looked at; then the walk ends there.
+#[inline(always)]
+fn holder(process: &Process, walk: &mut Walk, number: u32, gil: u64, now: u64, run: impl Fn(u32)) {
+    let Some(layout) = LAYOUTS.get(process.layout) else { return };
+    let Some(state) = gil::holder_at(layout, gil) else { return };
+    let Top::Frame { frame, .. } = frames_of(layout, state) else { return };
+    let mut header = walk.sample.header;
+    (header.kind, header.time) = (record::GIL_HOLDER, now);
+    header.tid = holder_tid(process, layout.thread_native, layout.thread_id, state);
+    // The waiter's own tid tells whose holder it is.
+    let waiter = walk.sample.header.tid;
+    let Some(walk) = Walk::begin(number, SLOT_TASK) else { return };
+    walk.sample.header = header;
+    walk.sample.detail = [u64::from(waiter), 0];
+    walk.start_at(process, layout, frame);
+    run(number);
+    ring::send(walk.record());
+}
+
+/// The kernel's thread id of a thread state: CPython keeps it from 3.11 on, and before pthread_self(), which on glibc is
+/// the address of the thread's descriptor.
+#[inline(always)]
+fn holder_tid(process: &Process, native: u32, thread_id: u32, state: u64) -> u32 {
+    if native != NONE {
+        return user::<u64>(state.wrapping_add(native.into())).unwrap_or(0) as u32;
+    }
+    if process.pthread_tid == 0 {
+        return 0;
+    }
+    let Some(pthread) = user::<u64>(state.wrapping_add(thread_id.into())) else { return 0 };
+    user(pthread.wrapping_add(process.pthread_tid.into())).unwrap_or(0)
+}
+
+/// `sched_waking(struct task_struct *p)`, in the context of who wakes it.
+#[raw_tracepoint(tracepoint = "sched_waking")]
+pub fn offcpu_waking(context: RawTracePointContext) -> i32 {
+    if !is_on(FAMILY_OFFCPU | FAMILY_GIL) {
+        return 0;
+    }
+    let Some(tid) = Task(context.arg(0)).pid() else { return 0 };
+    let Some(sleeper) = sleeper(tid) else { return 0 };
+    if sleeper.tid != tid || sleeper.since == 0 || sleeper.weight == 0 {
+        return 0;
+    }
+    // SAFETY: the helper has no preconditions.
+    sleeper.woken = unsafe { bpf_ktime_get_ns() };
+    let both = bpf_get_current_pid_tgid();
+    if both as u32 == 0 || in_interrupt(&context) {
+        return 0;
+    }
+    (sleeper.waker_pid, sleeper.waker_tid) = ((both >> 32) as u32, both as u32);
+    sleeper.waker_comm = bpf_get_current_comm().unwrap_or([0; COMM_LEN]);
+    0
+}
+
+/// Whether the current thread is not who acts but was interrupted by who does. True where that cannot be told.
+#[inline(always)]
+fn in_interrupt(context: &RawTracePointContext) -> bool {
+    let (start, end) = (INTERRUPT_START.load(), INTERRUPT_END.load());
+    if start == 0 {
+        return true;
+    }
+    let Some(stack) = WAKING.get_ptr_mut(0) else { return true };
+    let bytes = (WAKING_FRAMES * 8) as u32;
+    // SAFETY: the value of this CPU, which holds WAKING_FRAMES words; the tracepoint cannot be hit again within itself.
+    let (stack, length) = unsafe {
+        let length = bpf_get_stack(context.as_ptr(), stack.cast(), bytes, 0);
+        (&*stack, length)
+    };
+    if length < 0 {
+        return true;
+    }
+    let frames = length as usize / 8;
+    for (number, address) in stack.iter().enumerate() {
+        if number >= frames {
+            break;
+        }
+        if *address >= start && *address < end {
+            return true;
+        }
+    }
+    false
+}

@@ -1,0 +1,17 @@
+//! The running kernel's own type information.
+
+use pyobs_capture::kernel::btf::{Btf, BtfError};
+use pyobs_tests::{Case, case, needs};
+
+pub fn cases() -> Vec<Case> {
+    vec![case("btf/offsets_agree_with_the_c_library_of_types", offsets).needs(needs::btf())]
+}
+
+fn offsets() {
+    let btf = Btf::of_running_kernel().unwrap();
+    // struct list_head { next, prev } is the same in every kernel.
+    assert_eq!(btf.offset("list_head", "prev").unwrap(), 8);
+    // In an anonymous union of struct page since 4.16.
+    assert!(btf.offset("page", "mapping").unwrap() >= 8);
+    assert!(matches!(btf.offset("list_head", "sideways"), Err(BtfError::NoField { .. })));
+}

@@ -1,0 +1,98 @@
+//! Names and current lines out of the memory of a process that waits at a known place, by every CPython here.
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use pyobs_abi::process::Check;
+use pyobs_capture::cpython::names::{check_offset, name_hash, read_code};
+use pyobs_capture::cpython::offsets::{Layout, Position, layout_for};
+use pyobs_capture::cpython::{debug_offsets, version::Version};
+use pyobs_capture::memory::{Memory, ProcessMemory};
+use pyobs_model::Reason;
+use pyobs_tests::{Case, Python, workload};
+
+use crate::{for_every_python, hex};
+
+pub fn cases() -> Vec<Case> {
+    for_every_python("live_names", "a_waiting_process_has_the_names_and_lines_that_it_says_it_has", check)
+}
+
+/// `PyFrameObject.f_frame`, after the object's head and `f_back` (3.11+; Include/internal/pycore_frame.h). Our own
+/// tools never come from a frame object.
+fn f_frame(layout: &Layout) -> u64 {
+    u64::from(layout.object.size) + 8
+}
+
+/// Where the frame is in its bytecode, as the kernel will tell it: in bytes from the start.
+fn lasti(memory: &ProcessMemory, layout: &Layout, frame_object: u64, code: u64) -> i32 {
+    let field = |frame: u64| frame + u64::from(layout.frame.instruction);
+    match layout.frame.position {
+        Position::ByteIndex => memory.read_i32(field(frame_object)).unwrap(),
+        Position::UnitIndex => memory.read_i32(field(frame_object)).unwrap() * 2,
+        Position::PreviousPointer | Position::CurrentPointer => {
+            let frame = memory.read_u64(frame_object + f_frame(layout)).unwrap();
+            assert_eq!(memory.read_u64(frame + u64::from(layout.frame.code)).unwrap(), code);
+            let start = code + u64::from(layout.code.code_adaptive.unwrap());
+            memory.read_u64(field(frame)).unwrap().wrapping_sub(start) as i32
+        }
+    }
+}
+
+fn check(python: &Python) {
+    // It ends when its input does, however this case ends.
+    let mut script = python.script(workload("live_names.py"));
+    let mut child = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let memory = ProcessMemory::new(child.id());
+    let mut said = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let head: Vec<u64> = said.next().unwrap().split('\t').map(|number| number.parse().unwrap()).collect();
+    let [runtime, version, code_type] = head[..] else { panic!("{head:?}") };
+    let version = Version::from_hex(version).unwrap();
+    let layout = match layout_for(&version) {
+        Some(layout) => layout.clone(),
+        None => debug_offsets::read(&memory, runtime, version).unwrap(),
+    };
+
+    let mut frames = 0;
+    for row in said.by_ref().take_while(|line| line != "ready") {
+        let row: Vec<_> = row.split('\t').collect();
+        let [frame, code, name, file, first_line, line] = row[..] else { panic!("{row:?}") };
+        let text = |digits: &str| String::from_utf8(hex(digits).into()).unwrap();
+        let (frame, address): (u64, u64) = (frame.parse().unwrap(), code.parse().unwrap());
+        let word = |address: u64, offset: u32| memory.read_u64(address + u64::from(offset)).unwrap();
+        let name_object = word(address, layout.code.name);
+        let seen = Check {
+            line: word(address, check_offset(&layout)),
+            name: name_object,
+            table: word(address, layout.code.linetable),
+            hash: word(name_object, name_hash(&layout)),
+        }
+        .fold();
+
+        let code = read_code(&memory, address, seen, &layout, Some(code_type)).unwrap();
+        let context = format!("{} {}", python.name(), code.function);
+        assert_eq!((&*code.function, &*code.file), (&*text(name), &*text(file)), "{context}");
+        assert_eq!(code.first_line.to_string(), first_line, "{context}");
+        assert_eq!(code.line(-1), Some(code.first_line));
+        if &*code.file == "long_table" {
+            // 98 kB of locations from 3.11 on; a few bytes before.
+            assert_eq!(code.line(0).is_none(), version.since(11), "{context}");
+        }
+        if frame != 0 {
+            frames += 1;
+            let lasti = lasti(&memory, &layout, frame, address);
+            let got = code.line(lasti).map_or("None".to_owned(), |line| line.to_string());
+            assert_eq!(got, line, "the line of {context} at {lasti}");
+        }
+        let other = seen.wrapping_add(1).max(1);
+        assert_eq!(read_code(&memory, address, other, &layout, Some(code_type)).err(), Some(Reason::CodeChanged));
+        assert_eq!(read_code(&memory, address, seen, &layout, Some(address)).err(), Some(Reason::CodeInvalid));
+    }
+    assert!(frames >= 14, "{}: {frames} frames", python.name());
+
+    // The type's own type is no code object, whatever its memory holds; address 1 is no memory at all.
+    assert_eq!(read_code(&memory, code_type, 0, &layout, Some(code_type)).err(), Some(Reason::CodeInvalid));
+    assert_eq!(read_code(&memory, 1, 0, &layout, Some(code_type)).err(), Some(Reason::CodeUnreadable));
+    drop(child.stdin.take());
+    assert!(child.wait().unwrap().success());
+    assert_eq!(read_code(&memory, code_type, 0, &layout, Some(code_type)).err(), Some(Reason::ProcessGone));
+}

@@ -1,0 +1,50 @@
+//! What pyobs reads of files, of processes and of the kernel, against interpreters, compilers and kernels at hand.
+
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
+
+mod btf;
+mod interpreters;
+mod lines;
+mod live_names;
+mod offsets;
+mod thread_locals;
+mod thread_state;
+
+// `cargo xtask offsets` itself: files of interpreters are searched, and debug information is read, in one place.
+#[path = "../../xtask/src/offsets.rs"]
+#[expect(dead_code, unreachable_pub, reason = "only the reading half is of use here")]
+mod generator;
+
+use std::process::ExitCode;
+
+use pyobs_tests::{Case, Python, case, needs};
+
+fn main() -> ExitCode {
+    let subjects: [fn() -> Vec<Case>; 7] = [
+        btf::cases,
+        offsets::cases,
+        interpreters::cases,
+        thread_locals::cases,
+        thread_state::cases,
+        lines::cases,
+        live_names::cases,
+    ];
+    pyobs_tests::run(subjects.into_iter().flat_map(|cases| cases()).collect())
+}
+
+/// A case for every interpreter of our own root, and an ignored one for each version that is not here.
+fn for_every_python(subject: &str, what: &str, body: fn(&Python)) -> Vec<Case> {
+    let here = Python::all().iter().filter(|python| python.root.is_none());
+    let cases = here.map(|python| case(format!("{subject}/{}::{what}", python.name()), move || body(python)));
+    let versions = (6..=15).map(|minor| format!("3.{minor}"));
+    let absent = versions.filter_map(|version| {
+        let need = needs::python(&version);
+        need.is_err().then(|| case(format!("{subject}/python{version}::{what}"), || ()).needs(need))
+    });
+    cases.chain(absent).collect()
+}
+
+/// Bytes from their digits.
+fn hex(text: &str) -> Box<[u8]> {
+    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
+}

@@ -1,0 +1,289 @@
+"""points.py [LIBRARY]: burns CPU time in C functions below callbacks from other C functions, and writes each stack down.
+
+LIBRARY is made of points.cpp. The last line that it prints is JSON: {"points": [{"name": …, "cpu_s": …, "leaf": pattern,
+"frames": [[function, file, line, via], …]}, …]}, root first. `via` is a pattern of the native frames between a frame and its
+caller, "" where the interpreter calls one Python function from another, and null where that is its own affair; `leaf` is one
+of those beyond the last frame.
+"""
+import asyncio
+import ctypes
+import functools
+import hashlib
+import json
+import os
+import re
+import signal
+import sqlite3
+import sys
+import threading
+import time
+import zlib
+
+POINTS = []
+PASSWORD = ("sha256", b"password", b"salt", 40000)
+BYTES = bytes(range(256)) * 60 + os.urandom(3000000)
+SHUFFLED = [(k * 7919) % 200003 for k in range(200003)]
+# In C, what calls a function of this name; the module's name for interpreters without symbols.
+VIA = {}
+LEAF = {"pbkdf2": "PBKDF2|pbkdf2|libcrypto", "zlib": "libz|zlib", "sort": "sort|python", "sum": "sum|range|long|python"}
+
+
+def cpu_time():
+    return time.clock_gettime(time.CLOCK_THREAD_CPUTIME_ID)
+
+
+def note(frame, leaf):
+    """Writes the stack down, and that its C function begins."""
+    frames = []
+    while frame is not None:
+        code = frame.f_code
+        via = "" if code.co_name == "point" else VIA.get(code.co_name) if frame.f_back or code.co_name in VIA else None
+        frames.append([getattr(code, "co_qualname", code.co_name), code.co_filename, frame.f_lineno, via])
+        frame = frame.f_back
+    POINTS.append({"name": scenario_name, "leaf": LEAF[leaf], "frames": frames[::-1], "cpu_s": -cpu_time()})
+
+
+def done():
+    POINTS[-1]["cpu_s"] += cpu_time()
+
+
+def point(leaf="sum"):
+    work, data = WORK[leaf]
+    note(sys._getframe(), leaf); work(*data); done()
+    return 1
+
+
+WORK = {
+    "pbkdf2": (hashlib.pbkdf2_hmac, PASSWORD),
+    "zlib": (zlib.compress, (BYTES, 6)),
+    "sort": (sorted, (SHUFFLED,)),
+    "sum": (sum, (range(5000000),)),
+}
+
+
+def via(pattern):
+    """What the C function is called that calls the function."""
+
+    def mark(function):
+        VIA[function.__name__] = pattern
+        return function
+
+    return mark
+
+
+def plain():
+    for leaf in WORK:
+        point(leaf)
+
+
+def sorted_by_key():
+    @via("sort")
+    def by_key(item):
+        return point("zlib")
+
+    def caller():
+        return sorted([1], key=by_key)
+
+    return caller()
+
+
+class Ordered:
+    @via("sort")
+    def __lt__(self, other):
+        return bool(point("pbkdf2"))
+
+
+def compared():
+    [Ordered(), Ordered()].sort()
+
+
+class Key:
+    @via("hash|dict|python")
+    def __hash__(self):
+        return point()
+
+
+class Lazy:
+    @via("getattr|Getattr|python")
+    def __getattr__(self, name):
+        return point()
+
+
+class Dying:
+    @via("dealloc|inalize|python")
+    def __del__(self):
+        point()
+
+
+def slots():
+    {}.get(Key())
+    Lazy().anything
+    dying = Dying()
+    del dying
+
+
+def through_ctypes():
+    @via("sort.*libc|sort_r|_ctypes|libffi")
+    def compare(left, right):
+        point("pbkdf2")
+        return 0
+
+    kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+    numbers = (ctypes.c_int * 2)(2, 1)
+    ctypes.CDLL(None).qsort(numbers, 2, ctypes.sizeof(ctypes.c_int), kind(compare))
+
+
+def encoded():
+    @via("_json|encoder")
+    def default(thing):
+        point("zlib")
+        return "thing"
+
+    json.dumps({"a": [object()]}, default=default)
+
+
+def queried():
+    @via("sqlite")
+    def from_sql(value):
+        return point()
+
+    database = sqlite3.connect(":memory:")
+    database.create_function("from_sql", 1, from_sql)
+    assert database.execute("SELECT from_sql(1)").fetchall() == [(1,)]
+
+
+def folded():
+    @via("reduce|python")
+    def reducer(left, right):
+        return point()
+
+    functools.reduce(reducer, [1, 2])
+    VIA["mapped"] = "map|list|python"
+
+    def mapped(item):
+        return point()
+
+    list(map(mapped, [1]))
+
+
+def substituted():
+    @via("sub|_sre|python")
+    def replacement(match):
+        return str(point("sort"))
+
+    re.sub("a", replacement, "a")
+
+
+@via("sum|gen|python")
+def yielding():
+    yield point()
+    yield from delegated()
+
+
+def delegated():
+    yield point()
+
+
+def generators():
+    sum(yielding())
+
+
+async def awaited():
+    return point("pbkdf2")
+
+
+@via("task|_asyncio|gen|python")
+async def main_task():
+    await asyncio.sleep(0)
+    await awaited()
+
+
+def coroutines():
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(main_task())
+    loop.close()
+
+
+def executed():
+
+    exec(compile("def made():\n\n    point()\nmade()\n", "/no/such/made.py", "exec"), {"point": point})
+
+
+def signalled():
+    @via("ignal|python")
+    def handler(number, frame):
+        point("zlib")
+
+    signal.signal(signal.SIGUSR1, handler)
+    os.kill(os.getpid(), signal.SIGUSR1)
+    time.sleep(0)
+
+
+def threads():
+    def of_thread():
+        point("zlib")
+
+    thread = threading.Thread(target=of_thread)
+    thread.start()
+    thread.join()
+
+
+def thread_of_c():
+    VIA["of_c"] = "_ctypes|libffi"
+
+    def of_c(argument):
+        point("pbkdf2")
+
+    libc = ctypes.CDLL(None)
+    thread, kind = ctypes.c_ulong(), ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
+    function = kind(of_c)
+    assert libc.pthread_create(ctypes.byref(thread), None, function, None) == 0
+    libc.pthread_join(thread, None)
+
+
+def plus_plus():
+    """With the library alone."""
+    library = ctypes.CDLL(sys.argv[1])
+    kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int)
+
+    @via("by_std_sort|std::.*sort|introsort|insertion")
+    def from_std_sort(left, right):
+        return left < right and bool(point("pbkdf2"))
+
+    @via("Guard|unwinding")
+    def in_flight(left, right):
+        return point("zlib")
+
+    assert library.by_std_sort(kind(from_std_sort)) == 1
+    assert library.unwinding(kind(in_flight)) == 1
+
+
+def of_numpy():
+    """Where there is NumPy."""
+    import numpy
+
+    @via("umath|multiarray|numpy")
+    def of_element(value):
+        return point("zlib")
+
+    numpy.frompyfunc(of_element, 1, 1)(numpy.arange(1))
+
+
+SCENARIOS = [
+    plain, sorted_by_key, compared, slots, through_ctypes, encoded, queried, folded, substituted, generators, coroutines,
+    executed, signalled, threads, thread_of_c,
+]
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        SCENARIOS.append(plus_plus)
+    try:
+        import numpy  # noqa: F401
+
+        SCENARIOS.append(of_numpy)
+    except ImportError:
+        pass
+    for scenario in SCENARIOS:
+        scenario_name = scenario.__name__
+        scenario()
+    print(json.dumps({"points": POINTS, "scenarios": len(SCENARIOS)}))

@@ -1,0 +1,109 @@
+//! The family `gil`: who waits for the GIL, behind whom, and who holds it for how long.
+
+use std::collections::HashMap;
+
+use pyobs_model::{Event, GilHolder, GilWait, Nanos, ProcessRef, StackId, Tid};
+
+/// CPython's default switch interval, less what a sleep may come short of it: a waiter that slept for so long has asked
+/// for the GIL and sleeps again (Python/ceval_gil.c, take_gil).
+const INTERVAL: Nanos = Nanos(4_500_000);
+/// It does so at once.
+const GAP: Nanos = Nanos(500_000);
+/// Threads whose last wait is remembered.
+const THREADS_MAX: usize = 100_000;
+
+/// A sleep on the GIL's condition variable.
+#[derive(Clone, Copy, Debug)]
+pub struct Piece {
+    pub since: Nanos,
+    pub at: Nanos,
+    pub length: Nanos,
+    pub total: Nanos,
+    pub count: u64,
+}
+
+pub struct Gil {
+    on: bool,
+    /// When the last piece of a thread's wait ended, and how long it was.
+    last: HashMap<(ProcessRef, Tid), (Nanos, Nanos)>,
+    held: HashMap<(ProcessRef, Tid), Nanos>,
+    told: Nanos,
+}
+
+const TELL_EVERY: Nanos = Nanos(1_000_000_000);
+
+impl Gil {
+    pub fn new(on: bool) -> Self {
+        Self { on, last: HashMap::new(), held: HashMap::new(), told: Nanos(0) }
+    }
+
+    pub fn waited(
+        &mut self,
+        process: ProcessRef,
+        tid: Tid,
+        stack: StackId,
+        holder: Option<GilHolder>,
+        piece: &Piece,
+        events: &mut Vec<Event>,
+    ) {
+        if !self.on {
+            return;
+        }
+        if self.last.len() >= THREADS_MAX {
+            self.last.clear();
+        }
+        let before = self.last.insert((process, tid), (piece.at, piece.length));
+        let goes_on = before.is_some_and(|(end, length)| {
+            length >= INTERVAL && piece.since >= end && piece.since.saturating_sub(end) <= GAP
+        });
+        events.push(Event::GilWait(GilWait {
+            at: piece.at,
+            process,
+            tid,
+            stack,
+            holder,
+            count: if goes_on { 0 } else { piece.count },
+            total: piece.total,
+            length: piece.length,
+        }));
+    }
+
+    /// A thread held the GIL for so long.
+    pub fn held(&mut self, process: ProcessRef, tid: Tid, time: Nanos) {
+        if self.on {
+            let held = self.held.entry((process, tid)).or_default();
+            *held = Nanos(held.0.saturating_add(time.0));
+        }
+    }
+
+    /// Tells once a second who held it.
+    pub fn tell(&mut self, now: Nanos, at_once: bool, events: &mut Vec<Event>) {
+        if !at_once && now.saturating_sub(self.told) < TELL_EVERY {
+            return;
+        }
+        self.told = now;
+        let held = self.held.drain().map(|((process, tid), held)| Event::GilHeld { at: now, process, tid, held });
+        events.extend(held);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_of_several_intervals_is_one() {
+        let (mut gil, mut events) = (Gil::new(true), Vec::new());
+        let ms = |ms: u64| Nanos(ms * 1_000_000);
+        for (since, length) in [(0, 5), (5, 5), (10, 2), (20, 5), (40, 1)] {
+            let piece =
+                Piece { since: ms(since), at: ms(since + length), length: ms(length), total: ms(length), count: 1 };
+            gil.waited(ProcessRef(0), Tid(1), StackId(0), None, &piece, &mut events);
+        }
+        let counts: Vec<u64> = events
+            .iter()
+            .map(|event| if let Event::GilWait(wait) = event { wait.count } else { unreachable!() })
+            .collect();
+        assert_eq!(counts, [1, 0, 0, 1, 1]);
+    }
+}

@@ -1,0 +1,112 @@
+//! Puts Python frames among the native ones: in place of the C frames of the interpreter's loop that run them.
+
+use pyobs_abi::stack::{COUNT_UNKNOWN, loop_count};
+
+/// A frame of a whole stack, by its number among the frames of its kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Joined {
+    Native(usize),
+    Python(usize),
+}
+
+/// What is known of the two halves of a stack.
+#[derive(Clone, Copy, Debug)]
+pub struct Halves {
+    /// Up to CPython 3.10 each C frame runs one Python frame.
+    pub one_each: bool,
+    /// The native frames lead to the outermost.
+    pub native_complete: bool,
+    /// There are more Python frames than were walked.
+    pub python_truncated: bool,
+}
+
+/// Leaf first, as the words and the `frames` Python frames are. False when the two do not fit.
+pub fn join(words: &[u64], frames: usize, halves: Halves, joined: &mut Vec<Joined>) -> bool {
+    joined.clear();
+    let loops = words.iter().filter(|word| loop_count(**word).is_some()).count();
+    // Without as many frames as C frames, the innermost of those is being entered or left. When native frames are
+    // missing on the root's side, there are more Python frames.
+    let mut without = if halves.one_each && halves.native_complete && !halves.python_truncated {
+        loops.saturating_sub(frames)
+    } else {
+        0
+    };
+    let mut next = 0;
+    for (number, word) in words.iter().enumerate() {
+        let count = match loop_count(*word) {
+            None => 0,
+            Some(_) if halves.one_each && without > 0 => {
+                without -= 1;
+                0
+            }
+            Some(_) if halves.one_each => 1,
+            // The walk ended in this one's frames, or before.
+            Some(COUNT_UNKNOWN) if halves.python_truncated => frames,
+            Some(COUNT_UNKNOWN) => 0,
+            Some(count) => count as usize,
+        };
+        let end = frames.min(next + count);
+        if next == end {
+            joined.push(Joined::Native(number));
+        }
+        joined.extend((next..end).map(Joined::Python));
+        next = end;
+    }
+    joined.extend((next..frames).map(Joined::Python));
+    next == frames || !halves.native_complete
+}
+
+#[cfg(test)]
+mod tests {
+    use pyobs_abi::stack::{loop_word, native_word};
+
+    use super::*;
+
+    const C: u64 = native_word(0x1000);
+    const WHOLE: Halves = Halves { one_each: false, native_complete: true, python_truncated: false };
+
+    fn shown(words: &[u64], frames: usize, halves: Halves) -> (String, bool) {
+        let mut joined = Vec::new();
+        let fits = join(words, frames, halves, &mut joined);
+        let shown = joined.iter().map(|frame| match frame {
+            Joined::Native(number) => format!("n{number}"),
+            Joined::Python(number) => format!("p{number}"),
+        });
+        (shown.collect::<Vec<_>>().join(" "), fits)
+    }
+
+    fn run(count: u32) -> u64 {
+        loop_word(0x2000, count)
+    }
+
+    #[test]
+    fn chains_take_the_place_of_their_c_frames() {
+        let stack = [C, run(2), C, run(0), C, run(1), C];
+        assert_eq!(shown(&stack, 3, WHOLE), ("n0 p0 p1 n2 n3 n4 p2 n6".to_owned(), true));
+    }
+
+    #[test]
+    fn a_chain_that_was_cut_is_the_first_of_unknown_length() {
+        let halves = Halves { python_truncated: true, ..WHOLE };
+        let stack = [run(1), C, run(COUNT_UNKNOWN), C, run(COUNT_UNKNOWN)];
+        assert_eq!(shown(&stack, 3, halves), ("p0 n1 p1 p2 n3 n4".to_owned(), true));
+    }
+
+    #[test]
+    fn with_one_frame_each_the_innermost_may_have_none() {
+        let halves = Halves { one_each: true, ..WHOLE };
+        let unknown = run(COUNT_UNKNOWN);
+        assert_eq!(shown(&[unknown, C, unknown, C, unknown, C], 2, halves), ("n0 n1 p0 n3 p1 n5".to_owned(), true));
+        assert_eq!(shown(&[C, unknown, C], 2, halves), ("n0 p0 n2 p1".to_owned(), false));
+    }
+
+    #[test]
+    fn python_frames_beyond_the_last_native_one_are_kept() {
+        for one_each in [false, true] {
+            let halves = Halves { one_each, native_complete: false, python_truncated: false };
+            assert_eq!(shown(&[C, run(1), C], 3, halves), ("n0 p0 n2 p1 p2".to_owned(), true));
+            assert_eq!(shown(&[C], 2, halves), ("n0 p0 p1".to_owned(), true));
+            assert_eq!(shown(&[C], 0, halves), ("n0".to_owned(), true));
+        }
+    }
+}

@@ -1,0 +1,382 @@
+//! Reads what an entry of the debug information says: its attributes refer to other sections, of which the pieces that
+//! are asked for are read.
+
+use std::fs::File;
+use std::ops::Range;
+use std::sync::Arc;
+
+use gimli::Reader as _;
+use gimli::{
+    Abbreviations, AttributeValue, DebugAbbrev, DebugAbbrevOffset, DebugRanges, DebugRngLists, Encoding, EndianSlice,
+    EntriesRaw, Format, LittleEndian, RangeLists, RangeListsOffset, RawRngListEntry, UnitOffset,
+};
+
+use super::super::sections::{Extent, Sections};
+
+pub type Slice<'a> = EndianSlice<'a, LittleEndian>;
+pub type Value<'a> = AttributeValue<Slice<'a>>;
+
+/// Tables of abbreviations are read in pieces of these sizes until one holds all of it.
+const ABBREVIATIONS: [usize; 3] = [16 << 10, 64 << 10, 512 << 10];
+/// Tables of abbreviations that are kept, of those that are not huge.
+const ABBREVIATIONS_KEPT: usize = 4;
+/// The piece of the range lists that is kept; what a unit refers to lies together.
+const WINDOW: usize = 256 << 10;
+/// Ranges that are read of one entry.
+const RANGES_MAX: usize = 65_536;
+/// Sizes of an entry: nearly always, at the most.
+const ENTRY: [usize; 2] = [256, 16 << 10];
+
+/// The sections that are read.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Parts {
+    pub info: Extent,
+    pub aranges: Extent,
+    pub line: Extent,
+    abbreviations: Extent,
+    line_text: Extent,
+    text: Extent,
+    text_offsets: Extent,
+    addresses: Extent,
+    ranges: Extent,
+    range_lists: Extent,
+}
+
+impl Parts {
+    pub fn of(sections: &Sections) -> Self {
+        Self {
+            info: sections.named(".debug_info"),
+            aranges: sections.named(".debug_aranges"),
+            line: sections.named(".debug_line"),
+            abbreviations: sections.named(".debug_abbrev"),
+            line_text: sections.named(".debug_line_str"),
+            text: sections.named(".debug_str"),
+            text_offsets: sections.named(".debug_str_offsets"),
+            addresses: sections.named(".debug_addr"),
+            ranges: sections.named(".debug_ranges"),
+            range_lists: sections.named(".debug_rnglists"),
+        }
+    }
+}
+
+/// Tables of abbreviations by their offset.
+#[derive(Debug, Default)]
+pub struct AbbreviationTables(Vec<(u64, Arc<Abbreviations>)>);
+
+/// What the header of a unit says.
+#[derive(Clone, Copy, Debug)]
+pub struct Header {
+    /// Of the header, in `.debug_info`.
+    pub offset: u64,
+    pub length: u64,
+    /// Where the entries begin, from `offset` on.
+    pub entries: u64,
+    pub encoding: Encoding,
+    pub abbreviations: u64,
+    /// It describes code, not a type alone.
+    pub has_code: bool,
+}
+
+/// What a unit says of itself, which its entries refer to.
+#[derive(Clone, Debug, Default)]
+pub struct Root {
+    pub low: u64,
+    pub line_program: Option<u64>,
+    pub directory: Option<String>,
+    addresses: u64,
+    text_offsets: u64,
+    range_lists: u64,
+}
+
+/// The attributes that say what code an entry is about.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Span<'a> {
+    low: Option<Value<'a>>,
+    high: Option<Value<'a>>,
+    ranges: Option<Value<'a>>,
+}
+
+impl<'a> Span<'a> {
+    pub fn take(&mut self, name: gimli::DwAt, value: Value<'a>) {
+        match name {
+            gimli::DW_AT_low_pc => self.low = Some(value),
+            gimli::DW_AT_high_pc => self.high = Some(value),
+            gimli::DW_AT_ranges => self.ranges = Some(value),
+            _ => {}
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.low.is_none() && self.ranges.is_none()
+    }
+}
+
+pub struct Reader<'f> {
+    pub file: &'f File,
+    pub parts: Parts,
+    tables: &'f mut AbbreviationTables,
+    window: Vec<u8>,
+    window_start: u64,
+    /// Ranges that may still be read; a hostile file has each entry refer to the same long list.
+    pub ranges_left: usize,
+}
+
+impl<'f> Reader<'f> {
+    pub fn new(file: &'f File, parts: Parts, tables: &'f mut AbbreviationTables) -> Self {
+        Self { file, parts, tables, window: Vec::new(), window_start: 0, ranges_left: 1 << 20 }
+    }
+
+    pub fn header(&self, offset: u64) -> Option<Header> {
+        // Long enough for a header of either format and any kind.
+        let bytes = self.parts.info.read(self.file, offset, 40)?;
+        let mut left = Slice::new(&bytes, LittleEndian);
+        let (length, format) = left.read_initial_length().ok()?;
+        let length = (length as u64).checked_add(u64::from(format.initial_length_size()))?;
+        offset.checked_add(length).filter(|end| *end <= self.parts.info.length())?;
+        let version = left.read_u16().ok()?;
+        let mut kind = gimli::DW_UT_compile;
+        let address_size;
+        let abbreviations;
+        match version {
+            2..=4 => {
+                abbreviations = left.read_word(format).ok()?;
+                address_size = left.read_u8().ok()?;
+            }
+            5 => {
+                kind = gimli::DwUt(left.read_u8().ok()?);
+                address_size = left.read_u8().ok()?;
+                abbreviations = left.read_word(format).ok()?;
+            }
+            _ => return None,
+        }
+        let identifier = match kind {
+            gimli::DW_UT_skeleton | gimli::DW_UT_split_compile => 8,
+            gimli::DW_UT_type | gimli::DW_UT_split_type => 8 + u64::from(format.word_size()),
+            _ => 0,
+        };
+        Some(Header {
+            offset,
+            length,
+            entries: (bytes.len() - left.len()) as u64 + identifier,
+            encoding: Encoding { address_size, format, version },
+            abbreviations: abbreviations as u64,
+            has_code: !matches!(kind, gimli::DW_UT_type | gimli::DW_UT_split_type | gimli::DW_UT_partial)
+                && address_size == 8,
+        })
+    }
+
+    pub fn abbreviations(&mut self, offset: u64) -> Option<Arc<Abbreviations>> {
+        if let Some((_, table)) = self.tables.0.iter().find(|(at, _)| *at == offset) {
+            return Some(Arc::clone(table));
+        }
+        for size in ABBREVIATIONS {
+            let bytes = self.parts.abbreviations.read(self.file, offset, size)?;
+            match DebugAbbrev::new(&bytes, LittleEndian).abbreviations(DebugAbbrevOffset(0)) {
+                Ok(table) => {
+                    let table = Arc::new(table);
+                    if size < ABBREVIATIONS[2] {
+                        self.tables.0.truncate(ABBREVIATIONS_KEPT - 1);
+                        self.tables.0.insert(0, (offset, Arc::clone(&table)));
+                    }
+                    return Some(table);
+                }
+                Err(gimli::Error::UnexpectedEof(_)) if bytes.len() == size => {}
+                Err(_) => return None,
+            }
+        }
+        None
+    }
+
+    /// The attributes of one entry, whose bytes go to `into`; those of its unit need not be there.
+    pub fn entry<'b>(
+        &self,
+        header: &Header,
+        offset: u64,
+        abbreviations: &Abbreviations,
+        into: &'b mut Vec<u8>,
+    ) -> Option<Vec<(gimli::DwAt, Value<'b>)>> {
+        let left = usize::try_from(header.length.checked_sub(offset.checked_sub(header.offset)?)?).ok()?;
+        for size in ENTRY {
+            *into = self.parts.info.read(self.file, offset, size.min(left))?;
+            if attributes(header, abbreviations, into).is_some() {
+                break;
+            }
+        }
+        attributes(header, abbreviations, into)
+    }
+
+    pub fn root(&self, header: &Header, abbreviations: &Abbreviations) -> Option<Root> {
+        let mut bytes = Vec::new();
+        let attributes = self.entry(header, header.offset.checked_add(header.entries)?, abbreviations, &mut bytes)?;
+        let mut root = Root::default();
+        for (name, value) in &attributes {
+            match (*name, *value) {
+                (gimli::DW_AT_stmt_list, AttributeValue::DebugLineRef(offset)) => {
+                    root.line_program = Some(offset.0 as u64);
+                }
+                (gimli::DW_AT_addr_base, AttributeValue::DebugAddrBase(base)) => root.addresses = base.0 as u64,
+                (gimli::DW_AT_str_offsets_base, AttributeValue::DebugStrOffsetsBase(base)) => {
+                    root.text_offsets = base.0 as u64;
+                }
+                (gimli::DW_AT_rnglists_base, AttributeValue::DebugRngListsBase(base)) => {
+                    root.range_lists = base.0 as u64;
+                }
+                _ => {}
+            }
+        }
+        // These may refer to bases that come behind them.
+        for (name, value) in attributes {
+            match name {
+                gimli::DW_AT_low_pc => root.low = self.address(&root, value).unwrap_or(0),
+                gimli::DW_AT_comp_dir => root.directory = self.text(&root, header.encoding.format, value),
+                _ => {}
+            }
+        }
+        Some(root)
+    }
+
+    /// The code that a unit is about.
+    pub fn unit_ranges(&mut self, header: &Header, abbreviations: &Abbreviations) -> Option<Vec<Range<u64>>> {
+        let root = self.root(header, abbreviations)?;
+        let mut bytes = Vec::new();
+        let mut span = Span::default();
+        for (name, value) in self.entry(header, header.offset + header.entries, abbreviations, &mut bytes)? {
+            span.take(name, value);
+        }
+        let mut ranges = Vec::new();
+        self.ranges(&root, header.encoding, span, &mut ranges);
+        Some(ranges)
+    }
+
+    fn address(&self, root: &Root, value: Value<'_>) -> Option<u64> {
+        match value {
+            AttributeValue::Addr(address) => Some(address),
+            AttributeValue::DebugAddrIndex(index) => self.indexed_address(root, index.0),
+            _ => None,
+        }
+    }
+
+    fn indexed_address(&self, root: &Root, index: usize) -> Option<u64> {
+        let offset = (index as u64).checked_mul(8)?.checked_add(root.addresses)?;
+        self.parts.addresses.array(self.file, offset).map(u64::from_le_bytes)
+    }
+
+    fn word(&self, section: Extent, format: Format, base: u64, index: usize) -> Option<u64> {
+        let offset = (index as u64).checked_mul(u64::from(format.word_size()))?.checked_add(base)?;
+        match format {
+            Format::Dwarf32 => section.array(self.file, offset).map(|word| u64::from(u32::from_le_bytes(word))),
+            Format::Dwarf64 => section.array(self.file, offset).map(u64::from_le_bytes),
+        }
+    }
+
+    pub fn text(&self, root: &Root, format: Format, value: Value<'_>) -> Option<String> {
+        match value {
+            AttributeValue::String(text) => Some(text.to_string_lossy().into_owned()),
+            AttributeValue::DebugStrRef(offset) => self.parts.text.text(self.file, offset.0 as u64),
+            AttributeValue::DebugLineStrRef(offset) => self.parts.line_text.text(self.file, offset.0 as u64),
+            AttributeValue::DebugStrOffsetsIndex(index) => {
+                let offset = self.word(self.parts.text_offsets, format, root.text_offsets, index.0)?;
+                self.parts.text.text(self.file, offset)
+            }
+            _ => None,
+        }
+    }
+
+    /// Adds the ranges of addresses that an entry is about.
+    pub fn ranges(&mut self, root: &Root, encoding: Encoding, span: Span<'_>, into: &mut Vec<Range<u64>>) {
+        if let Some(lists) = span.ranges {
+            let _ = self.listed_ranges(root, encoding, lists, into);
+        } else if let Some(low) = span.low.and_then(|low| self.address(root, low)) {
+            let end = match span.high {
+                Some(high @ (AttributeValue::Addr(_) | AttributeValue::DebugAddrIndex(_))) => self.address(root, high),
+                Some(high) => high.udata_value().and_then(|length| low.checked_add(length)),
+                None => None,
+            };
+            add(low, end, into);
+        }
+    }
+
+    fn listed_ranges(
+        &mut self,
+        root: &Root,
+        encoding: Encoding,
+        lists: Value<'_>,
+        into: &mut Vec<Range<u64>>,
+    ) -> Option<()> {
+        let section = if encoding.version <= 4 { self.parts.ranges } else { self.parts.range_lists };
+        let offset = match lists {
+            AttributeValue::RangeListsRef(offset) => offset.0 as u64,
+            AttributeValue::DebugRngListsIndex(index) => {
+                self.word(section, encoding.format, root.range_lists, index.0)?.checked_add(root.range_lists)?
+            }
+            _ => return None,
+        };
+        self.slide(section, offset)?;
+        let bytes = Slice::new(self.window.get(usize::try_from(offset - self.window_start).ok()?..)?, LittleEndian);
+        let mut list = RangeLists::new(DebugRanges::from(bytes), DebugRngLists::from(bytes))
+            .raw_ranges(RangeListsOffset(0), encoding)
+            .ok()?;
+        let mut base = root.low;
+        for _ in 0..RANGES_MAX {
+            self.ranges_left = self.ranges_left.checked_sub(1)?;
+            let (low, end) = match list.next().ok()?? {
+                RawRngListEntry::BaseAddress { addr } => {
+                    base = addr;
+                    continue;
+                }
+                RawRngListEntry::BaseAddressx { addr } => {
+                    base = self.indexed_address(root, addr.0)?;
+                    continue;
+                }
+                RawRngListEntry::AddressOrOffsetPair { begin, end } | RawRngListEntry::OffsetPair { begin, end } => {
+                    (base.wrapping_add(begin), Some(base.wrapping_add(end)))
+                }
+                RawRngListEntry::StartEnd { begin, end } => (begin, Some(end)),
+                RawRngListEntry::StartLength { begin, length } => (begin, begin.checked_add(length)),
+                RawRngListEntry::StartxEndx { begin, end } => {
+                    (self.indexed_address(root, begin.0)?, self.indexed_address(root, end.0))
+                }
+                RawRngListEntry::StartxLength { begin, length } => {
+                    let begin = self.indexed_address(root, begin.0)?;
+                    (begin, begin.checked_add(length))
+                }
+            };
+            add(low, end, into);
+        }
+        None
+    }
+
+    /// Puts the window where a list of usual length at `offset` is in it whole.
+    fn slide(&mut self, section: Extent, offset: u64) -> Option<()> {
+        let end = offset.saturating_add(WINDOW as u64 / 4).min(section.length());
+        let has = self.window_start..self.window_start + self.window.len() as u64;
+        if offset < has.start || end > has.end || self.window.is_empty() {
+            self.window = section.read(self.file, offset, WINDOW)?;
+            self.window_start = offset;
+        }
+        Some(())
+    }
+}
+
+fn attributes<'b>(
+    header: &Header,
+    abbreviations: &Abbreviations,
+    bytes: &'b [u8],
+) -> Option<Vec<(gimli::DwAt, Value<'b>)>> {
+    let bytes = Slice::new(bytes, LittleEndian);
+    let mut entries = EntriesRaw::new(bytes, header.encoding, abbreviations, UnitOffset(0));
+    let specifications = entries.read_abbreviation().ok()??.attributes();
+    let mut read = |specification| entries.read_attribute(specification).ok();
+    specifications.iter().map(|one| read(*one).map(|attribute| (attribute.name(), attribute.value()))).collect()
+}
+
+/// What the linker left out has the address 0.
+fn add(low: u64, end: Option<u64>, into: &mut Vec<Range<u64>>) {
+    if let Some(end) = end
+        && low != 0
+        && low < end
+        && end - low <= u64::from(u32::MAX)
+    {
+        into.push(low..end);
+    }
+}

@@ -1,0 +1,167 @@
+//! The kernel side's maps of unwind tables and mappings, and what is where in them.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::os::fd::AsFd;
+use std::rc::Rc;
+
+use aya::maps::{Array, ArrayOfMaps, MapData, MapError};
+use aya_obj::Map;
+use aya_obj::generated::bpf_map_type::BPF_MAP_TYPE_ARRAY;
+use pyobs_abi::unwind::{CHUNK_ROWS, CHUNKS_MAX, File, MAPPINGS_MAX, Mapping, state};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use super::ranges::Ranges;
+
+/// BPF_F_MMAPABLE (include/uapi/linux/bpf.h).
+const MMAPABLE: u32 = 1 << 10;
+const ARRAY: u32 = BPF_MAP_TYPE_ARRAY as u32;
+const CHUNK_BYTES: usize = CHUNK_ROWS as usize * 8;
+
+/// Why a table could not be put where the kernel side finds it.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    #[error("there is no room for a table of {0} rows")]
+    Full(usize),
+    #[error("the kernel refuses memory for unwind tables: {0}")]
+    Map(#[from] MapError),
+    #[error("the memory of an unwind table cannot be mapped: {0}")]
+    Memory(#[from] rustix::io::Errno),
+}
+
+/// The tables of files.
+pub struct Tables {
+    chunks_by_number: ArrayOfMaps<MapData, MapData>,
+    chunks: Vec<MapData>,
+    files: Array<MapData, File>,
+    rows: Ranges,
+    /// By number in `FILES`: start and length.
+    installed: HashMap<u32, (u32, u32)>,
+}
+
+impl Tables {
+    pub fn new(rows: ArrayOfMaps<MapData, MapData>, files: Array<MapData, File>) -> Self {
+        let all = Ranges::new(0, CHUNK_ROWS * CHUNKS_MAX);
+        Self { chunks_by_number: rows, chunks: Vec::new(), files, rows: all, installed: HashMap::new() }
+    }
+
+    /// Bytes that tables take in the kernel.
+    pub fn bytes(&self) -> u64 {
+        (self.chunks.len() * CHUNK_BYTES) as u64
+    }
+
+    /// Gives a file its table. Those that were not used for longest make room for it.
+    pub fn install(&mut self, file: u32, words: &[u64], pages: u32, origin: u64) -> Result<(), StoreError> {
+        let length = u32::try_from(words.len()).map_err(|_| StoreError::Full(words.len()))?;
+        let start = loop {
+            if let Some(start) = self.rows.take(length) {
+                break start;
+            }
+            if !self.evict() {
+                return Err(StoreError::Full(words.len()));
+            }
+        };
+        self.write(start, words)?;
+        self.installed.insert(file, (start, length));
+        let rows = length - pages.min(length);
+        self.files.set(file, File { state: state::TABLE, pages, start, rows, origin, used: 0 }, 0)?;
+        Ok(())
+    }
+
+    /// A file without tables: its code chains its frames by rbp, or not at all.
+    pub fn chain_by_frame_pointers(&mut self, file: u32) -> Result<(), StoreError> {
+        Ok(self.files.set(file, File { state: state::FRAME_POINTERS, ..File::default() }, 0)?)
+    }
+
+    pub fn has(&self, file: u32) -> bool {
+        self.installed.contains_key(&file)
+    }
+
+    /// Takes away the table that was not used for longest; false when there is none.
+    fn evict(&mut self) -> bool {
+        let used = |file: &u32| self.files.get(file, 0).map_or(0, |entry| entry.used);
+        let Some(oldest) = self.installed.keys().copied().min_by_key(used) else { return false };
+        if self.files.set(oldest, File::default(), 0).is_err() {
+            return false;
+        }
+        if let Some((start, length)) = self.installed.remove(&oldest) {
+            self.rows.give(start, length);
+        }
+        true
+    }
+
+    fn write(&mut self, start: u32, words: &[u64]) -> Result<(), StoreError> {
+        let mut number = start;
+        let mut rest = words;
+        while !rest.is_empty() {
+            let (chunk, at) = (number / CHUNK_ROWS, number % CHUNK_ROWS);
+            let (part, later) = rest.split_at(rest.len().min((CHUNK_ROWS - at) as usize));
+            self.fill(chunk, at as usize, part)?;
+            number += part.len() as u32;
+            rest = later;
+        }
+        Ok(())
+    }
+
+    fn fill(&mut self, number: u32, at: usize, words: &[u64]) -> Result<(), StoreError> {
+        while self.chunks.len() <= number as usize {
+            let chunk = MapData::create(Map::new_from_params(ARRAY, 4, 8, CHUNK_ROWS, MMAPABLE), "unwind_rows", None)?;
+            self.chunks_by_number.set(self.chunks.len() as u32, &chunk, 0)?;
+            self.chunks.push(chunk);
+        }
+        let chunk = self.chunks[number as usize].fd().as_fd();
+        // Mapped for the time of the copy only, so that it does not count as our memory.
+        // SAFETY: a new mapping that nothing else refers to; `at` and the words lie in the chunk (`write`), whose
+        // elements are words side by side.
+        unsafe {
+            let to = mmap(
+                std::ptr::null_mut(),
+                CHUNK_BYTES,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                chunk,
+                0,
+            )?;
+            std::ptr::copy_nonoverlapping(words.as_ptr(), to.cast::<u64>().add(at), words.len());
+            munmap(to, CHUNK_BYTES)?;
+        }
+        Ok(())
+    }
+}
+
+/// The mappings of processes.
+pub struct MappingTable {
+    array: Array<MapData, Mapping>,
+    ranges: Rc<RefCell<Ranges>>,
+}
+
+/// Where the mappings of a process are, for as long as a process has them.
+#[derive(Debug)]
+pub struct Placed {
+    pub start: u32,
+    pub count: u32,
+    ranges: Rc<RefCell<Ranges>>,
+}
+
+impl Drop for Placed {
+    fn drop(&mut self) {
+        self.ranges.borrow_mut().give(self.start, self.count);
+    }
+}
+
+impl MappingTable {
+    pub fn new(array: Array<MapData, Mapping>) -> Self {
+        Self { array, ranges: Rc::new(RefCell::new(Ranges::new(0, MAPPINGS_MAX))) }
+    }
+
+    /// `None` when the table is full.
+    pub fn place(&mut self, mappings: &[Mapping]) -> Option<Placed> {
+        let count = u32::try_from(mappings.len()).ok()?;
+        let start = self.ranges.borrow_mut().take(count)?;
+        let placed = Placed { start, count, ranges: Rc::clone(&self.ranges) };
+        for (number, mapping) in (start..).zip(mappings) {
+            self.array.set(number, *mapping, 0).ok()?;
+        }
+        Some(placed)
+    }
+}

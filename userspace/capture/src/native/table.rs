@@ -1,0 +1,258 @@
+//! A file's unwind table: a page index and rows, in the form that [`pyobs_abi::unwind`] gives.
+//!
+//! Rows come from `.eh_frame`; where that says nothing, from `.debug_frame`; where neither does, the stubs of the
+//! procedure linkage table get rows of our own. The file is hostile input: sizes are bounded, nothing of it is mapped.
+
+mod frames;
+mod image;
+mod stubs;
+#[cfg(test)]
+mod tests;
+
+use std::fs::File;
+
+use gimli::{BaseAddresses, DebugFrame, EhFrame, LittleEndian};
+use pyobs_abi::unwind::{PAGE_BITS, row};
+
+use self::frames::{Frames, Piece};
+use self::image::{Image, Source};
+use super::rules::{NONE, UNSUPPORTED};
+
+/// Rows of one file at the most: half of the space that all files share.
+const ROWS_MAX: usize = 1 << 22;
+/// Bytes of the file from the first executable one to the last. The index of this much takes 8 MiB.
+const CODE_MAX: u64 = 1 << 30;
+/// Bytes without rules up to which the row before them runs on: the padding between functions. The row of a function's
+/// end is nearly always that of the next function's start, so this saves a tenth of the rows.
+const GAP_MAX: u32 = 15;
+
+/// Why a file has no table.
+#[derive(Debug, thiserror::Error)]
+pub enum TableError {
+    #[error("cannot be read")]
+    Read(#[source] std::io::Error),
+    #[error("not an ELF file")]
+    NotElf,
+    #[error("an ELF file for another machine than x86-64 (class {class}, machine {machine})")]
+    OtherMachine { class: u8, machine: u16 },
+    #[error("malformed: {0}")]
+    Malformed(&'static str),
+    #[error("no executable segment")]
+    NoCode,
+    #[error("no call frame information")]
+    NoFrames,
+    #[error("{0} is compressed")]
+    Compressed(&'static str),
+    #[error("{what}: {size} is more than the limit of {limit}")]
+    TooLarge { what: &'static str, size: u64, limit: u64 },
+    #[error("call frame information that takes too long to read")]
+    TooMuchWork,
+}
+
+/// A run of a file's code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Link-time address of the first byte.
+    pub vaddr: u64,
+    /// Where that byte is in the file.
+    pub offset: u64,
+    pub size: u64,
+}
+
+/// The executable segments of a file, as far as the file has them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Code {
+    pub segments: Vec<Segment>,
+}
+
+impl Code {
+    /// The offset in the file that the offsets of rows count from: that of the first executable byte.
+    pub fn origin(&self) -> u64 {
+        self.segments.iter().map(|segment| segment.offset).min().unwrap_or(0)
+    }
+
+    /// Bytes of the file from the first executable one to the last.
+    fn span(&self) -> Option<u64> {
+        Some(self.segments.iter().map(|segment| segment.offset + segment.size).max()? - self.origin())
+    }
+
+    /// The part of a range of link-time addresses that is in the segment which its start is in.
+    fn part(&self, start: u64, end: u64) -> Option<Part> {
+        let segment = self
+            .segments
+            .iter()
+            .find(|segment| start.checked_sub(segment.vaddr).is_some_and(|skip| skip < segment.size))?;
+        let end = end.min(segment.vaddr + segment.size);
+        let shift = segment.vaddr.wrapping_sub(segment.offset - self.origin());
+        (start < end).then_some(Part { start, end, shift })
+    }
+}
+
+/// Link-time addresses of one segment.
+struct Part {
+    start: u64,
+    end: u64,
+    shift: u64,
+}
+
+impl Part {
+    /// An address as a row's offset, at most [`CODE_MAX`].
+    fn offset(&self, address: u64) -> u32 {
+        address.wrapping_sub(self.shift) as u32
+    }
+}
+
+/// What a table was made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Functions with call frame information.
+    pub fdes: u32,
+    /// Entries that cannot be read, or are about no code of the file.
+    pub skipped: u32,
+    /// Rows as the file states them, before equal neighbours are merged.
+    pub rows: u32,
+    /// Bytes of code that a row is about, unsupported ones and stubs included.
+    pub covered_bytes: u64,
+    /// Those of them whose rule does not fit a row.
+    pub unsupported_bytes: u64,
+    /// Those of them that are stubs with rows of our own.
+    pub stub_bytes: u64,
+    /// `.debug_frame`s that are compressed, cut off or beyond a limit.
+    pub ignored_sections: u32,
+}
+
+/// A file's unwind table.
+#[derive(Clone, Debug)]
+pub struct Table {
+    /// The page index, then the rows.
+    pub words: Vec<u64>,
+    /// Words of the page index. It ends with the page of the last row, which says that no code follows.
+    pub pages: u32,
+    pub rows: u32,
+    pub code: Code,
+    pub counts: Counts,
+}
+
+/// The table of a file of `size` bytes.
+pub fn read(file: &File, size: u64) -> Result<Table, TableError> {
+    of(Source::File(file, size))
+}
+
+/// The table of an ELF file in memory whose bytes lie as they would in a file: the vDSO's do.
+pub fn of_memory(image: &[u8]) -> Result<Table, TableError> {
+    of(Source::Memory(image))
+}
+
+fn of(source: Source<'_>) -> Result<Table, TableError> {
+    let image = Image::parse(source)?;
+    let code = image.code();
+    let size = code.span().ok_or(TableError::NoCode)?;
+    if size > CODE_MAX {
+        return Err(TableError::TooLarge { what: "the span of the code", size, limit: CODE_MAX });
+    }
+
+    let mut counts = Counts::default();
+    let mut add = |frames: Frames| {
+        counts.fdes += frames.fdes;
+        counts.skipped += frames.skipped;
+        counts.rows += frames.rows;
+        frames.pieces
+    };
+    let eh_frame = add(eh_frame(&image, &code)?);
+    let (debug_frame, ignored) = match debug_frame(&image, &code) {
+        Ok(frames) => (add(frames), None),
+        Err(error) => (Vec::new(), Some(error)),
+    };
+    counts.ignored_sections = ignored.is_some().into();
+
+    let pieces = frames::overlay(eh_frame, &debug_frame);
+    if pieces.is_empty() {
+        return Err(ignored.unwrap_or(TableError::NoFrames));
+    }
+    let stated = covered(&pieces);
+    let pieces = frames::overlay(pieces, &stubs::pieces(&image, &code));
+    counts.covered_bytes = covered(&pieces);
+    counts.stub_bytes = counts.covered_bytes - stated;
+    counts.unsupported_bytes = covered(pieces.iter().filter(|piece| piece.rule == UNSUPPORTED));
+    let rows = rows(&pieces);
+    if rows.len() > ROWS_MAX {
+        return Err(TableError::TooLarge { what: "rows", size: rows.len() as u64, limit: ROWS_MAX as u64 });
+    }
+    let mut words = index(&rows);
+    let (pages, count) = (words.len() as u32, rows.len() as u32);
+    words.extend_from_slice(&rows);
+    Ok(Table { words, pages, rows: count, code, counts })
+}
+
+fn eh_frame(image: &Image<'_>, code: &Code) -> Result<Frames, TableError> {
+    let Some(section) = image.eh_frame()? else { return Ok(Frames::default()) };
+    let mut bases = BaseAddresses::default().set_eh_frame(section.address);
+    if let Some(text) = image.address(b".text") {
+        bases = bases.set_text(text);
+    }
+    if let Some(got) = image.address(b".got") {
+        bases = bases.set_got(got);
+    }
+    let mut frames = EhFrame::new(&section.bytes, LittleEndian);
+    frames.set_address_size(8);
+    frames::read(&frames, &section.bytes, section.open, &bases, code)
+}
+
+fn debug_frame(image: &Image<'_>, code: &Code) -> Result<Frames, TableError> {
+    if image.header(b".zdebug_frame").is_some() {
+        return Err(TableError::Compressed(".zdebug_frame"));
+    }
+    let Some(section) = image.section(".debug_frame")? else { return Ok(Frames::default()) };
+    let mut frames = DebugFrame::new(&section.bytes, LittleEndian);
+    frames.set_address_size(8);
+    frames::read(&frames, &section.bytes, section.open, &BaseAddresses::default(), code)
+}
+
+fn covered<'a>(pieces: impl IntoIterator<Item = &'a Piece>) -> u64 {
+    pieces.into_iter().map(|piece| u64::from(piece.end - piece.start)).sum()
+}
+
+/// Rows of pieces that are in order and do not overlap: the first at offset 0, the last says that nothing follows.
+fn rows(pieces: &[Piece]) -> Vec<u64> {
+    let mut rows = Vec::with_capacity(pieces.len() + 2);
+    let (mut end, mut last) = (0, None);
+    let mut push = |offset, rule| {
+        if last != Some(rule) {
+            rows.push(row(offset, rule));
+            last = Some(rule);
+        }
+    };
+    for piece in pieces {
+        if piece.start - end > GAP_MAX || (end == 0 && piece.start > 0) {
+            push(end, NONE);
+        }
+        push(piece.start, piece.rule);
+        end = piece.end;
+    }
+    push(end, NONE);
+    rows
+}
+
+/// For each page the numbers of the last row that begins at or before it, and of the last that begins in it.
+fn index(rows: &[u64]) -> Vec<u64> {
+    let offset = |row: &u64| row >> 32;
+    let pages = rows.last().map_or(0, |last| (offset(last) >> PAGE_BITS) + 1);
+    let (mut first, mut last) = (0_u64, 0_u64);
+    let begins_by = |row: u64, limit: u64| {
+        usize::try_from(row).ok().and_then(|row| rows.get(row)).is_some_and(|row| offset(row) <= limit)
+    };
+    (0..pages)
+        .map(|page| {
+            let start = page << PAGE_BITS;
+            first = last;
+            while begins_by(first + 1, start) {
+                first += 1;
+            }
+            last = first;
+            while begins_by(last + 1, start + (1 << PAGE_BITS) - 1) {
+                last += 1;
+            }
+            first | (last << 32)
+        })
+        .collect()
+}

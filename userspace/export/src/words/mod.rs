@@ -1,0 +1,234 @@
+//! `pyobs report`: a short letter about a recording.
+
+mod waits;
+
+use std::fmt::Write as _;
+use std::io::Write;
+
+use pyobs_model::views::{self, By, FrameRow, Look};
+use pyobs_model::{Frame, FrameKind, Model, Selection, findings};
+
+use crate::names::{grouped, meta};
+use crate::{Error, escape, names};
+
+const WIDTH: usize = 100;
+
+/// Widths of the columns that hold text.
+const PLACE: usize = 32;
+const COMMAND: usize = WIDTH - 40;
+const FUNCTION: usize = WIDTH - PLACE - 20;
+
+/// Writes at most `limit` processes, lines and functions.
+pub fn words(model: &Model, limit: usize, out: &mut dyn Write) -> Result<(), Error> {
+    let mut letter = Letter { model, limit, text: String::new() };
+    letter.heading();
+    letter.findings();
+    if model.is_on("cpu") {
+        letter.processes();
+        letter.frames(
+            By::Line,
+            "Hottest lines",
+            "own: the line and the native code below it; total: and the Python it calls",
+        );
+        letter.frames(By::Function, "Hottest functions", "all lines of a function together");
+        letter.stacks();
+    }
+    letter.waits();
+    letter.loss();
+    letter.cost();
+    Ok(out.write_all(letter.text.as_bytes())?)
+}
+
+struct Letter<'a> {
+    model: &'a Model,
+    limit: usize,
+    text: String,
+}
+
+impl Letter<'_> {
+    fn line(&mut self, line: &str) {
+        self.text += line.trim_end();
+        self.text.push('\n');
+    }
+
+    fn section(&mut self, title: &str, note: &str) {
+        let note = if note.is_empty() { String::new() } else { format!(" ({note})") };
+        self.line("");
+        self.line(&format!("{title}{note}"));
+    }
+
+    fn heading(&mut self) {
+        let about = self.model.meta();
+        let seconds = self.model.now().as_secs_f64();
+        let (host, started, kernel) = (meta(&about.host), meta(&about.started), meta(&about.kernel));
+        let probes = escape::line(&about.probes.join(", "), 60).into_owned();
+        let sampler = meta(&about.sampler);
+        self.line(&format!("{host}, {started}"));
+        self.line(&format!("{seconds:.1} s at {} Hz ({sampler}), Linux {kernel}", about.rate_hz));
+        self.line(&format!("pyobs {}, probes: {probes}", meta(&about.pyobs)));
+        self.line("");
+        if !self.model.is_on("cpu") {
+            return self.line("The probe `cpu` was off, so nothing is known of where CPU time went.");
+        }
+        let samples = self.model.cpu().total();
+        if samples == 0 {
+            return self.line("No samples: no watched thread was on a CPU when one was taken.");
+        }
+        let busy = self.model.processes().filter(|(_, state)| state.samples > 0).count();
+        let processes = if busy == 1 { "1 process".to_owned() } else { format!("{busy} processes") };
+        let cores = samples as f64 / (seconds * f64::from(about.rate_hz)).max(1.0);
+        let samples = grouped(samples);
+        self.line(&format!("{samples} samples in {processes}, which kept {cores:.2} CPUs busy on average."));
+    }
+
+    fn findings(&mut self) {
+        let found = findings::find(self.model, &Selection::default());
+        if found.is_empty() {
+            return;
+        }
+        self.section("Findings", "");
+        for finding in found.iter().take(self.limit) {
+            let process = finding.process.and_then(|process| self.model.process(process));
+            let process = process.map(|state| format!(", {}", names::process(&state.process))).unwrap_or_default();
+            self.wrapped(&format!("  {}{process}: ", finding.severity.name()), &finding.summary);
+            self.wrapped(&" ".repeat(12), &finding.detail);
+        }
+        self.rest(found.len());
+    }
+
+    fn processes(&mut self) {
+        let rows = views::processes(self.model, &Selection::default());
+        let all = self.model.cpu().total();
+        let busy: Vec<_> = rows.iter().filter(|row| row.samples > 0).collect();
+        if busy.is_empty() {
+            return;
+        }
+        self.section("Processes", "");
+        self.line(&format!("{:>10}  {:>6}  {:>7}  {:<7}  command", "samples", "share", "pid", "python"));
+        for row in busy.iter().take(self.limit) {
+            let Some(state) = self.model.process(row.process) else { continue };
+            let process = &state.process;
+            let python = process.python.as_deref().unwrap_or("-");
+            self.line(&format!(
+                "{:>10}  {:>6}  {:>7}  {:<7}  {}",
+                grouped(row.samples),
+                percent(row.samples, all),
+                process.pid,
+                escape::line(python, 7),
+                escape::line(&process.command, COMMAND),
+            ));
+        }
+        self.rest(busy.len());
+    }
+
+    fn frames(&mut self, by: By, title: &str, note: &str) {
+        let view =
+            views::frames(self.model, &Selection::default(), Look { by, python_only: true, ..Look::default() }, false);
+        if view.rows.is_empty() {
+            return;
+        }
+        self.section(title, note);
+        let place = if by == By::Line { "line" } else { "file" };
+        self.line(&format!("{:>7}  {:>7}  {place:<PLACE$}  function", "own", "total"));
+        for row in view.rows.iter().take(self.limit) {
+            self.frame(row, by, view.total);
+        }
+        self.rest(view.rows.len());
+    }
+
+    fn frame(&mut self, row: &FrameRow, by: By, all: u64) {
+        let Some(frame) = self.model.frame(row.frame) else { return };
+        let place = place(frame, by == By::Line);
+        let (place, function) = (escape::tail(&place, PLACE), escape::line(&frame.function, FUNCTION));
+        let (own, total) = (percent(row.own, all), percent(row.total, all));
+        self.line(&format!("{own:>7}  {total:>7}  {place:<PLACE$}  {function}"));
+    }
+
+    fn rest(&mut self, rows: usize) {
+        if rows > self.limit {
+            self.line(&format!("  and {} more", grouped((rows - self.limit) as u64)));
+        }
+    }
+
+    fn stacks(&mut self) {
+        let stacks = self.model.cpu().stacks();
+        if stacks.samples == 0 {
+            return;
+        }
+        self.section("Stacks", "");
+        self.line(&format!(
+            "  {} of the {} samples of Python threads have a complete Python stack.",
+            percent(stacks.complete, stacks.samples),
+            grouped(stacks.samples),
+        ));
+        if stacks.truncated > 0 {
+            self.line(&format!("  {} were deeper than pyobs walks and lack their root.", grouped(stacks.truncated)));
+        }
+        let failed: Vec<_> = stacks.failed.iter().collect();
+        for (reason, count) in failed {
+            self.reason(count, reason.name(), reason.sentence());
+        }
+    }
+
+    fn loss(&mut self) {
+        self.section("Lost", "");
+        let losses: Vec<_> = self.model.loss().iter().collect();
+        if losses.is_empty() {
+            self.line("  Nothing.");
+        }
+        for (reason, count) in losses {
+            self.reason(count, reason.name(), reason.sentence());
+        }
+    }
+
+    fn reason(&mut self, count: u64, name: &str, sentence: &str) {
+        let first = format!("{:>10}  {name}: ", grouped(count));
+        self.wrapped(&first, sentence);
+    }
+
+    /// A sentence after `first`, continued below where it does not fit.
+    fn wrapped(&mut self, first: &str, sentence: &str) {
+        let mut line = first.to_owned();
+        for word in sentence.split_whitespace().map(|word| escape::line(word, WIDTH - 12)) {
+            if line.chars().count() + word.chars().count() > WIDTH {
+                self.line(&line);
+                line = " ".repeat(12);
+            }
+            let _ = write!(line, "{word} ");
+        }
+        self.line(&line);
+    }
+
+    fn cost(&mut self) {
+        let cost = self.model.cost();
+        let seconds = self.model.now().as_secs_f64();
+        let (kernel, user) = (cost.bpf.as_secs_f64(), cost.cpu.as_secs_f64());
+        let share = if seconds > 0.0 { (kernel + user) / seconds * 100.0 } else { 0.0 };
+        let mib = cost.rss_bytes >> 20;
+        self.section("Cost of pyobs", "");
+        self.line(&format!(
+            "  {share:.2}% of one CPU: {kernel:.2} s in the kernel, {user:.2} s of its own; {mib} MiB of memory."
+        ));
+        let sheds: Vec<String> = self.model.shed().iter().map(|what| escape::line(what, 1000).into_owned()).collect();
+        for what in sheds.iter().take(self.limit) {
+            self.wrapped("  Given up to stay inside the budget: ", what);
+        }
+        self.rest(sheds.len());
+    }
+}
+
+/// Where a frame is. Not escaped.
+fn place(frame: &Frame, lines: bool) -> String {
+    match frame.kind {
+        FrameKind::Kernel => "[kernel]".to_owned(),
+        FrameKind::Python | FrameKind::Native => names::place(frame, lines),
+    }
+}
+
+fn percent(part: u64, all: u64) -> String {
+    share(if all == 0 { 0.0 } else { part as f64 / all as f64 })
+}
+
+fn share(share: f64) -> String {
+    format!("{:.1}%", share * 100.0)
+}

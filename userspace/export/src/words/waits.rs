@@ -1,0 +1,146 @@
+//! What threads waited for, and what they called.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use pyobs_model::families::Times;
+use pyobs_model::views::{self, By, SleepRow};
+use pyobs_model::{Frame, FrameId, FrameKind, Nanos, ProcessRef, Selection};
+
+use super::{Letter, WIDTH, place, share};
+use crate::escape;
+use crate::names::{grouped, time};
+
+const PLACE: usize = 26;
+
+/// Of the columns that [`spent`] fills.
+const SPENT: &str = "       time       count    longest";
+
+impl Letter<'_> {
+    pub(super) fn waits(&mut self) {
+        if self.model.is_on("offcpu") {
+            let rows = views::sleeps(self.model, &Selection::default(), By::Line);
+            self.reasons(&rows);
+            self.places(&rows);
+        }
+        if self.model.is_on("gil") {
+            self.gil();
+        }
+        if self.model.is_on("eval") {
+            self.calls();
+        }
+    }
+
+    fn reasons(&mut self, rows: &[SleepRow]) {
+        self.section("Waits", "of all threads together, by what they waited for");
+        let reasons = summed(rows.iter().map(|row| (row.reason, row.times)));
+        if reasons.is_empty() {
+            return self.nothing();
+        }
+        self.line(&format!("{SPENT}  reason"));
+        for (reason, times) in reasons {
+            self.line(&format!("{}  {}", spent(times), reason.name()));
+        }
+    }
+
+    fn places(&mut self, rows: &[SleepRow]) {
+        let places = summed(rows.iter().map(|row| ((row.reason, row.frame, row.inner), row.times)));
+        if places.is_empty() {
+            return;
+        }
+        self.section("Where threads wait", "the innermost line of Python, and the function below it");
+        self.line(&format!("{SPENT}  {:<6}  {:<PLACE$}  function", "reason", "line"));
+        for ((reason, frame, inner), times) in places.iter().take(self.limit) {
+            let [frame, inner] = [frame, inner].map(|id| id.and_then(|id| self.model.frame(id)));
+            let function = match (frame, inner) {
+                (Some(frame), Some(inner)) => format!("{} > {}", frame.function, inner.function),
+                (frame, inner) => frame.or(inner).map_or("?", |frame| &frame.function).to_owned(),
+            };
+            let begin = format!("{}  {:<6}", spent(*times), reason.name());
+            self.row(&begin, frame.or(inner), &function);
+        }
+        self.rest(places.len());
+    }
+
+    fn gil(&mut self) {
+        self.section("GIL", "how much of the time it was held, how many waited for it, behind which line mostly");
+        let selection = Selection::default();
+        let mut shares: Vec<_> = views::gil_shares(self.model, &selection).into_iter().collect();
+        if shares.is_empty() {
+            return self.nothing();
+        }
+        shares.sort_by_key(|(_, share)| Reverse((share.wanted.total, share.held)));
+        let holders = worst_holders(&views::gil_waits(self.model, &selection, By::Line));
+        let (held, wanted, waits, longest) = ("held", "wanted", "waits", "longest");
+        self.line(&format!(
+            "{held:>7}  {wanted:>7}  {waits:>10}  {longest:>9}  {:>7}  {:<PLACE$}  function",
+            "pid", "line"
+        ));
+        for (process, it) in shares.iter().take(self.limit) {
+            let Some(state) = self.model.process(*process) else { continue };
+            let (held, wanted, pid) = (share(it.held_share()), share(it.wanted_share()), state.process.pid);
+            let holder = holders.get(process).and_then(|frame| self.model.frame(*frame));
+            let (waits, longest) = (grouped(it.wanted.count), time(it.wanted.max));
+            let begin = format!("{held:>7}  {wanted:>7}  {waits:>10}  {longest:>9}  {pid:>7}");
+            self.row(&begin, holder, holder.map_or("-", |frame| &frame.function));
+        }
+        self.rest(shares.len());
+    }
+
+    fn calls(&mut self) {
+        self.section("Most called functions", "times of the calls that were seen to return");
+        let mut calls: Vec<_> = self.model.eval().sums(&Selection::default()).into_iter().collect();
+        if calls.is_empty() {
+            return self.nothing();
+        }
+        calls.sort_by_key(|(_, sum)| Reverse(sum.times.count));
+        let (count, mean, longest) = ("count", "mean", "longest");
+        self.line(&format!("{count:>10}  {mean:>9}  {longest:>9}  {:>7}  {:<PLACE$}  function", "pid", "line"));
+        for (key, sum) in calls.iter().take(self.limit) {
+            let (Some(state), Some(frame)) = (self.model.process(key.process), self.model.frame(key.function)) else {
+                continue;
+            };
+            let mean = sum.times.total.0.checked_div(sum.timed).map_or("-".to_owned(), |mean| time(Nanos(mean)));
+            let (count, longest, pid) = (grouped(sum.times.count), time(sum.times.max), state.process.pid);
+            let begin = format!("{count:>10}  {mean:>9}  {longest:>9}  {pid:>7}");
+            self.row(&begin, Some(frame), &frame.function);
+        }
+        self.rest(calls.len());
+    }
+
+    /// A place and a function after `begin`.
+    fn row(&mut self, begin: &str, frame: Option<&Frame>, function: &str) {
+        let place = frame.map_or("-".to_owned(), |frame| place(frame, frame.kind == FrameKind::Python));
+        let line = format!("{begin}  {:<PLACE$}  {function}", escape::tail(&place, PLACE));
+        self.line(&escape::line(&line, WIDTH));
+    }
+
+    fn nothing(&mut self) {
+        self.line("  Nothing was seen.");
+    }
+}
+
+fn spent(times: Times) -> String {
+    format!("{:>11}  {:>10}  {:>9}", time(times.total), grouped(times.count), time(times.max))
+}
+
+/// Most time first.
+fn summed<K: Ord>(rows: impl Iterator<Item = (K, Times)>) -> Vec<(K, Times)> {
+    let mut sums: BTreeMap<K, Times> = BTreeMap::new();
+    for (key, times) in rows {
+        sums.entry(key).or_default().add(times);
+    }
+    let mut sums: Vec<(K, Times)> = sums.into_iter().collect();
+    sums.sort_by_key(|(_, times)| Reverse(times.total));
+    sums
+}
+
+/// Of each process the line behind which others waited most.
+fn worst_holders(rows: &[views::GilRow]) -> BTreeMap<ProcessRef, FrameId> {
+    let sums = summed(rows.iter().filter_map(|row| Some(((row.process, row.holder_frame?), row.times))));
+    let mut worst = BTreeMap::new();
+    for ((process, frame), _) in sums {
+        worst.entry(process).or_insert(frame);
+    }
+    worst
+}

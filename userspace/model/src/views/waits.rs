@@ -1,0 +1,174 @@
+//! What threads wait for.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use super::By;
+use crate::families::Times;
+use crate::families::offcpu::Sum;
+use crate::{Frame, FrameId, FrameKind, Model, Nanos, Place, ProcessRef, Selection, StackId, Tid, WaitReason, Waker};
+
+/// Sleeps of one thread at one place for one reason.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SleepRow {
+    pub process: ProcessRef,
+    pub tid: Tid,
+    pub reason: WaitReason,
+    /// The innermost Python frame.
+    pub frame: Option<FrameId>,
+    /// The native or kernel function below it in which the thread waits.
+    pub inner: Option<FrameId>,
+    pub times: Times,
+    /// Of the time that the thread was watched, at most 1.
+    pub share: f64,
+    /// Who ended the longest sleeps together.
+    pub waker: Option<Waker>,
+}
+
+/// Waits of one thread at one place for the GIL behind another at one place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GilRow {
+    pub process: ProcessRef,
+    pub waiter: Tid,
+    /// The innermost Python frame of the waiter.
+    pub frame: Option<FrameId>,
+    pub holder: Option<Tid>,
+    /// The innermost Python frame of the holder.
+    pub holder_frame: Option<FrameId>,
+    /// A wait counts behind the one who held the GIL when it began; the longest is the longest whole wait that was
+    /// spent here in part.
+    pub times: Times,
+}
+
+/// How much of the time the GIL of a process was held, and how much of it threads waited for it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GilShare {
+    /// The time of which the others are shares.
+    pub observed: Nanos,
+    pub held: Nanos,
+    /// Of all threads together.
+    pub wanted: Times,
+    pub threads: BTreeMap<Tid, GilThread>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GilThread {
+    pub held: Nanos,
+    pub wanted: Times,
+}
+
+impl GilShare {
+    /// At most 1.
+    pub fn held_share(&self) -> f64 {
+        share(self.held, self.observed)
+    }
+
+    /// How many threads waited on average: more than 1 when they queued up.
+    pub fn wanted_share(&self) -> f64 {
+        ratio(self.wanted.total, self.observed)
+    }
+
+    /// The thread that held the GIL longest.
+    pub fn holder(&self) -> Option<(Tid, GilThread)> {
+        let threads = self.threads.iter().filter(|(_, thread)| thread.held > Nanos(0));
+        threads.max_by_key(|(tid, thread)| (thread.held, Reverse(**tid))).map(|(tid, thread)| (*tid, *thread))
+    }
+}
+
+/// Most time first.
+pub fn sleeps(model: &Model, selection: &Selection, by: By) -> Vec<SleepRow> {
+    let sums = model.offcpu().sums(selection);
+    let mut rows: BTreeMap<_, Sum<'_>> = BTreeMap::new();
+    for (key, sum) in sums {
+        let Place { process, tid, stack } = key.place;
+        let frame = python_leaf(model, stack, by);
+        rows.entry((process, tid, key.reason, frame, inner(model, stack))).or_default().add(sum);
+    }
+    let since = model.offcpu().since();
+    let row = |((process, tid, reason, frame, inner), sum): ((ProcessRef, _, _, _, _), Sum<'_>)| SleepRow {
+        process,
+        tid,
+        reason,
+        frame,
+        inner,
+        times: sum.times,
+        share: share(sum.times.total, model.observed(process, selection, since)),
+        waker: sum.wakers.most().first().map(|(waker, _)| (*waker).clone()),
+    };
+    let mut rows: Vec<SleepRow> = rows.into_iter().map(row).collect();
+    rows.sort_by_key(|row| Reverse(row.times.total));
+    rows
+}
+
+/// Most time first.
+pub fn gil_waits(model: &Model, selection: &Selection, by: By) -> Vec<GilRow> {
+    let mut rows: BTreeMap<_, Times> = BTreeMap::new();
+    for (key, times) in model.gil().sums(selection) {
+        let Place { process, tid, stack } = key.waiter;
+        let holder_frame = key.holder.and_then(|holder| python_leaf(model, holder.stack, by));
+        let row = (process, tid, python_leaf(model, stack, by), key.holder.map(|holder| holder.tid), holder_frame);
+        rows.entry(row).or_default().add(times);
+    }
+    let row = |((process, waiter, frame, holder, holder_frame), times)| GilRow {
+        process,
+        waiter,
+        frame,
+        holder,
+        holder_frame,
+        times,
+    };
+    let mut rows: Vec<GilRow> = rows.into_iter().map(row).collect();
+    rows.sort_by_key(|row| Reverse(row.times.total));
+    rows
+}
+
+/// For each process that holds its GIL or waits for it.
+pub fn gil_shares(model: &Model, selection: &Selection) -> BTreeMap<ProcessRef, GilShare> {
+    let mut shares: BTreeMap<ProcessRef, GilShare> = BTreeMap::new();
+    for ((process, tid), held) in model.gil().held(selection) {
+        let share = shares.entry(process).or_default();
+        share.held = share.held.saturating_add(held);
+        share.threads.entry(tid).or_default().held = held;
+    }
+    for (key, times) in model.gil().sums(selection) {
+        let share = shares.entry(key.waiter.process).or_default();
+        share.wanted.add(times);
+        share.threads.entry(key.waiter.tid).or_default().wanted.add(times);
+    }
+    let since = model.gil().since();
+    for (process, share) in &mut shares {
+        share.observed = model.observed(*process, selection, since);
+    }
+    shares
+}
+
+fn share(part: Nanos, whole: Nanos) -> f64 {
+    ratio(part, whole).min(1.0)
+}
+
+fn ratio(part: Nanos, whole: Nanos) -> f64 {
+    if whole == Nanos(0) { 0.0 } else { part.0 as f64 / whole.0 as f64 }
+}
+
+fn python_leaf(model: &Model, stack: StackId, by: By) -> Option<FrameId> {
+    let leaf = model.stack(stack).iter().rfind(|id| is(model, **id, FrameKind::Python));
+    leaf.map(|id| by.frame(model, *id))
+}
+
+/// The innermost native function below Python; of a stack that ends in the kernel at once, the system call.
+fn inner(model: &Model, stack: StackId) -> Option<FrameId> {
+    let stack = model.stack(stack);
+    let python = stack.iter().rposition(|id| is(model, *id, FrameKind::Python));
+    let below = &stack[python.map_or(0, |at| at + 1)..];
+    let native = below.iter().rfind(|id| is(model, **id, FrameKind::Native));
+    let call = || below.iter().find(|id| model.frame(**id).is_some_and(is_system_call));
+    native.or_else(call).or(below.last()).map(|id| model.function_of(*id))
+}
+
+fn is(model: &Model, frame: FrameId, kind: FrameKind) -> bool {
+    model.frame(frame).is_some_and(|frame| frame.kind == kind)
+}
+
+fn is_system_call(frame: &Frame) -> bool {
+    frame.kind == FrameKind::Kernel && frame.function.starts_with("__x64_sys_")
+}

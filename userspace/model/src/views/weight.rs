@@ -1,0 +1,75 @@
+//! What the size of a frame stands for.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::{Model, Place, Selection};
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Weight {
+    /// Samples.
+    #[default]
+    Cpu,
+    /// Nanoseconds that threads slept, for whatever reason.
+    OffCpu,
+    /// Nanoseconds that threads waited for the GIL; the stacks are the waiters'.
+    Gil,
+}
+
+impl Weight {
+    pub const ALL: [Self; 3] = [Self::Cpu, Self::OffCpu, Self::Gil];
+
+    /// As on the command line; also the name of the family.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::OffCpu => "offcpu",
+            Self::Gil => "gil",
+        }
+    }
+
+    /// In nanoseconds, rather than samples.
+    pub fn is_time(self) -> bool {
+        match self {
+            Self::Cpu => false,
+            Self::OffCpu | Self::Gil => true,
+        }
+    }
+
+    /// Whether its family was on.
+    pub fn is_known(self, model: &Model) -> bool {
+        model.is_on(self.name())
+    }
+
+    /// What the selected events weigh, oldest first.
+    pub fn pieces<'a>(self, model: &'a Model, selection: &'a Selection) -> Box<dyn Iterator<Item = (Place, u64)> + 'a> {
+        match self {
+            Self::Cpu => Box::new(model.cpu().selected(selection).map(|sample| (sample.place(), 1))),
+            Self::OffCpu => Box::new(model.offcpu().sleeps(selection).map(|sleep| (sleep.place(), sleep.total.0))),
+            Self::Gil => Box::new(model.gil().waits(selection).map(|wait| (wait.place(), wait.total.0))),
+        }
+    }
+
+    /// What the selected events weigh together, by stack.
+    pub fn sums(self, model: &Model, selection: &Selection) -> BTreeMap<Place, u64> {
+        if self == Self::Cpu {
+            return model.cpu().sums(selection).into_iter().collect();
+        }
+        let mut sums: BTreeMap<Place, u64> = BTreeMap::new();
+        for (place, weight) in self.pieces(model, selection) {
+            add(sums.entry(place).or_default(), weight);
+        }
+        sums
+    }
+}
+
+impl fmt::Display for Weight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A recording may hold any number.
+pub(super) fn add(sum: &mut u64, weight: u64) {
+    *sum = sum.saturating_add(weight);
+}

@@ -1,0 +1,290 @@
+//! What threads wait for: how the GIL is shared, then a table of sleeps or of waits for the GIL.
+
+mod detail;
+mod shares;
+mod tables;
+
+use std::cmp::Reverse;
+
+use pyobs_model::families::Times;
+use pyobs_model::views::{self, Weight};
+use pyobs_model::{FrameId, Model, Nanos, ProcessRef, Reason, Selection, Tid, WaitReason, Waker};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use super::Outcome;
+use super::frames::matches;
+use crate::binding::Action;
+use crate::filter::Filter;
+use crate::list::{Cursor, step};
+use crate::text;
+use crate::ui::{Scope, Ui};
+use detail::Detail;
+use shares::Shares;
+
+/// Which table is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Table {
+    Sleeps,
+    Gil,
+}
+
+impl Table {
+    /// What the rows of the table add up to.
+    pub(crate) fn weight(self) -> Weight {
+        match self {
+            Self::Sleeps => Weight::OffCpu,
+            Self::Gil => Weight::Gil,
+        }
+    }
+
+    fn other(self) -> Self {
+        match self {
+            Self::Sleeps => Self::Gil,
+            Self::Gil => Self::Sleeps,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Sort {
+    #[default]
+    Total,
+    Count,
+    Longest,
+    /// The reason, or the holder of the GIL.
+    Cause,
+    Thread,
+    Place,
+}
+
+const SORTS: [Sort; 6] = [Sort::Total, Sort::Count, Sort::Longest, Sort::Cause, Sort::Thread, Sort::Place];
+
+/// What a row is of, whatever place it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Wait {
+    process: ProcessRef,
+    tid: Tid,
+    /// The innermost Python frame.
+    frame: Option<FrameId>,
+    cause: Cause,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Cause {
+    Sleep {
+        reason: WaitReason,
+        /// The native or kernel function below the Python frame.
+        inner: Option<FrameId>,
+    },
+    Gil {
+        holder: Option<Tid>,
+        /// The innermost Python frame of the holder.
+        frame: Option<FrameId>,
+    },
+}
+
+struct Line {
+    wait: Wait,
+    times: Times,
+    /// Of the thread's time.
+    share: f64,
+    waker: Option<Waker>,
+}
+
+pub(crate) struct WaitsScreen {
+    table: Table,
+    sort: Sort,
+    shares: Shares,
+    lines: Vec<Line>,
+    shown: Vec<usize>,
+    cursor: Cursor<Wait>,
+    detail: Option<Detail>,
+}
+
+impl WaitsScreen {
+    pub(crate) fn new(model: &Model) -> Self {
+        let has_sleeps = Weight::OffCpu.is_known(model) || !Weight::Gil.is_known(model);
+        Self {
+            table: if has_sleeps { Table::Sleeps } else { Table::Gil },
+            sort: Sort::default(),
+            shares: Shares::default(),
+            lines: Vec::new(),
+            shown: Vec::new(),
+            cursor: Cursor::default(),
+            detail: None,
+        }
+    }
+
+    pub(crate) fn compute(&mut self, model: &Model, scope: &Scope) {
+        if let Some(detail) = &mut self.detail {
+            detail.compute(model, scope);
+            return;
+        }
+        let (selection, by) = (&scope.selection, scope.look.by);
+        // The GIL is the process's, whichever of its threads is selected.
+        let processes = Selection { tid: None, ..selection.clone() };
+        let shares = views::gil_shares(model, &processes);
+        self.lines = match self.table {
+            Table::Sleeps => views::sleeps(model, selection, by).into_iter().map(Line::of_sleep).collect(),
+            Table::Gil => {
+                let observed = |process| shares.get(&process).map_or(Nanos(0), |share| share.observed);
+                let rows = views::gil_waits(model, selection, by).into_iter();
+                rows.map(|row| Line::of_gil(&row, observed(row.process))).collect()
+            }
+        };
+        let unseen = if self.table == Table::Sleeps { model.loss().get(Reason::SleepUnseen) } else { 0 };
+        self.shares = Shares::new(model, &processes, shares, unseen);
+    }
+
+    pub(crate) fn arrange(&mut self, model: &Model, filter: Option<&Filter>, body: Rect) {
+        if let Some(detail) = &mut self.detail {
+            detail.arrange(usize::from(body.height));
+            return;
+        }
+        let lines = &self.lines;
+        let is_shown = |index: &usize| filter.is_none_or(|filter| lines[*index].matches(model, filter));
+        self.shown = (0..lines.len()).filter(is_shown).collect();
+        let wait = |index: &usize| lines[*index].wait;
+        match self.sort {
+            Sort::Total => {}
+            Sort::Count => self.shown.sort_by_key(|it| Reverse(lines[*it].times.count)),
+            Sort::Longest => self.shown.sort_by_key(|it| Reverse(lines[*it].times.max)),
+            Sort::Cause => self.shown.sort_by_key(|it| match wait(it).cause {
+                Cause::Sleep { reason, .. } => (Some(reason), None),
+                Cause::Gil { holder, .. } => (None, holder),
+            }),
+            Sort::Thread => self.shown.sort_by_key(|it| (wait(it).process, wait(it).tid)),
+            Sort::Place => self.shown.sort_by_key(|it| {
+                let frame = wait(it).frame.and_then(|frame| model.frame(frame));
+                frame.map(|frame| (text::head(&frame.function, 256), frame.file.as_deref(), frame.line))
+            }),
+        }
+        self.cursor.follow(self.shown.len(), self.shown.iter().map(|index| lines[*index].wait), self.rows(body));
+        self.hold();
+    }
+
+    fn hold(&mut self) {
+        self.cursor.hold(self.selected());
+    }
+
+    fn selected(&self) -> Option<Wait> {
+        self.shown.get(self.cursor.index()).and_then(|index| self.lines.get(*index)).map(|line| line.wait)
+    }
+
+    /// Rows of the table in sight.
+    fn rows(&self, body: Rect) -> usize {
+        usize::from(body.height.saturating_sub(self.shares.height(body) + 1))
+    }
+
+    pub(crate) fn act(&mut self, action: Action, body: Rect) -> Outcome {
+        if let Some(detail) = &mut self.detail {
+            detail.act(action, usize::from(body.height));
+            return Outcome::Nothing;
+        }
+        if let Some(step) = step(action) {
+            self.cursor.step(step, self.shown.len(), self.rows(body));
+            self.hold();
+            return Outcome::Nothing;
+        }
+        let at = SORTS.iter().position(|sort| *sort == self.sort).unwrap_or(0);
+        self.sort = match action {
+            Action::SortNext => SORTS[(at + 1) % SORTS.len()],
+            Action::SortPrevious => SORTS[(at + SORTS.len() - 1) % SORTS.len()],
+            Action::Measure => {
+                self.table = self.table.other();
+                self.cursor = Cursor::default();
+                return Outcome::View;
+            }
+            Action::Open => {
+                self.detail = self.selected().map(Detail::new);
+                return Outcome::View;
+            }
+            _ => return Outcome::Nothing,
+        };
+        Outcome::Rows
+    }
+
+    /// Whether there was one to close.
+    pub(crate) fn close_detail(&mut self) -> bool {
+        self.detail.take().is_some()
+    }
+
+    pub(crate) fn shows_detail(&self) -> bool {
+        self.detail.is_some()
+    }
+
+    pub(crate) fn table(&self) -> Table {
+        self.table
+    }
+
+    /// Whether there are rows for a filter to hide.
+    pub(crate) fn has_rows(&self) -> bool {
+        !self.lines.is_empty()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.detail.is_none() && self.shown.is_empty()
+    }
+
+    /// The shares of the GIL; returns the room below them.
+    pub(crate) fn draw_shares(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) -> Rect {
+        if self.detail.is_some() {
+            return area;
+        }
+        let height = self.shares.height(area);
+        self.shares.draw(model, ui, area, buf);
+        Rect { y: area.y + height, height: area.height - height, ..area }
+    }
+
+    /// The table, or the detail, in the room that [`Self::draw_shares`] left.
+    pub(crate) fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
+        match (&self.detail, self.table) {
+            (Some(detail), _) => detail.draw(model, ui, area, buf),
+            (None, Table::Sleeps) => self.draw_sleeps(model, ui, area, buf),
+            (None, Table::Gil) => self.draw_gil(model, ui, area, buf),
+        }
+    }
+}
+
+impl Line {
+    fn of_sleep(row: views::SleepRow) -> Self {
+        let cause = Cause::Sleep { reason: row.reason, inner: row.inner };
+        let wait = Wait { process: row.process, tid: row.tid, frame: row.frame, cause };
+        Self { wait, times: row.times, share: row.share, waker: row.waker }
+    }
+
+    fn of_gil(row: &views::GilRow, observed: Nanos) -> Self {
+        let cause = Cause::Gil { holder: row.holder, frame: row.holder_frame };
+        let wait = Wait { process: row.process, tid: row.waiter, frame: row.frame, cause };
+        let share = if observed == Nanos(0) { 0.0 } else { row.times.total.0 as f64 / observed.0 as f64 };
+        Self { wait, times: row.times, share: share.min(1.0), waker: None }
+    }
+
+    fn matches(&self, model: &Model, filter: &Filter) -> bool {
+        let Wait { process, tid, frame, cause } = self.wait;
+        let has_frame =
+            |id: Option<FrameId>| id.and_then(|id| model.frame(id)).is_some_and(|frame| matches(frame, filter));
+        let has_thread = |tid| filter.matches(&thread_label(model, process, tid));
+        let is_behind = match cause {
+            Cause::Sleep { reason, inner } => filter.matches(reason.name()) || has_frame(inner),
+            Cause::Gil { holder, frame } => holder.is_some_and(has_thread) || has_frame(frame),
+        };
+        let is_waker = self.waker.as_ref().is_some_and(|waker| filter.matches(&waker_label(waker)));
+        has_thread(tid) || has_frame(frame) || is_behind || is_waker
+    }
+}
+
+/// `4243 loader-0`.
+fn thread_label(model: &Model, process: ProcessRef, tid: Tid) -> String {
+    let thread = model.process(process).and_then(|state| state.threads.get(&tid));
+    named(tid, thread.and_then(|thread| thread.name.as_deref()))
+}
+
+fn waker_label(waker: &Waker) -> String {
+    named(waker.tid, Some(&waker.name))
+}
+
+fn named(tid: Tid, name: Option<&str>) -> String {
+    format!("{tid} {}", text::head(name.unwrap_or("(no name)"), 512))
+}

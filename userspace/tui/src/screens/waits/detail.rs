@@ -1,0 +1,239 @@
+//! One wait: its times, who ended it, and the stacks involved.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use pyobs_model::families::{Times, gil, offcpu};
+use pyobs_model::views::By;
+use pyobs_model::{FrameId, FrameKind, Model, Nanos, StackId};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use super::{Cause, Wait, thread_label, waker_label};
+use crate::binding::Action;
+use crate::draw::{Row, put_more};
+use crate::list::scroll;
+use crate::number;
+use crate::screens::frames::{draw_frame, name, place, process_label};
+use crate::ui::{Scope, Ui};
+
+enum Entry {
+    Blank,
+    Heading(&'static str),
+    Pair(&'static str, String),
+    /// A waker, or what a stack weighs.
+    Part {
+        times: Times,
+        words: String,
+    },
+    Frame(FrameId),
+    More(usize),
+}
+
+pub(super) struct Detail {
+    wait: Wait,
+    times: Times,
+    entries: Vec<Entry>,
+    top: usize,
+}
+
+/// Of each kind; the others are only counted.
+const PARTS_MAX: usize = 20;
+
+impl Detail {
+    pub(super) fn new(wait: Wait) -> Self {
+        Self { wait, times: Times::default(), entries: Vec::new(), top: 0 }
+    }
+
+    pub(super) fn compute(&mut self, model: &Model, scope: &Scope) {
+        self.entries.clear();
+        self.times = Times::default();
+        match self.wait.cause {
+            Cause::Sleep { .. } => self.compute_sleep(model, scope),
+            Cause::Gil { .. } => self.compute_gil(model, scope),
+        }
+    }
+
+    fn compute_sleep(&mut self, model: &Model, scope: &Scope) {
+        let sums = model.offcpu().sums(&scope.selection);
+        let mut all = offcpu::Sum::default();
+        let mut stacks: BTreeMap<StackId, Times> = BTreeMap::new();
+        for (key, sum) in sums.into_iter().filter(|(key, _)| self.is_sleep(model, key, scope.look.by)) {
+            stacks.entry(key.place.stack).or_default().add(sum.times);
+            all.add(sum);
+        }
+        self.times = all.times;
+        self.introduce(model, scope);
+        let wakers = all.wakers.most().into_iter().map(|(waker, times)| (times, waker_label(waker))).collect();
+        self.list("WOKEN BY", wakers);
+        self.list_stacks(model, "WAITED IN, INNERMOST FRAME FIRST", stacks);
+    }
+
+    fn compute_gil(&mut self, model: &Model, scope: &Scope) {
+        let sums = model.gil().sums(&scope.selection);
+        let mut all = Times::default();
+        let mut waiters: BTreeMap<StackId, Times> = BTreeMap::new();
+        let mut holders: BTreeMap<StackId, Times> = BTreeMap::new();
+        for (key, times) in sums.into_iter().filter(|(key, _)| self.is_gil(model, key, scope.look.by)) {
+            all.add(times);
+            waiters.entry(key.waiter.stack).or_default().add(times);
+            if let Some(holder) = key.holder {
+                holders.entry(holder.stack).or_default().add(times);
+            }
+        }
+        self.times = all;
+        self.introduce(model, scope);
+        self.list_stacks(model, "THE WAITER, INNERMOST FRAME FIRST", waiters);
+        self.list_stacks(model, "THE HOLDER, INNERMOST FRAME FIRST", holders);
+    }
+
+    fn is_sleep(&self, model: &Model, key: &offcpu::Key, by: By) -> bool {
+        let Wait { process, tid, frame, cause: Cause::Sleep { reason, inner } } = self.wait else { return false };
+        let is_thread = (key.place.process, key.place.tid, key.reason) == (process, tid, reason);
+        is_thread && is_at(model, key.place.stack, by, frame) && is_in(model, key.place.stack, inner)
+    }
+
+    fn is_gil(&self, model: &Model, key: &gil::Key, by: By) -> bool {
+        let Wait { process, tid, frame, cause: Cause::Gil { holder, frame: held_at } } = self.wait else {
+            return false;
+        };
+        let is_thread = (key.waiter.process, key.waiter.tid, key.holder.map(|it| it.tid)) == (process, tid, holder);
+        let is_held_there = || key.holder.is_none_or(|holder| is_at(model, holder.stack, by, held_at));
+        is_thread && is_at(model, key.waiter.stack, by, frame) && is_held_there()
+    }
+
+    fn introduce(&mut self, model: &Model, scope: &Scope) {
+        let Wait { process, tid, frame, cause } = self.wait;
+        let called = |frame: Option<FrameId>| match frame.and_then(|id| model.frame(id)) {
+            Some(frame) => format!("{}  {}", name(frame), place(frame, scope.look.by)),
+            None => "no Python frame".to_owned(),
+        };
+        let mut pair = |name, words| self.entries.push(Entry::Pair(name, words));
+        pair("thread", format!("{} of {}", thread_label(model, process, tid), process_label(model, Some(process))));
+        pair("waits at", called(frame));
+        match cause {
+            Cause::Sleep { reason, inner } => {
+                let inner = inner.and_then(|id| model.frame(id)).map(|it| format!(", in {}", name(it)));
+                pair("for", format!("{}{}", reason.name(), inner.unwrap_or_default()));
+            }
+            Cause::Gil { holder, frame } => {
+                let holder = holder.map_or("an unknown thread".to_owned(), |tid| thread_label(model, process, tid));
+                pair("for", format!("the GIL, which {holder} held"));
+                pair("held at", called(frame));
+            }
+        }
+        let since = match cause {
+            Cause::Sleep { .. } => model.offcpu().since(),
+            Cause::Gil { .. } => model.gil().since(),
+        };
+        let observed = model.observed(process, &scope.selection, since);
+        let share = number::percent(number::share(self.times.total.0, observed.0).min(100.0));
+        pair("time", format!("{}, {share} % of the thread's time", number::time(self.times.total)));
+        let mean = self.times.total.0.checked_div(self.times.count).map(|mean| number::time(Nanos(mean)));
+        let mean = mean.map(|mean| format!(", {mean} on average")).unwrap_or_default();
+        let longest = number::time(self.times.max);
+        pair("waits", format!("{}{mean}, the longest {longest}", number::count(self.times.count)));
+    }
+
+    fn list(&mut self, heading: &'static str, mut parts: Vec<(Times, String)>) {
+        if parts.is_empty() {
+            return;
+        }
+        parts.sort_by_key(|(times, _)| Reverse(times.total));
+        let more = parts.len().saturating_sub(PARTS_MAX);
+        self.entries.extend([Entry::Blank, Entry::Heading(heading)]);
+        self.entries.extend(parts.into_iter().take(PARTS_MAX).map(|(times, words)| Entry::Part { times, words }));
+        self.more(more);
+    }
+
+    fn list_stacks(&mut self, model: &Model, heading: &'static str, stacks: BTreeMap<StackId, Times>) {
+        if stacks.is_empty() {
+            return;
+        }
+        let mut stacks: Vec<(StackId, Times)> = stacks.into_iter().collect();
+        stacks.sort_by_key(|(_, times)| Reverse(times.total));
+        self.entries.extend([Entry::Blank, Entry::Heading(heading)]);
+        let count = stacks.len();
+        for (stack, times) in stacks.into_iter().take(PARTS_MAX) {
+            if count > 1 {
+                self.entries.push(Entry::Part { times, words: String::new() });
+            }
+            self.entries.extend(model.stack(stack).iter().rev().map(|frame| Entry::Frame(*frame)));
+        }
+        self.more(count.saturating_sub(PARTS_MAX));
+    }
+
+    fn more(&mut self, count: usize) {
+        if count > 0 {
+            self.entries.push(Entry::More(count));
+        }
+    }
+
+    pub(super) fn arrange(&mut self, height: usize) {
+        self.top = self.top.min(self.entries.len().saturating_sub(height));
+    }
+
+    pub(super) fn act(&mut self, action: Action, height: usize) {
+        self.top = scroll(self.top, action, self.entries.len(), height);
+    }
+
+    pub(super) fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
+        let theme = ui.theme;
+        let height = usize::from(area.height);
+        for (entry, y) in self.entries.iter().skip(self.top).take(height).zip(area.y..) {
+            let line = Rect { y, height: 1, ..area };
+            let mut row = Row::new(buf, line);
+            match entry {
+                Entry::Blank => {}
+                Entry::Heading(heading) => row.rest(&format!(" {heading}"), theme.heading()),
+                Entry::Pair(name, words) => {
+                    row.left(10, &format!(" {name}"), theme.dim());
+                    row.rest(words, theme.text());
+                }
+                Entry::Part { times, words } => {
+                    let share = number::share(times.total.0, self.times.total.0);
+                    row.right(7, &number::percent(share), theme.text());
+                    row.bar(8, share / 100.0, theme.total());
+                    row.right(8, &number::time(times.total), theme.dim());
+                    row.right(7, &format!("{}×", number::short(times.count)), theme.dim());
+                    row.rest(words, theme.text());
+                }
+                Entry::Frame(id) => {
+                    if let Some(frame) = model.frame(*id) {
+                        row.skip(1);
+                        draw_frame(&mut row, usize::from(area.width) * 45 / 100, frame, By::Line, theme);
+                    }
+                }
+                Entry::More(count) => {
+                    let others = number::plural(*count as u64, "other", "others");
+                    row.rest(&format!("   and {others}"), theme.dim());
+                }
+            }
+        }
+        put_more(buf, area, self.entries.len().saturating_sub(self.top + height), theme);
+    }
+}
+
+/// Whether `frame` is the innermost Python frame of a stack.
+fn is_at(model: &Model, stack: StackId, by: By, frame: Option<FrameId>) -> bool {
+    let leaf = model.stack(stack).iter().rfind(|id| is_python(model, **id)).copied();
+    match by {
+        By::Line => leaf == frame,
+        By::Function => leaf.map(|id| model.function_of(id)) == frame.map(|id| model.function_of(id)),
+    }
+}
+
+/// Whether `function` is below the innermost Python frame; whether nothing is there, for `None`.
+fn is_in(model: &Model, stack: StackId, function: Option<FrameId>) -> bool {
+    let stack = model.stack(stack);
+    let python = stack.iter().rposition(|id| is_python(model, *id));
+    let below = &stack[python.map_or(0, |at| at + 1)..];
+    match function {
+        None => below.is_empty(),
+        Some(function) => below.iter().any(|id| model.function_of(*id) == function),
+    }
+}
+
+fn is_python(model: &Model, frame: FrameId) -> bool {
+    model.frame(frame).is_some_and(|frame| frame.kind == FrameKind::Python)
+}

@@ -1,0 +1,204 @@
+//! The two tables: sleeps, and waits for the GIL.
+
+use pyobs_model::views::By;
+use pyobs_model::{Frame, Model};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use super::{Cause, Line, Sort, WaitsScreen, thread_label, waker_label};
+use crate::draw::{Heading, Order, Row};
+use crate::screens::frames::{name, place};
+use crate::theme::Theme;
+use crate::ui::Ui;
+use crate::{number, text};
+
+impl WaitsScreen {
+    pub(super) fn draw_sleeps(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
+        let widths = SleepWidths::of(area.width);
+        let (theme, by) = (ui.theme, ui.look.by);
+        let mut head = Heading::new(buf, area, theme);
+        self.head_times(&mut head, widths.times);
+        head.left(7, "REASON", self.order(Sort::Cause));
+        head.left(widths.thread, "THREAD", self.order(Sort::Thread));
+        head.left(widths.place.function, "WAITS AT", self.order(Sort::Place));
+        head.skip(widths.place.path);
+        head.left(widths.inner, "WAITS IN", None);
+        head.left(widths.waker, "WOKEN BY", None);
+        self.each_line(area, |line, index, y| {
+            let mut row = Row::new(buf, Rect { y, height: 1, ..area });
+            row.select(index == self.cursor.index(), theme);
+            row_times(&mut row, line, widths.times, theme);
+            let Cause::Sleep { reason, inner } = line.wait.cause else { return };
+            row.left(7, reason.name(), theme.text());
+            row.left(widths.thread, &thread_label(model, line.wait.process, line.wait.tid), theme.text());
+            let inner = inner.and_then(|id| model.frame(id));
+            let frame = line.wait.frame.and_then(|id| model.frame(id));
+            // A thread without Python frames waits somewhere, too.
+            let frame = frame.or(inner.filter(|_| widths.inner == 0));
+            widths.place.draw(&mut row, frame, by, theme);
+            let (words, style) = inner.map_or(("–".to_owned(), theme.dim()), |it| (name(it), theme.kind(it.kind)));
+            row.left(widths.inner, &words, style);
+            row.left(widths.waker, &line.waker.as_ref().map_or("–".to_owned(), waker_label), theme.dim());
+        });
+    }
+
+    pub(super) fn draw_gil(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
+        let widths = GilWidths::of(area.width);
+        let (theme, by) = (ui.theme, ui.look.by);
+        let mut head = Heading::new(buf, area, theme);
+        self.head_times(&mut head, widths.times);
+        head.left(widths.thread, "WAITER", self.order(Sort::Thread));
+        head.left(widths.place.function, "WAITS AT", self.order(Sort::Place));
+        head.skip(widths.place.path);
+        head.left(1, "", None);
+        head.left(widths.thread, "HOLDER", self.order(Sort::Cause));
+        head.left(widths.place.sum(), "HELD IT AT", None);
+        self.each_line(area, |line, index, y| {
+            let mut row = Row::new(buf, Rect { y, height: 1, ..area });
+            row.select(index == self.cursor.index(), theme);
+            row_times(&mut row, line, widths.times, theme);
+            let Cause::Gil { holder, frame } = line.wait.cause else { return };
+            row.left(widths.thread, &thread_label(model, line.wait.process, line.wait.tid), theme.text());
+            widths.place.draw(&mut row, line.wait.frame.and_then(|id| model.frame(id)), by, theme);
+            row.left(1, "←", theme.dim());
+            let holder = holder.map_or("–".to_owned(), |tid| thread_label(model, line.wait.process, tid));
+            row.left(widths.thread, &holder, theme.text());
+            widths.place.draw(&mut row, frame.and_then(|id| model.frame(id)), by, theme);
+        });
+    }
+
+    fn order(&self, sort: Sort) -> Option<Order> {
+        let order = match sort {
+            Sort::Total | Sort::Count | Sort::Longest => Order::Falling,
+            Sort::Cause | Sort::Thread | Sort::Place => Order::Rising,
+        };
+        (self.sort == sort).then_some(order)
+    }
+
+    fn head_times(&self, head: &mut Heading<'_>, widths: TimeWidths) {
+        head.right(6, "TIME %", None);
+        head.skip(widths.bar);
+        head.right(8, "TOTAL", self.order(Sort::Total));
+        head.right(widths.count, "COUNT", self.order(Sort::Count));
+        head.right(widths.longest, "LONGEST", self.order(Sort::Longest));
+    }
+
+    /// The lines in sight, with their index and their y.
+    fn each_line(&self, area: Rect, mut draw: impl FnMut(&Line, usize, u16)) {
+        let visible = self.cursor.visible(self.shown.len(), usize::from(area.height).saturating_sub(1));
+        let first = visible.start;
+        for (shown, index) in self.shown[visible].iter().zip(first..) {
+            if let Some(line) = self.lines.get(*shown) {
+                draw(line, index, area.y + 1 + (index - first) as u16);
+            }
+        }
+    }
+}
+
+fn row_times(row: &mut Row<'_>, line: &Line, widths: TimeWidths, theme: Theme) {
+    row.right(6, &number::percent(line.share * 100.0), theme.strong());
+    row.bar(widths.bar, line.share, theme.own());
+    row.right(8, &number::time(line.times.total), theme.text());
+    row.right(widths.count, &number::short(line.times.count), theme.dim());
+    row.right(widths.longest, &number::time(line.times.max), theme.dim());
+}
+
+/// A function and its line: `receive:25`, or in two columns where there is room for the path.
+#[derive(Clone, Copy, Default)]
+pub(super) struct PlaceWidths {
+    function: usize,
+    path: usize,
+}
+
+impl PlaceWidths {
+    /// In `room`, of a screen as wide as `width`.
+    pub(super) fn of(room: usize, width: u16) -> Self {
+        const PATHS_NEED: u16 = 130;
+        if width < PATHS_NEED {
+            return Self { function: room, path: 0 };
+        }
+        let function = room * 45 / 100;
+        Self { function, path: room.saturating_sub(function + 1) }
+    }
+
+    pub(super) fn sum(self) -> usize {
+        self.function + self.path + usize::from(self.path > 0)
+    }
+
+    pub(super) fn draw(self, row: &mut Row<'_>, frame: Option<&Frame>, by: By, theme: Theme) {
+        let Some(frame) = frame else {
+            row.left(self.sum(), "–", theme.dim());
+            return;
+        };
+        let line = frame.line.filter(|_| by == By::Line && self.path == 0).map(|line| format!(":{line}"));
+        // The line tells two rows of one function apart: it is not what is cut off.
+        let line = line.unwrap_or_default();
+        let function = text::fit(&name(frame), self.function.saturating_sub(line.len()));
+        row.left(self.function, &format!("{function}{line}"), theme.kind(frame.kind));
+        row.left_path(self.path, &place(frame, by), theme.dim());
+    }
+}
+
+#[derive(Clone, Copy)]
+struct TimeWidths {
+    bar: usize,
+    count: usize,
+    longest: usize,
+}
+
+impl TimeWidths {
+    fn of(width: u16) -> Self {
+        match width {
+            0..76 => Self { bar: 0, count: 0, longest: 0 },
+            76..130 => Self { bar: 0, count: 6, longest: 8 },
+            _ => Self { bar: 10, count: 6, longest: 8 },
+        }
+    }
+
+    /// With the empty cell behind each column.
+    fn sum(self) -> usize {
+        let columns = [6, self.bar, 8, self.count, self.longest];
+        columns.into_iter().filter(|width| *width > 0).map(|width| width + 1).sum()
+    }
+}
+
+struct SleepWidths {
+    times: TimeWidths,
+    thread: usize,
+    place: PlaceWidths,
+    inner: usize,
+    waker: usize,
+}
+
+impl SleepWidths {
+    fn of(width: u16) -> Self {
+        let times = TimeWidths::of(width);
+        let left = usize::from(width).saturating_sub(times.sum() + 8);
+        let percent = |percent: usize| (left * percent / 100).saturating_sub(1);
+        let (thread, place, inner, waker) = match width {
+            0..76 => (percent(40), percent(60), 0, 0),
+            76..96 => (percent(30), percent(42), left, 0),
+            96..130 => (percent(24), percent(33), percent(22), left),
+            _ => (percent(16), percent(48), percent(20), left),
+        };
+        Self { times, thread, place: PlaceWidths::of(place, width), inner, waker }
+    }
+}
+
+struct GilWidths {
+    times: TimeWidths,
+    thread: usize,
+    place: PlaceWidths,
+}
+
+impl GilWidths {
+    fn of(width: u16) -> Self {
+        const THREADS_NEED: u16 = 76;
+        let times = TimeWidths::of(width);
+        // The arrow and the cell behind it.
+        let half = usize::from(width).saturating_sub(times.sum() + 2) / 2;
+        let thread = if width < THREADS_NEED { 0 } else { (half * 40 / 100).min(24) };
+        let place = half.saturating_sub(thread + usize::from(thread > 0) + 1);
+        Self { times, thread, place: PlaceWidths::of(place, width) }
+    }
+}
