@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
 
 mod btf;
+mod gil;
 mod interpreters;
 mod lines;
 mod live_names;
@@ -20,7 +21,7 @@ use std::process::ExitCode;
 use pyobs_tests::{Case, Python, case, needs};
 
 fn main() -> ExitCode {
-    let subjects: [fn() -> Vec<Case>; 7] = [
+    let subjects: [fn() -> Vec<Case>; 8] = [
         btf::cases,
         offsets::cases,
         interpreters::cases,
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
         thread_state::cases,
         lines::cases,
         live_names::cases,
+        gil::cases,
     ];
     pyobs_tests::run(subjects.into_iter().flat_map(|cases| cases()).collect())
 }

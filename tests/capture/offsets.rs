@@ -12,7 +12,7 @@ const TABLE: &str = include_str!("../../userspace/capture/src/cpython/offsets.to
 
 pub fn cases() -> Vec<Case> {
     let files = generator::find_interpreters();
-    let mut cases: Vec<Case> = (6..=12).map(|minor| of_version(minor, &files)).collect();
+    let mut cases: Vec<Case> = (6..=13).map(|minor| of_version(minor, &files)).collect();
     cases.push(case("offsets/what_is_no_interpreter_is_skipped_with_a_reason", no_interpreter));
     cases
 }
@@ -27,7 +27,7 @@ fn of_version(minor: u8, files: &[PathBuf]) -> Case {
 }
 
 /// Of an interpreter: a launcher has some too.
-fn has_debug_information(path: &Path) -> bool {
+pub fn has_debug_information(path: &Path) -> bool {
     let data = std::fs::read(path).unwrap_or_default();
     Elf::parse(&data).is_ok_and(|elf| elf.has_section(b".debug_info") && elf.exported("PyCode_Type").is_some())
 }
@@ -39,11 +39,12 @@ fn is_in_the_table(minor: u8, files: Vec<PathBuf>) {
     assert_eq!(generator::compare(TABLE, &generated).unwrap(), [one.version.as_str()]);
 
     // The comparison bites: one number changed is one sentence that names it.
-    let name = one.fields["code"]["name"].to_string();
-    let changed = TABLE.replace(&format!("name = {name}\n"), "name = 4096\n");
+    let (structure, field) = if minor < 13 { ("code", "name") } else { ("gil", "condition") };
+    let number = one.fields[structure][field].to_string();
+    let changed = TABLE.replace(&format!("{field} = {number}\n"), &format!("{field} = 4096\n"));
     assert_ne!(changed, TABLE);
     let error = generator::compare(&changed, &generated).unwrap_err().to_string();
-    let start = format!("code.name of CPython {}:", one.version);
+    let start = format!("{structure}.{field} of CPython {}:", one.version);
     assert!(error.starts_with(&start) && error.contains("the table has 4096"), "{error}");
 }
 

@@ -47,26 +47,26 @@ impl Process {
         Self { thread_pointer: thread_pointer(pid), memory: ProcessMemory::new(pid), workload }
     }
 
-    /// The files that the process maps, with where address 0 of each is.
-    fn modules(&self) -> Vec<(PathBuf, u64)> {
-        let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.workload.pid())).unwrap();
-        let mut modules: Vec<(PathBuf, u64)> = Vec::new();
-        for line in maps.lines() {
-            let fields: Vec<&str> = line.split_whitespace().collect();
-            if fields.len() == 6 && fields[5].starts_with('/') && fields[2] == "00000000" {
-                let start = u64::from_str_radix(fields[0].split('-').next().unwrap(), 16).unwrap();
-                // The only fixed file here is mapped where it was linked.
-                let path = PathBuf::from(fields[5]);
-                let fixed = std::fs::read(&path).is_ok_and(|data| data.get(16) == Some(&2));
-                modules.push((path, if fixed { 0 } else { start }));
-            }
-        }
-        modules
-    }
-
     fn word(&self, address: u64) -> u64 {
         self.memory.read_u64(address).unwrap_or_else(|error| panic!("{address:#x}: {error}"))
     }
+}
+
+/// The files that a process maps, with where address 0 of each is.
+pub fn modules(pid: u32) -> Vec<(PathBuf, u64)> {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    let mut modules: Vec<(PathBuf, u64)> = Vec::new();
+    for line in maps.lines() {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        if fields.len() == 6 && fields[5].starts_with('/') && fields[2] == "00000000" {
+            let start = u64::from_str_radix(fields[0].split('-').next().unwrap(), 16).unwrap();
+            // The only fixed file here is mapped where it was linked.
+            let path = PathBuf::from(fields[5]);
+            let fixed = std::fs::read(&path).is_ok_and(|data| data.get(16) == Some(&2));
+            modules.push((path, if fixed { 0 } else { start }));
+        }
+    }
+    modules
 }
 
 fn thread_pointer(pid: u32) -> u64 {
@@ -143,7 +143,7 @@ fn innermost_name(process: &Process, layout: &Layout, state: u64) -> String {
 fn every_way(python: &Python) {
     let process = Process::start(python);
     let (mut interpreter, mut libc) = (None, None);
-    for (module, base) in process.modules() {
+    for (module, base) in modules(process.workload.pid()) {
         let data = std::fs::read(&module).unwrap();
         if let Some(found) = inspect(&data).ok().flatten() {
             interpreter = Some((found, base));

@@ -20,12 +20,12 @@ import time
 import zlib
 
 POINTS = []
-PASSWORD = ("sha256", b"password", b"salt", 40000)
+PASSWORD = ("sha256", b"password", b"salt", 120000)
 BYTES = bytes(range(256)) * 60 + os.urandom(3000000)
 SHUFFLED = [(k * 7919) % 200003 for k in range(200003)]
-# In C, what calls a function of this name; the module's name for interpreters without symbols.
+# For each function that C code calls, what that code is called.
 VIA = {}
-LEAF = {"pbkdf2": "PBKDF2|pbkdf2|libcrypto", "zlib": "libz|zlib", "sort": "sort|python", "sum": "sum|range|long|python"}
+LEAF = {"pbkdf2": "PBKDF2|pbkdf2|libcrypto", "zlib": "libz|zlib", "sort": "sort", "sum": "sum|range|long"}
 
 
 def cpu_time():
@@ -37,8 +37,8 @@ def note(frame, leaf):
     frames = []
     while frame is not None:
         code = frame.f_code
-        via = "" if code.co_name == "point" else VIA.get(code.co_name) if frame.f_back or code.co_name in VIA else None
-        frames.append([getattr(code, "co_qualname", code.co_name), code.co_filename, frame.f_lineno, via])
+        called_by = "" if code.co_name == "point" else VIA.get(code.co_name)
+        frames.append([getattr(code, "co_qualname", code.co_name), code.co_filename, frame.f_lineno, called_by])
         frame = frame.f_back
     POINTS.append({"name": scenario_name, "leaf": LEAF[leaf], "frames": frames[::-1], "cpu_s": -cpu_time()})
 
@@ -62,7 +62,7 @@ WORK = {
 
 
 def via(pattern):
-    """What the C function is called that calls the function."""
+    """Says what the C code is called that calls the function."""
 
     def mark(function):
         VIA[function.__name__] = pattern
@@ -98,19 +98,19 @@ def compared():
 
 
 class Key:
-    @via("hash|dict|python")
+    @via("hash|dict")
     def __hash__(self):
         return point()
 
 
 class Lazy:
-    @via("getattr|Getattr|python")
+    @via("getattr|Getattr")
     def __getattr__(self, name):
         return point()
 
 
 class Dying:
-    @via("dealloc|inalize|python")
+    @via("dealloc|inalize")
     def __del__(self):
         point()
 
@@ -153,12 +153,12 @@ def queried():
 
 
 def folded():
-    @via("reduce|python")
+    @via("reduce")
     def reducer(left, right):
         return point()
 
     functools.reduce(reducer, [1, 2])
-    VIA["mapped"] = "map|list|python"
+    VIA["mapped"] = "map|list"
 
     def mapped(item):
         return point()
@@ -167,14 +167,14 @@ def folded():
 
 
 def substituted():
-    @via("sub|_sre|python")
+    @via("sub|_sre")
     def replacement(match):
         return str(point("sort"))
 
     re.sub("a", replacement, "a")
 
 
-@via("sum|gen|python")
+@via("sum|gen")
 def yielding():
     yield point()
     yield from delegated()
@@ -182,6 +182,21 @@ def yielding():
 
 def delegated():
     yield point()
+
+
+def nested():
+    VIA.update(outer_key="sort", inner_replacement="sub|_sre", innermost_reducer="reduce")
+
+    def outer_key(item):
+        return re.sub("a", inner_replacement, "a")
+
+    def inner_replacement(match):
+        return functools.reduce(innermost_reducer, ["a", "b"])
+
+    def innermost_reducer(left, right):
+        return str(point("zlib"))
+
+    sorted([1], key=outer_key)
 
 
 def generators():
@@ -192,7 +207,7 @@ async def awaited():
     return point("pbkdf2")
 
 
-@via("task|_asyncio|gen|python")
+@via("task|_asyncio|gen")
 async def main_task():
     await asyncio.sleep(0)
     await awaited()
@@ -210,7 +225,7 @@ def executed():
 
 
 def signalled():
-    @via("ignal|python")
+    @via("ignal")
     def handler(number, frame):
         point("zlib")
 
@@ -270,7 +285,7 @@ def of_numpy():
 
 
 SCENARIOS = [
-    plain, sorted_by_key, compared, slots, through_ctypes, encoded, queried, folded, substituted, generators, coroutines,
+    plain, sorted_by_key, compared, slots, through_ctypes, encoded, queried, folded, substituted, nested, generators, coroutines,
     executed, signalled, threads, thread_of_c,
 ]
 

@@ -26,6 +26,8 @@ pub struct LibcLayout {
     pub dtv_offset: u32,
     pub dtv_entry_size: u32,
     pub dtv_pointer_offset: u32,
+    /// The kernel's thread id, an int; `None` where the library does not say.
+    pub tid_offset: Option<u32>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -38,7 +40,7 @@ pub enum LibcError {
 
 const MAX_OFFSET: u32 = 1 << 16;
 
-const NAMES: [&str; 7] = [
+const NAMES: [&str; 8] = [
     "_thread_db_pthread_specific",
     "_thread_db_pthread_key_data_level2_data",
     "_thread_db_pthread_key_data_data",
@@ -46,6 +48,7 @@ const NAMES: [&str; 7] = [
     "_thread_db_pthread_dtvp",
     "_thread_db_dtv_dtv",
     "_thread_db_dtv_t_pointer_val",
+    "_thread_db_pthread_tid",
 ];
 
 /// Exported since 2.34. Before, a separate libpthread has them as local symbols, which distributions keep for gdb's sake.
@@ -96,6 +99,9 @@ pub fn inspect_libc(elf: &[u8]) -> Result<Option<LibcLayout>, LibcError> {
     let dtv = field("_thread_db_dtv_dtv")?;
     let pointer = field("_thread_db_dtv_t_pointer_val")?;
     let element_size = size("_thread_db_sizeof_pthread_key_data")?;
+    // Only for who waits for whom: nothing else is given up for it.
+    let tid = field("_thread_db_pthread_tid").ok();
+    let tid = tid.filter(|tid| (tid.bits, tid.count, tid.offset % 4) == (32, 1, 0) && tid.offset != 0);
     // An array that is one field: all of its bits in one element.
     let level1_size = specific.bits.saturating_mul(specific.count) / 64;
     if !specific.bits.is_multiple_of(64) || !(1..=4096).contains(&level1_size) {
@@ -127,5 +133,6 @@ pub fn inspect_libc(elf: &[u8]) -> Result<Option<LibcLayout>, LibcError> {
         dtv_offset: dtvp.offset,
         dtv_entry_size: dtv.bits / 8,
         dtv_pointer_offset: pointer.offset,
+        tid_offset: tid.map(|tid| tid.offset),
     }))
 }

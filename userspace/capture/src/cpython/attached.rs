@@ -1,18 +1,19 @@
 //! An interpreter in a live process: from its file's facts to what the kernel side and the naming of frames need.
 
+use std::io;
 use std::sync::Arc;
 
 use pyobs_abi::process::{self, KEY_BARE, NONE, PYTHON, SAMPLED, TLS_DYNAMIC, TLS_STATIC, entry};
 use pyobs_model::Reason;
 
 use super::debug_offsets;
-use super::find::{LayoutSource, TlsAccess};
+use super::find::{Interpreter, LayoutSource, TlsAccess};
 use super::names::{check_offset, name_hash};
-use super::offsets::{Layout, Position};
-use crate::files::{ElfInterpreter, FileId};
+use super::offsets::{Gil, Layout, Position};
+use crate::files::{ElfInterpreter, FileId, Files};
 use crate::libc_layout::LibcLayout;
 use crate::memory::{Memory, ProcessMemory};
-use crate::process_maps::Mapping;
+use crate::process_maps::{Mapping, Mappings};
 
 /// What naming needs of an interpreter.
 #[derive(Debug)]
@@ -40,6 +41,22 @@ pub struct Attachment {
     pub layout: process::Layout,
 }
 
+/// The interpreter of one process, whose files nobody has looked at yet; `None` where there is none.
+pub fn attach_to(pid: u32) -> io::Result<Option<Result<Attachment, NotAttached>>> {
+    let (mappings, mut files) = (Mappings::of(pid)?, Files::default());
+    let (mut libc, mut interpreter) = (None, None);
+    for mapping in mappings.iter().filter(|mapping| mapping.file.is_some()) {
+        let facts = files.facts(pid, mapping)?;
+        libc = libc.or(facts.libc);
+        if interpreter.is_none() && facts.interpreter.is_some() {
+            interpreter = mapping.file.map(|file| (file, mapping, facts));
+        }
+    }
+    let found =
+        interpreter.as_ref().and_then(|(file, mapping, facts)| Some((file, mapping, facts.interpreter.as_ref()?)));
+    Ok(found.map(|(file, mapping, found)| attach(pid, *file, found, mapping, libc.as_ref())))
+}
+
 /// Puts together what the files say and what only the process knows.
 pub fn attach(
     pid: u32,
@@ -65,11 +82,14 @@ pub fn attach(
             })?
         }
     };
+    let gil = layout_of_gil(&memory, facts, bias, &layout);
     let mut process = process::Process {
         flags: SAMPLED | PYTHON,
         current: facts.current.map_or(0, |address| address.wrapping_add(bias)),
         loops: loops(&facts.loops, bias),
         code_type: facts.code_type.map_or(0, |address| address.wrapping_add(bias)),
+        gil: facts.gil.map_or(0, |gil| gil.address.wrapping_add(bias)),
+        pthread_tid: libc.and_then(|libc| libc.tid_offset).unwrap_or(0),
         ..process::Process::default()
     };
     if let Some(libc) = libc {
@@ -96,7 +116,7 @@ pub fn attach(
         return Err(NotAttached::Never(Reason::ThreadStateUnknown));
     }
     let code_type = facts.code_type.map(|address| address.wrapping_add(bias));
-    let kernel_layout = kernel_layout(&layout).ok_or(NotAttached::Never(Reason::InterpreterUnknown))?;
+    let kernel_layout = kernel_layout(&layout, gil).ok_or(NotAttached::Never(Reason::InterpreterUnknown))?;
     let version = Arc::from(facts.version.to_string());
     Ok(Attachment { attached: Attached { version, layout, code_type, file }, process, layout: kernel_layout })
 }
@@ -160,8 +180,23 @@ fn resolve_tls(
     Ok(())
 }
 
+/// What is where in the GIL's state; `None` where that is not known, and where threads run without it.
+fn layout_of_gil(memory: &ProcessMemory, facts: &Interpreter, bias: u64, layout: &Layout) -> Option<Gil> {
+    if let Some(fixed) = facts.gil {
+        return Some(fixed.layout);
+    }
+    let (gil, pointer) = (layout.gil?, layout.interpreter.gil?);
+    let Some(enabled) = gil.enabled else { return Some(gil) };
+    // A free-threaded build, as it is now: an extension module may switch the GIL on later.
+    let word = |address: u64| memory.read_u64(address).ok().filter(|word| *word != 0);
+    let interpreter = word(facts.interpreters_head?.wrapping_add(bias))?;
+    let state = word(interpreter.wrapping_add(pointer.into()))?;
+    let enabled = memory.read_u32(state.wrapping_add(enabled.into())).ok()?;
+    (enabled != 0).then_some(gil)
+}
+
 /// What the walker needs of a layout; `None` where a frame does not fit its buffer.
-fn kernel_layout(layout: &Layout) -> Option<process::Layout> {
+fn kernel_layout(layout: &Layout, gil: Option<Gil>) -> Option<process::Layout> {
     let frame = &layout.frame;
     if frame.header_size as usize > process::FRAME_MAX || layout.frame.code_tags > 7 {
         return None;
@@ -206,12 +241,12 @@ fn kernel_layout(layout: &Layout) -> Option<process::Layout> {
         frame_copy: layout.code.tlbc.and(frame.tlbc_index).unwrap_or(NONE),
         code_copies: layout.code.tlbc.unwrap_or(0),
         object_type: layout.object.type_,
-        thread_interpreter: 0,
-        thread_native: NONE,
-        interpreter_gil: NONE,
-        gil_holder: 0,
-        gil_locked: 0,
-        gil_condition: 0,
-        gil_condition_size: 0,
+        thread_interpreter: layout.thread_state.interpreter,
+        thread_native: layout.thread_state.native_thread_id.unwrap_or(NONE),
+        interpreter_gil: gil.and(layout.interpreter.gil).unwrap_or(NONE),
+        gil_holder: gil.map_or(0, |gil| gil.holder),
+        gil_locked: gil.map_or(0, |gil| gil.locked),
+        gil_condition: gil.map_or(0, |gil| gil.condition),
+        gil_condition_size: gil.map_or(0, |gil| gil.condition_size),
     })
 }

@@ -6,7 +6,9 @@
 //! aligned, and facts that hold for every build must hold, or the table is refused.
 
 use super::debug_words::Words;
-use super::offsets::{Bytes, Code, Frame, InterpreterState, Layout, Object, Position, Runtime, ThreadState, Unicode};
+use super::offsets::{
+    Bytes, Code, Frame, Gil, InterpreterState, Layout, Object, Position, Runtime, ThreadState, Unicode, gil_of_newer,
+};
 use super::version::Version;
 use crate::memory::Memory;
 
@@ -108,12 +110,14 @@ impl Reader<'_> {
                 interpreters_head: Some(self.offset("runtime_state", "interpreters_head", 8)?),
                 auto_tss_key: None,
                 tstate_current: None,
+                gil: None,
             },
             interpreter: InterpreterState {
                 size: self.size("interpreter_state", "size")?,
                 next: self.offset("interpreter_state", "next", 8)?,
                 id: Some(self.offset("interpreter_state", "id", 8)?),
                 threads_head: self.offset("interpreter_state", "threads_head", 8)?,
+                gil: self.optional("interpreter_state", "ceval_gil", 8)?,
                 code_object_generation: self.optional("interpreter_state", "code_object_generation", 8)?,
                 tlbc_generation: self.optional("interpreter_state", "tlbc_generation", 4)?,
             },
@@ -131,7 +135,44 @@ impl Reader<'_> {
             unicode: self.unicode(&object, free_threaded)?,
             object,
             bytes,
+            gil: self.gil(free_threaded)?,
         })
+    }
+
+    /// The table has these offsets from the interpreter's start, for a GIL of its own lies in the interpreter, and nothing of
+    /// the condition variable.
+    fn gil(&self, free_threaded: bool) -> Result<Option<Gil>, DebugOffsetsError> {
+        const NAME: &str = "interpreter_state";
+        const LOCKED: &str = "gil_runtime_state_locked";
+        const HOLDER: &str = "gil_runtime_state_holder";
+        const ENABLED: &str = "gil_runtime_state_enabled";
+        let known = gil_of_newer();
+        let Some(start) = self.optional(NAME, "gil_runtime_state", 8)? else { return Ok(None) };
+        // `enabled` is in front of the rest, in a word of its own, and counts from the GIL's start.
+        let ahead = if free_threaded { 8 } else { 0 };
+        let size = known.size + ahead;
+        let within = |field, width| {
+            let offset = self.offset(NAME, field, width)?.checked_sub(start);
+            offset.filter(|offset| offset + width <= size).ok_or_else(|| self.bad(NAME, field))
+        };
+        let (locked, holder) = (within(LOCKED, 4)?, within(HOLDER, 8)?);
+        let enabled = self.word(NAME, ENABLED).and_then(|offset| u32::try_from(offset).ok());
+        let enabled =
+            enabled.filter(|offset| offset.is_multiple_of(4) && offset.checked_add(4).is_some_and(|end| end <= size));
+        // By `locked`, so that what is in front of it does not matter.
+        let condition = locked + (known.condition - known.locked);
+        if condition + known.condition_size > size {
+            return Err(self.bad(NAME, LOCKED));
+        }
+        Ok(Some(Gil {
+            size,
+            interval: None,
+            holder,
+            locked,
+            condition,
+            condition_size: known.condition_size,
+            enabled: if free_threaded { Some(enabled.ok_or_else(|| self.bad(NAME, ENABLED))?) } else { None },
+        }))
     }
 
     fn frame(&self, free_threaded: bool) -> Result<Frame, DebugOffsetsError> {
@@ -264,12 +305,15 @@ mod tests {
             }
         };
         let object = if free_threaded { 32 } else { 16 };
+        let gil = if free_threaded { 7608 } else { 7600 };
         set("header", "cookie", u64::from_le_bytes(COOKIE));
         set("header", "version", hex(version));
         set("header", "free_threaded", free_threaded.into());
         for (structure, fields) in [
             ("runtime_state", &[("size", 350_000), ("interpreters_head", 840)][..]),
             ("interpreter_state", &[("size", 110_000), ("id", 7200), ("next", 7192), ("threads_head", 7344)]),
+            ("interpreter_state", &[("ceval_gil", 16), ("gil_runtime_state", 7600)]),
+            ("interpreter_state", &[("gil_runtime_state_locked", gil + 16), ("gil_runtime_state_holder", gil + 8)]),
             ("thread_state", &[("size", 800), ("next", 8), ("interp", 16), ("current_frame", 72)]),
             ("thread_state", &[("thread_id", 152), ("native_thread_id", 160)]),
             (
@@ -308,6 +352,10 @@ mod tests {
                 assert_eq!(layout.code.tlbc, copies.then_some(192), "{version}");
                 assert_eq!(layout.unicode.kind_shift, if copies { 8 } else { 2 }, "{version}");
                 assert_eq!(layout.unicode.compact_data, if free_threaded { 72 } else { 56 }, "{version}");
+                let (gil, ahead) = (layout.gil.unwrap(), if free_threaded { 8 } else { 0 });
+                assert_eq!((layout.interpreter.gil, gil.holder, gil.locked), (Some(16), 8 + ahead, 16 + ahead));
+                assert_eq!((gil.condition, gil.condition_size), (32 + ahead, 48), "{version}");
+                assert_eq!(gil.enabled, free_threaded.then_some(0), "{version}");
             }
         }
     }
@@ -319,6 +367,11 @@ mod tests {
         for (structure, field, value) in [
             ("header", "free_threaded", 2),
             ("runtime_state", "interpreters_head", 350_000),
+            ("interpreter_state", "ceval_gil", 20),
+            ("interpreter_state", "gil_runtime_state", 110_000),
+            ("interpreter_state", "gil_runtime_state_locked", 7592),
+            ("interpreter_state", "gil_runtime_state_locked", 7600 + 168),
+            ("interpreter_state", "gil_runtime_state_holder", 7600 + 208),
             ("thread_state", "current_frame", 73),
             ("thread_state", "next", u64::MAX),
             ("interpreter_frame", "owner", 88),
@@ -338,6 +391,13 @@ mod tests {
                 "{structure}.{field}: {error}"
             );
         }
+        // One without a GIL at all would say so.
+        let mut words = table(version, false);
+        words[names.index("interpreter_state", "gil_runtime_state").unwrap()] = 0;
+        assert_eq!(read_words(&words, version).unwrap().gil, None);
+        let mut words = table(version, true);
+        words[names.index("interpreter_state", "gil_runtime_state_enabled").unwrap()] = u64::from(u32::MAX);
+        assert!(matches!(read_words(&words, version), Err(DebugOffsetsError::Field { .. })));
         let words = table(version, false);
         assert!(matches!(read_words(&words, Version::new(3, 14, 1)), Err(DebugOffsetsError::OtherVersion { .. })));
         assert!(matches!(read_words(&words, Version::new(3, 12, 1)), Err(DebugOffsetsError::TooOld { .. })));
@@ -368,6 +428,10 @@ mod tests {
             }
             if let Ok(layout) = read_words(&words, version) {
                 assert!(layout.frame.header_size <= 256);
+                if let Some(gil) = layout.gil {
+                    let parts = [gil.holder + 8, gil.locked + 4, gil.condition + gil.condition_size];
+                    assert!(parts.iter().all(|end| *end <= gil.size) && gil.size <= 216, "{gil:?}");
+                }
                 assert!(u64::from(layout.code.size) < MAX_SIZE && u64::from(layout.thread_state.frame) < MAX_SIZE);
             }
         }

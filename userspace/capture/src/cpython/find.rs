@@ -6,7 +6,7 @@
 
 use super::code;
 use super::loops;
-use super::offsets::{self, Layout};
+use super::offsets::{self, Gil, Layout};
 use super::version::Version;
 use crate::elf::{Elf, ElfError, Symbol};
 use object::elf::{R_X86_64_DTPMOD64, STT_TLS};
@@ -22,6 +22,8 @@ pub struct Interpreter {
     pub thread_state: ThreadState,
     /// The word with the thread state of whoever holds the GIL (until 3.11).
     pub current: Option<u64>,
+    /// Where the GIL is the process's only one, at a fixed place (until 3.11).
+    pub gil: Option<FixedGil>,
     /// The word that points to the first interpreter state.
     pub interpreters_head: Option<u64>,
     pub code_type: Option<u64>,
@@ -41,6 +43,13 @@ pub enum LayoutSource {
     Table(&'static Layout),
     /// The process's own `_Py_DebugOffsets`, at `runtime` (see `debug_offsets::read`).
     DebugOffsets,
+}
+
+/// The GIL's state at a fixed place, and what is where in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FixedGil {
+    pub address: u64,
+    pub layout: Gil,
 }
 
 /// How a thread finds its `PyThreadState`. At least one way is there.
@@ -124,6 +133,7 @@ pub fn inspect(elf: &[u8]) -> Result<Option<Interpreter>, InspectError> {
     Ok(Some(Interpreter {
         version,
         current: finder.current(thread_state.key),
+        gil: finder.gil(),
         interpreters_head: finder.interpreters_head(),
         runtime,
         thread_state,
@@ -301,6 +311,55 @@ impl Finder<'_, '_> {
                 None => self.symbols.elf.is_writable(*address),
             })
             .or_else(|| self.by_table(|runtime| runtime.interpreters_head))
+    }
+
+    fn gil(&self) -> Option<FixedGil> {
+        let Some(runtime) = &self.runtime else { return self.gil_of_variables() };
+        let layout = self.table?.gil?;
+        // It returns `_PyRuntime.ceval.gil.interval` (3.7 to 3.11, Python/ceval_gil.h).
+        let by_code = || {
+            let function = self.symbols.function("_PyEval_GetSwitchInterval")?;
+            code::returned_word(self.symbols.elf, function)?.checked_sub(layout.interval?.into())
+        };
+        let fits = |address: &u64| {
+            let end = address.checked_add(layout.size.into());
+            *address >= runtime.start && end.is_some_and(|end| end <= runtime.end)
+        };
+        let by_table = || self.by_table(|runtime| runtime.gil);
+        let address = by_code().filter(fits).or_else(|| by_table().filter(fits))?;
+        Some(FixedGil { address, layout })
+    }
+
+    /// 3.6: static variables (Python/ceval_gil.h), of which only local symbols tell.
+    fn gil_of_variables(&self) -> Option<FixedGil> {
+        let names: [&[u8]; 3] = [b"gil_last_holder", b"gil_locked", b"gil_cond"];
+        let mut found = [None; 3];
+        for (name, symbol) in self.symbols.elf.symbols() {
+            if let Some(index) = names.iter().position(|known| *known == name) {
+                found[index] = Some(symbol);
+            }
+        }
+        let [holder, locked, condition] = found;
+        let (holder, locked, condition) = (holder?, locked?, condition?);
+        let parts = [holder, locked, condition];
+        let fits = (holder.size, locked.size) == (8, 4) && (8..=128).contains(&condition.size);
+        if !fits || parts.iter().any(|part| !self.symbols.elf.is_writable(part.address)) {
+            return None;
+        }
+        let address = parts.iter().map(|part| part.address).min()?;
+        // The kernel side takes offsets for signed.
+        let offset = |part: &Symbol| i32::try_from(part.address - address).ok().map(i32::cast_unsigned);
+        let ends = [offset(&holder)? + 8, offset(&locked)? + 4, offset(&condition)? + condition.size as u32];
+        let layout = Gil {
+            size: ends.into_iter().max()?,
+            interval: None,
+            holder: offset(&holder)?,
+            locked: offset(&locked)?,
+            condition: offset(&condition)?,
+            condition_size: condition.size as u32,
+            enabled: None,
+        };
+        Some(FixedGil { address, layout })
     }
 
     fn tls(&self) -> Option<TlsAccess> {

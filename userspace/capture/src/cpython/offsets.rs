@@ -2,7 +2,8 @@
 //!
 //! One [`Layout`] describes an interpreter, wherever the numbers come from: 3.6 to 3.12 from `offsets.toml`, which `cargo xtask
 //! offsets` generates out of the debug information of real interpreters and never a hand (DESIGN.md, rule 5); 3.13 and
-//! newer from the process itself (`debug_offsets.rs`). All numbers are byte offsets from the start of the structure unless said otherwise.
+//! newer from the process itself (`debug_offsets.rs`), but for what that does not tell of the GIL ([`gil_of_newer`]).
+//! All numbers are byte offsets from the start of the structure unless said otherwise.
 
 use super::version::Version;
 use serde::Deserialize;
@@ -27,6 +28,8 @@ pub struct Layout {
     pub object: Object,
     pub unicode: Unicode,
     pub bytes: Bytes,
+    /// `None` in 3.6, where its fields are variables of their own, and where the process says nothing of it.
+    pub gil: Option<Gil>,
 }
 
 /// `_PyRuntimeState`, of which `_PyRuntime` is the only one (3.7+). All are `None` in 3.6.
@@ -40,6 +43,8 @@ pub struct Runtime {
     pub auto_tss_key: Option<u32>,
     /// Points to the thread state that holds the GIL (until 3.11).
     pub tstate_current: Option<u32>,
+    /// The [`Gil`] itself (until 3.11).
+    pub gil: Option<u32>,
 }
 
 /// `PyInterpreterState`.
@@ -51,6 +56,8 @@ pub struct InterpreterState {
     pub id: Option<u32>,
     /// Points to the interpreter's first `PyThreadState`.
     pub threads_head: u32,
+    /// Points to the [`Gil`] that the interpreter's threads take: its own or the main interpreter's (3.12+).
+    pub gil: Option<u32>,
     /// A counter that changes when code objects die (3.14+).
     pub code_object_generation: Option<u32>,
     /// A counter that changes when thread-local bytecode does (3.14+, free-threaded).
@@ -70,6 +77,24 @@ pub struct ThreadState {
     pub thread_id: u32,
     /// The kernel's thread id (3.11+).
     pub native_thread_id: Option<u32>,
+}
+
+/// `struct _gil_runtime_state`: the GIL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Gil {
+    pub size: u32,
+    /// What `_PyEval_GetSwitchInterval` returns (until 3.11, where it is of use).
+    pub interval: Option<u32>,
+    /// Points to the thread state that has the GIL, or had it last.
+    pub holder: u32,
+    /// An int: 1 while some thread has it, -1 before there is one.
+    pub locked: u32,
+    /// The condition variable on which threads sleep that want it.
+    pub condition: u32,
+    pub condition_size: u32,
+    /// An int, 0 while nobody takes the GIL at all (3.13+, free-threaded).
+    pub enabled: Option<u32>,
 }
 
 /// `_PyCFrame`, which lies on the C stack of the interpreter loop.
@@ -186,6 +211,18 @@ pub struct Bytes {
 #[derive(Deserialize)]
 struct Table {
     layout: Vec<Entry>,
+    supplement: Vec<Supplement>,
+}
+
+/// What is generated of a version that describes itself; xtask compares the rest of it.
+#[derive(Deserialize)]
+struct Supplement {
+    fields: Supplemented,
+}
+
+#[derive(Deserialize)]
+struct Supplemented {
+    gil: Gil,
 }
 
 #[derive(Deserialize)]
@@ -196,15 +233,22 @@ struct Entry {
     fields: Layout,
 }
 
-static TABLE: LazyLock<Vec<Layout>> = LazyLock::new(|| {
+static TABLE: LazyLock<(Vec<Layout>, Gil)> = LazyLock::new(|| {
     let table: Table = toml::from_str(include_str!("offsets.toml")).expect("the tests parse the generated table");
-    table.layout.into_iter().map(|entry| entry.fields).collect()
+    let gil = table.supplement.last().expect("the tests ask for it").fields.gil;
+    (table.layout.into_iter().map(|entry| entry.fields).collect(), gil)
 });
+
+/// The GIL of the newest version that the table was generated from, 3.13: what `_Py_DebugOffsets` leaves out is taken from
+/// here for all versions that have one (Include/internal/pycore_gil.h did not change from 3.13 to 3.14).
+pub fn gil_of_newer() -> &'static Gil {
+    &TABLE.1
+}
 
 /// The layout of a release from 3.6 to 3.12. Within such a minor version CPython keeps the structures named here as they are, but
 /// for `_PyRuntimeState`: what is in there is checked against the interpreter's code (find.rs).
 pub fn layout_for(version: &Version) -> Option<&'static Layout> {
-    TABLE.iter().find(|layout| layout.version == [version.major, version.minor])
+    TABLE.0.iter().find(|layout| layout.version == [version.major, version.minor])
 }
 
 #[cfg(test)]
@@ -213,9 +257,9 @@ mod tests {
 
     #[test]
     fn the_table_has_every_minor_once_and_its_fields_fit() {
-        let minors: Vec<_> = TABLE.iter().map(|layout| layout.version).collect();
+        let minors: Vec<_> = TABLE.0.iter().map(|layout| layout.version).collect();
         assert_eq!(minors, (6..=12).map(|minor| [3, minor]).collect::<Vec<_>>());
-        for layout in TABLE.iter() {
+        for layout in &TABLE.0 {
             let [major, minor] = layout.version;
             let version = Version::new(major, minor, 0);
             assert_eq!(layout_for(&version), Some(layout));
@@ -227,11 +271,19 @@ mod tests {
             assert_eq!(layout.code.code_adaptive.is_some(), minor >= 11, "{version}");
             assert_eq!(layout.frame.is_entry.is_some(), minor == 11, "{version}");
             assert_eq!(layout.frame.shim_owner, (minor >= 12).then_some(3), "{version}");
+            assert_eq!(layout.runtime.gil.is_some(), (7..=11).contains(&minor), "{version}");
+            assert_eq!(layout.interpreter.gil.is_some(), minor == 12, "{version}");
+            assert_eq!(layout.gil.is_some(), minor >= 7, "{version}");
             assert!(layout.frame.header_size <= 128, "{version}");
             assert!(layout.frame.previous + 8 <= layout.frame.header_size);
             assert!(layout.frame.instruction + 4 <= layout.frame.header_size);
             assert_eq!((layout.object.size, layout.object.type_), (16, 8));
             assert_eq!((layout.bytes.length, layout.bytes.data), (16, 32));
+        }
+        for gil in TABLE.0.iter().filter_map(|layout| layout.gil.as_ref()).chain([gil_of_newer()]) {
+            // The kernel side and debug_offsets.rs count on this order.
+            assert!(gil.holder < gil.locked && gil.locked < gil.condition, "{gil:?}");
+            assert!(gil.condition + gil.condition_size <= gil.size && gil.enabled.is_none(), "{gil:?}");
         }
         assert_eq!(layout_for(&Version::new(3, 13, 0)), None);
         assert_eq!(layout_for(&Version::new(2, 7, 18)), None);

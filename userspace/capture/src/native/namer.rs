@@ -57,7 +57,7 @@ impl Namer {
                 let addresses: Vec<u64> = keys.iter().map(|key| key.address).collect();
                 let found = match (image, source) {
                     (Image::Anonymous, _) => names.look_up_jit(pid, &addresses),
-                    (_, Some(source)) => names.look_up(&source, &addresses),
+                    (_, Some(source)) => names.look_up_offsets(&source, &addresses),
                     (_, None) => Vec::new(),
                 };
                 let found = found.into_iter().chain(std::iter::repeat_with(Vec::new));

@@ -1,0 +1,42 @@
+"""What a thread did not run, by the kernel's books: imported by programs that know their own waits."""
+import ctypes
+import time
+
+SYS_GETTID = 186
+libc = ctypes.CDLL(None)
+
+
+def gettid():
+    return libc.syscall(SYS_GETTID)
+
+
+def cpu_time():
+    return time.clock_gettime(time.CLOCK_THREAD_CPUTIME_ID)
+
+
+def run_delay():
+    """How long the thread was ready and had no CPU, whether it had just been woken or another was put before it."""
+    with open("/proc/self/task/{}/schedstat".format(gettid())) as file:
+        return int(file.read().split()[1]) / 1e9
+
+
+class Waited:
+    """`with Waited() as waited: …`, then `waited.bounds()`: how long the thread waited, at least and at the most.
+
+    What it did not run, it waited or was ready: after a wait, which counts as waiting until it runs again, or because
+    another had the CPU, which does not count. The kernel adds these two up.
+    """
+
+    def __enter__(self):
+        self.delay = -run_delay()
+        self.cpu, self.wall = -cpu_time(), -time.perf_counter()
+        return self
+
+    def __exit__(self, *exception):
+        self.wall += time.perf_counter()
+        self.cpu += cpu_time()
+        self.delay += run_delay()
+
+    def bounds(self):
+        most = max(self.wall - self.cpu, 0)
+        return [max(most - self.delay, 0), most]
