@@ -87,7 +87,9 @@ fn libcrypt() -> Result<(), String> {
 #[track_caller]
 pub fn outcomes(recording: &Recording) -> BTreeMap<u32, Outcomes> {
     let database = Connection::open(&recording.file).unwrap();
-    let sql = "SELECT tid, coalesce(reason, name), count(*) FROM samples JOIN outcomes ON outcome = id GROUP BY 1, 2";
+    // A stack that lacks native frames only has all its Python frames.
+    let sql = "SELECT tid, CASE name WHEN 'cut' THEN 'complete' ELSE coalesce(reason, name) END, count(*)
+        FROM samples JOIN outcomes ON outcome = id GROUP BY 1, 2";
     let mut statement = database.prepare(sql).unwrap();
     let mut all: BTreeMap<u32, Outcomes> = BTreeMap::new();
     let mut rows = statement.query([]).unwrap();

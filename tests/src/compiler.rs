@@ -15,11 +15,22 @@ pub fn executable(source: &Path, folder: &Path) -> PathBuf {
     compile(source, &folder.join("program"), &[])
 }
 
+/// Needs the program `c++`.
+#[track_caller]
+pub fn plus_plus_library(source: &Path, folder: &Path) -> PathBuf {
+    compile_with("c++", source, &folder.join("library.so"), &["-shared", "-fPIC"])
+}
+
 #[track_caller]
 fn compile(source: &Path, output: &Path, options: &[&str]) -> PathBuf {
-    let mut cc = Command::new("cc");
+    compile_with("cc", source, output, options)
+}
+
+#[track_caller]
+fn compile_with(compiler: &str, source: &Path, output: &Path, options: &[&str]) -> PathBuf {
+    let mut cc = Command::new(compiler);
     cc.args(options).args(["-O1", "-o"]).arg(output).arg(source).args(["-ldl", "-lpthread"]);
-    let made = cc.output().unwrap_or_else(|error| panic!("cc: {error}"));
+    let made = cc.output().unwrap_or_else(|error| panic!("{compiler}: {error}"));
     assert!(made.status.success(), "{}: {}", source.display(), String::from_utf8_lossy(&made.stderr));
     output.to_path_buf()
 }

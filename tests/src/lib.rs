@@ -1,4 +1,5 @@
-//! The harness of the whole-program tests: the real `pyobs` over real programs, against answers that are not ours.
+//! The harness of the tests that need a real machine: the real `pyobs`, or `pyobs-capture` itself, over real programs,
+//! against answers that are not ours.
 //!
 //! A test program lists its [`Case`]s and hands them to [`run`]:
 //!
@@ -38,7 +39,7 @@ mod record;
 mod trial;
 mod workload;
 
-pub use compiler::{executable, shared_library};
+pub use compiler::{executable, plus_plus_library, shared_library};
 pub use folded::{Frame, Place, Stack, UNREADABLE};
 pub use folder::Folder;
 pub use places::{pyobs, shared, workload};

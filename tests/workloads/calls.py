@@ -1,7 +1,8 @@
 """calls.py graph, or calls.py run SECONDS THREADS: calls functions in every way that there is, and hardly does anything else.
 
-`graph` prints what `run` can be caught in, as JSON: {"edges": [[caller's file, name, line, callee's file, name], …], "lines":
-[[file, name, line], …]}, where a thread's first function has "" and 0 for its caller. Names are qualified where the version has it.
+`run` prints how many seconds old it is when it begins to. `graph` prints what `run` can be caught in, as JSON: {"edges":
+[[caller's file, name, line, callee's file, name], …], "lines": [[file, name, line], …]}, where a thread's first function has ""
+and 0 for its caller. Names are qualified where the version has it.
 """
 import collections
 import functools
@@ -128,13 +129,13 @@ def delegating(n):
 
 
 def generators():
+    """Profilers are not told of a generator's being made, so that this is always on the line of its first use."""
     total = 0
     for k in delegating(4):
         total += k
     sum(numbers(3))
-    collections.deque(plain(k, k) for k in numbers(2))
-    receiving = receiver()
-    next(receiving)
+    collections.deque(plain(k, k) for k in (1, 2))
+    receiving = receiver(); next(receiving)
     receiving.send(1)
     next(receiving, None)
     return total
@@ -223,8 +224,12 @@ def calls():
 
 
 def work(until):
+    RUNNING.append(until)
     while time.time() < until:
         calls()
+
+
+RUNNING = []
 
 
 def main(seconds, count):
@@ -232,9 +237,21 @@ def main(seconds, count):
     threads = [threading.Thread(target=work, args=(until,)) for _ in range(count - 1)]
     for thread in threads:
         thread.start()
+    while len(RUNNING) < len(threads):
+        time.sleep(0.01)
+    if not GRAPH:
+        print(age())
     work(until)
     for thread in threads:
         thread.join()
+
+
+def age():
+    """For how many seconds there has been this process."""
+    with open("/proc/self/stat") as file:
+        ticks = int(file.read().rpartition(")")[2].split()[19])
+    with open("/proc/uptime") as file:
+        return float(file.read().split()[0]) - ticks / os.sysconf("SC_CLK_TCK")
 
 
 class Graph:
@@ -278,6 +295,8 @@ if __name__ == "__main__":
         threading.setprofile(GRAPH.profile)
         sys.setprofile(GRAPH.profile)
     main(SECONDS, THREADS)
+    # Time to name what was sampled last.
+    time.sleep(0.3)
     if GRAPH:
         sys.setprofile(None)
         print(json.dumps({"edges": sorted(GRAPH.edges), "lines": sorted(GRAPH.lines())}))

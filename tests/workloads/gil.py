@@ -12,7 +12,7 @@ import threading
 import time
 import zlib
 
-from timing import Waited, gettid
+from timing import Waited, gettid, put_first
 
 SEEN = []
 
@@ -51,7 +51,7 @@ def now_and_then(until):
 
 def work(function, until):
     code = function.__code__
-    row = {"tid": gettid(), "function": code.co_name, "lines": [code.co_firstlineno + 2, code.co_firstlineno + 4]}
+    row = {"tid": gettid(), "function": code.co_name, "lines": [code.co_firstlineno + 1, code.co_firstlineno + 4]}
     with Waited() as waited:
         function(until)
     row.update(waited_s=waited.bounds(), cpu_s=waited.cpu, wall_s=waited.wall)
@@ -76,9 +76,5 @@ def main(mode, seconds):
     print(json.dumps({"threads": SEEN}))
 
 
-try:
-    # What others do to the CPUs is not waiting for the GIL.
-    os.nice(-19)
-except OSError:
-    pass
+put_first()
 main(sys.argv[1], float(sys.argv[2]))

@@ -49,8 +49,8 @@ def done():
 
 def point(leaf="sum"):
     work, data = WORK[leaf]
-    note(sys._getframe(), leaf); work(*data); done()
-    return 1
+    note(sys._getframe(), leaf); made = work(*data); done()
+    return 1 if made else 0
 
 
 WORK = {
@@ -258,7 +258,6 @@ def thread_of_c():
 
 def plus_plus():
     """With the library alone."""
-    library = ctypes.CDLL(sys.argv[1])
     kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int)
 
     @via("by_std_sort|std::.*sort|introsort|insertion")
@@ -269,8 +268,8 @@ def plus_plus():
     def in_flight(left, right):
         return point("zlib")
 
-    assert library.by_std_sort(kind(from_std_sort)) == 1
-    assert library.unwinding(kind(in_flight)) == 1
+    assert LIBRARY.by_std_sort(kind(from_std_sort)) == 1
+    assert LIBRARY.unwinding(kind(in_flight)) == 1
 
 
 def of_numpy():
@@ -291,6 +290,7 @@ SCENARIOS = [
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
+        LIBRARY = ctypes.CDLL(sys.argv[1])
         SCENARIOS.append(plus_plus)
     try:
         import numpy  # noqa: F401
@@ -298,6 +298,8 @@ if __name__ == "__main__":
         SCENARIOS.append(of_numpy)
     except ImportError:
         pass
+    # Stacks are whole when what was loaded last has been looked at.
+    time.sleep(1)
     for scenario in SCENARIOS:
         scenario_name = scenario.__name__
         scenario()

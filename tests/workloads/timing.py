@@ -1,5 +1,6 @@
 """What a thread did not run, by the kernel's books: imported by programs that know their own waits."""
 import ctypes
+import os
 import time
 
 SYS_GETTID = 186
@@ -12,6 +13,18 @@ def gettid():
 
 def cpu_time():
     return time.clock_gettime(time.CLOCK_THREAD_CPUTIME_ID)
+
+
+def put_first():
+    """Before all others in the queue for a CPU, so that what they do disturbs the truth less; where we may."""
+    try:
+        # Without a session of its own its niceness would count among its session's processes only.
+        os.setsid()
+        os.nice(-20)
+        with open("/proc/self/autogroup", "w") as file:
+            file.write("-20")
+    except OSError:
+        pass
 
 
 def run_delay():

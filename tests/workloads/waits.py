@@ -1,7 +1,7 @@
 """waits.py SCENARIO…: each scenario waits in a thread of its own, and knows for how long.
 
 The last line that it prints is JSON: {"waits": [{"name": …, "tid": …, "reason": …, "waited_s": [at least, at the most],
-"innermost": [function, file, line or null], "inside": function, "waker": tid or null}, …]}.
+"innermost": [function, file, line or null], "inside": function, "waker": tid or null, "count": count or null}, …]}.
 """
 import json
 import os
@@ -23,8 +23,8 @@ WAITS = []
 class Wait:
     """What a scenario says of itself."""
 
-    def __init__(self, name, reason):
-        self.row = {"name": name, "reason": reason, "tid": gettid(), "waker": None}
+    def __init__(self, name, reason, count=None):
+        self.row = {"name": name, "reason": reason, "tid": gettid(), "waker": None, "count": count}
         WAITS.append(self.row)
         self.waited = Waited()
 
@@ -72,7 +72,7 @@ def qualified(name):
 
 
 def sleep():
-    wait = Wait("sleep", "sleep")
+    wait = Wait("sleep", "sleep", COUNT)
     with wait:
         wait.at(2)
         for _ in range(COUNT):
@@ -119,7 +119,7 @@ def event_with_timeout():
 
 
 def pipe():
-    wait, (reading, writing) = Wait("pipe", "io"), os.pipe()
+    wait, (reading, writing) = Wait("pipe", "io", COUNT), os.pipe()
     other = Other(lambda: os.write(writing, b"x"))
     wait.woken_by(other)
     with wait:
@@ -130,7 +130,7 @@ def pipe():
 
 
 def socket_recv():
-    wait, (here, there) = Wait("socket_recv", "io"), socket.socketpair()
+    wait, (here, there) = Wait("socket_recv", "io", COUNT), socket.socketpair()
     other = Other(lambda: there.send(b"x"))
     wait.woken_by(other)
     with wait:
@@ -141,7 +141,7 @@ def socket_recv():
 
 
 def socket_with_timeout():
-    wait, (here, there) = Wait("socket_with_timeout", "poll"), socket.socketpair()
+    wait, (here, there) = Wait("socket_with_timeout", "poll", COUNT), socket.socketpair()
     here.settimeout(60)
     other = Other(lambda: there.send(b"x"))
     wait.woken_by(other)
@@ -153,7 +153,7 @@ def socket_with_timeout():
 
 
 def selected():
-    wait, (reading, writing) = Wait("selected", "poll"), os.pipe()
+    wait, (reading, writing) = Wait("selected", "poll", COUNT), os.pipe()
     other = Other(lambda: os.write(writing, b"x"))
     wait.woken_by(other)
     with wait:
@@ -165,7 +165,7 @@ def selected():
 
 
 def polled():
-    wait, (reading, writing), poll = Wait("polled", "poll"), os.pipe(), select.poll()
+    wait, (reading, writing), poll = Wait("polled", "poll", COUNT), os.pipe(), select.poll()
     poll.register(reading, select.POLLIN)
     other = Other(lambda: os.write(writing, b"x"))
     wait.woken_by(other)
@@ -178,7 +178,7 @@ def polled():
 
 
 def epolled():
-    wait, (reading, writing), poll = Wait("epolled", "poll"), os.pipe(), select.epoll()
+    wait, (reading, writing), poll = Wait("epolled", "poll", COUNT), os.pipe(), select.epoll()
     poll.register(reading, select.EPOLLIN)
     other = Other(lambda: os.write(writing, b"x"))
     wait.woken_by(other)

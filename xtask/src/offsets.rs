@@ -2,7 +2,7 @@
 //! interpreters, into userspace/capture/src/cpython/offsets.toml.
 //!
 //! The table is data that no hand has typed: [`FIELDS`] says which fields, by their names in C; DWARF says where they are. The
-//! capture crate's test includes this file to compare the committed table with the interpreters at hand.
+//! test `capture` includes this file to compare the committed table with the interpreters at hand.
 
 use anyhow::{Context as _, Result, bail, ensure};
 use gimli::{EndianSlice, LittleEndian};

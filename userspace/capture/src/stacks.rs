@@ -108,7 +108,7 @@ impl<P> Stacks<P> {
         };
         let mut joined = std::mem::take(&mut self.joined);
         if !join(&stack.native, stack.frames.len(), halves, &mut joined) && outcome == Outcome::Complete {
-            outcome = Outcome::Failed(Reason::FramesUnjoined);
+            outcome = Outcome::Cut(Reason::FramesUnjoined);
         }
         let (mut parts, mut keys) = (Vec::with_capacity(joined.len() + stack.kernel.len()), Vec::new());
         for frame in joined.iter().rev() {
@@ -306,15 +306,16 @@ fn outcome(stack: &Stack) -> Outcome {
     if python != Outcome::Complete {
         return python;
     }
-    match sample.native {
-        native::COMPLETE if sample.flags & flags::UNJOINED != 0 => Outcome::Failed(Reason::FramesUnjoined),
-        native::COMPLETE => Outcome::Complete,
-        native::TRUNCATED => Outcome::Truncated,
-        native::NO_MAPPING => Outcome::Failed(Reason::MappingUnknown),
-        native::NO_TABLE => Outcome::Failed(Reason::UnwindTableMissing),
-        native::NO_RULE => Outcome::Failed(Reason::UnwindRuleMissing),
-        native::UNSUPPORTED => Outcome::Failed(Reason::UnwindRuleUnsupported),
-        native::UNREADABLE => Outcome::Failed(Reason::NativeStackUnreadable),
-        _ => Outcome::Failed(Reason::NativeStackInvalid),
-    }
+    let why = match sample.native {
+        native::COMPLETE if sample.flags & flags::UNJOINED != 0 => Reason::FramesUnjoined,
+        native::COMPLETE => return Outcome::Complete,
+        native::TRUNCATED => return Outcome::Truncated,
+        native::NO_MAPPING => Reason::MappingUnknown,
+        native::NO_TABLE => Reason::UnwindTableMissing,
+        native::NO_RULE => Reason::UnwindRuleMissing,
+        native::UNSUPPORTED => Reason::UnwindRuleUnsupported,
+        native::UNREADABLE => Reason::NativeStackUnreadable,
+        _ => Reason::NativeStackInvalid,
+    };
+    Outcome::Cut(why)
 }

@@ -149,16 +149,18 @@ impl Sample {
     }
 }
 
-/// How the walk of a sample's Python stack ended.
+/// How the walk of a sample's stack ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// The chain of frames was followed to its end.
+    /// The frames were followed to their end, Python and native.
     Complete,
     /// Deeper than the walker goes; the leaf side was kept.
     Truncated,
     /// The thread has no Python frames: a native thread, or a process that runs no CPython.
     NoPython,
     Failed(Reason),
+    /// All Python frames are there; the native ones lead only part of the way to the outermost.
+    Cut(Reason),
 }
 
 /// Why a thread was not on a CPU.

@@ -117,6 +117,10 @@ pub struct Stacks {
     pub complete: u64,
     pub truncated: u64,
     pub failed: BTreeMap<&'static str, u64>,
+    /// Of the complete ones, those with all their native frames.
+    pub whole: u64,
+    /// And the others, by what cut them short.
+    pub cut: BTreeMap<&'static str, u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -303,6 +307,8 @@ fn stacks(model: &Model) -> Stacks {
         complete: stacks.complete,
         truncated: stacks.truncated,
         failed: stacks.failed.iter().map(|(reason, count)| (reason.name(), count)).collect(),
+        whole: stacks.complete.saturating_sub(stacks.cut.total()),
+        cut: stacks.cut.iter().map(|(reason, count)| (reason.name(), count)).collect(),
     }
 }
 

@@ -43,7 +43,7 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
                 |pid: &str| ["--pid", pid, "--rate", rate, "--duration", seconds, "--probe", "cpu"].map(str::to_owned);
             let recorded = record(setting, "kernel", &args(&program.pid().to_string()))?;
             let samples = number(&recorded.report, "/stacks/samples")?;
-            let whole = 100.0 * number(&recorded.report, "/stacks/complete")? / samples.max(1.0);
+            let whole = 100.0 * number(&recorded.report, "/stacks/whole")? / samples.max(1.0);
             let bpf_s = number(&recorded.report, "/cost/bpf_s")?;
             let cost = bpf_s / samples.max(1.0) * 1e6;
             let cells = vec![

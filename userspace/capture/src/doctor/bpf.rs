@@ -102,10 +102,10 @@ fn trampolines(area: &mut Area<'_>, btf: &io::Result<Btf>) {
     let fentry =
         load_for(btf, "vfs_read", BtfKind::Func, TRACE_FENTRY).and_then(|program| sys::attach_raw(None, &program));
     match fentry {
-        Ok(_) => area.works("fentry", &["offcpu", "shm"], "attached to vfs_read and taken off again"),
+        Ok(_) => area.works("fentry", &["shm"], "attached to vfs_read and taken off again"),
         Err(error) => area.lacks(
             "fentry",
-            &["offcpu", "shm"],
+            &["shm"],
             Status::Missing,
             format!("on vfs_read: {}", plain(&error)),
             next_step(&error, "nothing: tracepoints take its place"),
@@ -115,7 +115,7 @@ fn trampolines(area: &mut Area<'_>, btf: &io::Result<Btf>) {
         .and_then(|program| sys::attach_raw(None, &program));
     area.preferred(
         "typed tracepoints",
-        &["offcpu", "gil", "shm"],
+        &["shm"],
         typed,
         "attached to sched_switch and taken off again",
         "nothing: raw tracepoints take their place",

@@ -60,7 +60,7 @@ impl Status {
 /// Every family of CONTRACT.md.
 const ALL: Families = &["cpu", "offcpu", "gil", "eval", "arena", "shm", "nrt", "ucx", "redundancy"];
 /// Those that put probes on functions of the interpreter and of libraries.
-const UPROBES: Families = &["offcpu", "gil", "eval", "arena", "nrt", "ucx"];
+const UPROBES: Families = &["eval", "arena", "nrt", "ucx"];
 
 /// Examines the machine with the rights that the process has. Takes some tens of milliseconds.
 pub fn examine() -> Vec<Check> {

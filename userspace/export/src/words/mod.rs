@@ -168,6 +168,14 @@ impl Letter<'_> {
         for (reason, count) in failed {
             self.reason(count, reason.name(), reason.sentence());
         }
+        if !stacks.cut.is_empty() {
+            let whole = stacks.complete.saturating_sub(stacks.cut.total());
+            let share = percent(whole, stacks.samples);
+            self.line(&format!("  {share} are whole: their native frames lead to the outermost as well. The others:"));
+            for (reason, count) in stacks.cut.iter() {
+                self.reason(count, reason.name(), reason.sentence());
+            }
+        }
     }
 
     fn loss(&mut self) {

@@ -11,9 +11,12 @@ use crate::{History, Nanos, Outcome, Place, Sample, Selection};
 pub struct Stacks {
     /// Samples of threads that were in Python.
     pub samples: u64,
+    /// All Python frames are there.
     pub complete: u64,
     pub truncated: u64,
     pub failed: Losses,
+    /// Of the complete ones, those whose native frames do not lead to the outermost.
+    pub cut: Losses,
 }
 
 impl Stacks {
@@ -23,6 +26,10 @@ impl Stacks {
             Outcome::Complete => self.complete += 1,
             Outcome::Truncated => self.truncated += 1,
             Outcome::Failed(reason) => self.failed.add(reason, 1),
+            Outcome::Cut(reason) => {
+                self.complete += 1;
+                self.cut.add(reason, 1);
+            }
         }
         self.samples += 1;
     }

@@ -29,7 +29,8 @@ fn number(outcome: Outcome) -> u32 {
         Outcome::Complete => 0,
         Outcome::Truncated => 1,
         Outcome::NoPython => 2,
-        Outcome::Failed(reason) => 3 + reason as u32,
+        Outcome::Failed(reason) => 3 + 2 * reason as u32,
+        Outcome::Cut(reason) => 4 + 2 * reason as u32,
     }
 }
 
@@ -39,12 +40,13 @@ fn name(outcome: Outcome) -> (&'static str, Option<&'static str>) {
         Outcome::Truncated => ("truncated", None),
         Outcome::NoPython => ("no_python", None),
         Outcome::Failed(reason) => ("failed", Some(reason.name())),
+        Outcome::Cut(reason) => ("cut", Some(reason.name())),
     }
 }
 
 pub(crate) fn prepare(connection: &Connection) -> rusqlite::Result<()> {
     let mut insert = connection.prepare("INSERT INTO outcomes (id, name, reason) VALUES (?1, ?2, ?3)")?;
-    let failed = Reason::ALL.iter().map(|reason| Outcome::Failed(*reason));
+    let failed = Reason::ALL.iter().flat_map(|reason| [Outcome::Failed(*reason), Outcome::Cut(*reason)]);
     for outcome in [Outcome::Complete, Outcome::Truncated, Outcome::NoPython].into_iter().chain(failed) {
         let (name, reason) = name(outcome);
         insert.execute(params![number(outcome), name, reason])?;
@@ -78,6 +80,7 @@ pub(crate) fn read(
             "complete" => Outcome::Complete,
             "truncated" => Outcome::Truncated,
             "no_python" => Outcome::NoPython,
+            "cut" => Outcome::Cut(Reason::from_name(&row.text(2)?).unwrap_or(Reason::RecordMalformed)),
             // A reason of a newer pyobs: the sample failed all the same.
             _ => Outcome::Failed(Reason::from_name(&row.text(2)?).unwrap_or(Reason::RecordMalformed)),
         };

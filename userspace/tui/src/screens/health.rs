@@ -146,6 +146,12 @@ fn stacks(page: &mut Page, model: &Model) {
         page.counted(&number::count(stacks.truncated), "truncated", why, theme.warning());
     }
     page.losses(&stacks.failed, theme.warning());
+    if !stacks.cut.is_empty() {
+        let whole = number::share(stacks.complete.saturating_sub(stacks.cut.total()), stacks.samples);
+        let why = "of them, with all their native frames; the others:";
+        page.counted(&format!("{:.2} %", (whole * 100.0).floor() / 100.0), "whole", why, theme.dim());
+        page.losses(&stacks.cut, theme.dim());
+    }
 }
 
 fn lost(page: &mut Page, model: &Model) {

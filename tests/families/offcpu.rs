@@ -1,0 +1,155 @@
+//! The family `offcpu` against programs that know their own waits.
+
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
+
+use std::process::ExitCode;
+
+use pyobs_tests::{Case, Python, Record, Workload, case, compare, json, needs, workload};
+use serde_json::Value;
+
+/// What every interpreter has to show.
+const COMMON: [&str; 4] = ["sleep", "lock", "queue_get", "pipe"];
+const OTHERS: [&str; 8] =
+    ["event_with_timeout", "socket_recv", "socket_with_timeout", "selected", "polled", "epolled", "child", "fsync"];
+const SHARE: f64 = 0.05;
+/// Less than that is not measured.
+const LEAST_S: f64 = 0.005;
+
+fn main() -> ExitCode {
+    let mut cases: Vec<Case> = Python::all().iter().map(|python| waits(python, "common", COMMON.to_vec())).collect();
+    for version in ["3.8", "3.12"] {
+        let python = needs::python(version);
+        let of_this = |name: &str, body: fn(&Python)| {
+            let (python, name) = (python.clone(), format!("python{version}::{name}"));
+            case(name, {
+                let python = python.clone();
+                move || body(&python.unwrap())
+            })
+            .needs(needs::root())
+            .needs(python)
+        };
+        cases.extend(python.iter().flat_map(|python| OTHERS.map(|scenario| waits(python, scenario, vec![scenario]))));
+        cases.push(of_this("ten_thousand_short_sleeps_add_up", |python| check(python, &["short_sleeps"])));
+        cases.push(of_this("one_that_sleeps_before_and_after_is_reported", sleeps_on));
+        cases.push(of_this("one_that_sleeps_to_the_programs_end_is_reported", sleeps_to_the_end));
+    }
+    pyobs_tests::run(cases)
+}
+
+fn waits(python: &Python, what: &str, scenarios: Vec<&'static str>) -> Case {
+    let name = format!("{}::waits_are_what_the_program_measured::{what}", python.name());
+    let python = python.clone();
+    case(name, move || check(&python, &scenarios)).needs(needs::root())
+}
+
+fn check(python: &Python, scenarios: &[&str]) {
+    let mut command = python.script(workload("waits.py"));
+    command.args(scenarios);
+    let recording = Record::new().argument("--probe").argument("offcpu,gil").command(command).run();
+    assert!(recording.status.success(), "{}", recording.stderr);
+    let truth = json::parse(recording.stdout.lines().last().unwrap_or_default());
+    let rows = json::list(&recording.report, "/offcpu");
+    let waits = json::list(&truth, "/waits");
+    assert_eq!(waits.len(), scenarios.len());
+    let wrong: Vec<String> = waits.iter().flat_map(|wait| differences(rows, wait)).collect();
+    assert!(wrong.is_empty(), "{}\nloss: {}", wrong.join("\n"), recording.report["loss"]);
+}
+
+/// What is not as the program says of one of its waits.
+fn differences(rows: &[Value], wait: &Value) -> Vec<String> {
+    let (name, tid) = (json::text(wait, "/name"), json::count(wait, "/tid"));
+    let of_it = rows.iter().filter(|row| row["tid"] == tid && is_inside(row, json::text(wait, "/inside")));
+    let (rows, others): (Vec<&Value>, Vec<&Value>) =
+        of_it.filter(|row| row["reason"] != "gil").partition(|row| row["reason"] == wait["reason"]);
+    let mut wrong = Vec::new();
+    let mut say = |is_right: bool, what: String| {
+        if !is_right {
+            wrong.push(format!("{name}: {what}"));
+        }
+    };
+    let total = seconds(&rows);
+    let (least, most) = (json::number(wait, "/waited_s/0"), json::number(wait, "/waited_s/1"));
+    let is_right = total >= least * (1.0 - SHARE) - LEAST_S && total <= most * (1.0 + SHARE) + LEAST_S;
+    say(is_right, format!("{total:.4} s for {}, but the program measured {least:.4} to {most:.4} s", wait["reason"]));
+    let other = seconds(&others);
+    say(other <= most * SHARE + LEAST_S, format!("{other:.4} s for other reasons: {others:#?}"));
+
+    let (at_the_line, elsewhere): (Vec<&Value>, Vec<&Value>) =
+        rows.iter().partition(|row| is_innermost(row, &wait["innermost"]));
+    let stray = seconds(&elsewhere);
+    say(stray <= total * SHARE, format!("{stray:.4} s not at {}: {elsewhere:#?}", wait["innermost"]));
+
+    let counted: u64 = at_the_line.iter().map(|row| json::count(row, "/count")).sum();
+    if let Some(count) = wait["count"].as_u64() {
+        let is_right = counted.abs_diff(count) as f64 <= count as f64 * SHARE;
+        say(is_right, format!("{counted} waits, not {count}"));
+    }
+    let wakers = || rows.iter().flat_map(|row| json::list(row, "/wakers"));
+    match wait["waker"].as_u64() {
+        Some(waker) => {
+            let by_it: f64 = wakers().filter(|row| row["tid"] == waker).map(|row| json::number(row, "/total_s")).sum();
+            let all: Vec<&Value> = wakers().collect();
+            say(by_it >= total * 0.9, format!("{by_it:.4} s of {total:.4} s were ended by {waker}: {all:?}"));
+        }
+        None if wait["reason"] == "sleep" => say(wakers().count() == 0, "time is no waker".to_owned()),
+        None => {}
+    }
+    wrong
+}
+
+fn seconds(rows: &[&Value]) -> f64 {
+    rows.iter().map(|row| json::number(row, "/total_s")).sum()
+}
+
+fn python_frames(row: &Value) -> impl DoubleEndedIterator<Item = &Value> {
+    json::list(row, "/stack").iter().filter(|frame| frame["kind"] == "python")
+}
+
+fn is_inside(row: &Value, function: &str) -> bool {
+    python_frames(row).any(|frame| frame["function"] == function)
+}
+
+/// `[function, file's base name, line or null]`.
+fn is_innermost(row: &Value, known: &Value) -> bool {
+    python_frames(row).next_back().is_some_and(|frame| {
+        let file = frame["file"].as_str().unwrap_or_default();
+        frame["function"] == known[0]
+            && file.rsplit('/').next() == known[1].as_str()
+            && (known[2].is_null() || frame["line"] == known[2])
+    })
+}
+
+/// It slept before the recording began, and does so after it.
+fn sleeps_on(python: &Python) {
+    let mut program = Workload::start(python.script(workload("sleepers.py")));
+    let tids = json::parse(&program.line());
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    let recording = Record::new().pid(program.pid()).seconds(3.2).run();
+    let duration = json::number(&recording.report, "/recording/duration_s");
+    let wrong: Vec<String> = [("main", "main"), ("other", "sleeps_on")]
+        .into_iter()
+        .filter_map(|(thread, function)| {
+            let slept = slept(&recording.report, json::count(&tids, &format!("/{thread}")), function);
+            let is_right = (slept - duration).abs() <= duration * SHARE;
+            (!is_right).then(|| format!("the thread {thread} slept {slept:.3} s of {duration:.3} s"))
+        })
+        .collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The program ends before it wakes.
+fn sleeps_to_the_end(python: &Python) {
+    let mut command = python.script(workload("sleepers.py"));
+    command.arg("2.6");
+    let recording = Record::new().command(command).run();
+    let lines: Vec<Value> = recording.stdout.lines().map(json::parse).collect();
+    let slept = slept(&recording.report, json::count(&lines[0], "/other"), "sleeps_on");
+    compare::within("seconds asleep", slept, json::number(&lines[1], "/slept_s"), SHARE);
+}
+
+fn slept(report: &Value, tid: u64, function: &str) -> f64 {
+    let rows = json::list(report, "/offcpu").iter();
+    let rows: Vec<&Value> =
+        rows.filter(|row| row["tid"] == tid && row["reason"] == "sleep" && is_inside(row, function)).collect();
+    seconds(&rows)
+}

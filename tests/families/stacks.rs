@@ -1,0 +1,40 @@
+//! Whole stacks against what the programs know of themselves: at known points, at random ones, and of known depths.
+
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
+
+#[path = "stacks/calls.rs"]
+mod calls;
+#[path = "stacks/depths.rs"]
+mod depths;
+#[path = "stacks/points.rs"]
+mod points;
+
+use std::process::ExitCode;
+
+use pyobs_tests::{Recording, Stack, compare, json};
+
+fn main() -> ExitCode {
+    let mut cases = points::cases();
+    cases.extend(depths::cases());
+    cases.extend(calls::cases());
+    pyobs_tests::run(cases)
+}
+
+/// A Python frame: function, file, line.
+type Known = (String, String, u32);
+
+fn python_frames(stack: &Stack) -> Vec<Known> {
+    stack.python().into_iter().map(|(function, file, line)| (function.to_owned(), file.to_owned(), line)).collect()
+}
+
+/// At least this share of the stacks is whole: walked to the end, and all of it named.
+#[track_caller]
+fn are_whole(recording: &Recording, share: f64) {
+    let count = |pointer: &str| json::count(&recording.report, pointer) as f64;
+    let whole = count("/stacks/complete") / count("/stacks/samples").max(1.0);
+    compare::at_least(&format!("share of whole stacks: {}", recording.report["stacks"]), whole, share);
+}
+
+fn base(file: &str) -> String {
+    file.rsplit('/').next().unwrap_or(file).to_owned()
+}

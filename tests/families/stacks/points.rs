@@ -1,0 +1,174 @@
+//! Known points: the program has written down its Python frames and what C code calls them.
+
+use std::collections::BTreeMap;
+
+use pyobs_tests::{
+    Case, Folder, Frame, Place, Python, Record, Recording, Stack, case, compare, json, needs, plus_plus_library,
+    workload,
+};
+use regex::Regex;
+use serde_json::Value;
+
+use super::{Known, are_whole, base, python_frames};
+
+const RATE: u32 = 999;
+
+pub fn cases() -> Vec<Case> {
+    let mut cases: Vec<Case> = Python::all().iter().map(|python| at_known_points(python, "")).collect();
+    let with_numpy = |python: &&Python| python.venv.is_some();
+    if let Some(mut python) = Python::all().iter().rev().find(with_numpy).cloned() {
+        python.executable = python.venv.clone().unwrap_or_default();
+        cases.push(at_known_points(&python, "_with_numpy"));
+    }
+    cases
+}
+
+fn at_known_points(python: &Python, what: &str) -> Case {
+    let name = format!("{}::whole_stacks_are_what_the_program_says{what}", python.name());
+    let python = python.clone();
+    let body = move || {
+        let folder = Folder::new();
+        let mut command = python.script(workload("points.py"));
+        if python.root.is_none() && needs::program("c++").is_ok() {
+            command.arg(plus_plus_library(&workload("points.cpp"), &folder));
+        }
+        let recording = Record::new().rate(RATE).command(command).run();
+        assert!(recording.status.success(), "{}", recording.stderr);
+        let truth = json::parse(recording.stdout.lines().last().unwrap_or_default());
+        agree(&recording, &points(&truth, &python));
+        // Half of it is the loading of modules, whose code comes and goes.
+        are_whole(&recording, 0.95);
+    };
+    case(name, body).needs(needs::root())
+}
+
+/// What is between a Python frame and its caller.
+enum Via {
+    /// The interpreter's own affair.
+    Anything,
+    Nothing,
+    Called(Regex),
+}
+
+struct Point {
+    name: String,
+    cpu_s: f64,
+    frames: Vec<Known>,
+    vias: Vec<Via>,
+    leaf: Regex,
+}
+
+fn points(truth: &Value, python: &Python) -> Vec<Point> {
+    let pattern = |text: &str| Regex::new(text).unwrap();
+    let via = |value: &Value| match value.as_str() {
+        None => Via::Anything,
+        // Before 3.11 each call of a Python function is one of the C function that runs it.
+        Some("") => {
+            if python.minor() < 11 {
+                Via::Anything
+            } else {
+                Via::Nothing
+            }
+        }
+        Some(text) => Via::Called(pattern(text)),
+    };
+    let point = |point: &Value| {
+        let frames: Vec<(String, String, u32, Value)> = serde_json::from_value(point["frames"].clone()).unwrap();
+        Point {
+            name: json::text(point, "/name").to_owned(),
+            cpu_s: json::number(point, "/cpu_s"),
+            vias: frames.iter().map(|(.., text)| via(text)).collect(),
+            frames: frames.into_iter().map(|(function, file, line, _)| (function, base(&file), line)).collect(),
+            leaf: pattern(json::text(point, "/leaf")),
+        }
+    };
+    let points: Vec<Point> = json::list(truth, "/points").iter().map(point).collect();
+    assert!(points.len() > 20, "the program is cut short: {} points", points.len());
+    points
+}
+
+fn agree(recording: &Recording, points: &[Point]) {
+    let at: Known = points[0].frames.last().unwrap().clone();
+    let busy = Regex::new("deflate|PBKDF2").unwrap();
+    let (mut seen, mut all) = (BTreeMap::<usize, u64>::new(), 0);
+    let (mut wrong, mut count) = (Vec::new(), 0);
+    for stack in recording.stacks() {
+        let frames = python_frames(&stack);
+        let segments = segments(&stack);
+        let is_busy = segments.last().is_some_and(|natives| natives.iter().any(|native| busy.is_match(native)));
+        if frames.last() != Some(&at) && !is_busy {
+            continue;
+        }
+        all += stack.samples;
+        let same = (0..points.len()).filter(|index| points[*index].frames == frames);
+        let verdicts: Vec<(usize, Option<String>)> =
+            same.map(|index| (index, misplaced(&segments, &points[index]))).collect();
+        match verdicts.iter().find(|(_, verdict)| verdict.is_none()) {
+            Some((index, _)) => *seen.entry(*index).or_default() += stack.samples,
+            None => {
+                let whys: Vec<String> = verdicts.into_iter().filter_map(|(_, why)| why).collect();
+                let frames: Vec<String> = stack.frames.iter().map(shown).collect();
+                wrong.push(format!("{} {whys:?}: {}", stack.samples, frames.join("; ")));
+                count += stack.samples;
+            }
+        }
+    }
+    let wrong = wrong.join("\n");
+    assert!(count * 1000 <= all, "{count} of {all} stacks are not what the program says:\n{wrong}");
+    for (index, point) in points.iter().enumerate() {
+        // Whichever of the same frames it was.
+        let samples: u64 =
+            seen.iter().filter(|(other, _)| points[**other].frames == point.frames).map(|(_, n)| n).sum();
+        let least = point.cpu_s * f64::from(RATE) * 0.5;
+        compare::at_least(&format!("samples at {} {index}: {:?}", point.name, point.frames), samples as f64, least);
+    }
+}
+
+/// The native frames before, between and beyond the Python frames, without the kernel's.
+fn segments(stack: &Stack) -> Vec<Vec<String>> {
+    let mut segments = vec![Vec::new()];
+    for frame in &stack.frames {
+        match &frame.place {
+            Place::Line { .. } => segments.push(Vec::new()),
+            _ => segments.last_mut().unwrap().push(shown(frame)),
+        }
+    }
+    let kernel = |text: &String| text.ends_with("[kernel]");
+    let last = segments.last_mut().unwrap();
+    let user = last.iter().rposition(|text| !kernel(text)).map_or(0, |index| index + 1);
+    last.truncate(user);
+    segments
+}
+
+fn shown(frame: &Frame) -> String {
+    match &frame.place {
+        Place::Kernel => format!("{} [kernel]", frame.function),
+        Place::Line { line, .. } => format!("{} ({}:{line})", frame.function, frame.file()),
+        Place::File(_) => format!("{} ({})", frame.function, frame.file()),
+    }
+}
+
+/// Why the native frames are not where the program says.
+fn misplaced(segments: &[Vec<String>], point: &Point) -> Option<String> {
+    let has = |natives: &[String], pattern: &Regex| {
+        // An interpreter without symbols has nameless functions.
+        natives.iter().any(|native| pattern.is_match(native) || native.starts_with("<native> (python"))
+    };
+    let root = Regex::new("libc|ld-linux").unwrap();
+    if !segments[0].iter().any(|native| root.is_match(native)) {
+        return Some(format!("{}: the root is {:?}", point.name, segments[0]));
+    }
+    for (index, via) in point.vias.iter().enumerate() {
+        let natives = &segments[index];
+        let right = match via {
+            Via::Anything => true,
+            Via::Nothing => natives.is_empty(),
+            Via::Called(pattern) => has(natives, pattern),
+        };
+        if !right || natives.iter().any(|native| native.ends_with("[kernel]")) {
+            return Some(format!("{}: {:?} is called by {natives:?}", point.name, point.frames[index]));
+        }
+    }
+    let last = &segments[point.vias.len()];
+    (!has(last, &point.leaf)).then(|| format!("{}: the leaf is {last:?}", point.name))
+}

@@ -1,0 +1,33 @@
+"""sleepers.py [SECONDS]: a thread sleeps for a minute, and so does the main thread, or ends the program meanwhile.
+
+Prints {"main": tid, "other": tid}, and before it ends {"slept_s": …}, which is how long the other thread has slept.
+"""
+import json
+import os
+import sys
+import threading
+import time
+
+from timing import gettid
+
+tids = {"main": gettid()}
+
+
+def sleeps_on():
+    tids["other"] = gettid()
+    time.sleep(60)
+
+
+def main():
+    begin = time.perf_counter()
+    threading.Thread(target=sleeps_on, daemon=True).start()
+    time.sleep(0.1)
+    print(json.dumps(tids))
+    sys.stdout.flush()
+    time.sleep(float(sys.argv[1]) if len(sys.argv) > 1 else 60)
+    print(json.dumps({"slept_s": time.perf_counter() - begin}))
+    sys.stdout.flush()
+    os._exit(0)
+
+
+main()
