@@ -3,7 +3,7 @@
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use pyobs_capture::session::{Options, Session, Targets};
+use pyobs_capture::session::{Options, Session, Targets, Walk};
 use pyobs_model::{Event, Outcome};
 use pyobs_tests::{case, needs, run};
 
@@ -27,7 +27,7 @@ impl Drop for Spinner {
 }
 
 /// Outcomes of the samples of two seconds, and their depths.
-fn walk(depth: u32, bounded_walk: bool) -> Vec<(Outcome, usize)> {
+fn walk(depth: u32, bounded: bool) -> Vec<(Outcome, usize)> {
     let spinner = Spinner::start(depth);
     std::thread::sleep(Duration::from_millis(500));
     let options = Options {
@@ -36,7 +36,7 @@ fn walk(depth: u32, bounded_walk: bool) -> Vec<(Outcome, usize)> {
         probes: vec!["cpu"],
         budget: 100.0,
         budget_binds_rate: false,
-        bounded_walk,
+        walk: if bounded { Walk::Bounded } else { Walk::Best },
     };
     let mut session = Session::start(&options).expect("the session starts");
     let mut events = Vec::new();

@@ -3,6 +3,7 @@
 #![no_std]
 
 pub mod control;
+pub mod copy;
 pub mod offcpu;
 pub mod process;
 pub mod record;

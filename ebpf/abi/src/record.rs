@@ -13,6 +13,8 @@ pub const OFFCPU_WAKE: u32 = 6;
 /// A `stack::Sample` with the Python frames of the thread that held the GIL; it follows the `OFFCPU_SLEEP` of the thread
 /// that waits for it and has its time. The header's tid is the holder's; 0 where it could not be told.
 pub const GIL_HOLDER: u32 = 7;
+/// A [`crate::copy::StackCopy`], after its `CPU_SAMPLE`.
+pub const STACK_COPY: u32 = 8;
 
 /// The length of the kernel's `comm`, its closing NUL included (`TASK_COMM_LEN`).
 pub const COMM_LEN: usize = 16;

@@ -5,8 +5,8 @@ use crate::shared;
 
 /// Python frames of one stack that are walked at the most; deeper ones are cut on the root's side.
 pub const FRAMES_MAX: usize = 512;
-/// Native frames. Up to CPython 3.10 each Python frame has some three of its own.
-pub const NATIVE_MAX: usize = 2048;
+/// Native frames. Up to CPython 3.10 each Python frame has some of its own: four on 3.8.
+pub const NATIVE_MAX: usize = 2560;
 /// Kernel frames that are taken at the most.
 pub const KERNEL_MAX: usize = 64;
 

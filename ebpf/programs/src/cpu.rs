@@ -22,17 +22,18 @@ use crate::common::{
 
 #[perf_event]
 pub fn cpu_sample(context: PerfEventContext) -> u32 {
-    sample(&context, Walk::run)
+    sample(&context, Walk::run, |_, _| ())
 }
 
 /// For kernels without `bpf_loop`.
 #[perf_event]
 pub fn cpu_sample_bounded(context: PerfEventContext) -> u32 {
-    sample(&context, Walk::run_bounded)
+    sample(&context, Walk::run_bounded, |_, _| ())
 }
 
+/// Walks by `run`, and when the record is out does what `then` adds.
 #[inline(always)]
-fn sample(context: &PerfEventContext, run: impl Fn(u32)) -> u32 {
+pub fn sample(context: &PerfEventContext, run: impl Fn(u32), then: impl Fn(&Walk, &Registers)) -> u32 {
     let tgid = (bpf_get_current_pid_tgid() >> 32) as u32;
     if tgid == 0 {
         return 0; // the idle thread
@@ -55,6 +56,7 @@ fn sample(context: &PerfEventContext, run: impl Fn(u32)) -> u32 {
     walk.start(process, &registers);
     run(number);
     ring::send(walk.record());
+    then(walk, &registers);
     0
 }
 

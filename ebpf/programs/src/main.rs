@@ -6,6 +6,7 @@
 #![no_main]
 
 mod common;
+mod copied;
 mod cpu;
 mod offcpu;
 mod process;

@@ -92,8 +92,7 @@ mod tests {
     #[test]
     fn old_kernels_need_more() {
         let new = wanted((6, 1), Keep::Reading);
-        assert_eq!(new, READING | CapabilitySet::CHECKPOINT_RESTORE);
-        assert!(wanted((5, 10), Keep::Reading).contains(CapabilitySet::BPF));
+        assert_eq!(new, READING | CapabilitySet::BPF | CapabilitySet::CHECKPOINT_RESTORE);
         assert!(wanted((5, 8), Keep::Reading).contains(CapabilitySet::SYS_ADMIN));
         assert!(wanted((6, 1), Keep::WritingAnywhere).contains(CapabilitySet::DAC_OVERRIDE));
     }
@@ -133,7 +132,7 @@ mod tests {
         assert!(!dropped.kept.contains(CapabilitySet::SYS_ADMIN));
 
         let denied = |error: &io::Error| matches!(error.raw_os_error(), Some(libc::EPERM | libc::EACCES));
-        assert!(denied(&sys::create_map(sys::MAP_ARRAY, 0).unwrap_err()));
+        sys::create_map(sys::MAP_ARRAY, 0).unwrap();
         assert!(denied(&sys::open_event(&clock, -1, 0).unwrap_err()));
 
         let maps = fs::read_to_string(format!("/proc/{stranger}/maps")).unwrap();

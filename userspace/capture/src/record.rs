@@ -1,6 +1,7 @@
 //! Records of the ring, from bytes. The bytes come from our own programs, yet nothing is believed: a length that does
 //! not fit is no record.
 
+use pyobs_abi::copy::StackCopy;
 use pyobs_abi::offcpu::Wake;
 use pyobs_abi::process::Fork;
 use pyobs_abi::record::{self, COMM_LEN, Header};
@@ -13,6 +14,7 @@ pub enum Record {
     Wake(Wake),
     GilHolder(Stack),
     Life(Life),
+    StackCopy(Box<StackCopy>),
 }
 
 /// A turn in the life of a process.
@@ -58,7 +60,7 @@ impl Record {
     pub fn stack(&self) -> Option<&Stack> {
         match self {
             Self::CpuSample(stack) | Self::Sleep(stack) | Self::GilHolder(stack) => Some(stack),
-            Self::Wake(_) | Self::Life(_) => None,
+            Self::Wake(_) | Self::Life(_) | Self::StackCopy(_) => None,
         }
     }
 
@@ -69,6 +71,7 @@ impl Record {
             record::OFFCPU_SLEEP => Some(Self::Sleep(Stack::parse(bytes)?)),
             record::OFFCPU_WAKE => Some(Self::Wake(read(bytes, 0)?)),
             record::GIL_HOLDER => Some(Self::GilHolder(Stack::parse(bytes)?)),
+            record::STACK_COPY => Some(Self::StackCopy(Box::new(read(bytes, 0)?))),
             record::PROCESS_FORK => {
                 let fork: Fork = read(bytes, 0)?;
                 Some(Self::Life(Life::Fork { parent: fork.header, child: fork.child }))

@@ -9,12 +9,14 @@ use pyobs_abi::control;
 use pyobs_model::{Event, Meta, Nanos, Reason};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::copies::Copies;
+pub use crate::copies::{Copied, Page, Registers};
 use crate::families::offcpu::Key;
 use crate::families::{Families, KERNEL_LOSSES, Purpose};
 use crate::governor::Governor;
 use crate::intern::Interner;
 use crate::kernel::cost::{self, Statistics};
-use crate::kernel::object::{Object, ObjectError, SAMPLER, SAMPLER_BOUNDED};
+use crate::kernel::object::{Object, ObjectError, SAMPLER, SAMPLER_BOUNDED, SAMPLER_COPIED};
 use crate::kernel::sideband::{Sideband, SidebandError};
 use crate::machine::{self, NoTarget};
 use crate::native::Native;
@@ -43,8 +45,18 @@ pub struct Options {
     pub budget: f64,
     /// Whether the budget binds the sampling rate: not when the user typed the rate and no budget.
     pub budget_binds_rate: bool,
-    /// Walks as on a kernel without `bpf_loop`, where stacks are cut at fewer frames.
-    pub bounded_walk: bool,
+    pub walk: Walk,
+}
+
+/// How stacks are walked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Walk {
+    /// As this kernel can.
+    Best,
+    /// As on a kernel without `bpf_loop`, where stacks are cut at fewer frames.
+    Bounded,
+    /// With `bpf_loop`, and so many pages of each stack are copied for [`Session::copies`]. For tests.
+    Copied { pages: u32 },
 }
 
 /// Why a capture could not start.
@@ -127,6 +139,8 @@ pub struct Session {
     polled_at: Instant,
     notes: Vec<String>,
     scratch: Vec<Event>,
+    /// Only where they were asked for.
+    copies: Option<Copies>,
 }
 
 impl Session {
@@ -140,8 +154,12 @@ impl Session {
         }
         machine::keep_no_large_blocks();
         let cpu_at_start = cost::cpu_time();
-        let samplers = if options.bounded_walk { &[SAMPLER_BOUNDED][..] } else { &[SAMPLER, SAMPLER_BOUNDED] };
-        let mut object = Object::load(samplers)?;
+        let (samplers, pages) = match options.walk {
+            Walk::Best => (&[SAMPLER, SAMPLER_BOUNDED][..], 0),
+            Walk::Bounded => (&[SAMPLER_BOUNDED][..], 0),
+            Walk::Copied { pages } => (&[SAMPLER_COPIED][..], pages),
+        };
+        let mut object = Object::load(samplers, pages)?;
         let (tables, mappings) = object.take_native()?;
         let native = Native::new(tables, mappings).map_err(StartError::Helper)?;
         let namer = Namer::start().map_err(StartError::Helper)?;
@@ -167,6 +185,7 @@ impl Session {
             polled_at: Instant::now(),
             notes: Vec::new(),
             scratch: Vec::new(),
+            copies: matches!(options.walk, Walk::Copied { .. }).then(Copies::default),
         };
         session.scan(&options.targets)?;
         session.object.attach_waits(&options.probes)?;
@@ -266,7 +285,15 @@ impl Session {
         for record in records {
             match &record {
                 Record::CpuSample(stack) | Record::Sleep(stack) | Record::GilHolder(stack) => {
+                    if let (Some(copies), Record::CpuSample(_)) = (&mut self.copies, &record) {
+                        copies.sample(stack);
+                    }
                     self.take(&record, stack);
+                }
+                Record::StackCopy(page) => {
+                    if let Some(copies) = &mut self.copies {
+                        copies.page(page);
+                    }
                 }
                 Record::Wake(wake) => self.families.woken(wake, &mut self.scratch),
                 Record::Life(notice) => {
@@ -324,6 +351,12 @@ impl Session {
             Record::GilHolder(_) => families.holder(sample),
             _ => families.sampled(sample, id, keep_every, outcome),
         });
+    }
+
+    /// With [`Walk::Copied`]: the samples since the last call, as the kernel side walked them, beside their stacks. The
+    /// newest stay behind until all of their pages have come.
+    pub fn copies(&mut self) -> Vec<Copied> {
+        self.copies.as_mut().map_or_else(Vec::new, |copies| copies.take(machine::monotonic().0))
     }
 
     /// Tells of the stacks that have their names.

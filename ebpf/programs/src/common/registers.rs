@@ -33,17 +33,20 @@ impl Registers {
         // type and checks each access.
         unsafe {
             let saved = bpf_task_pt_regs(bpf_get_current_task_btf()) as *const pt_regs;
-            // Entries that are no system call leave all ones there (arch/x86/entry/entry_64.S).
-            let after = (*saved).orig_rax as i64 >= 0;
             // Volatile, for the compiler must not merge these loads with those of another kind of pointer: the verifier
             // takes an instruction for one kind only.
             let word = |at: *const u64| at.read_volatile();
+            // Entries that are no system call leave all ones there (arch/x86/entry/entry_64.S).
+            let in_call = (*saved).orig_rax as i64 >= 0;
+            // A `syscall` instruction leaves where it goes on in rcx. While a signal is being delivered at a call's end,
+            // the other registers are the handler's already, and rcx is not.
+            let after = in_call && word(&raw const (*saved).rcx) == word(&raw const (*saved).rip);
             Self {
                 ip: word(&raw const (*saved).rip),
                 sp: word(&raw const (*saved).rsp),
                 bp: word(&raw const (*saved).rbp),
                 after,
-                call: if after { (*saved).orig_rax as u32 } else { NO_CALL },
+                call: if in_call { (*saved).orig_rax as u32 } else { NO_CALL },
                 argument: word(&raw const (*saved).rdi),
             }
         }

@@ -43,3 +43,19 @@ fn output(record: &[u8], flags: u64) {
         count_loss(loss::RING_FULL);
     }
 }
+
+/// Sends a record that is filled in place, unless `fill` says that there is nothing to send.
+#[inline(always)]
+pub fn send_filled<T: 'static>(fill: impl FnOnce(*mut T) -> bool) -> bool {
+    let Some(mut entry) = RECORDS.reserve::<T>(0) else {
+        count_loss(loss::RING_FULL);
+        return false;
+    };
+    let filled = fill(entry.as_mut_ptr());
+    if filled {
+        entry.submit(BPF_RB_NO_WAKEUP.into());
+    } else {
+        entry.discard(BPF_RB_NO_WAKEUP.into());
+    }
+    filled
+}

@@ -32,6 +32,8 @@ const SLEEP_PERIOD: u64 = 10_000_000;
 pub const SAMPLER: &str = "cpu_sample";
 /// The sampler for kernels without `bpf_loop` (before 5.17).
 pub const SAMPLER_BOUNDED: &str = "cpu_sample_bounded";
+/// The sampler that sends the stacks themselves with their samples.
+pub const SAMPLER_COPIED: &str = "cpu_sample_copied";
 
 #[derive(Debug, thiserror::Error)]
 pub enum ObjectError {
@@ -102,8 +104,8 @@ fn walk_states() -> Result<u32, ObjectError> {
 impl Object {
     /// Loads every program and attaches those of processes' lives.
     ///
-    /// Of `samplers` the first that this kernel takes is used.
-    pub fn load(samplers: &[&'static str]) -> Result<Self, ObjectError> {
+    /// Of `samplers` the first that this kernel takes is used; `copy_pages` is for [`SAMPLER_COPIED`].
+    pub fn load(samplers: &[&'static str], copy_pages: u32) -> Result<Self, ObjectError> {
         let btf = Btf::of_running_kernel()?;
         let fsbase = btf.offset("task_struct", "thread")? + btf.offset("thread_struct", "fsbase")?;
         let (tgid, pid) = (btf.offset("task_struct", "tgid")?, btf.offset("task_struct", "pid")?);
@@ -123,6 +125,7 @@ impl Object {
             .override_global("TASK_STATE", &state, true)
             .override_global("INTERRUPT_START", &interrupts.start, true)
             .override_global("INTERRUPT_END", &interrupts.end, true)
+            .override_global("COPY_PAGES", &copy_pages, true)
             .map_max_entries("RECORDS", RING_BYTES)
             .map_max_entries("WALKS", walk_states()?)
             .load(OBJECT)

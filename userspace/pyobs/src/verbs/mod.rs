@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use pyobs_capture::doctor::kernel_version;
 use pyobs_capture::privileges::{self, Keep};
-use pyobs_capture::session::{Options, Session, Targets};
+use pyobs_capture::session::{Options, Session, Targets, Walk};
 use pyobs_model::{History, Model};
 use pyobs_recording::Reader;
 
@@ -58,7 +58,7 @@ fn options(watch: &Watch, targets: Targets) -> Options {
         probes: watch.probe.clone().unwrap_or_default().0,
         budget: watch.budget.unwrap_or(DEFAULT_BUDGET_PERCENT),
         budget_binds_rate: watch.rate.is_none() || watch.budget.is_some(),
-        bounded_walk: false,
+        walk: Walk::Best,
     }
 }
 

@@ -1,0 +1,67 @@
+//! The programs that are watched.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use pyobs_tests::{Folder, Python, Workload, command, needs, workload};
+
+/// The work of `native_stacks.py` that has this name, on its way.
+#[track_caller]
+pub fn start(python: &Python, work: &str) -> Workload {
+    start_command(python.script(workload("native_stacks.py")), work)
+}
+
+/// With the packages of `tests/requirements.txt`.
+#[track_caller]
+pub fn start_in_venv(python: &Python, work: &str) -> Workload {
+    let mut venv = command(python.venv.as_ref().unwrap());
+    venv.args(["-B", "-u"]).arg(workload("native_stacks.py")).env("OPENBLAS_NUM_THREADS", "1");
+    start_command(venv, work)
+}
+
+#[track_caller]
+pub fn start_command(mut command: Command, work: &str) -> Workload {
+    command.env("STACKS", work);
+    let mut workload = Workload::start(command);
+    workload.wait_for("ready");
+    workload
+}
+
+/// A library of `tests/workloads` that `native_stacks.py` calls.
+#[track_caller]
+pub fn library(source: &str, options: &[&str], folder: &Folder) -> String {
+    let compiler = if Path::new(source).extension().is_some_and(|extension| extension == "cc") { "c++" } else { "cc" };
+    let library = folder.join("library.so");
+    let mut compile = Command::new(compiler);
+    compile.args(["-O1", "-shared", "-fPIC"]).args(options).arg("-o").arg(&library).arg(workload(source));
+    let made = compile.args(["-lpthread", "-lrt"]).output().unwrap();
+    assert!(made.status.success(), "{source}: {}", String::from_utf8_lossy(&made.stderr));
+    library.to_str().unwrap().to_owned()
+}
+
+/// An interpreter whose environment has NumPy.
+pub fn with_numpy() -> Result<Python, String> {
+    let mut here = Python::all().iter().rev().filter(|python| python.root.is_none());
+    let has_numpy = |python: &&Python| {
+        python.venv.as_ref().is_some_and(|venv| {
+            let status = Command::new(venv).args(["-c", "import numpy"]).stderr(std::process::Stdio::null()).status();
+            status.is_ok_and(|status| status.success())
+        })
+    };
+    let missing = "there is no CPython with NumPy; `cargo xtask test` installs it";
+    here.find(has_numpy).cloned().ok_or_else(|| missing.to_owned())
+}
+
+/// The distribution's interpreter: one file, without symbols.
+pub fn stripped() -> Result<Python, String> {
+    let mut here = Python::all().iter();
+    let found = here.find(|python| python.root.is_none() && python.executable.starts_with("/usr/bin"));
+    found.cloned().ok_or_else(|| "there is no CPython in /usr/bin".to_owned())
+}
+
+/// An interpreter with a shared library, and that library.
+pub fn embeddable(version: &str) -> Result<(Python, PathBuf), String> {
+    let python = needs::python(version)?;
+    let library = python.executable.with_file_name(format!("../lib/libpython{version}.so"));
+    if library.exists() { Ok((python, library)) } else { Err(format!("there is no {}", library.display())) }
+}

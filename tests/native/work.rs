@@ -1,0 +1,82 @@
+//! What Python programs do, on several interpreters.
+
+use pyobs_tests::{Case, Python, case, needs};
+
+use crate::agrees;
+use crate::programs::{start, start_in_venv, with_numpy};
+use crate::verdict::Least;
+use crate::watch::{Plan, watch};
+
+/// Versions that all of the basic work is done on; others are slow to go through.
+const VERSIONS: [&str; 5] = ["3.8", "3.10", "3.11", "3.12", "3.13"];
+const BASIC: [&str; 5] = ["recursion", "sorted", "mixed", "generators", "signals"];
+/// Done on one version, and on all with `--all`.
+const MORE: [&str; 10] =
+    ["json", "re", "sqlite3", "zlib", "hashes", "qsort", "callbacks", "coroutines", "threads", "born_in_c"];
+const NEWEST: &str = "3.13";
+
+pub fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for version in VERSIONS {
+        cases.extend(BASIC.iter().map(|work| on(version, work)));
+    }
+    cases.extend(MORE.iter().map(|work| on("3.12", work)));
+    let rest = Python::all().iter().filter(|python| python.root.is_none());
+    for python in rest {
+        for work in BASIC.iter().chain(&MORE) {
+            let here = python.clone();
+            let name = format!("matrix/{}::{work}", python.name());
+            cases.push(case(name, move || on_python(&here, work)).needs(needs::all()));
+        }
+    }
+    cases.push(in_numpy("work/numpy_realigns_its_stack", "numpy", Least::default()));
+    // OpenBLAS's assembly has no call frame information at all: what there is must agree.
+    cases.push(in_numpy("work/numpy_in_openblas", "blas", Least { whole: 0.4, compared: 0.4 }));
+    cases.push(tls());
+    cases.push(long_run());
+    cases
+}
+
+fn on(version: &'static str, work: &'static str) -> Case {
+    let body = move || on_python(&needs::python(version).unwrap(), work);
+    case(format!("work/{version}::{work}"), body).needs(needs::python(version))
+}
+
+fn on_python(python: &Python, work: &str) {
+    let workload = start(python, work);
+    agrees(&format!("{work} on {}", python.version), &workload, Plan::default(), &Least::default());
+}
+
+fn in_numpy(name: &str, work: &'static str, least: Least) -> Case {
+    let body = move || {
+        let python = with_numpy().unwrap();
+        let workload = start_in_venv(&python, work);
+        let plan = Plan { rate_hz: 2000, samples: 4000, ..Plan::default() };
+        agrees(&format!("{work} on {}", python.version), &workload, plan, &least);
+    };
+    case(name, body).needs(with_numpy())
+}
+
+/// The assembly of libcrypto is weak in its call frame information: what there is must agree.
+fn tls() -> Case {
+    let body = || {
+        let workload = start(&needs::python(NEWEST).unwrap(), "tls");
+        let least = Least { whole: 0.95, compared: 0.9 };
+        agrees("tls", &workload, Plan::default(), &least);
+    };
+    case("work/tls_between_two_ends_in_memory", body).needs(needs::python(NEWEST))
+}
+
+fn long_run() -> Case {
+    let body = || {
+        for version in ["3.12", NEWEST] {
+            let workload = start(&needs::python(version).unwrap(), "threads");
+            let plan = Plan { rate_hz: 3000, seconds: 60, ..Plan::default() };
+            let verdict = watch(workload.pid(), plan, |_| ());
+            eprintln!("a minute of threads on {version}: {}", verdict.summary());
+            verdict.holds(&Least::default());
+        }
+    };
+    let case = case("work/a_minute_of_four_threads_at_three_kilohertz", body).needs(needs::all());
+    case.needs(needs::python("3.12")).needs(needs::python(NEWEST))
+}
