@@ -1,7 +1,5 @@
 //! The family `gil` against programs that know how long they waited for it.
 
-#![expect(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
-
 use std::process::ExitCode;
 
 use pyobs_tests::{Case, Python, Record, Recording, case, compare, json, needs, workload};
@@ -56,8 +54,8 @@ fn convoys(recording: &Recording) -> Vec<&Value> {
 
 /// The innermost Python frame is on a line of the thread's loop.
 fn is_in_loop(stack: &Value, thread: &Value) -> bool {
-    let frames = stack.as_array().into_iter().flatten();
-    let innermost = frames.filter(|frame| frame["kind"] == "python").next_back();
+    let mut frames = stack.as_array().into_iter().flatten();
+    let innermost = frames.rfind(|frame| frame["kind"] == "python");
     innermost.is_some_and(|frame| {
         let lines = json::count(thread, "/lines/0")..=json::count(thread, "/lines/1");
         frame["function"] == thread["function"] && frame["line"].as_u64().is_some_and(|line| lines.contains(&line))

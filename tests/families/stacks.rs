@@ -27,12 +27,15 @@ fn python_frames(stack: &Stack) -> Vec<Known> {
     stack.python().into_iter().map(|(function, file, line)| (function.to_owned(), file.to_owned(), line)).collect()
 }
 
-/// At least this share of the stacks is whole: walked to the end, and all of it named.
+/// At least this share of the stacks is whole: walked to their ends, the Python and the native one, and all of it named.
 #[track_caller]
 fn are_whole(recording: &Recording, share: f64) {
     let count = |pointer: &str| json::count(&recording.report, pointer) as f64;
-    let whole = count("/stacks/complete") / count("/stacks/samples").max(1.0);
-    compare::at_least(&format!("share of whole stacks: {}", recording.report["stacks"]), whole, share);
+    let stacks = &recording.report["stacks"];
+    for what in ["complete", "whole"] {
+        let of_all = count(&format!("/stacks/{what}")) / count("/stacks/samples").max(1.0);
+        compare::at_least(&format!("share of {what} stacks: {stacks}"), of_all, share);
+    }
 }
 
 fn base(file: &str) -> String {

@@ -198,6 +198,7 @@ fn adds_nothing(good: &Recording, damaged: &Path, what: &str) {
     };
     let known = functions(&good.report);
     for function in functions(&report) {
-        assert!(known.contains(&function), "{what}: {function} was never there");
+        // A question mark stands for a frame that the file has no more.
+        assert!(known.contains(&function) || function == "\"?\"", "{what}: {function} was never there");
     }
 }

@@ -51,7 +51,7 @@ fn in_numpy(name: &str, work: &'static str, least: Least) -> Case {
     let body = move || {
         let python = with_numpy().unwrap();
         let workload = start_in_venv(&python, work);
-        let plan = Plan { rate_hz: 2000, samples: 4000, ..Plan::default() };
+        let plan = Plan { rate_hz: 2000, samples: 4000, pages: 16, ..Plan::default() };
         agrees(&format!("{work} on {}", python.version), &workload, plan, &least);
     };
     case(name, body).needs(with_numpy())

@@ -189,7 +189,7 @@ impl Recording {
     /// samples may have such frames.
     #[track_caller]
     pub fn lost_only_what_died(&self, share: f64) {
-        const DEAD: [&str; 7] = [
+        const DEAD: [&str; 8] = [
             "code_changed",
             "code_invalid",
             "code_unreadable",
@@ -197,6 +197,8 @@ impl Recording {
             // Before a program that was just started has an interpreter.
             "not_attached_yet",
             "process_gone",
+            // The kernel leaves out one thread switch in a thousand, here (docs/families/offcpu.md).
+            "sleep_unseen",
             "thread_state_unreadable",
         ];
         let counts =

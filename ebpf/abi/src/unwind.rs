@@ -33,7 +33,7 @@ pub mod cfa {
     pub const UNSUPPORTED: u32 = 6;
     /// The word at rbp + 8 * offset (signed): a function that realigned its stack.
     pub const DEREF_RBP: u32 = 7;
-    /// The word at rsp + 8 * (offset >> 4), and 8 * (offset & 15) more: OpenSSL's hand-written code.
+    /// The word at rsp + 8 * (offset >> 4) (signed), and 8 * (offset & 15) more: OpenSSL's hand-written code.
     pub const DEREF_RSP: u32 = 8;
 }
 

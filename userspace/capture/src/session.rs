@@ -53,7 +53,7 @@ pub struct Options {
 pub enum Walk {
     /// As this kernel can.
     Best,
-    /// As on a kernel without `bpf_loop`, where stacks are cut at fewer frames.
+    /// As on a kernel without `bpf_loop`.
     Bounded,
     /// With `bpf_loop`, and so many pages of each stack are copied for [`Session::copies`]. For tests.
     Copied { pages: u32 },

@@ -90,6 +90,7 @@ impl<P> Stacks<P> {
     }
 
     /// Takes a stack; it comes out of [`Self::named`] when all its frames have names.
+    #[expect(clippy::too_many_arguments, reason = "what is taken, whose it is, where it goes, and what for")]
     pub fn take(
         &mut self,
         stack: &Stack,

@@ -56,7 +56,7 @@ impl Walk {
                 Some(address) => address,
                 None => return self.end_native(native::UNREADABLE),
             },
-            cfa::DEREF_RSP => match user::<u64>(self.sp.wrapping_add((rule.cfa_offset() >> 4) & !7)) {
+            cfa::DEREF_RSP => match user::<u64>(self.sp.wrapping_add((rule.cfa_offset_signed() >> 4) as u64 & !7)) {
                 Some(address) => address.wrapping_add(rule.cfa_offset() & 0x78),
                 None => return self.end_native(native::UNREADABLE),
             },

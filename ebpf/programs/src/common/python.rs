@@ -73,7 +73,9 @@ impl Walk {
         let Some(frame) = user::<u64>(cframe.wrapping_add(self.layout.cframe_frame.into())) else {
             return self.end(walk::FRAME_UNREADABLE);
         };
-        if self.layout.entry == entry::FLAG && self.eval != self.first_eval && self.expected != frame {
+        // A chain that ends in nothing is the last of its interpreter: the C frame below runs another's.
+        let leads_on = self.expected == 0 || self.expected == frame;
+        if self.layout.entry == entry::FLAG && self.eval != self.first_eval && !leads_on {
             // What the C frame before had was no chain.
             if self.eval != self.first_eval + 1 {
                 self.sample.flags |= flags::UNJOINED;

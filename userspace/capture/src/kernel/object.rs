@@ -26,8 +26,9 @@ const LIFE_PROGRAMS: [(&str, &str); 3] = [
 const WAKING: &str = "offcpu_waking";
 /// That for the moment at which a CPU turns to another thread, with the sampler of the same kind.
 const SWITCH: [(&str, &str); 2] = [(SAMPLER, "offcpu_switch"), (SAMPLER_BOUNDED, "offcpu_switch_bounded")];
-/// Of a thread's sleeps one stack is taken for so many nanoseconds: a hundred a second at the most.
-const SLEEP_PERIOD: u64 = 10_000_000;
+/// Of a thread's sleeps one stack is taken for so many nanoseconds: five hundred a second at the most, and each wait of a
+/// switch interval (5 ms) for the GIL.
+const SLEEP_PERIOD: u64 = 2_000_000;
 /// The sampler.
 pub const SAMPLER: &str = "cpu_sample";
 /// The sampler for kernels without `bpf_loop` (before 5.17).

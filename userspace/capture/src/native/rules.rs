@@ -78,8 +78,8 @@ impl<'data, S: UnwindSection<Bytes<'data>>> Translator<'_, S> {
                 Some((cfa::DEREF_RBP, i16::try_from(words(offset)?).ok()?.cast_unsigned()))
             }
             Shape::DerefPlus(X86_64::RSP, offset, more) if more % 8 == 0 && more < 128 => {
-                let offset = u16::try_from(words(offset)?).ok().filter(|offset| *offset < 1 << 12)?;
-                Some((cfa::DEREF_RSP, offset << 4 | (more / 8) as u16))
+                let offset = i16::try_from(words(offset)?).ok().filter(|offset| (-2048..2048).contains(offset))?;
+                Some((cfa::DEREF_RSP, offset.cast_unsigned() << 4 | (more / 8) as u16))
             }
             Shape::Plt(limit) if limit < 16 => Some((cfa::PLT, limit.try_into().ok()?)),
             _ => None,

@@ -77,8 +77,8 @@ fn step(rule: Rule, registers: Registers) -> Step {
         cfa::RBP => rbp.wrapping_add(rule.cfa_offset()),
         cfa::PLT => rsp.wrapping_add(if rip & 15 >= rule.cfa_offset() / 8 { 16 } else { 8 }),
         cfa::DEREF_RSP => {
-            let (slot, more) = (rule.cfa_offset() >> 7 << 3, rule.cfa_offset() >> 3 & 15);
-            memory(rsp.wrapping_add(slot)).wrapping_add(8 * more)
+            let (slot, more) = (rule.cfa_offset_signed() >> 7 << 3, rule.cfa_offset() >> 3 & 15);
+            memory(rsp.wrapping_add_signed(slot)).wrapping_add(8 * more)
         }
         cfa::DEREF_RBP => memory(rbp.wrapping_add_signed(rule.cfa_offset_signed())),
         // The `ucontext_t` of x86-64 Linux.

@@ -111,6 +111,7 @@ fn what_fits_a_row_and_what_does_not() {
         (cfa_expression(&register(RBP, 24)), framed(cfa::RBP, 3)),
         (deref_plus(16, 8), framed(cfa::DEREF_RSP, 2 << 4 | 1)),
         (deref_plus(0x220, 0x38), framed(cfa::DEREF_RSP, 0x44 << 4 | 7)),
+        (deref_plus(-8, 8), framed(cfa::DEREF_RSP, -1 << 4 | 1)),
         (deref_plus(16, 4), UNSUPPORTED),
         (deref_plus(16, 0x70), framed(cfa::DEREF_RSP, 2 << 4 | 14)),
         (cfa_expression(&[DW_OP_deref.0; 20]), UNSUPPORTED),
