@@ -120,7 +120,11 @@ impl Walk {
 
     /// What looked like the present C frame's chain is none.
     #[inline(always)]
-    fn drop_chain(&mut self) -> i64 {
+    fn drop_chain(&mut self, outcome: u32) -> i64 {
+        // A loop that has called something is neither being entered nor left.
+        if self.eval_at(self.eval).is_none_or(|eval| eval.word != 0) {
+            self.failure = outcome;
+        }
         // Only the innermost can be caught in the making.
         if self.eval != self.first_eval {
             self.sample.flags |= flags::UNJOINED;
@@ -138,14 +142,14 @@ impl Walk {
     /// The present frame cannot be one.
     #[inline(always)]
     fn bad_frame(&mut self, outcome: u32) -> i64 {
-        if self.anchored { self.drop_chain() } else { self.end(outcome) }
+        if self.anchored { self.drop_chain(outcome) } else { self.end(outcome) }
     }
 
     #[inline(always)]
     pub fn python_step(&mut self) -> i64 {
         if self.frame == 0 {
             if self.anchored && self.layout.entry == entry::SHIM_AND_CFRAME {
-                return self.drop_chain();
+                return self.drop_chain(walk::FRAME_INVALID);
             }
             if self.anchored {
                 // 3.11: a C frame about to return has no frame any more.
@@ -170,7 +174,7 @@ impl Walk {
         let check = match code_check(self.slot, &self.sample.header, &self.layout, self.code_type, code) {
             Check::Is(check) => check,
             Check::Unreadable => 0,
-            Check::NoCode if self.anchored => return self.drop_chain(),
+            Check::NoCode if self.anchored => return self.drop_chain(walk::FRAME_INVALID),
             Check::NoCode => 0,
         };
         let instruction = self.field(self.layout.frame_instruction);
@@ -207,7 +211,7 @@ impl Walk {
             return self.end_chain(previous);
         }
         if self.anchored {
-            return self.drop_chain();
+            return self.drop_chain(walk::FRAME_INVALID);
         }
         if self.frame >= eval.end {
             // The C frame has no Python frame now: it is being entered or left.

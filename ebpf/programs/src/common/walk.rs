@@ -66,6 +66,8 @@ pub struct Walk {
     pub words: [u64; WORDS],
     pub layout: Layout,
     pub phase: u32,
+    /// How the walk of the Python frames ends if nothing worse comes: one of `walk`, or 0.
+    pub failure: u32,
     /// Which of its CPU's states this is.
     pub slot: u32,
 
@@ -146,6 +148,7 @@ impl Walk {
         let walk = state(number)?;
         walk.slot = slot;
         walk.sample.flags = 0;
+        walk.failure = 0;
         walk.sample.walk = walk::NO_PYTHON;
         walk.sample.native = native::NONE;
         walk.sample.kernel_frames = 0;
@@ -243,7 +246,8 @@ impl Walk {
     #[inline(always)]
     pub fn end(&mut self, outcome: u32) -> i64 {
         if self.sample.walk != walk::THREAD_STATE_UNREADABLE {
-            self.sample.walk = outcome;
+            let failed = outcome == walk::COMPLETE && self.failure != 0;
+            self.sample.walk = if failed { self.failure } else { outcome };
         }
         STOP
     }
