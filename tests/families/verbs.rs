@@ -82,14 +82,28 @@ fn doctor_in_words() {
     assert!(!words.contains('\u{1b}'), "colours where there is no terminal");
 }
 
-fn report() {
-    let frame = Shape::object([
+fn frame_shape() -> Shape {
+    Shape::object([
         ("kind", Shape::OneOf(&["python", "native", "kernel"])),
         ("function", Shape::Text),
         ("module", Shape::nullable(Shape::Text)),
         ("file", Shape::nullable(Shape::Text)),
         ("line", Shape::nullable(Shape::Count)),
-    ]);
+    ])
+}
+
+fn gil_shares() -> Shape {
+    let thread = [("tid", Shape::Count), ("held_s", Shape::Number), ("wanted_s", Shape::Number)];
+    Shape::object([
+        ("observed_s", Shape::Number),
+        ("held_s", Shape::Number),
+        ("wanted_s", Shape::Number),
+        ("threads", Shape::list(Shape::object(thread))),
+    ])
+}
+
+fn report() {
+    let frame = frame_shape();
     let thread = Shape::object([
         ("tid", Shape::Count),
         ("name", Shape::nullable(Shape::Text)),
@@ -105,7 +119,9 @@ fn report() {
         ("ended_s", Shape::nullable(Shape::Number)),
         ("samples", Shape::Count),
         ("threads", Shape::list(thread)),
-    ]);
+    ])
+    // Added to the contract, as the next are.
+    .with("gil", Shape::nullable(gil_shares()));
     let about = Shape::object([
         ("started", Shape::Text),
         ("duration_s", Shape::Number),
@@ -125,7 +141,31 @@ fn report() {
     ];
     let stacks =
         [("samples", Shape::Count), ("complete", Shape::Count), ("truncated", Shape::Count), ("failed", Shape::Counts)];
+    let stacks = Shape::object(stacks).with("whole", Shape::Count).with("cut", Shape::Counts);
     let row = [("pid", Shape::Count), ("frame", frame), ("self", Shape::Count), ("total", Shape::Count)];
+    let times = || [("count", Shape::Count), ("total_s", Shape::Number), ("max_s", Shape::Number)];
+    let stack = || Shape::list(frame_shape());
+    let reason = Shape::OneOf(&["lock", "io", "sleep", "gil", "poll", "other"]);
+    let waker = [
+        ("pid", Shape::Count),
+        ("tid", Shape::Count),
+        ("name", Shape::Text),
+        ("count", Shape::Count),
+        ("total_s", Shape::Number),
+    ];
+    let sleep = [("pid", Shape::Count), ("tid", Shape::Count), ("stack", stack()), ("reason", reason)];
+    let sleep = Shape::object(sleep.into_iter().chain(times())).with("wakers", Shape::list(Shape::object(waker)));
+    let thread = || Shape::object([("tid", Shape::Count), ("stack", stack())]);
+    let gil = [("pid", Shape::Count), ("waiter", thread()), ("holder", Shape::nullable(thread()))];
+    let gil = Shape::object(gil.into_iter().chain(times()));
+    let finding = Shape::object([
+        ("id", Shape::Text),
+        ("severity", Shape::OneOf(&["info", "warning", "serious"])),
+        ("summary", Shape::Text),
+        ("detail", Shape::Text),
+        ("pid", Shape::nullable(Shape::Count)),
+        ("evidence", Shape::object([])),
+    ]);
     let report = &recording().report;
     Shape::object([
         ("version", Shape::Count),
@@ -134,12 +174,16 @@ fn report() {
         ("cost", Shape::object(cost)),
         ("processes", Shape::list(process)),
         ("frames", Shape::list(Shape::object(row))),
-        ("stacks", Shape::object(stacks)),
+        ("stacks", stacks),
+        ("offcpu", Shape::list(sleep)),
+        ("gil", Shape::list(gil)),
+        ("calls", Shape::nullable(Shape::list(Shape::object([])))),
+        ("findings", Shape::list(finding)),
     ])
     .check(report);
     assert_eq!(report["version"], 1);
     assert_eq!(report["recording"]["rate_hz"], 499);
-    assert_eq!(report["recording"]["probes"], serde_json::json!(["cpu"]));
+    assert_eq!(report["recording"]["probes"], serde_json::json!(["cpu", "offcpu", "gil"]));
     let own: Vec<u64> = json::list(report, "/frames").iter().map(|row| json::count(row, "/self")).collect();
     assert!(own.is_sorted_by(|one, next| one >= next), "most self first: {own:?}");
     let processes = json::list(report, "/processes").iter().map(|process| json::count(process, "/samples"));

@@ -59,7 +59,7 @@ fn look_around(mut terminal: Terminal, state: &str) {
     terminal.press("3");
     terminal.wait_for("3 Flame");
     terminal.wait_for("burn");
-    terminal.press("4");
+    terminal.press("5");
     terminal.wait_for("PYTHON STACKS");
     terminal.press("1\r");
     terminal.wait_for("2 Frames");

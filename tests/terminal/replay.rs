@@ -27,7 +27,7 @@ pub fn cases() -> Vec<Case> {
                 });
                 terminal.press("3");
                 terminal.wait_for(&hottest);
-                terminal.press("4");
+                terminal.press("5");
                 terminal.wait_for("PYTHON STACKS");
                 quit(terminal);
             }

@@ -10,7 +10,7 @@ const SCREENS: [(&str, &str, &str); 4] = [
     ("1", "1 Processes", "COMMAND"),
     ("2", "2 Frames", "TOTAL %"),
     ("3", "3 Flame", "hot_function"),
-    ("4", "4 Health", "PYTHON STACKS"),
+    ("5", "5 Health", "PYTHON STACKS"),
 ];
 
 pub fn cases() -> Vec<Case> {
@@ -51,8 +51,8 @@ pub fn cases() -> Vec<Case> {
             std::thread::sleep(std::time::Duration::from_millis(200));
             terminal.press("\x1b");
             std::thread::sleep(std::time::Duration::from_millis(200));
-            terminal.press("4");
-            terminal.wait_for("4 Health");
+            terminal.press("5");
+            terminal.wait_for("5 Health");
             quit(terminal);
         }),
         case("screens/need_no_colours_and_no_known_terminal", || {
