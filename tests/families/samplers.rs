@@ -36,6 +36,8 @@ fn walk(depth: u32, bounded: bool) -> Vec<(Outcome, usize)> {
         probes: vec!["cpu"],
         budget: 100.0,
         budget_binds_rate: false,
+        functions: Vec::new(),
+        budget_binds_calls: false,
         walk: if bounded { Walk::Bounded } else { Walk::Best },
     };
     let mut session = Session::start(&options).expect("the session starts");

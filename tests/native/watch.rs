@@ -44,6 +44,8 @@ pub fn watch(pid: u32, plan: Plan, mut each: impl FnMut(&Copied)) -> Verdict {
         probes: vec!["cpu"],
         budget: 100.0,
         budget_binds_rate: false,
+        functions: Vec::new(),
+        budget_binds_calls: false,
         walk: Walk::Copied { pages: plan.pages },
     };
     let mut session = Session::start(&options).unwrap_or_else(|error| panic!("{error}"));

@@ -8,6 +8,7 @@ mod install;
 mod interpreters;
 mod linker;
 mod offsets;
+mod opcodes;
 mod process;
 mod pythons;
 mod repo;
@@ -32,6 +33,7 @@ cargo xtask VERB [ARG]...
                             (default: /usr/local)
   bench [NAME]...           measure speed, memory and truth, and write docs/BENCHMARKS.md
   offsets [ARG]...          generate CPython's structure offsets out of interpreters' debug information
+  opcodes                   generate the numbers of CPython's instructions out of the interpreters at hand
   pythons [--all]           find every CPython, equip it for the tests, and list it in target/pythons.json
   setup                     only the set-up: rust-src and a bpf-linker that fits rustc
   help                      this list
@@ -58,6 +60,7 @@ fn run(args: &[String]) -> Result<()> {
         "install" => install::run(rest),
         "bench" => bench::run(rest),
         "offsets" => offsets::run(rest),
+        "opcodes" => opcodes::run(rest),
         "pythons" => interpreters::run(rest),
         "setup" => setup::run(rest),
         "help" | "--help" | "-h" => {

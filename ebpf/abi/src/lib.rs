@@ -4,6 +4,7 @@
 
 pub mod control;
 pub mod copy;
+pub mod eval;
 pub mod offcpu;
 pub mod process;
 pub mod record;

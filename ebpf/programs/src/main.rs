@@ -4,10 +4,14 @@
 //! space's.
 #![no_std]
 #![no_main]
+// Atomic additions: `core::sync` has none for a target without compare-and-swap.
+#![expect(internal_features, reason = "the only way to them is an intrinsic")]
+#![feature(core_intrinsics)]
 
 mod common;
 mod copied;
 mod cpu;
+mod eval;
 mod offcpu;
 mod process;
 

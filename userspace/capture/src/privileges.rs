@@ -41,9 +41,20 @@ pub struct DropError {
 ///
 /// `kernel` is (major, minor). Perf events, links and maps that are open go on working; new ones cannot be had.
 pub fn drop_after_attach(kernel: (u32, u32), keep: Keep) -> Result<Dropped, DropError> {
+    drop_all_but(wanted(kernel, keep))
+}
+
+/// As [`drop_after_attach`], for a thread that goes on putting probes on processes that come later, or in windows of
+/// time. A probe on user space is a perf event, and CAP_PERFMON does not do for this kind: the kernel asks for
+/// CAP_SYS_ADMIN (tried on 6.18; kernel/events/core.c, perf_uprobe_event_init).
+pub fn drop_but_probing(kernel: (u32, u32), keep: Keep) -> Result<Dropped, DropError> {
+    drop_all_but(wanted(kernel, keep) | CapabilitySet::SYS_ADMIN)
+}
+
+fn drop_all_but(wanted: CapabilitySet) -> Result<Dropped, DropError> {
     let failed = |step| move |error: rustix::io::Errno| DropError { step, error: error.into() };
     let held = capabilities(None).map_err(failed("capget"))?;
-    let kept = held.permitted & wanted(kernel, keep);
+    let kept = held.permitted & wanted;
 
     clear_ambient_capability_set().map_err(failed("clearing the ambient set"))?;
     if held.effective.contains(CapabilitySet::SETPCAP) {

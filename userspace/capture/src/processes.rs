@@ -10,6 +10,7 @@ use pyobs_abi::record::Header;
 use pyobs_model::{Event, Nanos, Pid, Process, ProcessRef, Reason, Tid};
 
 use crate::cpython::attached::{self, Attached, Attachment, NotAttached};
+use crate::families::eval::Running;
 use crate::files::Files;
 use crate::frame_cache::FrameCache;
 use crate::kernel::object::Object;
@@ -129,6 +130,13 @@ impl Processes {
     /// When a process was last added.
     pub fn grew_at(&self) -> Instant {
         self.grew
+    }
+
+    /// Those that run CPython now.
+    pub fn running(&self) -> impl Iterator<Item = Running<'_>> + Clone {
+        self.watched.iter().filter_map(|(pid, watched)| {
+            Some(Running { pid: *pid, id: watched.id, python: watched.python.as_deref()? })
+        })
     }
 
     pub fn is_python(&self, pid: u32) -> bool {

@@ -11,6 +11,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::copies::Copies;
 pub use crate::copies::{Copied, Page, Registers};
+pub use crate::families::eval::Chosen;
+use crate::families::eval::{self, Eval};
 use crate::families::offcpu::Key;
 use crate::families::{Families, KERNEL_LOSSES, Purpose};
 use crate::governor::Governor;
@@ -45,6 +47,10 @@ pub struct Options {
     pub budget: f64,
     /// Whether the budget binds the sampling rate: not when the user typed the rate and no budget.
     pub budget_binds_rate: bool,
+    /// Of the family `eval`: the functions whose calls are counted; the most called ones when there is none.
+    pub functions: Vec<Chosen>,
+    /// Whether the budget binds the calls of these functions, too: when the user typed one.
+    pub budget_binds_calls: bool,
     pub walk: Walk,
 }
 
@@ -84,6 +90,10 @@ pub enum StartError {
     Scan(std::io::Error),
     #[error("cannot find the machine's CPUs: {0}")]
     Cpus(String),
+    #[error(
+        "calls cannot be counted: no probe can be put on a program ({0}); that takes root or CAP_SYS_ADMIN, and a kernel built with CONFIG_UPROBE_EVENTS"
+    )]
+    Uprobes(std::io::Error),
     #[error("cannot start a thread: {0}")]
     Helper(std::io::Error),
 }
@@ -128,6 +138,7 @@ pub struct Session {
     interner: Interner,
     stacks: Stacks<Purpose>,
     families: Families,
+    eval: Option<Eval>,
     keep_every: u64,
     governor: Governor,
     meta: Meta,
@@ -159,7 +170,8 @@ impl Session {
             Walk::Bounded => (&[SAMPLER_BOUNDED][..], 0),
             Walk::Copied { pages } => (&[SAMPLER_COPIED][..], pages),
         };
-        let mut object = Object::load(samplers, pages)?;
+        let counts_calls = options.probes.contains(&"eval");
+        let mut object = Object::load(samplers, pages, counts_calls)?;
         let (tables, mappings) = object.take_native()?;
         let native = Native::new(tables, mappings).map_err(StartError::Helper)?;
         let namer = Namer::start().map_err(StartError::Helper)?;
@@ -167,6 +179,7 @@ impl Session {
         let cpus = aya::util::online_cpus().map_err(|(what, error)| StartError::Cpus(format!("{what}: {error}")))?;
         let sideband = Sideband::open(&cpus)?;
         let start = machine::monotonic();
+        let eval = if counts_calls { Some(eval(options, &mut object, start)?) } else { None };
         let mut session = Self {
             processes: Processes::new(&options.targets, start, native),
             object,
@@ -174,6 +187,7 @@ impl Session {
             interner: Interner::default(),
             stacks: Stacks::new(namer),
             families: Families::new(start, options.rate_hz, &options.probes),
+            eval,
             keep_every: 1,
             governor: Governor::new(options.budget, options.budget_binds_rate, options.rate_hz),
             meta: machine::meta(options),
@@ -188,6 +202,7 @@ impl Session {
             copies: matches!(options.walk, Walk::Copied { .. }).then(Copies::default),
         };
         session.scan(&options.targets)?;
+        session.count_calls(false);
         session.object.attach_waits(&options.probes)?;
         if options.probes.contains(&"cpu") {
             let clock = session.object.attach_sampler(options.rate_hz)?;
@@ -226,6 +241,11 @@ impl Session {
         &self.meta
     }
 
+    /// Whether probes are put while it runs, which takes rights.
+    pub fn goes_on_probing(&self) -> bool {
+        self.eval.is_some()
+    }
+
     /// Sentences for the user that have come up since the last call.
     pub fn notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notes)
@@ -256,6 +276,7 @@ impl Session {
         }
         let period = if self.processes.grew_at().elapsed() < YOUNG { PERIOD_YOUNG } else { PERIOD };
         let due = self.processes.next_due().unwrap_or(period).min(period);
+        let due = self.eval.as_ref().and_then(Eval::next_due).unwrap_or(due).min(due);
         let timeout = until.saturating_duration_since(Instant::now()).min(due);
         let timeout = Timespec { tv_sec: 0, tv_nsec: timeout.subsec_nanos().into() };
         let sideband: Vec<_> = self.sideband.files().collect();
@@ -320,8 +341,19 @@ impl Session {
         self.processes.native.settle();
         self.named();
         self.families.tell(self.now(), false, &mut self.scratch);
+        self.count_calls(false);
         if self.cost_at.elapsed() >= COST_PERIOD {
             self.account();
+        }
+    }
+
+    fn count_calls(&mut self, at_the_end: bool) {
+        let Some(eval) = &mut self.eval else { return };
+        let mut out = eval::Out { interner: &mut self.interner, events: &mut self.scratch, notes: &mut self.notes };
+        if at_the_end {
+            eval.finish(self.processes.running(), &mut out);
+        } else {
+            eval.tick(self.processes.running(), &mut out);
         }
     }
 
@@ -385,11 +417,19 @@ impl Session {
             self.lose(*reason, new);
         }
         self.counted_losses = losses;
-        let bpf = Nanos(self.object.run_time().as_nanos() as u64);
+        let mut bpf = Nanos(self.object.run_time().as_nanos() as u64);
+        // What the sampler answers for: calls are held inside the budget by their windows, or were asked for by name.
+        let mut sampling = bpf;
+        if let Some(eval) = &mut self.eval {
+            let (time, runs) = self.object.calls_run_time();
+            eval.set_program_cost(time, runs);
+            sampling = sampling.saturating_sub(Nanos(time.as_nanos() as u64));
+            bpf.0 += eval.trap_cost().0;
+        }
         let cpu = Nanos(cost::cpu_time().saturating_sub(self.cpu_at_start).as_nanos() as u64);
         let at = self.now();
         self.scratch.push(Event::Cost { at, bpf, cpu, rss_bytes: cost::resident_bytes() });
-        if let Some(change) = self.governor.observe(at, bpf, cpu)
+        if let Some(change) = self.governor.observe(at, sampling, cpu)
             && self.object.control.set(control::KEEP_EVERY, change.keep_every, 0).is_ok()
         {
             self.keep_every = change.keep_every;
@@ -408,7 +448,19 @@ impl Session {
             self.named();
         }
         self.families.tell(self.now(), true, &mut self.scratch);
+        self.count_calls(true);
         self.account();
         events.append(&mut self.scratch);
     }
+}
+
+fn eval(options: &Options, object: &mut Object, start: Nanos) -> Result<Eval, StartError> {
+    let (programs, maps) = object.take_calls()?;
+    let is_bound = options.functions.is_empty() || options.budget_binds_calls;
+    let wanted = eval::Options {
+        functions: options.functions.clone(),
+        budget: is_bound.then_some(options.budget),
+        everybody: options.targets == Targets::All,
+    };
+    Eval::new(wanted, programs, maps, start).map_err(StartError::Uprobes)
 }

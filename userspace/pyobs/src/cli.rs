@@ -100,8 +100,11 @@ pub(crate) struct Watch {
 
     /// Switch families of probes: `cpu,gil` is exactly these, `+redundancy` adds to the default, `-shm` takes from it
     ///
-    /// This version has: cpu (where Python code spends its CPU time), offcpu (where threads sleep, and why) and gil (who
-    /// waits for the GIL, and behind whom). What a family needs, `pyobs doctor` says.
+    /// This version has: cpu (where Python code spends its CPU time), offcpu (where threads sleep, and why), gil (who
+    /// waits for the GIL, and behind whom) and eval (calls of functions; off unless asked for). `eval` counts the most
+    /// called functions, in short windows that stay inside the budget; `eval=MODULE:QUALNAME,...` counts and times all
+    /// calls of these, such as `+eval=json.decoder:JSONDecoder.decode,__main__:*`, whatever that costs unless --budget is
+    /// typed too. What a family needs, `pyobs doctor` says.
     #[arg(long, value_name = "LIST", value_parser = probes::parse, allow_hyphen_values = true)]
     pub(crate) probe: Option<Probes>,
 

@@ -1,83 +1,124 @@
 //! `--probe LIST`: which families are on.
 
+use pyobs_capture::session::Chosen;
 use pyobs_model::families;
 
 /// Every family of the contract, in its order; this version may have fewer.
 const CONTRACT: &[&str] = &["cpu", "offcpu", "gil", "eval", "arena", "shm", "nrt", "ucx", "redundancy"];
 /// Too dear to be on unless asked for.
 const ONLY_WHEN_ASKED: &[&str] = &["eval", "redundancy"];
+/// The family that can be told which functions it is about.
+const CHOOSES: &str = "eval";
 
-/// Families that the model, recordings and reports know, but that nothing captures yet.
-const NOT_CAPTURED: &[&str] = &["eval"];
-
-/// The families that this version captures.
-fn captured() -> impl Iterator<Item = &'static str> {
-    families::NAMES.iter().copied().filter(|name| !NOT_CAPTURED.contains(name))
-}
-
-fn listed() -> String {
-    captured().collect::<Vec<_>>().join(" ")
-}
-
-/// Families that are on, in the order of the registry, and never none.
+/// What is on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Probes(pub(crate) Vec<&'static str>);
+pub(crate) struct Probes {
+    /// In the order of the registry, and never none.
+    pub(crate) families: Vec<&'static str>,
+    /// Of the family `eval`: the functions whose calls are counted; the most called ones when there is none.
+    pub(crate) functions: Vec<Chosen>,
+}
 
 impl Default for Probes {
     fn default() -> Self {
-        Self(captured().filter(|name| !ONLY_WHEN_ASKED.contains(name)).collect())
+        let families = families::NAMES.iter().copied().filter(|name| !ONLY_WHEN_ASKED.contains(name));
+        Self { families: families.collect(), functions: Vec::new() }
     }
 }
 
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Sign {
     Plus,
     Minus,
     None,
 }
 
-/// `cpu,gil` is exactly these; `+x` and `-x` change the default.
+/// `cpu,gil` is exactly these; `+x` and `-x` change the default. What follows `eval=` up to the next family's name are
+/// functions.
 pub(crate) fn parse(list: &str) -> Result<Probes, String> {
-    let words: Vec<(Sign, &'static str)> = list.split(',').map(parse_word).collect::<Result<_, _>>()?;
-    let signed = words.iter().filter(|(sign, _)| !matches!(sign, Sign::None)).count();
+    let mut words: Vec<(Sign, &'static str)> = Vec::new();
+    let mut functions = Vec::new();
+    for word in list.split(',').map(str::trim) {
+        match word.split_once('=') {
+            Some((name, function)) => {
+                let (sign, family) = parse_family(name)?;
+                if family != CHOOSES || sign == Sign::Minus {
+                    return Err(format!("`{name}` takes no functions; `{CHOOSES}={function}` counts calls of them"));
+                }
+                words.push((sign, family));
+                functions.push(Chosen::parse(function)?);
+            }
+            None if word.contains(':') => {
+                if functions.is_empty() {
+                    return Err(format!("functions follow `{CHOOSES}=`, as in {CHOOSES}={word}"));
+                }
+                functions.push(Chosen::parse(word)?);
+            }
+            None => words.push(parse_family(word)?),
+        }
+    }
+    let signed = words.iter().filter(|(sign, _)| *sign != Sign::None).count();
     if signed != 0 && signed != words.len() {
         return Err("either every family has a sign, or none has".to_owned());
     }
-    let mut on = if signed == 0 { Vec::new() } else { Probes::default().0 };
+    let mut on = if signed == 0 { Vec::new() } else { Probes::default().families };
     for (sign, name) in words {
         match sign {
             Sign::Minus => on.retain(|other| *other != name),
             Sign::Plus | Sign::None => on.push(name),
         }
     }
-    let probes: Vec<_> = captured().filter(|name| on.contains(name)).collect();
-    if probes.is_empty() {
+    let families: Vec<_> = families::NAMES.iter().copied().filter(|name| on.contains(name)).collect();
+    if families.is_empty() {
         return Err("this leaves no family on".to_owned());
     }
-    Ok(Probes(probes))
+    if !families.contains(&CHOOSES) {
+        functions.clear();
+    }
+    Ok(Probes { families, functions })
 }
 
-fn parse_word(word: &str) -> Result<(Sign, &'static str), String> {
-    let word = word.trim();
+fn parse_family(word: &str) -> Result<(Sign, &'static str), String> {
     let (sign, name) = match word.split_at_checked(1) {
         Some(("+", name)) => (Sign::Plus, name),
         Some(("-", name)) => (Sign::Minus, name),
         _ => (Sign::None, word),
     };
-    match captured().find(|known| *known == name) {
+    match families::NAMES.iter().find(|known| **known == name) {
         Some(known) => Ok((sign, known)),
         None if CONTRACT.contains(&name) => Err(missing(&format!("family `{name}`"))),
-        None => Err(format!("there is no family `{name}`; there are: {}", listed())),
+        None => Err(format!("there is no family `{name}`; there are: {}", families::NAMES.join(" "))),
     }
 }
 
 /// What is promised and not yet there.
 pub(crate) fn missing(what: &str) -> String {
-    format!("pyobs {} does not have the {what} yet; it has: {}", env!("CARGO_PKG_VERSION"), listed())
+    format!("pyobs {} does not have the {what} yet; it has: {}", env!("CARGO_PKG_VERSION"), families::NAMES.join(" "))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn only(families: &[&'static str]) -> Probes {
+        Probes { families: families.to_vec(), functions: Vec::new() }
+    }
+
+    #[test]
+    fn functions_follow_the_family_that_counts_their_calls() {
+        let functions = |list: &str| parse(list).unwrap().functions.iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(functions("eval=json.decoder:JSONDecoder.decode"), ["json.decoder:JSONDecoder.decode"]);
+        assert_eq!(functions("cpu,eval=a:f, b:g.<locals>.<lambda>,gil"), ["a:f", "b:g.<locals>.<lambda>"]);
+        assert_eq!(parse("cpu,eval=a:f,gil").unwrap().families, ["cpu", "gil", "eval"]);
+        assert_eq!(functions("+eval=a:f"), ["a:f"]);
+        assert_eq!(parse("+eval=a:f").unwrap().families.last(), Some(&"eval"));
+        assert_eq!(functions("eval"), [""; 0]);
+        assert!(parse("a:f").unwrap_err().contains("eval=a:f"));
+        assert!(parse("eval=f").unwrap_err().contains("MODULE:QUALNAME"));
+        assert!(parse("eval=").unwrap_err().contains("MODULE:QUALNAME"));
+        assert!(parse("cpu=a:f").unwrap_err().contains("takes no functions"));
+        assert!(parse("-eval=a:f").unwrap_err().contains("takes no functions"));
+    }
 
     #[test]
     fn every_family_of_this_version_is_in_the_contract() {
@@ -86,17 +127,17 @@ mod tests {
 
     #[test]
     fn a_bare_list_is_exact() {
-        assert_eq!(parse("cpu").unwrap(), Probes(vec!["cpu"]));
-        assert_eq!(parse("cpu,cpu").unwrap(), Probes(vec!["cpu"]));
-        assert_eq!(parse(" cpu ").unwrap(), Probes(vec!["cpu"]));
-        assert_eq!(parse("eval,gil,cpu").unwrap(), Probes(vec!["cpu", "gil", "eval"]));
+        assert_eq!(parse("cpu").unwrap(), only(&["cpu"]));
+        assert_eq!(parse("cpu,cpu").unwrap(), only(&["cpu"]));
+        assert_eq!(parse(" cpu ").unwrap(), only(&["cpu"]));
+        assert_eq!(parse("eval,gil,cpu").unwrap(), only(&["cpu", "gil", "eval"]));
     }
 
     #[test]
     fn signs_change_the_default() {
         assert_eq!(parse("+cpu").unwrap(), Probes::default());
         assert_eq!(parse("-cpu,+cpu").unwrap(), Probes::default());
-        assert_eq!(parse("-offcpu,+eval").unwrap(), Probes(vec!["cpu", "gil", "eval"]));
+        assert_eq!(parse("-offcpu,+eval").unwrap(), only(&["cpu", "gil", "eval"]));
         assert!(parse("-cpu,-offcpu,-gil").unwrap_err().contains("no family on"));
         assert!(parse("cpu,+cpu").unwrap_err().contains("sign"));
     }
@@ -112,6 +153,6 @@ mod tests {
 
     #[test]
     fn dear_families_are_never_on_by_default() {
-        assert!(ONLY_WHEN_ASKED.iter().all(|name| !Probes::default().0.contains(name)));
+        assert!(ONLY_WHEN_ASKED.iter().all(|name| !Probes::default().families.contains(name)));
     }
 }

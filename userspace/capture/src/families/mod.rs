@@ -1,6 +1,7 @@
 //! One probe family a file: what its records mean.
 
 pub mod cpu;
+pub mod eval;
 pub mod gil;
 pub mod offcpu;
 

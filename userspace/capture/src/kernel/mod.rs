@@ -6,3 +6,4 @@ mod interrupts;
 pub mod object;
 pub mod sideband;
 pub mod symbols;
+pub mod uprobes;

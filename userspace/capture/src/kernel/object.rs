@@ -1,15 +1,19 @@
 //! The BPF object: loading it, its maps, its programs.
 
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
 use aya::maps::{Array, ArrayOfMaps, HashMap, Map, MapData, PerCpuArray, RingBuf};
 use aya::programs::perf_event::PerfEventLinkId;
 use aya::programs::perf_event::{HardwareEvent, PerfEventConfig, PerfEventScope, SamplePolicy, SoftwareEvent};
-use aya::programs::{PerfEvent, Program, ProgramError, RawTracePoint};
+use aya::programs::{PerfEvent, Program, ProgramError, RawTracePoint, UProbe};
 use aya::{Ebpf, EbpfError, EbpfLoader};
 use pyobs_abi::control;
 use pyobs_abi::process::{Layout, Process};
 
 use super::btf::{Btf, BtfError};
 use super::interrupts::EntryCode;
+use crate::families::eval;
 use crate::native::store::{MappingTable, Tables};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("PYOBS_BPF_OBJECT"));
@@ -29,6 +33,8 @@ const SWITCH: [(&str, &str); 2] = [(SAMPLER, "offcpu_switch"), (SAMPLER_BOUNDED,
 /// Of a thread's sleeps one stack is taken for so many nanoseconds: five hundred a second at the most, and each wait of a
 /// switch interval (5 ms) for the GIL.
 const SLEEP_PERIOD: u64 = 2_000_000;
+/// Those for the beginning and the end of a Python function.
+const CALLS: [&str; 2] = ["eval_call_enter", "eval_call_exit"];
 /// The sampler.
 pub const SAMPLER: &str = "cpu_sample";
 /// The sampler for kernels without `bpf_loop` (before 5.17).
@@ -105,8 +111,9 @@ fn walk_states() -> Result<u32, ObjectError> {
 impl Object {
     /// Loads every program and attaches those of processes' lives.
     ///
-    /// Of `samplers` the first that this kernel takes is used; `copy_pages` is for [`SAMPLER_COPIED`].
-    pub fn load(samplers: &[&'static str], copy_pages: u32) -> Result<Self, ObjectError> {
+    /// Of `samplers` the first that this kernel takes is used; `copy_pages` is for [`SAMPLER_COPIED`]. Without
+    /// `counts_calls` the family `eval` takes no memory.
+    pub fn load(samplers: &[&'static str], copy_pages: u32, counts_calls: bool) -> Result<Self, ObjectError> {
         let btf = Btf::of_running_kernel()?;
         let fsbase = btf.offset("task_struct", "thread")? + btf.offset("thread_struct", "fsbase")?;
         let (tgid, pid) = (btf.offset("task_struct", "tgid")?, btf.offset("task_struct", "pid")?);
@@ -115,7 +122,14 @@ impl Object {
         let state = btf.offset("task_struct", "__state").or_else(|_| btf.offset("task_struct", "state"))?;
         let interrupts = EntryCode::of_running_kernel();
         drop(btf);
-        let mut ebpf = EbpfLoader::new()
+        let mut loader = EbpfLoader::new();
+        if !counts_calls {
+            // Of no use, these take no memory.
+            for map in ["EVAL_CALLS", "EVAL_NEW", "EVAL_OPEN"] {
+                loader.map_max_entries(map, 1);
+            }
+        }
+        let mut ebpf = loader
             // aya would parse all of the kernel's BTF again, for relocations that rustc does not emit.
             .btf(None)
             .override_global("TASK_FSBASE", &fsbase, true)
@@ -170,6 +184,30 @@ impl Object {
         Ok(())
     }
 
+    /// Loads the programs that count calls and takes their maps; to be called once.
+    pub fn take_calls(&mut self) -> Result<(eval::Programs, eval::Maps), ObjectError> {
+        let [enter, exit] = CALLS;
+        let programs = eval::Programs { enter: self.load_uprobe(enter)?, exit: self.load_uprobe(exit)? };
+        let maps = eval::Maps {
+            calls: take(&mut self.ebpf, "EVAL_CALLS")?,
+            new: take(&mut self.ebpf, "EVAL_NEW")?,
+            state: take(&mut self.ebpf, "EVAL_STATE")?,
+        };
+        Ok((programs, maps))
+    }
+
+    fn load_uprobe(&mut self, name: &'static str) -> Result<OwnedFd, ObjectError> {
+        let program: &mut UProbe = program(&mut self.ebpf, name)?;
+        let loaded = program.load().and_then(|()| Ok(program.fd()?.as_fd().try_clone_to_owned()?));
+        loaded.map_err(|error| ObjectError::Program { name, error })
+    }
+
+    /// How long the programs that count calls have run, and how often.
+    pub fn calls_run_time(&self) -> (Duration, u64) {
+        let programs = CALLS.iter().filter_map(|name| self.ebpf.program(name)?.info().ok());
+        programs.fold((Duration::ZERO, 0), |(time, runs), info| (time + info.run_time(), runs + info.run_count()))
+    }
+
     /// The maps of unwind tables and mappings; to be taken once.
     pub fn take_native(&mut self) -> Result<(Tables, MappingTable), ObjectError> {
         let rows: ArrayOfMaps<MapData, MapData> = take(&mut self.ebpf, "ROWS")?;
@@ -211,7 +249,7 @@ impl Object {
     }
 
     /// Nanoseconds that the programs have run; needs the kernel's BPF statistics to be on.
-    pub fn run_time(&self) -> std::time::Duration {
+    pub fn run_time(&self) -> Duration {
         self.ebpf.programs().filter_map(|(_, program)| program.info().ok()).map(|info| info.run_time()).sum()
     }
 

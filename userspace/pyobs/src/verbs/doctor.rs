@@ -38,7 +38,7 @@ pub(super) fn run(arguments: &Doctor) -> Result<(), Failure> {
     };
     output(written.and_then(|()| out.flush()))?;
 
-    let families = Probes::default().0;
+    let families = Probes::default().families;
     if suffices(&checks, &families) {
         return Ok(());
     }

@@ -52,10 +52,13 @@ fn start(watch: &Watch, targets: Targets) -> Result<Session, Failure> {
 
 /// A rate that was typed is held, unless a budget was typed too.
 fn options(watch: &Watch, targets: Targets) -> Options {
+    let probes = watch.probe.clone().unwrap_or_default();
     Options {
         targets,
         rate_hz: watch.rate.unwrap_or(DEFAULT_RATE_HZ),
-        probes: watch.probe.clone().unwrap_or_default().0,
+        probes: probes.families,
+        functions: probes.functions,
+        budget_binds_calls: watch.budget.is_some(),
         budget: watch.budget.unwrap_or(DEFAULT_BUDGET_PERCENT),
         budget_binds_rate: watch.rate.is_none() || watch.budget.is_some(),
         walk: Walk::Best,
@@ -69,6 +72,14 @@ fn targets(watch: &Watch) -> Targets {
 /// Called with everything attached, on each thread that exists.
 fn drop_privileges(keep: Keep) -> Result<(), Failure> {
     privileges::drop_after_attach(kernel_version(), keep).map(drop).map_err(Failure::failed)
+}
+
+/// The same on the thread that polls a session, which may go on putting probes.
+fn drop_privileges_for(session: &Session, keep: Keep) -> Result<(), Failure> {
+    if !session.goes_on_probing() {
+        return drop_privileges(keep);
+    }
+    privileges::drop_but_probing(kernel_version(), keep).map(drop).map_err(Failure::failed)
 }
 
 /// Reads a recording whole.

@@ -10,7 +10,7 @@ use pyobs_capture::session::{Session, Targets};
 use pyobs_model::Event;
 use pyobs_recording::Writer;
 
-use super::{drop_privileges, start, targets};
+use super::{drop_privileges_for, start, targets};
 use crate::cli::Record;
 use crate::exit::{self, Failure};
 use crate::number::{bytes, grouped};
@@ -32,7 +32,7 @@ pub(super) fn run(arguments: &Record) -> Result<u8, Failure> {
     let session = start(&arguments.watch, watched)?;
     let path = arguments.output.clone().unwrap_or_else(default_path);
     let writer = Writer::create(&path, session.meta()).map_err(Failure::failed)?;
-    drop_privileges(ownership::give_away(&path))?;
+    drop_privileges_for(&session, ownership::give_away(&path))?;
     if let Some(command) = &mut command
         && let Err(error) = command.go()
     {

@@ -8,7 +8,7 @@ use pyobs_model::{History, Model, Nanos};
 use pyobs_tui::{Batch, Color, Options, Source};
 use tokio::sync::mpsc::{self, Sender};
 
-use super::{drop_privileges, start, targets};
+use super::{drop_privileges, drop_privileges_for, start, targets};
 use crate::cli::{Top, Watch};
 use crate::exit::Failure;
 
@@ -50,7 +50,7 @@ pub(super) fn run(arguments: &Top) -> Result<(), Failure> {
 /// On the thread that will poll: a session stays where it was made.
 fn begin(watch: &Watch, targets: Targets) -> Result<Session, Failure> {
     let session = start(watch, targets)?;
-    drop_privileges(Keep::Reading)?;
+    drop_privileges_for(&session, Keep::Reading)?;
     Ok(session)
 }
 

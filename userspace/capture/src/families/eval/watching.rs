@@ -1,0 +1,233 @@
+//! The processes whose calls are watched, the files of their interpreters, and the probes on them.
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::CString;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::rc::Rc;
+
+use pyobs_model::ProcessRef;
+
+use crate::cpython::entries::{self, Entries, Site, Unseen};
+use crate::cpython::version::Version;
+use crate::elf::Elf;
+use crate::files::FileId;
+use crate::kernel::uprobes::{Scope, TrapCosts, Uprobes};
+use crate::process_maps::{Mapping, Mappings};
+use crate::skim::read_loaded;
+
+/// Processes, or files, that have probes at the same time; each has some five, and putting one takes milliseconds.
+const TARGETS_MAX: usize = 64;
+
+/// The two programs.
+#[derive(Debug)]
+pub struct Programs {
+    pub enter: OwnedFd,
+    pub exit: OwnedFd,
+}
+
+/// The file of an interpreter.
+#[derive(Debug)]
+pub struct Image {
+    /// Kept open: it is the way to the file, whatever becomes of its name or its process.
+    file: File,
+    name: String,
+    entries: Entries,
+    /// Link-time address less file offset.
+    delta: u64,
+}
+
+impl Image {
+    /// Opens the file behind a mapping and looks for the places in it.
+    fn open(pid: u32, mapping: &Mapping, version: Version) -> io::Result<Self> {
+        let mut failure = io::Error::from(io::ErrorKind::NotFound);
+        for way in mapping.ways(pid) {
+            match File::options().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(&way) {
+                Ok(file) => {
+                    let invalid = || io::Error::from(io::ErrorKind::InvalidData);
+                    let bytes = read_loaded(&file, file.metadata()?.len()).ok_or_else(invalid)?;
+                    let elf = Elf::parse(&bytes).map_err(|_| invalid())?;
+                    let delta = elf.code_delta().ok_or_else(invalid)?;
+                    return Ok(Self {
+                        file,
+                        name: mapping.name.to_string(),
+                        entries: entries::find(&elf, version),
+                        delta,
+                    });
+                }
+                Err(error) => failure = error,
+            }
+        }
+        Err(failure)
+    }
+
+    fn path(&self) -> CString {
+        // Resolved by the kernel in our own process.
+        CString::new(format!("/proc/self/fd/{}", self.file.as_raw_fd())).unwrap_or_default()
+    }
+
+    /// What of its calls is not seen, in words.
+    fn unseen(&self) -> Vec<String> {
+        let name = &self.name;
+        let sentence = |unseen: &Unseen| match unseen {
+            Unseen::Calls => {
+                format!("calls in {name} are not seen: its code does not show where Python functions begin")
+            }
+            Unseen::Throws => format!("generators that go on because of an exception are not counted in {name}"),
+            Unseen::Returns => format!("calls in {name} have no times: its code does not show where they end"),
+            Unseen::Exceptions => {
+                format!("calls in {name} that an exception ends have no times; it is stripped of its symbols")
+            }
+        };
+        self.entries.unseen.iter().map(sentence).collect()
+    }
+}
+
+/// A process whose calls are watched.
+#[derive(Debug)]
+pub struct Subject {
+    pub id: ProcessRef,
+    /// `None` where the interpreter's file could not be read.
+    image: Option<Rc<Image>>,
+    /// The words of its command line.
+    pub command: Vec<String>,
+}
+
+/// Puts probes and takes them away.
+#[derive(Debug)]
+pub struct Watching {
+    programs: Programs,
+    uprobes: Uprobes,
+    pub costs: TrapCosts,
+    /// Probes are put on files, for all processes, instead of on processes.
+    everybody: bool,
+    images: HashMap<FileId, Rc<Image>>,
+    subjects: HashMap<u32, Subject>,
+    probes: HashMap<Target, Vec<OwnedFd>>,
+    /// What the user has been told: windows would say it again and again.
+    told: HashSet<String>,
+}
+
+/// What probes are on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Target {
+    Process(u32),
+    File(FileId),
+}
+
+impl Watching {
+    pub fn new(programs: Programs, everybody: bool) -> io::Result<Self> {
+        let uprobes = Uprobes::of_this_kernel()?;
+        Ok(Self {
+            programs,
+            costs: uprobes.trap_costs()?,
+            uprobes,
+            everybody,
+            images: HashMap::new(),
+            subjects: HashMap::new(),
+            probes: HashMap::new(),
+            told: HashSet::new(),
+        })
+    }
+
+    pub fn subject(&self, pid: u32) -> Option<&Subject> {
+        self.subjects.get(&pid)
+    }
+
+    pub fn pids(&self) -> Vec<u32> {
+        self.subjects.keys().copied().collect()
+    }
+
+    /// A process runs CPython. Returns what of its calls is not seen, in words, if that is new to us.
+    pub fn add(&mut self, pid: u32, id: ProcessRef, version: &str, file: FileId) -> Vec<String> {
+        let mut notes = Vec::new();
+        let mut image = self.images.get(&file).cloned();
+        if image.is_none() {
+            // A failure is not remembered: it may pass.
+            match open(pid, version, file) {
+                Ok(opened) => {
+                    notes = opened.unseen();
+                    image = Some(Rc::clone(self.images.entry(file).or_insert(Rc::new(opened))));
+                }
+                Err(error) => {
+                    notes.push(format!("calls in process {pid} are not seen: its interpreter cannot be read: {error}"));
+                }
+            }
+        }
+        let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let command = words.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect();
+        self.subjects.insert(pid, Subject { id, image, command });
+        notes
+    }
+
+    /// A process is no more, or is another program now. Returns its probes.
+    pub fn remove(&mut self, pid: u32) -> Vec<OwnedFd> {
+        self.subjects.remove(&pid);
+        self.probes.remove(&Target::Process(pid)).unwrap_or_default()
+    }
+
+    /// Puts the probes that are not there yet. `cost` is what a program costs in nanoseconds, without the trap. What
+    /// fails is said in words, and tried no more.
+    pub fn attach(&mut self, cost: u32) -> Vec<String> {
+        let wanted: Vec<(Target, Rc<Image>)> = if self.everybody {
+            self.images.iter().map(|(file, image)| (Target::File(*file), Rc::clone(image))).collect()
+        } else {
+            let process = |(pid, subject): (&u32, &Subject)| Some((Target::Process(*pid), subject.image.clone()?));
+            self.subjects.iter().filter_map(process).collect()
+        };
+        let mut notes = Vec::new();
+        for (target, image) in wanted {
+            if self.probes.contains_key(&target) {
+                continue;
+            }
+            if self.probes.len() >= TARGETS_MAX {
+                notes.push(format!("calls are watched in {TARGETS_MAX} processes at the most; there are more"));
+                break;
+            }
+            let probes = self.put(&image, target, cost, &mut notes);
+            self.probes.insert(target, probes);
+        }
+        notes.retain(|note| self.told.insert(note.clone()));
+        notes
+    }
+
+    fn put(&self, image: &Image, target: Target, cost: u32, failures: &mut Vec<String>) -> Vec<OwnedFd> {
+        let path = image.path();
+        let scope = match target {
+            Target::Process(pid) => Scope::Process(pid),
+            Target::File(_) => Scope::Everybody,
+        };
+        let mut probes = Vec::new();
+        let mut put = |program: &OwnedFd, site: &Site| {
+            let trap = if site.stepped { self.costs.stepped } else { self.costs.cheap };
+            let cookie = site.cookie(trap.saturating_add(cost)).0;
+            let offset = site.address.wrapping_sub(image.delta);
+            match self.uprobes.attach(program.as_fd(), &path, offset, scope, cookie) {
+                Ok(probe) => probes.push(probe),
+                // The process has just ended.
+                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+                Err(error) => {
+                    failures.push(format!("a probe in {} cannot be put: {error}; calls are missing", image.name))
+                }
+            }
+        };
+        // Ends first: a call that is seen to begin is then seen to end.
+        image.entries.exits.iter().for_each(|site| put(&self.programs.exit, site));
+        image.entries.enters.iter().for_each(|site| put(&self.programs.enter, site));
+        probes
+    }
+
+    /// Takes all of them away.
+    pub fn detach(&mut self) -> Vec<OwnedFd> {
+        self.probes.drain().flat_map(|(_, probes)| probes).collect()
+    }
+}
+
+fn open(pid: u32, version: &str, file: FileId) -> io::Result<Image> {
+    let version = Version::parse(version.as_bytes()).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
+    let mappings = Mappings::of(pid)?;
+    let mapping = mappings.iter().find(|mapping| mapping.file == Some(file));
+    Image::open(pid, mapping.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?, version)
+}

@@ -1,0 +1,214 @@
+//! When calls are watched: all the time, or as long as what is left of the budget lasts.
+//!
+//! The budget flows into a purse that holds as much as some seconds of it. While a window is open, the kernel side
+//! takes what each call costs out of it and stops when it is empty; the window is opened again when it is full. A
+//! program that calls seldom is so watched without a gap.
+
+use pyobs_model::Nanos;
+
+/// The purse, in seconds of budget: how far apart windows are at the most.
+const PURSE_S: f64 = 5.0;
+/// A change of the share of time that was watched by less is not told.
+const WORTH_TELLING: f64 = 1.5;
+const FIRST_TELLING: Nanos = Nanos(5_000_000_000);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    Closed,
+    Open,
+}
+
+/// What to do now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    Nothing,
+    /// A window begins, in which so many nanoseconds may be spent.
+    Open(u64),
+    /// The open window goes on up to this much.
+    Extend(u64),
+    Close,
+}
+
+#[derive(Debug)]
+pub struct Windows {
+    /// The share of one core that calls may cost; `None` for no bound.
+    share: Option<f64>,
+    phase: Phase,
+    /// Nanoseconds that could be spent when the present phase began.
+    purse: f64,
+    since: Nanos,
+    /// When the first window was opened.
+    begun: Option<Nanos>,
+    watched: Nanos,
+    /// Whether a window was closed for want of budget.
+    has_gaps: bool,
+    told: Option<f64>,
+}
+
+impl Windows {
+    /// `percent` of one core, if there is a bound.
+    pub fn new(percent: Option<f64>, now: Nanos) -> Self {
+        let share = percent.map(|percent| percent / 100.0);
+        let purse = share.map_or(0.0, full);
+        Self {
+            share,
+            phase: Phase::Closed,
+            purse,
+            since: now,
+            begun: None,
+            watched: Nanos(0),
+            has_gaps: false,
+            told: None,
+        }
+    }
+
+    pub fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    pub fn is_bound(&self) -> bool {
+        self.share.is_some()
+    }
+
+    /// What is left to be spent, by what has been since the phase began.
+    fn left(&self, share: f64, now: Nanos, spent: u64) -> f64 {
+        let flown = now.saturating_sub(self.since).0 as f64 * share;
+        (self.purse + flown - spent as f64).min(full(share))
+    }
+
+    /// `spent`: nanoseconds since the present phase began.
+    pub fn turn(&self, now: Nanos, spent: u64) -> Turn {
+        match (self.phase, self.share) {
+            (Phase::Closed, None) => Turn::Open(u64::MAX),
+            (Phase::Open, None) => Turn::Nothing,
+            (Phase::Closed, Some(share)) if self.left(share, now, spent) >= full(share) => {
+                Turn::Open(full(share) as u64)
+            }
+            (Phase::Closed, Some(_)) => Turn::Nothing,
+            (Phase::Open, Some(share)) => match self.left(share, now, spent) {
+                left if left <= 0.0 => Turn::Close,
+                left => Turn::Extend(spent.saturating_add(left as u64)),
+            },
+        }
+    }
+
+    pub fn opened(&mut self, now: Nanos) {
+        self.purse = self.share.map_or(0.0, full);
+        (self.phase, self.since) = (Phase::Open, now);
+        self.begun.get_or_insert(now);
+    }
+
+    /// The window has ended at `ended`, which can be a while ago, for want of budget.
+    pub fn closed(&mut self, now: Nanos, ended: Nanos, spent: u64) {
+        self.has_gaps = true;
+        self.watched.0 += ended.saturating_sub(self.since).0;
+        self.purse = self.share.map_or(0.0, |share| self.left(share, now, spent));
+        (self.phase, self.since) = (Phase::Closed, now);
+    }
+
+    /// The share of the time since the beginning in which calls were watched.
+    pub fn coverage(&self, now: Nanos) -> f64 {
+        let open = if self.phase == Phase::Open { now.saturating_sub(self.since).0 } else { 0 };
+        let all = self.begun.map_or(1, |begun| now.saturating_sub(begun).0.max(1));
+        ((self.watched.0 + open) as f64 / all as f64).min(1.0)
+    }
+
+    /// One sentence when the share of time that is watched has changed, or, at the end, what it was.
+    pub fn tell(&mut self, now: Nanos, at_the_end: bool) -> Option<String> {
+        let (share, begun) = (self.share?, self.begun.filter(|_| self.has_gaps)?);
+        let coverage = self.coverage(now);
+        let news = match self.told {
+            // The first gap, once the share means something.
+            None => now.saturating_sub(begun) >= FIRST_TELLING,
+            Some(before) => coverage > before * WORTH_TELLING || coverage * WORTH_TELLING < before,
+        };
+        if !(news || at_the_end) {
+            return None;
+        }
+        self.told = Some(coverage);
+        let (percent, budget) = (coverage * 100.0, share * 100.0);
+        let (from, to) = (begun.as_secs_f64(), now.as_secs_f64());
+        Some(format!(
+            "calls cost more than {budget:.2} % of a core: they were counted in {percent:.2} % of the time from {from:.0} s to {to:.0} s"
+        ))
+    }
+}
+
+fn full(share: f64) -> f64 {
+    share * PURSE_S * 1e9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(seconds: f64) -> Nanos {
+        Nanos::from_secs_f64(seconds)
+    }
+
+    /// A program whose calls cost `load` of a core while they are watched, for so many seconds, looked at every 10 ms:
+    /// the share of its time that was watched, and what it cost.
+    fn run(windows: &mut Windows, load: f64, length: f64) -> (f64, f64) {
+        let (mut spent, mut cost, mut limit) = (0.0, 0.0, 0);
+        for tick in 0..(length * 100.0) as u64 {
+            let now = seconds(tick as f64 * 0.01);
+            match windows.turn(now, spent as u64) {
+                Turn::Open(most) => {
+                    windows.opened(now);
+                    (spent, limit) = (0.0, most);
+                }
+                Turn::Extend(most) => limit = most,
+                Turn::Close => {
+                    windows.closed(now, now, spent as u64);
+                    (spent, limit) = (0.0, 0);
+                }
+                Turn::Nothing => {}
+            }
+            // What comes after the limit costs, too.
+            if windows.phase() == Phase::Open && limit > 0 {
+                spent += load * 1e7;
+                cost += load * 0.01;
+            }
+        }
+        (windows.coverage(seconds(length)), cost / length)
+    }
+
+    #[test]
+    fn a_busy_program_is_watched_for_its_share() {
+        let mut windows = Windows::new(Some(1.0), seconds(0.0));
+        let (coverage, cost) = run(&mut windows, 0.8, 100.0);
+        assert!(cost > 0.008 && cost < 0.0115, "{cost}");
+        assert!(coverage > 0.008 && coverage < 0.02, "{coverage}");
+        assert!(windows.tell(seconds(100.0), true).is_some());
+    }
+
+    #[test]
+    fn an_idle_program_is_watched_without_a_gap() {
+        let mut windows = Windows::new(Some(1.0), seconds(0.0));
+        let (coverage, cost) = run(&mut windows, 0.009, 100.0);
+        assert!(coverage > 0.999 && cost < 0.01, "{coverage} {cost}");
+        assert_eq!(windows.tell(seconds(100.0), true), None);
+    }
+
+    #[test]
+    fn without_a_bound_there_is_one_window() {
+        let mut windows = Windows::new(None, seconds(1.0));
+        assert_eq!(windows.turn(seconds(1.0), 0), Turn::Open(u64::MAX));
+        windows.opened(seconds(1.0));
+        assert_eq!(windows.turn(seconds(50.0), u64::MAX), Turn::Nothing);
+        assert_eq!(windows.tell(seconds(50.0), true), None);
+    }
+
+    #[test]
+    fn gaps_are_told_when_they_begin_change_and_at_the_end() {
+        let mut windows = Windows::new(Some(1.0), seconds(0.0));
+        windows.opened(seconds(0.0));
+        windows.closed(seconds(0.06), seconds(0.05), 60_000_000);
+        assert_eq!(windows.tell(seconds(1.0), false), None);
+        let said = windows.tell(seconds(5.0), false).unwrap();
+        assert!(said.contains("counted in 1.00 % of the time from 0 s to 5 s"), "{said}");
+        assert_eq!(windows.tell(seconds(5.1), false), None);
+        assert!(windows.tell(seconds(10.0), false).unwrap().contains("0.50 %"));
+        assert!(windows.tell(seconds(10.1), true).is_some());
+    }
+}
