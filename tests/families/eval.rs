@@ -14,7 +14,11 @@ fn main() -> ExitCode {
     let mut cases = Vec::new();
     for python in Python::all() {
         let name = python.name();
-        cases.push(case(format!("{name}/counts_are_those_of_setprofile"), move || counts(python)).needs(needs::root()));
+        cases.push(
+            case(format!("{name}/counts_are_those_of_setprofile"), move || counts(python))
+                .needs(needs::root())
+                .needs(needs::every(python)),
+        );
         if python.minor() >= 11 {
             let body = move || numbers_of_instructions(python);
             cases.push(case(format!("{name}/instructions_have_the_numbers_of_the_table"), body));

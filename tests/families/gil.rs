@@ -13,9 +13,10 @@ fn main() -> ExitCode {
     let mut cases: Vec<Case> = Vec::new();
     for python in Python::all() {
         let has_gil = if python.version.ends_with('t') { Err("it has no GIL".to_owned()) } else { Ok(()) };
+        let every = needs::every(python);
         let of_this = |what: &str, body: fn(&Python)| {
             let (name, python) = (format!("{}::{what}", python.name()), python.clone());
-            case(name, move || body(&python)).needs(needs::root()).needs(has_gil.clone())
+            case(name, move || body(&python)).needs(needs::root()).needs(has_gil.clone()).needs(every.clone())
         };
         cases.push(of_this("two_that_compute_wait_for_each_other", two_compute));
         cases.push(of_this("one_alone_waits_for_nobody", one_alone));

@@ -23,6 +23,11 @@ pub fn all() -> Result<(), String> {
     }
 }
 
+/// For what is slow with every interpreter: one of each kind of frame layout is enough for a start.
+pub fn every(python: &Python) -> Result<(), String> {
+    if ["3.8", "3.11", "3.12", "3.13"].iter().any(|version| python.is(version)) { Ok(()) } else { all() }
+}
+
 /// The folder of workloads beside the checkout.
 pub fn shared() -> Result<PathBuf, String> {
     places::shared().ok_or_else(|| "there is no folder ../shared beside this checkout".to_owned())

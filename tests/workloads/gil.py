@@ -77,4 +77,6 @@ def main(mode, seconds):
 
 
 put_first()
+# Until pyobs knows the interpreter.
+time.sleep(0.5)
 main(sys.argv[1], float(sys.argv[2]))

@@ -1,4 +1,6 @@
-"""sleepers.py [SECONDS]: a thread sleeps for a minute, and so does the main thread, or ends the program meanwhile.
+"""sleepers.py [SECONDS [DOZE]]: a thread sleeps for a minute, and so does the main thread, or ends the program meanwhile.
+
+First, both sleep for DOZE seconds, a little at a time.
 
 Prints {"main": tid, "other": tid}, and before it ends {"slept_s": …}, which is how long the other thread has slept.
 """
@@ -11,10 +13,14 @@ import time
 from timing import gettid
 
 tids = {"main": gettid()}
+DOZE = float(sys.argv[2]) if len(sys.argv) > 2 else 0
 
 
 def sleeps_on():
     tids["other"] = gettid()
+    until = time.perf_counter() + DOZE
+    while time.perf_counter() < until:
+        time.sleep(0.01)
     time.sleep(60)
 
 
@@ -24,6 +30,9 @@ def main():
     time.sleep(0.1)
     print(json.dumps(tids))
     sys.stdout.flush()
+    until = time.perf_counter() + DOZE
+    while time.perf_counter() < until:
+        time.sleep(0.01)
     time.sleep(float(sys.argv[1]) if len(sys.argv) > 1 else 60)
     print(json.dumps({"slept_s": time.perf_counter() - begin}))
     sys.stdout.flush()

@@ -4,7 +4,7 @@ use crate::record::{COMM_LEN, Header};
 use crate::shared;
 
 /// Of `Sample::detail[0]` in an `OFFCPU_SLEEP`: the number of the system call in the lower half ([`NO_CALL`] where it is
-/// none, as for a page that has to be read), these above.
+/// none, as for a page that has to be read), these above. `detail[1]` is the number of the thread's [`Place`].
 pub mod detail {
     /// The system call's first argument is 0: select() of nothing is a sleep.
     pub const FIRST_ARGUMENT_ZERO: u64 = 1 << 32;
@@ -14,33 +14,46 @@ pub mod detail {
 
 pub const NO_CALL: u32 = u32::MAX;
 
-/// A weight of 1, in `Sample::detail[1]` and [`Wake::weight`].
-pub const WEIGHT_ONE: u64 = 1024;
-/// A sleep stands for no more than so many others.
-pub const WEIGHT_MAX: u64 = 1024 * WEIGHT_ONE;
-
-/// Kinds of waits whose usual length a thread remembers; the last is the GIL.
-pub const CLASSES: usize = 8;
-pub const CLASS_GIL: usize = CLASSES - 1;
-
-/// `OFFCPU_WAKE`: a thread whose `OFFCPU_SLEEP` was sent runs again. The header's time is that of the wake-up, its pid
-/// and tid are the sleeper's.
+/// `OFFCPU_WAKE`: what a thread has slept at one [`Place`] since it was told of last. The header's pid and tid are the
+/// sleeper's.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wake {
+    /// Its time is that of the last wake-up.
     pub header: Header,
-    /// The time of the `OFFCPU_SLEEP`.
+    /// When the last sleep began; 0 where it was told of before.
     pub since: u64,
-    pub weight: u64,
-    /// Who woke it; 0 for the kernel's own doing, such as a timer.
+    /// [`Place::stack`].
+    pub stack: u64,
+    /// [`Place::total`] and [`Place::count`].
+    pub total: u64,
+    pub count: u32,
+    pub padding: u32,
+    /// Who ended the last sleep; 0 for the kernel's own doing, such as a timer.
     pub waker_pid: u32,
     pub waker_tid: u32,
     pub waker_comm: [u8; COMM_LEN],
 }
 
-shared!(Wake, 80);
+shared!(Wake, 96);
 
-/// The value of the array `SLEEPS`: a thread, in the place that its tid stands for.
+/// Places whose sleeps a thread keeps apart; a power of two.
+pub const PLACES: usize = 8;
+
+/// Where in its program a thread sleeps: the system call, its first argument, and the innermost Python frame's instruction.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// A hash of these; 0 for none.
+    pub key: u32,
+    /// Sleeps that have not been told of, and how long they were in nanoseconds.
+    pub count: u32,
+    pub total: u64,
+    /// The time of the `OFFCPU_SLEEP` with the stack that they are told with.
+    pub stack: u64,
+}
+
+/// The value of the array `SLEEPS`: a thread, in the element that its tid stands for.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sleeper {
@@ -50,18 +63,19 @@ pub struct Sleeper {
     pub since: u64,
     /// When it was woken; 0 while it was not.
     pub woken: u64,
-    /// What its sleep stands for; 0 when its stack was not taken.
-    pub weight: u64,
     pub waker_pid: u32,
     pub waker_tid: u32,
     pub waker_comm: [u8; COMM_LEN],
-    pub class: u32,
-    pub padding: u32,
-    /// How long sleeps of each class usually are, in nanoseconds; 0 for none seen yet.
-    pub usual: [u64; CLASSES],
+    /// Which of its places it sleeps at, or slept at last.
+    pub place: u32,
+    /// Not 0 when the stack was taken for the present sleep, whose end is told at once then.
+    pub fresh: u32,
+    /// Up to when its stacks have been paid for: each costs `SLEEP_PERIOD` of the thread's time.
+    pub paid: u64,
+    pub places: [Place; PLACES],
 }
 
-shared!(Sleeper, 128);
+shared!(Sleeper, 256);
 
 /// Elements of the array `SLEEPS`; a power of two. Tids are given out one after the other, so that two live threads
 /// seldom share a place.

@@ -1,9 +1,10 @@
 //! The families `offcpu` and `gil`: where threads sleep, for how long, and who wakes them.
 //!
-//! A stack has to be taken when a thread goes to sleep, before it is known for how long. A thread's sleeps of one kind
-//! are much alike, so the usual length of the kind decides: on average one stack is taken for each `SLEEP_PERIOD` of
-//! sleep. It then stands for as many sleeps as it was likely to be left out, so that sums come out right whatever the
-//! lengths turn out to be.
+//! A stack has to be taken when a thread goes to sleep, before it is known for how long. Each costs the thread
+//! `SLEEP_PERIOD` of its time, of which it has some credit: one that sleeps less often has the stack of every sleep
+//! taken. Beyond that, its sleeps are told apart by their place in the program: the lengths of all that happen at one
+//! place are summed up exactly, and told with the stack that was taken there last, each time that they reach
+//! `SLEEP_PERIOD`.
 
 use core::hint::black_box;
 
@@ -19,14 +20,14 @@ use aya_ebpf::{
 };
 use pyobs_abi::{
     control::{self, FAMILY_GIL, FAMILY_OFFCPU},
-    offcpu::{CLASS_GIL, CLASSES, NO_CALL, SLEEPERS, Sleeper, WEIGHT_MAX, WEIGHT_ONE, Wake, detail},
+    offcpu::{NO_CALL, PLACES, Place, SLEEPERS, Sleeper, Wake, detail},
     process::{NONE, PYTHON, Process, SAMPLED},
     record::{self, COMM_LEN, loss},
     stack::{KERNEL_MAX, flags},
 };
 
 use crate::common::{
-    cpython::{Top, frames_of},
+    cpython::{Top, frames_of, instruction, top_frame},
     gil,
     maps::{INTERRUPT_END, INTERRUPT_START, LAYOUTS, PROCESSES, control, count_loss, is_on},
     memory::user,
@@ -42,6 +43,10 @@ const FUTEX: u32 = 202;
 const WAKING_FRAMES: usize = 32;
 /// Kernel frames that are our own doing: the program, and what runs it.
 const OWN_FRAMES: u64 = 2;
+/// `TASK_DEAD` of `__state` (include/linux/sched.h).
+const DEAD: u32 = 0x80;
+/// Stacks that a thread may owe for.
+const CREDIT: u64 = 64;
 /// A sleeper that has not come back for so long has ended without being seen.
 const STALE: u64 = 3_600_000_000_000;
 
@@ -100,24 +105,54 @@ fn wakes(context: &RawTracePointContext) {
 /// A sleep ended at this time.
 #[inline(always)]
 fn awake(sleeper: &mut Sleeper, now: u64) {
-    let length = now.saturating_sub(sleeper.since);
-    let usual = &mut sleeper.usual[sleeper.class as usize & (CLASSES - 1)];
-    *usual = if *usual == 0 { length } else { (*usual * 7 + length) / 8 };
-    if sleeper.weight != 0 {
-        let mut header = ring::header(record::OFFCPU_WAKE);
-        (header.time, header.pid, header.tid) = (now, sleeper.pid, sleeper.tid);
-        let wake = Wake {
-            header,
-            since: sleeper.since,
-            weight: sleeper.weight,
-            waker_pid: sleeper.waker_pid,
-            waker_tid: sleeper.waker_tid,
-            waker_comm: sleeper.waker_comm,
-        };
-        // SAFETY: plain integers without padding (pyobs-abi asserts it).
-        ring::send(unsafe { core::slice::from_raw_parts((&raw const wake).cast(), size_of::<Wake>()) });
-    }
+    let since = sleeper.since;
     sleeper.since = 0;
+    let number = sleeper.place as usize;
+    let place = place(sleeper, number);
+    place.total = place.total.wrapping_add(now.saturating_sub(since));
+    place.count = place.count.wrapping_add(1);
+    let is_much = place.total >= control(control::SLEEP_PERIOD);
+    if sleeper.fresh != 0 || is_much {
+        tell(sleeper, number, since, now);
+    }
+}
+
+#[inline(always)]
+fn place(sleeper: &mut Sleeper, number: usize) -> &mut Place {
+    // Hidden from the compiler, which would know the mask to be needless; the verifier does not.
+    &mut sleeper.places[black_box(number) & (PLACES - 1)]
+}
+
+/// Tells what was slept at a place since it was told of last.
+#[inline(always)]
+fn tell(sleeper: &mut Sleeper, number: usize, since: u64, now: u64) {
+    let (pid, tid) = (sleeper.pid, sleeper.tid);
+    let (waker_pid, waker_tid, waker_comm) = (sleeper.waker_pid, sleeper.waker_tid, sleeper.waker_comm);
+    let place = place(sleeper, number);
+    if place.count == 0 {
+        return;
+    }
+    let mut header = ring::header(record::OFFCPU_WAKE);
+    (header.time, header.pid, header.tid) = (now, pid, tid);
+    let (stack, total, count) = (place.stack, place.total, place.count);
+    (place.total, place.count) = (0, 0);
+    let wake = Wake { header, since, stack, total, count, padding: 0, waker_pid, waker_tid, waker_comm };
+    // SAFETY: plain integers without padding (pyobs-abi asserts it).
+    ring::send(unsafe { core::slice::from_raw_parts((&raw const wake).cast(), size_of::<Wake>()) });
+}
+
+/// A thread is at its end: what it has slept is told.
+#[inline(always)]
+pub fn thread_ends(tid: u32, now: u64) {
+    let Some(sleeper) = sleeper(tid) else { return };
+    if sleeper.tid != tid {
+        return;
+    }
+    (sleeper.waker_pid, sleeper.waker_tid) = (0, 0);
+    for number in 0..PLACES {
+        tell(sleeper, number, 0, now);
+    }
+    (sleeper.tid, sleeper.since) = (0, 0);
 }
 
 /// The thread that the CPU turns away from goes to sleep.
@@ -127,7 +162,8 @@ fn sleeps(context: &RawTracePointContext, run: impl Fn(u32)) {
     let (pid, tid) = ((both >> 32) as u32, both as u32);
     // SAFETY: the value is read while others may update it: a torn one is an address that fails its checks.
     let Some(process) = (unsafe { PROCESSES.get(pid) }) else { return };
-    if process.flags & SAMPLED == 0 || matches!(Task(context.arg(1)).state(), None | Some(0)) {
+    if process.flags & SAMPLED == 0 || Task(context.arg(1)).state().is_none_or(|state| state == 0 || state & DEAD != 0)
+    {
         return;
     }
     let Some(sleeper) = sleeper(tid) else { return };
@@ -144,25 +180,30 @@ fn sleeps(context: &RawTracePointContext, run: impl Fn(u32)) {
         awake(sleeper, sleeper.woken);
     }
     let registers = Registers::saved();
-    let number = Walk::number(SLOT_TASK);
-    let Some(walk) = Walk::begin(number, SLOT_TASK) else { return };
-    walk.sample.flags |= flags::KERNEL_MODE;
-    let awaited = awaited_gil(process, &registers, walk);
-    let class = if awaited != 0 { CLASS_GIL } else { registers.call as usize % CLASS_GIL };
+    let (awaited, instruction) = python(process, &registers);
     if awaited == 0 && !is_on(FAMILY_OFFCPU) {
+        sleeper.since = 0;
         return;
     }
-    sleeper.class = class as u32;
-    // Hidden from the compiler, which would know the mask to be needless; the verifier does not.
-    sleeper.weight = weight(sleeper.usual[black_box(class) & (CLASSES - 1)]);
     (sleeper.waker_pid, sleeper.waker_tid, sleeper.woken) = (0, 0, 0);
     sleeper.since = now;
-    if sleeper.weight == 0 {
+    let argument = if awaited != 0 { awaited } else { registers.argument };
+    let key = key(registers.call, argument, instruction);
+    let number = key as usize % PLACES;
+    sleeper.place = number as u32;
+    sleeper.fresh = u32::from(pays(sleeper, now));
+    if sleeper.fresh == 0 {
         return;
     }
+    tell(sleeper, number, 0, now);
+    *place(sleeper, number) = Place { key, count: 0, total: 0, stack: now };
+
+    let slot = Walk::number(SLOT_TASK);
+    let Some(walk) = Walk::begin(slot, SLOT_TASK) else { return };
+    walk.sample.flags |= flags::KERNEL_MODE;
     walk.sample.header = ring::header(record::OFFCPU_SLEEP);
     walk.sample.header.time = now;
-    walk.sample.detail = [u64::from(registers.call), sleeper.weight];
+    walk.sample.detail = [u64::from(registers.call), number as u64];
     if registers.call != NO_CALL && registers.argument == 0 {
         walk.sample.detail[0] |= detail::FIRST_ARGUMENT_ZERO;
     }
@@ -176,39 +217,56 @@ fn sleeps(context: &RawTracePointContext, run: impl Fn(u32)) {
         walk.sample.kernel_frames = (length as u32 / 8).min(KERNEL_MAX as u32);
     }
     walk.start(process, &registers);
-    run(number);
+    run(slot);
     ring::send(walk.record());
     if awaited != 0 {
-        holder(process, walk, number, awaited, now, run);
+        holder(process, walk, slot, awaited, now, run);
     }
-}
-
-/// The GIL's state, if it is what the thread is about to wait for.
-#[inline(always)]
-fn awaited_gil(process: &Process, registers: &Registers, walk: &mut Walk) -> u64 {
-    if registers.call != FUTEX || process.flags & PYTHON == 0 {
-        return 0;
-    }
-    let Some(layout) = LAYOUTS.get(process.layout) else { return 0 };
-    if layout.gil_condition_size == 0 {
-        return 0;
-    }
-    let Some(state) = walk.thread_state(process, layout) else { return 0 };
-    let gil = gil::address(process, layout, state);
-    if gil::is_awaited(layout, gil, registers.argument) { gil } else { 0 }
-}
-
-/// What a sleep of this usual length stands for if it is taken; 0 if it is left out.
-#[inline(always)]
-fn weight(usual: u64) -> u64 {
-    let period = control(control::SLEEP_PERIOD);
-    if usual == 0 || usual >= period {
-        return WEIGHT_ONE;
-    }
-    let weight = (period * WEIGHT_ONE / usual).min(WEIGHT_MAX);
+    // What was done here is no sleep.
     // SAFETY: the helper has no preconditions.
-    let chance = u64::from(unsafe { bpf_get_prandom_u32() });
-    if chance * weight < WEIGHT_ONE << 32 { weight } else { 0 }
+    sleeper.since = unsafe { bpf_ktime_get_ns() };
+}
+
+/// Whether the thread pays for a stack.
+#[inline(always)]
+fn pays(sleeper: &mut Sleeper, now: u64) -> bool {
+    let price = control(control::SLEEP_PERIOD);
+    let paid = sleeper.paid.max(now) + price;
+    // At the end of its credit the thread has a stack for each `price`, and chance decides for which sleep: else it would
+    // be the one that comes after a long one.
+    // SAFETY: the helper has no preconditions.
+    let is_lucky = || unsafe { bpf_get_prandom_u32() } & 1 == 0;
+    let owed = paid - now;
+    if owed > CREDIT * price || (owed > CREDIT / 2 * price && !is_lucky()) {
+        return false;
+    }
+    sleeper.paid = paid;
+    true
+}
+
+/// Stafford's variant 13 of the finalizer of MurmurHash3, folded. Never 0.
+#[inline(always)]
+fn key(call: u32, argument: u64, instruction: u64) -> u32 {
+    let mut hash = argument ^ instruction.rotate_left(21) ^ (u64::from(call) << 52);
+    hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (hash ^ (hash >> 32)) as u32 | 8
+}
+
+/// The GIL's state, if it is what the thread is about to wait for; and what instruction its innermost Python frame is at.
+#[inline(always)]
+fn python(process: &Process, registers: &Registers) -> (u64, u64) {
+    if process.flags & PYTHON == 0 {
+        return (0, 0);
+    }
+    let Some(layout) = LAYOUTS.get(process.layout) else { return (0, 0) };
+    let Top::Frame { state, frame } = top_frame(process, layout, 0) else { return (0, 0) };
+    let instruction = instruction(layout, frame);
+    if registers.call != FUTEX || layout.gil_condition_size == 0 {
+        return (0, instruction);
+    }
+    let gil = gil::address(process, layout, state);
+    (if gil::is_awaited(layout, gil, registers.argument) { gil } else { 0 }, instruction)
 }
 
 /// Who holds the GIL that the current thread waits for, and what it runs: its frames are in the same memory. It goes on
@@ -253,11 +311,18 @@ pub fn offcpu_waking(context: RawTracePointContext) -> i32 {
     }
     let Some(tid) = Task(context.arg(0)).pid() else { return 0 };
     let Some(sleeper) = sleeper(tid) else { return 0 };
-    if sleeper.tid != tid || sleeper.since == 0 || sleeper.weight == 0 {
+    if sleeper.tid != tid || sleeper.since == 0 {
         return 0;
     }
     // SAFETY: the helper has no preconditions.
-    sleeper.woken = unsafe { bpf_ktime_get_ns() };
+    let now = unsafe { bpf_ktime_get_ns() };
+    sleeper.woken = now;
+    let number = sleeper.place as usize;
+    let slept = place(sleeper, number).total.wrapping_add(now.saturating_sub(sleeper.since));
+    if sleeper.fresh == 0 && slept < control(control::SLEEP_PERIOD) {
+        // Nobody will be told of it.
+        return 0;
+    }
     let both = bpf_get_current_pid_tgid();
     if both as u32 == 0 || in_interrupt(&context) {
         return 0;

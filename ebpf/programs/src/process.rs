@@ -8,10 +8,13 @@ use pyobs_abi::{
     record::{self, Header, loss},
 };
 
-use crate::common::{
-    maps::{PROCESSES, count_loss},
-    ring,
-    task::Task,
+use crate::{
+    common::{
+        maps::{PROCESSES, count_loss},
+        ring,
+        task::Task,
+    },
+    offcpu,
 };
 
 /// `sched_process_fork(struct task_struct *parent, struct task_struct *child)`
@@ -63,6 +66,7 @@ pub fn process_exit(_context: RawTracePointContext) -> i32 {
     if unsafe { PROCESSES.get(header.pid) }.is_none() {
         return 0;
     }
+    offcpu::thread_ends(header.tid, header.time);
     match Task::current().live_threads() {
         Some(0) => {}
         Some(_) => return 0,

@@ -24,6 +24,7 @@ pub fn cases() -> Vec<Case> {
 }
 
 fn calls(python: &Python, seconds: u32) -> Case {
+    let every = needs::every(python);
     let name = format!("{}::every_call_in_a_stack_is_one_of_the_program_for_{seconds}_s", python.name());
     let python = python.clone();
     let body = move || {
@@ -37,7 +38,7 @@ fn calls(python: &Python, seconds: u32) -> Case {
         graph.has_all_of(&recording);
         are_whole(&recording, 0.98);
     };
-    case(name, body).needs(needs::root())
+    case(name, body).needs(needs::root()).needs(every)
 }
 
 struct Graph {

@@ -21,7 +21,7 @@ pub fn cases() -> Vec<Case> {
 }
 
 fn of(python: &Python, what: &str, frames: usize) -> Case {
-    let name = format!("{}::{what}", python.name());
+    let (name, every) = (format!("{}::{what}", python.name()), needs::every(python));
     let python = python.clone();
     let body = move || {
         let mut command = python.script(workload("depths.py"));
@@ -31,7 +31,7 @@ fn of(python: &Python, what: &str, frames: usize) -> Case {
         let truth = json::parse(recording.stdout.lines().last().unwrap_or_default());
         are_there(&recording, &truth, frames);
     };
-    case(name, body).needs(needs::root())
+    case(name, body).needs(needs::root()).needs(every)
 }
 
 fn are_there(recording: &Recording, truth: &Value, frames: usize) {

@@ -27,6 +27,7 @@ pub fn cases() -> Vec<Case> {
 
 fn at_known_points(python: &Python, what: &str) -> Case {
     let name = format!("{}::whole_stacks_are_what_the_program_says{what}", python.name());
+    let every = needs::every(python);
     let python = python.clone();
     let body = move || {
         let folder = Folder::new();
@@ -41,7 +42,7 @@ fn at_known_points(python: &Python, what: &str) -> Case {
         // Half of it is the loading of modules, whose code comes and goes.
         are_whole(&recording, 0.95);
     };
-    case(name, body).needs(needs::root())
+    case(name, body).needs(needs::root()).needs(every)
 }
 
 /// Below functions that are written by hand in assembly, with call frame information to match.

@@ -55,7 +55,7 @@ impl Governor {
         Some(Change {
             keep_every: wanted,
             sentence: format!(
-                "pyobs used {:.2} % of a core with a budget of {:.2} %: sampling at {rate:.1} Hz from {:.0} s on",
+                "pyobs used {:.2} % of a core with a budget of {:.2} %: sampling at {rate:.1} Hz, and sleeps as seldom, from {:.0} s on",
                 share * 100.0,
                 self.budget * 100.0,
                 at.as_secs_f64(),

@@ -5,7 +5,6 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pyobs_abi::control;
 use pyobs_model::{Event, Meta, Nanos, Reason};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -340,7 +339,7 @@ impl Session {
         self.processes.attach_due(&mut self.object, &mut self.scratch);
         self.processes.native.settle();
         self.named();
-        self.families.tell(self.now(), false, &mut self.scratch);
+        self.families.tell(self.now(), false, |tid| self.object.sleeper(tid), &mut self.scratch);
         self.count_calls(false);
         if self.cost_at.elapsed() >= COST_PERIOD {
             self.account();
@@ -351,7 +350,7 @@ impl Session {
         let Some(eval) = &mut self.eval else { return };
         let mut out = eval::Out { interner: &mut self.interner, events: &mut self.scratch, notes: &mut self.notes };
         if at_the_end {
-            eval.finish(self.processes.running(), &mut out);
+            eval.finish(&self.processes.running(), &mut out);
         } else {
             eval.tick(self.processes.running(), &mut out);
         }
@@ -376,7 +375,7 @@ impl Session {
         let (sample, id, keep_every) = (&stack.sample, watched.id, self.keep_every);
         let families = &mut self.families;
         if matches!(record, Record::Sleep(_)) {
-            families.asleep(sample, id, &mut self.scratch);
+            families.asleep(sample, id);
         }
         self.stacks.take(stack, at, watched, native, &mut self.interner, &mut self.scratch, |outcome| match record {
             Record::Sleep(_) => Purpose::Sleep(Key::of(sample)),
@@ -430,7 +429,7 @@ impl Session {
         let at = self.now();
         self.scratch.push(Event::Cost { at, bpf, cpu, rss_bytes: cost::resident_bytes() });
         if let Some(change) = self.governor.observe(at, sampling, cpu)
-            && self.object.control.set(control::KEEP_EVERY, change.keep_every, 0).is_ok()
+            && self.object.shed(change.keep_every)
         {
             self.keep_every = change.keep_every;
             self.scratch.push(Event::Shed { at, what: Arc::from(change.sentence) });
@@ -447,7 +446,7 @@ impl Session {
             std::thread::sleep(PACE);
             self.named();
         }
-        self.families.tell(self.now(), true, &mut self.scratch);
+        self.families.tell(self.now(), true, |tid| self.object.sleeper(tid), &mut self.scratch);
         self.count_calls(true);
         self.account();
         events.append(&mut self.scratch);

@@ -1,7 +1,7 @@
 //! From a thread to its first Python frame.
 
 use aya_ebpf::{helpers::bpf_get_current_pid_tgid, macros::map, maps::Array};
-use pyobs_abi::process::{KEY_BARE, Layout, Process, TLS_DYNAMIC, TLS_STATIC};
+use pyobs_abi::process::{KEY_BARE, Layout, NONE, Process, TLS_DYNAMIC, TLS_STATIC};
 
 use super::{memory::user, task::Task};
 
@@ -56,6 +56,21 @@ pub fn frames_of(layout: &Layout, state: u64) -> Top {
     }
 }
 
+/// What instruction a thread is at whose frames begin there, for telling it from others: 0 where that cannot be read.
+#[inline(always)]
+pub fn instruction(layout: &Layout, top: u64) -> u64 {
+    let mut frame = top;
+    if layout.cframe_frame != NONE {
+        frame = user(top.wrapping_add(layout.cframe_frame.into())).unwrap_or(0);
+    }
+    let at = frame.wrapping_add(layout.frame_instruction.into());
+    if layout.lasti_unit == 0 {
+        return user(at).unwrap_or(0);
+    }
+    let code: u64 = user(frame.wrapping_add(layout.frame_code.into())).unwrap_or(0);
+    code.wrapping_add(user::<u32>(at).unwrap_or(0).into())
+}
+
 /// The `PyThreadState` of the current thread; 0 when it has none.
 ///
 /// Up to 3.11 one word holds the thread state of the GIL's owner: when that one is of this thread (CPython keeps
@@ -68,7 +83,7 @@ fn thread_state(process: &Process, layout: &Layout, thread_pointer: u64, pc: u64
         && let Some(state) = user::<u64>(process.current)
         && state != 0
         && (user::<u64>(state.wrapping_add(layout.thread_id.into())) == Some(thread_pointer)
-            || runs(process, state, pc))
+            || runs(process, layout, thread_pointer, state, pc))
     {
         return Some(state);
     }
@@ -91,9 +106,19 @@ fn thread_state(process: &Process, layout: &Layout, thread_pointer: u64, pc: u64
 
 /// Whether the current thread runs a thread state that another made, as when a sub-interpreter is run by a thread of the
 /// main one. A thread that is in the interpreter's loop holds the GIL, so the GIL's owner is its own; from then on that
-/// state is taken to be this thread's until another is found to run it.
+/// state is taken to be this thread's until another is found to run it. A thread that has a state of its own in that
+/// interpreter runs no other: in the loop it may be giving the GIL up, and another have taken it.
 #[inline(always)]
-fn runs(process: &Process, state: u64, pc: u64) -> bool {
+fn runs(process: &Process, layout: &Layout, thread_pointer: u64, state: u64, pc: u64) -> bool {
+    if process.key != 0
+        && let Some(own) = specific(process, thread_pointer)
+        && own != 0
+    {
+        let interpreter = |state: u64| user::<u64>(state.wrapping_add(layout.thread_interpreter.into()));
+        if interpreter(own) == interpreter(state) {
+            return false;
+        }
+    }
     let Some(runner) = RUNNERS.get_ptr_mut((state >> 4) as u32 % RUNNERS_MAX) else { return false };
     let tid = bpf_get_current_pid_tgid();
     let [first, second] = process.loops;

@@ -11,6 +11,7 @@ use core::ffi::c_void;
 use aya_ebpf::helpers::generated::bpf_probe_read_user;
 use pyobs_abi::{
     process::{FRAME_MAX, NONE, WINDOW_MAX, entry},
+    record::GIL_HOLDER,
     stack::{FRAMES_MAX, Frame, flags, native, walk},
 };
 
@@ -157,15 +158,15 @@ impl Walk {
             }
             return self.end(walk::COMPLETE);
         }
-        if self.sample.frames >= FRAMES_MAX as u32 {
-            return STOP;
-        }
         if !self.read_frame() {
             return self.bad_frame(walk::FRAME_UNREADABLE);
         }
         let previous = self.field(self.layout.frame_previous);
         if self.layout.entry >= entry::SHIM_AND_CFRAME && self.is_shim() {
             return self.shim(previous);
+        }
+        if self.sample.frames >= FRAMES_MAX as u32 {
+            return STOP;
         }
         let code = self.field(self.layout.frame_code) & !TAG_BITS;
         if code < LOWEST_OBJECT {
@@ -175,6 +176,8 @@ impl Walk {
             Check::Is(check) => check,
             Check::Unreadable => 0,
             Check::NoCode if self.anchored => return self.drop_chain(walk::FRAME_INVALID),
+            // The frames of a thread that goes on meanwhile.
+            Check::NoCode if self.sample.header.kind == GIL_HOLDER => return self.end(walk::FRAME_INVALID),
             Check::NoCode => 0,
         };
         let instruction = self.field(self.layout.frame_instruction);

@@ -177,15 +177,6 @@ impl Walk {
         }
     }
 
-    /// The current thread's state, where it has Python frames.
-    #[inline(always)]
-    pub fn thread_state(&mut self, process: &Process, layout: &Layout) -> Option<u64> {
-        match top_frame(process, layout, 0) {
-            Top::Frame { state, .. } => Some(state),
-            _ => None,
-        }
-    }
-
     #[inline(always)]
     fn python(&mut self, process: &Process) {
         let Some(layout) = LAYOUTS.get(process.layout) else { return };

@@ -7,7 +7,7 @@
 //! without RESUME: that way through the loop has a probe of its own.
 //!
 //! A probe is put on the first instruction behind the handler's start that the kernel can carry out by itself, unless
-//! other code jumps in between: see [`listing::is_cheap`].
+//! other code jumps in between: see `listing::is_cheap`.
 
 mod functions;
 mod handlers;

@@ -149,7 +149,7 @@ impl Eval {
     /// Takes notice of processes that came and went, puts probes and takes them away, names what was called.
     pub fn tick<'a>(&mut self, running: impl Iterator<Item = Running<'a>> + Clone, out: &mut Out<'_>) {
         let now = self.now();
-        self.learn(running.clone(), out);
+        self.learn(&running, out);
         self.follow(running, now, out);
         self.turn(now, out);
         if now.saturating_sub(self.drained) >= DRAIN_PERIOD {
@@ -162,7 +162,7 @@ impl Eval {
     }
 
     /// Takes what is left and all probes away.
-    pub fn finish<'a>(&mut self, running: impl Iterator<Item = Running<'a>> + Clone, out: &mut Out<'_>) {
+    pub fn finish<'a>(&mut self, running: &(impl Iterator<Item = Running<'a>> + Clone), out: &mut Out<'_>) {
         let now = self.now();
         self.set(state::LIMIT, 0);
         self.learn(running, out);
@@ -260,7 +260,7 @@ impl Eval {
     }
 
     /// Names the functions that the kernel side has begun to count.
-    fn learn<'a>(&mut self, running: impl Iterator<Item = Running<'a>> + Clone, out: &mut Out<'_>) {
+    fn learn<'a>(&mut self, running: &(impl Iterator<Item = Running<'a>> + Clone), out: &mut Out<'_>) {
         while let Ok(function) = self.maps.new.pop(0) {
             match running.clone().find(|process| process.pid == function.pid) {
                 Some(process) => self.name(function, &process, out),

@@ -5,7 +5,7 @@ pub mod eval;
 pub mod gil;
 pub mod offcpu;
 
-use pyobs_abi::offcpu::Wake;
+use pyobs_abi::offcpu::{Sleeper, Wake};
 use pyobs_abi::record::{Header, loss};
 use pyobs_abi::stack::{Sample, flags};
 use pyobs_model::{Event, Nanos, Outcome, ProcessRef, Reason, StackId, Tid};
@@ -54,15 +54,14 @@ impl Families {
     /// What the stack of a CPU's sample is for.
     pub fn sampled(&mut self, sample: &Sample, process: ProcessRef, keep_every: u64, outcome: Outcome) -> Purpose {
         let header = &sample.header;
-        self.offcpu.runs(header.tid, header.time);
         if sample.flags & flags::HOLDS_GIL != 0 {
             self.gil.held(process, Tid(header.tid), Nanos(self.period.0 * keep_every.max(1)));
         }
         Purpose::Cpu(CpuSample::new(header, self.at(header), process, outcome))
     }
 
-    pub fn asleep(&mut self, sample: &Sample, process: ProcessRef, events: &mut Vec<Event>) {
-        self.offcpu.asleep(sample, process, events);
+    pub fn asleep(&mut self, sample: &Sample, process: ProcessRef) {
+        self.offcpu.asleep(sample, process);
     }
 
     /// What the stack of a GIL's holder is for; its sample names the waiter.
@@ -87,13 +86,15 @@ impl Families {
         }
     }
 
-    /// Tells what goes on.
-    pub fn tell(&mut self, now: Nanos, at_the_end: bool, events: &mut Vec<Event>) {
-        if at_the_end {
-            self.offcpu.tell_all(now, &mut self.gil, events);
-        } else {
-            self.offcpu.tell_open(now, &mut self.gil, events);
-        }
+    /// Tells what goes on; `look` finds out about a thread.
+    pub fn tell(
+        &mut self,
+        now: Nanos,
+        at_the_end: bool,
+        look: impl Fn(u32) -> Option<Sleeper>,
+        events: &mut Vec<Event>,
+    ) {
+        self.offcpu.tell_open(now, at_the_end, look, &mut self.gil, events);
         self.gil.tell(now, at_the_end, events);
     }
 

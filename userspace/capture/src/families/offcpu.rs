@@ -1,22 +1,24 @@
-//! The family `offcpu`: sleeps, from the stack at which a thread went to sleep and the wake-up that ended it. What is a
-//! wait for the GIL goes to the family `gil` too.
+//! The family `offcpu`: what threads slept at each place of theirs, and the stack that was taken there. What is a wait for
+//! the GIL goes to the family `gil` too.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use pyobs_abi::offcpu::{WEIGHT_ONE, Wake, detail};
+use pyobs_abi::offcpu::{PLACES, Sleeper, Wake, detail};
 use pyobs_abi::stack::{Sample, flags};
 use pyobs_model::{Event, GilHolder, Nanos, Pid, ProcessRef, Reason, Sleep, StackId, Tid, WaitReason, Waker};
 
-use super::gil::Gil;
+use super::gil::{Gil, Piece};
 use crate::record::name;
 
-/// Sleeps that are kept at the most: as many threads as can be asleep.
-const OPEN_MAX: usize = 100_000;
-/// A thread that sleeps on is told of so often.
+/// Threads that are known at the most, and stacks.
+const THREADS_MAX: usize = 100_000;
+/// What waits for the names of its stack, for one stack.
+const WAITING_MAX: usize = 1_000;
+/// A thread that sleeps on is told of so often, once it has slept for so long.
 const TELL_EVERY: Nanos = Nanos(1_000_000_000);
 
-/// Names a sleep: the thread, and when it fell asleep on the kernel's clock.
+/// Names a stack at which a thread went to sleep: the thread, and when on the kernel's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     pub tid: u32,
@@ -29,94 +31,105 @@ impl Key {
     }
 }
 
-/// A sleep whose stack or whose end is still to come.
-struct Open {
+/// What the sleeps at one place have in common.
+struct Place {
     process: ProcessRef,
     reason: WaitReason,
     holds_gil: bool,
-    weight: u64,
-    since: Nanos,
     stack: Option<StackId>,
     holder: Option<GilHolder>,
     /// A holder's stack is being named.
     holder_awaited: bool,
-    wake: Option<Wake>,
-    /// How much of it has been told.
-    told: Nanos,
+    /// Another stack has taken its place.
+    is_past: bool,
+    waiting: Vec<Slept>,
+}
+
+impl Place {
+    fn is_named(&self) -> bool {
+        self.stack.is_some() && !self.holder_awaited
+    }
+}
+
+/// Sleeps that are told together.
+struct Slept {
+    at: Nanos,
+    /// How long the last of them was; 0 where it was told of before.
+    length: Nanos,
+    total: Nanos,
+    count: u64,
+    waker: Option<Waker>,
+}
+
+struct Thread {
+    process: ProcessRef,
+    /// When each place's stack was taken.
+    places: [u64; PLACES],
+    /// Of the sleep that began then, so much has been told.
+    told: (u64, Nanos),
 }
 
 pub struct OffCpu {
     start: Nanos,
     /// Whether sleeps are told, or only waits for the GIL.
     sleeps: bool,
-    open: HashMap<Key, Open>,
-    /// Each thread's last sleep.
-    last: HashMap<u32, Key>,
+    places: HashMap<Key, Place>,
+    threads: HashMap<u32, Thread>,
     told: Nanos,
 }
 
 impl OffCpu {
     pub fn new(start: Nanos, sleeps: bool) -> Self {
-        Self { start, sleeps, open: HashMap::new(), last: HashMap::new(), told: Nanos(0) }
+        Self { start, sleeps, places: HashMap::new(), threads: HashMap::new(), told: Nanos(0) }
     }
 
-    /// A thread fell asleep; its stack is being named.
-    pub fn asleep(&mut self, sample: &Sample, process: ProcessRef, events: &mut Vec<Event>) {
-        if self.last.len() >= OPEN_MAX {
-            self.open.clear();
-            self.last.clear();
+    /// A thread went to sleep where it had no stack yet, or needs another; it is being named.
+    pub fn asleep(&mut self, sample: &Sample, process: ProcessRef) {
+        if self.threads.len() >= THREADS_MAX || self.places.len() >= THREADS_MAX {
+            self.threads.clear();
+            self.places.clear();
         }
-        let since = Nanos(sample.header.time).saturating_sub(self.start);
-        let open = Open {
+        let key = Key::of(sample);
+        let thread = || Thread { process, places: [0; PLACES], told: (0, Nanos(0)) };
+        let thread = self.threads.entry(key.tid).or_insert_with(thread);
+        if thread.process != process {
+            *thread = Thread { process, places: [0; PLACES], told: (0, Nanos(0)) };
+        }
+        let number = sample.detail[1] as usize % PLACES;
+        let before = Key { tid: key.tid, since: std::mem::replace(&mut thread.places[number], key.since) };
+        if let Some(place) = self.places.get_mut(&before) {
+            place.is_past = true;
+            if place.is_named() {
+                self.places.remove(&before);
+            }
+        }
+        let place = Place {
             process,
             reason: reason(sample.detail[0]),
             holds_gil: sample.flags & flags::HOLDS_GIL != 0,
-            weight: sample.detail[1].max(WEIGHT_ONE),
-            since,
             stack: None,
             holder: None,
             holder_awaited: false,
-            wake: None,
-            told: Nanos(0),
+            is_past: false,
+            waiting: Vec::new(),
         };
-        let key = Key::of(sample);
-        if let Some(before) = self.last.insert(key.tid, key)
-            && self.open.get(&before).is_some_and(|open| open.wake.is_none())
-        {
-            // It must have ended, but the record of that was lost.
-            self.open.remove(&before);
-            events.push(Event::Loss { at: since, reason: Reason::SleepUnseen, count: 1 });
-        }
-        self.open.insert(key, open);
-    }
-
-    /// A thread runs at this time on the kernel's clock: it is not asleep.
-    pub fn runs(&mut self, tid: u32, time: u64) {
-        if let Some(key) = self.last.get(&tid)
-            && key.since < time
-            && self.open.get(key).is_some_and(|open| open.wake.is_none())
-        {
-            self.open.remove(key);
-        }
+        self.places.insert(key, place);
     }
 
     /// The holder of the GIL that a sleeper waits for; its stack is being named.
     pub fn held(&mut self, key: Key) {
-        if let Some(open) = self.open.get_mut(&key) {
-            open.holder_awaited = true;
+        if let Some(place) = self.places.get_mut(&key) {
+            place.holder_awaited = true;
         }
     }
 
     pub fn named(&mut self, key: Key, stack: Option<StackId>, gil: &mut Gil, events: &mut Vec<Event>) {
-        match stack {
-            Some(stack) => {
-                if let Some(open) = self.open.get_mut(&key) {
-                    open.stack = Some(stack);
-                }
-                self.finish(key, gil, events);
-            }
-            None => drop(self.open.remove(&key)),
+        match (stack, self.places.get_mut(&key)) {
+            (Some(stack), Some(place)) => place.stack = Some(stack),
+            (None, _) => drop(self.places.remove(&key)),
+            (_, None) => {}
         }
+        self.settle(key, gil, events);
     }
 
     pub fn holder_named(
@@ -127,104 +140,127 @@ impl OffCpu {
         gil: &mut Gil,
         events: &mut Vec<Event>,
     ) {
-        if let Some(open) = self.open.get_mut(&key) {
-            open.holder_awaited = false;
-            open.holder = stack.map(|stack| GilHolder { tid: Tid(holder), stack });
+        if let Some(place) = self.places.get_mut(&key) {
+            place.holder_awaited = false;
+            place.holder = stack.map(|stack| GilHolder { tid: Tid(holder), stack });
         }
-        self.finish(key, gil, events);
+        self.settle(key, gil, events);
+    }
+
+    /// Tells what has waited for names.
+    fn settle(&mut self, key: Key, gil: &mut Gil, events: &mut Vec<Event>) {
+        let Some(place) = self.places.get_mut(&key).filter(|place| place.is_named()) else { return };
+        for slept in std::mem::take(&mut place.waiting) {
+            tell(self.sleeps, key.tid, place, slept, gil, events);
+        }
+        if place.is_past {
+            self.places.remove(&key);
+        }
     }
 
     pub fn woken(&mut self, wake: &Wake, gil: &mut Gil, events: &mut Vec<Event>) {
-        let key = Key { tid: wake.header.tid, since: wake.since };
-        if let Some(open) = self.open.get_mut(&key) {
-            open.wake = Some(*wake);
-            self.finish(key, gil, events);
+        let at = Nanos(wake.header.time).saturating_sub(self.start);
+        let key = Key { tid: wake.header.tid, since: wake.stack };
+        let mut slept = Slept {
+            at,
+            length: Nanos(if wake.since == 0 { 0 } else { wake.header.time.saturating_sub(wake.since) }),
+            total: Nanos(wake.total),
+            count: wake.count.into(),
+            waker: waker(wake),
+        };
+        if let Some(thread) = self.threads.get_mut(&key.tid)
+            && thread.told.0 == wake.since
+            && wake.since != 0
+        {
+            slept.total = slept.total.saturating_sub(thread.told.1);
+            slept.count = slept.count.saturating_sub(1);
+            thread.told = (0, Nanos(0));
+        }
+        self.add(key, slept, gil, events);
+    }
+
+    fn add(&mut self, key: Key, slept: Slept, gil: &mut Gil, events: &mut Vec<Event>) {
+        let Some(place) = self.places.get_mut(&key) else {
+            // Its stack was lost.
+            return events.push(Event::Loss { at: slept.at, reason: Reason::SleepUnseen, count: slept.count.max(1) });
+        };
+        if place.is_named() {
+            tell(self.sleeps, key.tid, place, slept, gil, events);
+        } else if place.waiting.len() < WAITING_MAX {
+            place.waiting.push(slept);
+        } else {
+            events.push(Event::Loss { at: slept.at, reason: Reason::SleepUnseen, count: slept.count.max(1) });
         }
     }
 
-    /// Tells of a sleep when all is known of it.
-    fn finish(&mut self, key: Key, gil: &mut Gil, events: &mut Vec<Event>) {
-        let Some(open) = self.open.get(&key) else { return };
-        let (Some(stack), Some(wake), false) = (open.stack, open.wake, open.holder_awaited) else { return };
-        let Some(open) = self.open.remove(&key) else { return };
-        let length = Nanos(wake.header.time.saturating_sub(key.since));
-        let at = Nanos(wake.header.time).saturating_sub(self.start);
-        self.tell(key, &open, stack, at, length, waker(&wake), gil, events);
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "a sleep, its end, and where to tell it")]
-    fn tell(
-        &self,
-        key: Key,
-        open: &Open,
-        stack: StackId,
-        at: Nanos,
-        length: Nanos,
-        waker: Option<Waker>,
+    /// Tells of threads that sleep on, and at the end of what has not been told yet. `look` finds out about a thread.
+    pub fn tell_open(
+        &mut self,
+        now: Nanos,
+        at_the_end: bool,
+        look: impl Fn(u32) -> Option<Sleeper>,
         gil: &mut Gil,
         events: &mut Vec<Event>,
     ) {
-        let tid = Tid(key.tid);
-        let total = weighed(length, open.weight).saturating_sub(open.told);
-        // A sleep that was told of before has been counted then.
-        let count = if open.told == Nanos(0) { (open.weight + WEIGHT_ONE / 2) / WEIGHT_ONE } else { 0 };
-        if open.holds_gil {
-            gil.held(open.process, tid, total);
-        }
-        if open.reason == WaitReason::Gil {
-            let piece = super::gil::Piece { since: open.since, at, length, total, count };
-            gil.waited(open.process, tid, stack, open.holder, &piece, events);
-        }
-        if self.sleeps {
-            events.push(Event::Sleep(Sleep {
-                at,
-                process: open.process,
-                tid,
-                stack,
-                reason: open.reason,
-                count,
-                total,
-                length,
-                // What ends a sleep of a given length is time.
-                waker: waker.filter(|_| open.reason != WaitReason::Sleep),
-            }));
-        }
-    }
-
-    /// Tells of those that sleep on.
-    pub fn tell_open(&mut self, now: Nanos, gil: &mut Gil, events: &mut Vec<Event>) {
-        if now.saturating_sub(self.told) < TELL_EVERY {
+        if !at_the_end && now.saturating_sub(self.told) < TELL_EVERY {
             return;
         }
-        self.tell_all(now, gil, events);
-    }
-
-    /// Tells of all that sleep on, up to now.
-    pub fn tell_all(&mut self, now: Nanos, gil: &mut Gil, events: &mut Vec<Event>) {
         self.told = now;
-        let mut open = std::mem::take(&mut self.open);
-        for (key, open) in &mut open {
-            let length = now.saturating_sub(open.since);
-            if let Some(stack) = open.stack
-                && open.wake.is_none()
-                && open.weight == WEIGHT_ONE
-                && length > open.told
-            {
-                self.tell(*key, open, stack, now, length, None, gil, events);
-                open.told = length;
+        let mut found = Vec::new();
+        for (&tid, thread) in &mut self.threads {
+            let Some(sleeper) = look(tid).filter(|sleeper| sleeper.tid == tid) else { continue };
+            let present = sleeper.place as usize % PLACES;
+            if sleeper.since != 0 {
+                let length = now.saturating_sub(Nanos(sleeper.since).saturating_sub(self.start));
+                let (count, before) = if thread.told.0 == sleeper.since { (0, thread.told.1) } else { (1, Nanos(0)) };
+                if at_the_end || length >= TELL_EVERY {
+                    thread.told = (sleeper.since, length);
+                    let total = length.saturating_sub(before);
+                    let key = Key { tid, since: sleeper.places[present].stack };
+                    found.push((key, Slept { at: now, length, total, count, waker: None }));
+                }
+            }
+            if at_the_end {
+                let untold = sleeper.places.iter().filter(|place| place.count != 0);
+                found.extend(untold.map(|place| {
+                    let (total, count) = (Nanos(place.total), place.count.into());
+                    (Key { tid, since: place.stack }, Slept { at: now, length: Nanos(0), total, count, waker: None })
+                }));
             }
         }
-        self.open = open;
+        for (key, slept) in found {
+            // Of a stack that is still under way it is told the next time.
+            if self.places.contains_key(&key) {
+                self.add(key, slept, gil, events);
+            }
+        }
     }
 
-    /// A process has ended, and with it the sleeps of its threads.
+    /// A process has ended, and with it the sleeps of its threads; some of their stacks may be without names yet.
     pub fn ended(&mut self, process: ProcessRef) {
-        self.open.retain(|_, open| open.process != process || open.wake.is_some());
+        self.threads.retain(|_, thread| thread.process != process);
+        self.places.retain(|_, place| {
+            place.is_past |= place.process == process;
+            !(place.is_past && place.is_named())
+        });
     }
 }
 
-fn weighed(length: Nanos, weight: u64) -> Nanos {
-    Nanos((u128::from(length.0) * u128::from(weight) / u128::from(WEIGHT_ONE)).try_into().unwrap_or(u64::MAX))
+fn tell(sleeps: bool, tid: u32, place: &Place, slept: Slept, gil: &mut Gil, events: &mut Vec<Event>) {
+    let (Some(stack), process, tid) = (place.stack, place.process, Tid(tid)) else { return };
+    let Slept { at, length, total, count, waker } = slept;
+    if place.holds_gil {
+        gil.held(process, tid, total);
+    }
+    if place.reason == WaitReason::Gil {
+        let piece = Piece { since: at.saturating_sub(length), at, length, total, count };
+        gil.waited(process, tid, stack, place.holder, &piece, events);
+    }
+    if sleeps {
+        // What ends a sleep of a given length is time.
+        let waker = waker.filter(|_| place.reason != WaitReason::Sleep);
+        events.push(Event::Sleep(Sleep { at, process, tid, stack, reason: place.reason, count, total, length, waker }));
+    }
 }
 
 fn waker(wake: &Wake) -> Option<Waker> {
@@ -306,20 +342,21 @@ fn reason(detail: u64) -> WaitReason {
 
 #[cfg(test)]
 mod tests {
+    use pyobs_abi::offcpu::NO_CALL;
     use pyobs_abi::record::Header;
 
     use super::*;
 
     const START: Nanos = Nanos(1_000);
 
-    fn sample(call: i64, weight: u64, since: u64) -> Sample {
+    fn sample(call: i64, since: u64) -> Sample {
         let header = Header { time: since, tid: 7, pid: 7, ..Header::default() };
-        Sample { header, detail: [call as u64, weight], ..Sample::default() }
+        Sample { header, detail: [call as u64, 3], ..Sample::default() }
     }
 
-    fn wake(since: u64, at: u64) -> Wake {
+    fn wake(stack: u64, since: u64, at: u64, total: u64, count: u32) -> Wake {
         let header = Header { time: at, tid: 7, pid: 7, ..Header::default() };
-        Wake { header, since, waker_pid: 1, waker_tid: 2, ..Wake::default() }
+        Wake { header, since, stack, total, count, waker_pid: 1, waker_tid: 2, ..Wake::default() }
     }
 
     fn sleeps(events: &[Event]) -> Vec<(WaitReason, u64, u64, u64)> {
@@ -331,37 +368,57 @@ mod tests {
     }
 
     #[test]
-    fn a_sleep_is_told_when_its_stack_and_its_end_are_known_in_any_order() {
-        for stack_first in [true, false] {
-            let (mut offcpu, mut gil, mut events) = (OffCpu::new(START, true), Gil::new(true), Vec::new());
-            let sample = sample(libc::SYS_futex, 3 * WEIGHT_ONE, 5_000);
-            offcpu.asleep(&sample, ProcessRef(0), &mut events);
-            if stack_first {
-                offcpu.named(Key::of(&sample), Some(StackId(1)), &mut gil, &mut events);
-            }
-            offcpu.woken(&wake(5_000, 6_000), &mut gil, &mut events);
-            if !stack_first {
-                assert!(events.is_empty());
-                offcpu.named(Key::of(&sample), Some(StackId(1)), &mut gil, &mut events);
-            }
-            assert_eq!(sleeps(&events), [(WaitReason::Lock, 3, 3_000, 1_000)]);
-            assert!(offcpu.open.is_empty());
-        }
+    fn sleeps_are_told_when_their_stack_is_known() {
+        let (mut offcpu, mut gil, mut events) = (OffCpu::new(START, true), Gil::new(true), Vec::new());
+        let sample = sample(libc::SYS_futex, 5_000);
+        offcpu.asleep(&sample, ProcessRef(0));
+        offcpu.woken(&wake(5_000, 5_000, 6_000, 1_000, 1), &mut gil, &mut events);
+        assert!(events.is_empty());
+        offcpu.named(Key::of(&sample), Some(StackId(1)), &mut gil, &mut events);
+        offcpu.woken(&wake(5_000, 8_000, 9_000, 2_500, 3), &mut gil, &mut events);
+        let lock = WaitReason::Lock;
+        assert_eq!(sleeps(&events), [(lock, 1, 1_000, 1_000), (lock, 3, 2_500, 1_000)]);
+        let same_place = Sample { header: Header { time: 10_000, ..sample.header }, ..sample };
+        offcpu.asleep(&same_place, ProcessRef(0));
+        assert_eq!(offcpu.places.len(), 1);
+        offcpu.ended(ProcessRef(0));
+        offcpu.woken(&wake(10_000, 10_000, 11_000, 1_000, 1), &mut gil, &mut events);
+        offcpu.named(Key::of(&same_place), Some(StackId(1)), &mut gil, &mut events);
+        assert_eq!(sleeps(&events).last(), Some(&(lock, 1, 1_000, 1_000)));
+        assert!(offcpu.places.is_empty() && offcpu.threads.is_empty());
+        offcpu.woken(&wake(12, 13, 14, 1, 1), &mut gil, &mut events);
+        assert!(matches!(events.last(), Some(Event::Loss { reason: Reason::SleepUnseen, count: 1, .. })));
     }
 
     #[test]
     fn a_long_sleep_is_told_in_parts_and_counted_once() {
         let (mut offcpu, mut gil, mut events) = (OffCpu::new(START, true), Gil::new(true), Vec::new());
-        let sample = sample(libc::SYS_clock_nanosleep, WEIGHT_ONE, 1_000);
-        offcpu.asleep(&sample, ProcessRef(0), &mut events);
+        let sample = sample(libc::SYS_clock_nanosleep, 1_000);
+        offcpu.asleep(&sample, ProcessRef(0));
         offcpu.named(Key::of(&sample), Some(StackId(1)), &mut gil, &mut events);
+        let mut sleeper = Sleeper { tid: 7, since: 2_000, place: 3, ..Sleeper::default() };
+        sleeper.places[3].stack = 1_000;
         let second = TELL_EVERY.0;
-        offcpu.tell_open(Nanos(second), &mut gil, &mut events);
-        offcpu.tell_open(Nanos(second + 1), &mut gil, &mut events);
-        offcpu.woken(&wake(1_000, 1_000 + 3 * second), &mut gil, &mut events);
+        for now in [second / 2, second + 1_000, second + 1_001] {
+            offcpu.tell_open(Nanos(now), false, |_| Some(sleeper), &mut gil, &mut events);
+        }
+        let end = 2_000 + 3 * second;
+        offcpu.woken(&wake(1_000, 2_000, end, 3 * second + 70, 8), &mut gil, &mut events);
         let sleep = WaitReason::Sleep;
-        assert_eq!(sleeps(&events), [(sleep, 1, second, second), (sleep, 0, 2 * second, 3 * second)]);
+        assert_eq!(sleeps(&events), [(sleep, 1, second, second), (sleep, 7, 2 * second + 70, 3 * second)]);
         assert!(events.iter().all(|event| !matches!(event, Event::Sleep(Sleep { waker: Some(_), .. }))));
+    }
+
+    #[test]
+    fn at_the_end_everything_is_told() {
+        let (mut offcpu, mut gil, mut events) = (OffCpu::new(START, true), Gil::new(true), Vec::new());
+        let sample = sample(libc::SYS_read, 1_000);
+        offcpu.asleep(&sample, ProcessRef(0));
+        offcpu.named(Key::of(&sample), Some(StackId(1)), &mut gil, &mut events);
+        let mut sleeper = Sleeper { tid: 7, since: 2_000, place: 3, ..Sleeper::default() };
+        sleeper.places[3] = pyobs_abi::offcpu::Place { key: 1, count: 5, total: 400, stack: 1_000 };
+        offcpu.tell_open(Nanos(1_500), true, |_| Some(sleeper), &mut gil, &mut events);
+        assert_eq!(sleeps(&events), [(WaitReason::Io, 1, 500, 500), (WaitReason::Io, 5, 400, 0)]);
     }
 
     #[test]
@@ -369,7 +426,7 @@ mod tests {
         assert_eq!(reason(libc::SYS_select as u64), WaitReason::Poll);
         assert_eq!(reason(libc::SYS_select as u64 | detail::FIRST_ARGUMENT_ZERO), WaitReason::Sleep);
         assert_eq!(reason(libc::SYS_futex as u64 | detail::GIL), WaitReason::Gil);
-        assert_eq!(reason(u64::from(pyobs_abi::offcpu::NO_CALL)), WaitReason::Io);
+        assert_eq!(reason(u64::from(NO_CALL)), WaitReason::Io);
         assert_eq!(reason(9_999), WaitReason::Other);
     }
 }

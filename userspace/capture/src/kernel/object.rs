@@ -9,6 +9,7 @@ use aya::programs::perf_event::{HardwareEvent, PerfEventConfig, PerfEventScope, 
 use aya::programs::{PerfEvent, Program, ProgramError, RawTracePoint, UProbe};
 use aya::{Ebpf, EbpfError, EbpfLoader};
 use pyobs_abi::control;
+use pyobs_abi::offcpu::{SLEEPERS, Sleeper};
 use pyobs_abi::process::{Layout, Process};
 
 use super::btf::{Btf, BtfError};
@@ -97,6 +98,7 @@ pub struct Object {
     pub layouts: Array<MapData, Layout>,
     pub control: Array<MapData, u64>,
     losses: PerCpuArray<MapData, u64>,
+    sleeps: Array<MapData, Sleeper>,
 }
 
 /// A walk in interrupt context may interrupt another.
@@ -158,6 +160,7 @@ impl Object {
             layouts: take(&mut ebpf, "LAYOUTS")?,
             control: take(&mut ebpf, "CONTROL")?,
             losses: take(&mut ebpf, "LOSSES")?,
+            sleeps: take(&mut ebpf, "SLEEPS")?,
             ebpf,
             sampler,
             sampler_links: Vec::new(),
@@ -182,6 +185,17 @@ impl Object {
             program.attach(tracepoint).map_err(fail)?;
         }
         Ok(())
+    }
+
+    /// Keeps one CPU sample in so many, and takes so many times fewer stacks of sleeps.
+    pub fn shed(&mut self, keep_every: u64) -> bool {
+        self.control.set(control::KEEP_EVERY, keep_every, 0).is_ok()
+            && self.control.set(control::SLEEP_PERIOD, SLEEP_PERIOD.saturating_mul(keep_every), 0).is_ok()
+    }
+
+    /// What is known of a thread's sleep, or of that of another with the same element.
+    pub fn sleeper(&self, tid: u32) -> Option<Sleeper> {
+        self.sleeps.get(&(tid % SLEEPERS), 0).ok()
     }
 
     /// Loads the programs that count calls and takes their maps; to be called once.

@@ -57,7 +57,7 @@ impl<'a, 'data> Listing<'a, 'data> {
             left -= length;
             let Some(code) = elf.bytes(range.start, length) else { continue };
             let mut previous = None;
-            for instruction in Decoder::with_ip(64, code, range.start, DecoderOptions::NONE).iter() {
+            for instruction in &mut Decoder::with_ip(64, code, range.start, DecoderOptions::NONE) {
                 if let Some(previous) = previous.replace(instruction.ip()) {
                     listing.before.insert(instruction.ip(), previous);
                 }

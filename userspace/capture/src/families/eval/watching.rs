@@ -209,7 +209,7 @@ impl Watching {
                 // The process has just ended.
                 Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
                 Err(error) => {
-                    failures.push(format!("a probe in {} cannot be put: {error}; calls are missing", image.name))
+                    failures.push(format!("a probe in {} cannot be put: {error}; calls are missing", image.name));
                 }
             }
         };
