@@ -8,6 +8,7 @@ mod interpreters;
 mod lines;
 mod live_names;
 mod offsets;
+mod privileges;
 mod thread_locals;
 mod thread_state;
 
@@ -21,7 +22,7 @@ use std::process::ExitCode;
 use pyobs_tests::{Case, Python, case, needs};
 
 fn main() -> ExitCode {
-    let subjects: [fn() -> Vec<Case>; 8] = [
+    let subjects: [fn() -> Vec<Case>; 9] = [
         btf::cases,
         offsets::cases,
         interpreters::cases,
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
         lines::cases,
         live_names::cases,
         gil::cases,
+        privileges::cases,
     ];
     pyobs_tests::run(subjects.into_iter().flat_map(|cases| cases()).collect())
 }

@@ -90,15 +90,7 @@ fn every_capability() -> impl Iterator<Item = CapabilitySet> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-    use std::os::unix::process::CommandExt;
-    use std::process::{Command, Stdio};
-
     use super::*;
-    use crate::doctor::sys;
-    use crate::memory::{Memory, ProcessMemory};
-
-    const STRANGER: &str = "PYOBS_TEST_STRANGER";
 
     #[test]
     fn old_kernels_need_more() {
@@ -106,64 +98,5 @@ mod tests {
         assert_eq!(new, READING | CapabilitySet::BPF | CapabilitySet::CHECKPOINT_RESTORE);
         assert!(wanted((5, 8), Keep::Reading).contains(CapabilitySet::SYS_ADMIN));
         assert!(wanted((6, 1), Keep::WritingAnywhere).contains(CapabilitySet::DAC_OVERRIDE));
-    }
-
-    /// Runs the next test alone in a process of its own: rights that are given up do not come back.
-    #[test]
-    fn what_is_dropped_is_gone_and_what_is_kept_works() {
-        if !rustix::process::geteuid().is_root() {
-            println!("skipped: only root has rights to give up");
-            return;
-        }
-        let mut stranger = Command::new("sleep").arg("60").uid(65534).gid(65534).spawn().unwrap();
-        while !fs::read_to_string(format!("/proc/{}/comm", stranger.id())).unwrap().starts_with("sleep") {
-            std::thread::yield_now();
-        }
-        let output = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "privileges::tests::in_a_process_of_its_own", "--nocapture", "--test-threads=1"])
-            .env(STRANGER, stranger.id().to_string())
-            .stdin(Stdio::null())
-            .output()
-            .unwrap();
-        stranger.kill().unwrap();
-        stranger.wait().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
-        assert!(said.contains("dropped and checked"), "{said}");
-    }
-
-    #[test]
-    fn in_a_process_of_its_own() {
-        let Ok(stranger) = std::env::var(STRANGER) else { return };
-        let clock = sys::event(sys::EVENT_SOFTWARE, sys::SOFTWARE_CPU_CLOCK);
-        sys::create_map(sys::MAP_ARRAY, 0).unwrap();
-        sys::open_event(&clock, -1, 0).unwrap();
-
-        let dropped = drop_after_attach(crate::doctor::kernel_version(), Keep::Reading).unwrap();
-        assert!(!dropped.kept.contains(CapabilitySet::SYS_ADMIN));
-
-        let denied = |error: &io::Error| matches!(error.raw_os_error(), Some(libc::EPERM | libc::EACCES));
-        sys::create_map(sys::MAP_ARRAY, 0).unwrap();
-        assert!(denied(&sys::open_event(&clock, -1, 0).unwrap_err()));
-
-        let maps = fs::read_to_string(format!("/proc/{stranger}/maps")).unwrap();
-        let range = maps.split(' ').next().unwrap();
-        let start = u64::from_str_radix(range.split('-').next().unwrap(), 16).unwrap();
-        let mut magic = [0; 4];
-        ProcessMemory::new(stranger.parse().unwrap()).read(start, &mut magic).unwrap();
-        assert_eq!(&magic, b"\x7fELF");
-        let mapped = fs::File::open(format!("/proc/{stranger}/map_files/{range}"));
-        assert!(mapped.unwrap().metadata().unwrap().is_file());
-        fs::metadata(format!("/proc/{stranger}/root/etc")).unwrap();
-
-        let status = fs::read_to_string("/proc/thread-self/status").unwrap();
-        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim();
-        assert_eq!(u64::from_str_radix(field("CapEff:"), 16).unwrap(), dropped.kept.bits());
-        assert_eq!(u64::from_str_radix(field("CapPrm:"), 16).unwrap(), dropped.kept.bits());
-        for empty in ["CapInh:", "CapAmb:", "CapBnd:"] {
-            assert_eq!(u64::from_str_radix(field(empty), 16).unwrap(), 0, "{empty}");
-        }
-        assert_eq!(field("NoNewPrivs:"), "1");
-        println!("dropped and checked");
     }
 }

@@ -10,7 +10,7 @@ mod kernel;
 mod memory;
 mod perf;
 mod rights;
-pub(crate) mod sys;
+pub mod sys;
 mod tracepoints;
 mod uprobes;
 

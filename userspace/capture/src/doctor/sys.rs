@@ -14,9 +14,9 @@ const BPF_LINK_CREATE: c_long = 28;
 const BPF_ENABLE_STATS: c_long = 32;
 const BPF_ITER_CREATE: c_long = 33;
 
-pub(crate) const MAP_ARRAY: u32 = 2;
-pub(crate) const MAP_RINGBUF: u32 = 27;
-pub(crate) const MAP_MMAPABLE: u32 = 1 << 10;
+pub const MAP_ARRAY: u32 = 2;
+pub const MAP_RINGBUF: u32 = 27;
+pub const MAP_MMAPABLE: u32 = 1 << 10;
 
 pub(super) const PROG_KPROBE: u32 = 2;
 pub(super) const PROG_PERF_EVENT: u32 = 7;
@@ -121,7 +121,7 @@ fn number(fd: &OwnedFd) -> u32 {
     fd.as_raw_fd().cast_unsigned()
 }
 
-pub(crate) fn create_map(kind: u32, flags: u32) -> io::Result<OwnedFd> {
+pub fn create_map(kind: u32, flags: u32) -> io::Result<OwnedFd> {
     let ring = kind == MAP_RINGBUF;
     bpf(
         BPF_MAP_CREATE,
@@ -193,7 +193,7 @@ pub(super) fn enable_stats() -> io::Result<OwnedFd> {
 }
 
 /// An attribute block with its size set and the event disabled, so that nothing fires while it is examined.
-pub(crate) fn event(kind: u32, config: u64) -> perf_event_attr {
+pub fn event(kind: u32, config: u64) -> perf_event_attr {
     // SAFETY: every field is an integer, a bit field of integers or a union of integers, for which zero is valid.
     let mut attributes: perf_event_attr = unsafe { std::mem::zeroed() };
     attributes.size = size_of::<perf_event_attr>() as u32;
@@ -204,17 +204,17 @@ pub(crate) fn event(kind: u32, config: u64) -> perf_event_attr {
 }
 
 pub(super) const EVENT_HARDWARE: u32 = 0;
-pub(crate) const EVENT_SOFTWARE: u32 = 1;
+pub const EVENT_SOFTWARE: u32 = 1;
 pub(super) const EVENT_BREAKPOINT: u32 = 5;
 pub(super) const HARDWARE_CYCLES: u64 = 0;
-pub(crate) const SOFTWARE_CPU_CLOCK: u64 = 0;
+pub const SOFTWARE_CPU_CLOCK: u64 = 0;
 pub(super) const SOFTWARE_DUMMY: u64 = 9;
 
 /// `pid` 0 is the calling thread and -1 all; `cpu` -1 is any.
 ///
 /// An address in `config1` must be that of a `'static` C string: the kernel copies it during the call, and reads
 /// nothing else through the attributes.
-pub(crate) fn open_event(attributes: &perf_event_attr, pid: i32, cpu: i32) -> io::Result<OwnedFd> {
+pub fn open_event(attributes: &perf_event_attr, pid: i32, cpu: i32) -> io::Result<OwnedFd> {
     const NO_GROUP: c_long = -1;
     const CLOSE_ON_EXEC: c_long = 8;
     // SAFETY: the attributes are initialised and say their own size, and the kernel reads them only during the call.
