@@ -37,7 +37,7 @@ impl Walk {
         let rule = match self.file.state {
             state::TABLE => {
                 let offset = pc.wrapping_sub(self.mapping.base).wrapping_sub(self.file.origin);
-                tables::rule(&self.file, offset)
+                tables::rule(self.slot, &self.file, offset)
             }
             state::FRAME_POINTERS => Rule::new(cfa::RBP, 2, rbp::AT_CFA, 2),
             _ => return self.end_native(native::NO_TABLE),

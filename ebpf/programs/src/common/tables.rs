@@ -3,11 +3,13 @@
 use aya_ebpf::{
     btf_maps::{self, ArrayOfMaps},
     macros::{btf_map, map},
-    maps::Array,
+    maps::{Array, PerCpuArray},
 };
 use pyobs_abi::unwind::{
     CHUNK_ROWS, CHUNKS_MAX, FILES_MAX, File, MAPPINGS_MAX, Mapping, PAGE_BITS, PROCESS_MAPPINGS_MAX, Rule,
 };
+
+use super::walk::SLOTS;
 
 #[map]
 pub static FILES: Array<File> = Array::with_max_entries(FILES_MAX, 0);
@@ -59,13 +61,36 @@ pub extern "C" fn find_mapping(start: u32, count: u32, address: u64) -> u64 {
     u64::MAX
 }
 
-/// The rule for an offset in a file.
+/// A rule that was found.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Found {
+    /// The table's serial number and the offset.
+    key: u64,
+    rule: u64,
+}
+
+const FOUND: usize = 2048;
+
+/// Of each CPU, for each context that walks: stacks are much like those before.
+#[map]
+static RULES: PerCpuArray<[Found; FOUND]> = PerCpuArray::with_max_entries(SLOTS, 0);
+
+/// The rule for an offset in a file, for a walk in this slot.
 #[inline(always)]
-pub fn rule(file: &File, offset: u64) -> Rule {
+pub fn rule(slot: u32, file: &File, offset: u64) -> Rule {
     if offset >= u64::from(file.pages) << PAGE_BITS {
         return Rule(0);
     }
-    Rule(find_rule(file.start, file.pages, offset as u32) as u32)
+    let key = (u64::from(file.serial) << 32) | offset;
+    let index = (offset ^ (offset >> 11) ^ u64::from(file.serial) << 4) as usize & (FOUND - 1);
+    let Some(rules) = RULES.get_ptr_mut(slot) else { return Rule(0) };
+    // SAFETY: the pointer is to this CPU's value, which only the walk in this slot uses.
+    let found = unsafe { &mut (*rules)[index] };
+    if found.key != key {
+        *found = Found { key, rule: find_rule(file.start, file.pages, offset as u32) };
+    }
+    Rule(found.rule as u32)
 }
 
 /// The rule, or 0, which is none. `offset` lies in one of the pages.

@@ -35,6 +35,8 @@ pub struct Tables {
     chunks: Vec<MapData>,
     files: Array<MapData, File>,
     rows: Ranges,
+    /// The last table's.
+    serial: u32,
     /// By number in `FILES`: start and length.
     installed: HashMap<u32, (u32, u32)>,
 }
@@ -42,7 +44,7 @@ pub struct Tables {
 impl Tables {
     pub fn new(rows: ArrayOfMaps<MapData, MapData>, files: Array<MapData, File>) -> Self {
         let all = Ranges::new(0, CHUNK_ROWS * CHUNKS_MAX);
-        Self { chunks_by_number: rows, chunks: Vec::new(), files, rows: all, installed: HashMap::new() }
+        Self { chunks_by_number: rows, chunks: Vec::new(), files, rows: all, serial: 0, installed: HashMap::new() }
     }
 
     /// Bytes that tables take in the kernel.
@@ -63,8 +65,8 @@ impl Tables {
         };
         self.write(start, words)?;
         self.installed.insert(file, (start, length));
-        let rows = length - pages.min(length);
-        self.files.set(file, File { state: state::TABLE, pages, start, rows, origin, used: 0 }, 0)?;
+        self.serial += 1;
+        self.files.set(file, File { state: state::TABLE, pages, start, serial: self.serial, origin, used: 0 }, 0)?;
         Ok(())
     }
 

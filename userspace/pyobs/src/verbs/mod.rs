@@ -76,6 +76,7 @@ fn drop_privileges(keep: Keep) -> Result<(), Failure> {
 
 /// The same on the thread that polls a session, which may go on putting probes.
 fn drop_privileges_for(session: &Session, keep: Keep) -> Result<(), Failure> {
+    privileges::go_first();
     if !session.goes_on_probing() {
         return drop_privileges(keep);
     }
