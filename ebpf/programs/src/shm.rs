@@ -232,7 +232,8 @@ fn unlinked(path: u64) {
     });
 }
 
-/// Sends where a segment was made, if it was in a watched process.
+/// Sends where a segment was made, if it was in a watched process. User space should look at once: a program that only
+/// makes a segment may end in a moment, and its names with it.
 #[inline(always)]
 fn birth(key: &Key, run: impl Fn(u32)) {
     let Some(process) = watched() else { return };
@@ -244,7 +245,7 @@ fn birth(key: &Key, run: impl Fn(u32)) {
     walk.sample.detail = [key.ino, key.dev.into()];
     walk.start(process, &registers);
     run(number);
-    ring::send(walk.record());
+    ring::send_now(walk.record());
 }
 
 #[inline(always)]

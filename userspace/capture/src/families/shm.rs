@@ -4,7 +4,7 @@ mod person;
 pub mod offsets;
 mod scan;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -22,6 +22,7 @@ use crate::record::Shm as Record;
 
 /// Segments that are followed at a time; the kernel side's table is half as large.
 const SEGMENTS_MAX: usize = 65_536;
+const DEPARTED_MAX: usize = 1024;
 /// A segment that nobody holds is taken leave of after so long without a word of it.
 const QUIET: Duration = Duration::from_secs(1);
 const REPAIR_EVERY: Duration = Duration::from_secs(5);
@@ -49,7 +50,8 @@ struct Live {
     bytes: u64,
     /// Descriptors on their way, by who sent them.
     sent: Vec<u32>,
-    holders: HashSet<u32>,
+    /// With the most that was told of each.
+    holders: HashMap<u32, (u32, u32)>,
     /// Since when nobody holds it and it has no name.
     quiet: Option<Instant>,
 }
@@ -63,6 +65,8 @@ pub struct Shm {
     live: HashMap<SegmentId, Live>,
     /// The latest segment of each name that has one.
     names: HashMap<Vec<u8>, SegmentId>,
+    /// The last that ended before a word of their names' removal.
+    departed: VecDeque<(SegmentId, Vec<u8>)>,
     people: HashMap<u32, Person>,
     /// Processes whose descriptors and mappings were looked at.
     scanned: HashSet<u32>,
@@ -82,6 +86,7 @@ impl Shm {
             ids: HashMap::new(),
             live: HashMap::new(),
             names: HashMap::new(),
+            departed: VecDeque::new(),
             people: HashMap::new(),
             scanned: HashSet::new(),
             changed: HashMap::new(),
@@ -184,7 +189,9 @@ impl Shm {
         creator: Option<u32>,
         events: &mut Vec<Event>,
     ) -> Option<SegmentId> {
-        if let Some(before) = self.ids.get(&facts.inode).copied() {
+        let before = self.ids.get(&facts.inode).copied();
+        let found = before.filter(|id| self.live.get(id).is_some_and(|live| live.generation == 0));
+        if let (Some(before), None) = (before, found) {
             // The inode's number is used again.
             self.gone(before, at, SegmentChange::Gone, events);
         }
@@ -192,13 +199,15 @@ impl Shm {
             events.push(Event::Loss { at, reason: Reason::SegmentTableFull, count: 1 });
             return None;
         }
-        let id = SegmentId(self.next);
-        self.next += 1;
+        // What was found in `/proc` before the record of its beginning was looked at keeps its number.
+        let id = found.unwrap_or(SegmentId(self.next));
+        self.next += u32::from(found.is_none());
         let linked = facts.links > 0;
         self.ids.insert(facts.inode, id);
         if linked {
             self.names.insert(name.to_vec(), id);
         }
+        let known = self.live.remove(&id);
         let live = Live {
             inode: facts.inode,
             generation: facts.generation,
@@ -207,7 +216,7 @@ impl Shm {
             linked,
             bytes: facts.size,
             sent: Vec::new(),
-            holders: HashSet::new(),
+            holders: known.map(|live| live.holders).unwrap_or_default(),
             quiet: None,
         };
         self.live.insert(id, live);
@@ -314,13 +323,19 @@ impl Shm {
         self.people.entry(pid).or_default()
     }
 
-    /// Tells what a process has of segments now: at once where it is the first or the last, else with the next tick.
+    /// Tells what a process has of segments now: at once where that is more than ever, or nothing; else with the next tick.
     fn note(&mut self, touched: Vec<SegmentId>, pid: u32, at: Nanos, events: &mut Vec<Event>) {
         for id in touched {
             let (fds, mappings) = self.people.get(&pid).map_or((0, 0), |person| person.count(id));
             let Some(live) = self.live.get_mut(&id) else { continue };
-            let holds = fds > 0 || mappings > 0;
-            let is_news = if holds { live.holders.insert(pid) } else { live.holders.remove(&pid) };
+            let is_news = if fds == 0 && mappings == 0 {
+                live.holders.remove(&pid).is_some()
+            } else {
+                let (most_fds, most_mappings) = live.holders.entry(pid).or_default();
+                let is_more = fds > *most_fds || mappings > *most_mappings;
+                (*most_fds, *most_mappings) = (fds.max(*most_fds), mappings.max(*most_mappings));
+                is_more
+            };
             live.rest();
             if is_news {
                 self.changed.remove(&(id, pid));
@@ -337,7 +352,16 @@ impl Shm {
         let at = self.at(&record.header);
         let path = until_nul(&record.path);
         let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
-        let Some(id) = self.names.get(name).copied() else { return };
+        let by = Some(Pid(record.header.pid));
+        let Some(id) = self.names.get(name).copied() else {
+            // The last to let go of it was the call itself.
+            if let Some(number) = self.departed.iter().position(|(_, departed)| departed == name)
+                && let Some((id, _)) = self.departed.remove(number)
+            {
+                events.push(Event::Segment { at, id, change: SegmentChange::Unlinked { by } });
+            }
+            return;
+        };
         let Some(live) = self.live.get_mut(&id) else { return };
         if live.kind == SegmentKind::Shm && scan::is_in_folder(live.inode, name) {
             return;
@@ -345,7 +369,6 @@ impl Shm {
         self.names.remove(name);
         live.linked = false;
         live.rest();
-        let by = Some(Pid(record.header.pid));
         events.push(Event::Segment { at, id, change: SegmentChange::Unlinked { by } });
     }
 
@@ -387,8 +410,12 @@ impl Shm {
         }
         if self.names.get(&live.name) == Some(&id) {
             self.names.remove(&live.name);
+            self.departed.push_back((id, live.name));
+            if self.departed.len() > DEPARTED_MAX {
+                self.departed.pop_front();
+            }
         }
-        for pid in &live.holders {
+        for pid in live.holders.keys() {
             self.changed.remove(&(id, *pid));
         }
         events.push(Event::Segment { at, id, change });

@@ -40,8 +40,8 @@ pub struct Pass {
 pub struct Unlink {
     pub at: Nanos,
     pub by: Option<Pid>,
-    /// Whether another process held it then.
-    pub in_use: bool,
+    /// Other processes that held it then.
+    pub users: u32,
 }
 
 /// What became of a segment.
@@ -116,6 +116,11 @@ impl State {
         }
     }
 
+    /// `dev:ino:generation`.
+    pub fn id(&self) -> String {
+        format!("{}:{}:{}", self.segment.dev, self.segment.ino, self.segment.generation)
+    }
+
     /// When it was made, if that was seen.
     pub fn created(&self) -> Option<Nanos> {
         self.segment.creator.map(|_| self.begun)
@@ -139,11 +144,11 @@ impl State {
             }
             SegmentChange::Unlinked { by } => {
                 self.segment.linked = false;
-                let in_use = self.holders.keys().any(|pid| Some(*pid) != *by);
+                let users = self.holders.keys().filter(|pid| Some(**pid) != *by).count() as u32;
                 match &mut self.unlinked {
                     // Seen before it was known whose doing it was.
                     Some(unlink) => unlink.by = unlink.by.or(*by),
-                    None => self.unlinked = Some(Unlink { at, by: *by, in_use }),
+                    None => self.unlinked = Some(Unlink { at, by: *by, users }),
                 }
             }
             SegmentChange::Sent { .. } => self.in_flight = self.in_flight.saturating_add(1),
@@ -201,7 +206,9 @@ impl Shm {
     pub fn add(&mut self, at: Nanos, id: SegmentId, change: &SegmentChange) {
         match change {
             SegmentChange::Begun(segment) => {
-                self.segments.entry(id).or_insert_with(|| State::new(segment.clone(), at));
+                let state = self.segments.entry(id).or_insert_with(|| State::new(segment.clone(), at));
+                // More may be known of it than before.
+                state.segment = segment.clone();
                 self.bound();
             }
             change => {

@@ -76,7 +76,7 @@ fn segment(model: &Model, state: &State) -> Segment {
     let segment = &state.segment;
     let seconds = |at: Option<Nanos>| at.map(Nanos::as_secs_f64);
     Segment {
-        id: format!("{}:{}:{}", segment.dev, segment.ino, segment.generation),
+        id: state.id(),
         name: segment.name.as_deref().map(str::to_owned),
         dev: segment.dev,
         ino: segment.ino,

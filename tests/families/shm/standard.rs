@@ -1,0 +1,100 @@
+//! `multiprocessing.shared_memory`, and what the resource tracker does about it.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use pyobs_tests::{Case, Python, Recording, Workload, case, json, needs};
+
+use super::{Names, finding, is_born_in, nothing_is_lost, path, people, record, segment};
+
+/// A tracker takes less.
+const PATIENCE: Duration = Duration::from_secs(20);
+const MODES: [&str; 5] = ["ok", "kill", "killtracker", "memfd", "child_attach"];
+
+pub fn cases() -> Vec<Case> {
+    let pythons = Python::all().iter().filter(|python| python.minor() >= 8);
+    pythons.flat_map(|python| MODES.map(|mode| of_mode(python, mode))).collect()
+}
+
+fn script() -> Result<PathBuf, String> {
+    needs::shared().map(|shared| shared.join("workloads/memory/shm_std.py"))
+}
+
+fn of_mode(python: &Python, mode: &'static str) -> Case {
+    let name = format!("{}::shared_memory_is_followed::{mode}", python.name());
+    let has_it = if mode == "memfd" && python.minor() < 9 {
+        Err("its socket module cannot send descriptors".to_owned())
+    } else {
+        Ok(())
+    };
+    let python = python.clone();
+    case(name, move || check(&python, mode)).needs(needs::root()).needs(script()).needs(has_it)
+}
+
+fn check(python: &Python, mode: &str) {
+    let recording = record().start();
+    let mut command = python.script(script().unwrap());
+    command.arg(mode);
+    let mut program = Workload::start(command);
+    let pid = program.pid();
+    let name = program.line().split_whitespace().next().unwrap_or_default().to_owned();
+    let _names = Names(vec![name.clone()]);
+    if mode == "kill" {
+        // By the tracker, in its own time, and before the end of the program's group is its end, too.
+        let since = Instant::now();
+        while path(&name).exists() && since.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+    let ended = program.wait();
+    let recording = recording.stop();
+    nothing_is_lost(&recording.report);
+    if mode == "memfd" {
+        return memfd(&recording, pid);
+    }
+    let segment = segment(&recording.report, &name);
+    assert_eq!((&segment["bytes"], &segment["kind"]), (&(1_u64 << 20).into(), &"shm".into()), "{segment:#}");
+    assert_eq!(segment["creator_pid"], pid);
+    // A process that is killed at once takes the names of its functions with it.
+    if !mode.starts_with("kill") {
+        is_born_in(segment, "SharedMemory.__init__", "shared_memory.py");
+        is_born_in(segment, "<module>", "shm_std.py");
+    }
+    let is_there = path(&name).exists();
+    assert_eq!(segment["verdict"], if is_there { "residue" } else { "released" }, "{segment:#}");
+    assert_eq!(is_there, mode == "killtracker");
+    let early = finding(&recording.report, "shm/unlinked_in_use", &name);
+    match mode {
+        "ok" => assert_eq!(segment["unlinked_by"], pid),
+        // Printed by the program: `tracker pid 4711`.
+        "kill" => assert_eq!(segment["unlinked_by"], tracker(&ended.stdout), "{segment:#}"),
+        "child_attach" => {
+            // And the trackers, which are forks of theirs until they become other programs.
+            assert!(people(segment).len() >= 2, "{segment:#}");
+            assert!(ended.stdout.contains("after child: []"), "{}", ended.stdout);
+            assert_ne!(segment["unlinked_by"], pid, "{segment:#}");
+            assert_ne!(segment["unlinked_by"], tracker(&ended.stdout), "{segment:#}");
+        }
+        _ => {}
+    }
+    assert_eq!(early.is_some(), mode == "child_attach", "{:#}", recording.report["findings"]);
+    assert_eq!(finding(&recording.report, "shm/residue", &name).is_some(), is_there);
+}
+
+fn tracker(stdout: &str) -> u64 {
+    let first = stdout.lines().next().unwrap();
+    first.rsplit(' ').next().unwrap().parse().unwrap()
+}
+
+fn memfd(recording: &Recording, pid: u32) {
+    let segment = segment(&recording.report, "pyobs-demo");
+    assert_eq!((&segment["kind"], &segment["bytes"]), (&"memfd".into(), &(1_u64 << 20).into()), "{segment:#}");
+    assert_eq!((&segment["creator_pid"], &segment["verdict"]), (&pid.into(), &"released".into()), "{segment:#}");
+    assert!(segment["unlinked_s"].is_null() && segment["evicted_s"].is_f64(), "{segment:#}");
+    let people = people(segment);
+    assert_eq!(people.len(), 2, "{segment:#}");
+    // The child is a fork, which holds it before anything is sent.
+    let passed = json::list(segment, "/passed");
+    assert_eq!(passed.len(), 1, "{segment:#}");
+    assert_eq!((&passed[0]["from_pid"], json::count(&passed[0], "/to_pid")), (&pid.into(), people[1]));
+}
