@@ -2,10 +2,11 @@
 
   segments.py SEED PREFIX LOG
 
-Each segment that was made is a line of LOG: {"pid", "dev", "ino", "name"}. When no more happens, one JSON line:
-{"pids": [those that live]}; what they hold is in /proc. It ends by itself after a while.
+It prints "ready" and begins at SIGUSR1. Each segment that was made is a line of LOG: {"pid", "dev", "ino", "name"}.
+When no more happens, one JSON line: {"pids": [those that live]}; what they hold is in /proc. It ends by itself after
+a while.
 """
-import array, ctypes, fcntl, json, os, random, signal, socket, subprocess, sys, time
+import array, ctypes, fcntl, json, os, random, signal, socket, sys, time
 
 SEED, PREFIX, LOG = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 WORKERS, STEPS, PAGE = 4, 60, 4096
@@ -147,6 +148,9 @@ def hold():
 
 
 def main():
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+    print("ready", flush=True)
+    signal.sigwait([signal.SIGUSR1])
     log = os.open(LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     inboxes = [socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM) for _ in range(WORKERS)]
     control = [socket.socketpair() for _ in range(WORKERS)]

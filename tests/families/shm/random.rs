@@ -16,7 +16,8 @@ const SEEDS: u64 = 50;
 const SOME: u64 = 3;
 
 pub fn cases() -> Vec<Case> {
-    let pythons: Vec<&Python> = Python::all().iter().filter(|python| python.minor() >= 8 && python.root.is_none()).collect();
+    let pythons: Vec<&Python> =
+        Python::all().iter().filter(|python| python.minor() >= 8 && python.root.is_none()).collect();
     let mut cases = Vec::new();
     for seed in 0..SEEDS {
         let Some(python) = pythons.get(seed as usize % pythons.len().max(1)) else { break };
@@ -54,10 +55,12 @@ fn check(python: &Python, seed: u64) {
     let log = folder.join("made");
     let prefix = format!("pyobs_test_{}_{seed}", std::process::id());
     let mut cleaner = Cleaner(prefix.clone(), Vec::new());
-    let recording = record().start();
     let mut command = python.script(workload("segments.py"));
     command.arg(seed.to_string()).arg(&prefix).arg(&log);
     let mut program = Workload::start(command);
+    program.wait_for("ready");
+    let recording = record().pid(program.pid()).start();
+    program.signal(libc::SIGUSR1);
     let line = json::parse(&program.line());
     let lines: Vec<Value> = fs::read_to_string(&log).unwrap().lines().map(json::parse).collect();
     let children = lines.iter().filter_map(|line| line["child"].as_u64());

@@ -346,15 +346,28 @@ pub enum SegmentChange {
     Born(StackId),
     Resized(u64),
     /// What a process has of it from now on.
-    Holds { pid: Pid, fds: u32, mappings: u32 },
+    Holds {
+        pid: Pid,
+        fds: u32,
+        mappings: u32,
+    },
     /// A process that holds or held it has ended.
-    Ended { pid: Pid },
+    Ended {
+        pid: Pid,
+    },
     /// Its name was removed, by this process where that was seen.
-    Unlinked { by: Option<Pid> },
+    Unlinked {
+        by: Option<Pid>,
+    },
     /// A descriptor is on its way to another process.
-    Sent { from: Pid },
+    Sent {
+        from: Pid,
+    },
     /// A descriptor has come, out of `from` where that is known.
-    Passed { from: Option<Pid>, to: Pid },
+    Passed {
+        from: Option<Pid>,
+        to: Pid,
+    },
     /// Its memory was given back.
     Released,
     /// It is no more, as far as can be told: nobody holds it, and it has no name.

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use crate::families::{cpu::Cpu, eval::Eval, gil::Gil, offcpu::OffCpu, shm::Shm};
 use crate::loss::Losses;
-use crate::{Event, Frame, FrameId, FrameKind, Meta, Nanos, Process, ProcessRef, SegmentChange, Selection, StackId, Tid};
+use crate::{
+    Event, Frame, FrameId, FrameKind, Meta, Nanos, Process, ProcessRef, SegmentChange, Selection, StackId, Tid,
+};
 
 /// How much of the past is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -144,7 +144,7 @@ pub fn message(what: u32, message: u64) {
             return;
         }
         if kind == RIGHTS {
-            rights(what, at.wrapping_add(CONTROL_HEAD), (size - CONTROL_HEAD) / 4);
+            shm_rights(what, at.wrapping_add(CONTROL_HEAD), (size - CONTROL_HEAD) / 4);
         }
         at = at.wrapping_add((size + 7) & !7);
     }
@@ -153,8 +153,10 @@ pub fn message(what: u32, message: u64) {
     }
 }
 
-#[inline(always)]
-fn rights(what: u32, at: u64, count: u64) {
+/// A function of its own, as above.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn shm_rights(what: u32, at: u64, count: u64) -> u64 {
     for number in 0..DESCRIPTORS_MAX {
         if number >= count {
             break;
@@ -162,4 +164,5 @@ fn rights(what: u32, at: u64, count: u64) {
         let Some(fd) = user::<u32>(at.wrapping_add(4 * number)) else { break };
         shm_descriptor(what, fd, 0);
     }
+    0
 }

@@ -1,7 +1,7 @@
 //! The family `shm`: what records of segments mean, and who has which descriptors and mappings of them.
 
-mod person;
 pub mod offsets;
+mod person;
 mod scan;
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -31,6 +31,7 @@ const REPAIR_EVERY: Duration = Duration::from_secs(5);
 const TMPFS: u32 = 0x0102_1994;
 /// BPF_NOEXIST (include/uapi/linux/bpf.h).
 const NO_EXIST: u64 = 1;
+const EVERYTHING: Hull = Hull { start: 0, end: u64::MAX };
 const FOLDER: &str = "/dev/shm";
 
 /// The kernel side's tables.
@@ -135,7 +136,19 @@ impl Shm {
 
     /// Takes in what a process has: of known segments, and with `others` of all.
     fn look_at(&mut self, pid: u32, others: bool, now: Nanos, events: &mut Vec<Event>) {
-        for found in self.devices.of_process(pid, others, |inode| self.ids.contains_key(inode)) {
+        // First the kernel side has to know that it may hold something. From then on nothing is missed but what goes away
+        // between the mappings that it looks out for: all, if there are any.
+        let mut is_room = self.maps.holders.insert(pid, Hull::default(), NO_EXIST).is_ok();
+        let look = |shm: &Self| shm.devices.of_process(pid, others, |inode| shm.ids.contains_key(inode));
+        let mut found = look(self);
+        if found.iter().any(|found| matches!(found.way, Way::Mapping(_))) {
+            is_room = self.maps.holders.insert(pid, EVERYTHING, 0).is_ok();
+            found = look(self);
+        }
+        if !is_room && !found.is_empty() && self.maps.holders.get(&pid, 0).is_err() {
+            events.push(Event::Loss { at: now, reason: Reason::SegmentTableFull, count: 1 });
+        }
+        for found in found {
             self.take_in(pid, found, now, events);
         }
     }
@@ -151,22 +164,11 @@ impl Shm {
                 id
             }
         };
-        let mut hull = match way {
-            Way::Name => return,
-            _ => self.maps.holders.get(&pid, 0).unwrap_or_default(),
-        };
         let touched = match way {
             Way::Descriptor { fd, close_on_exec } => self.person(pid).open(fd, id, close_on_exec),
-            Way::Mapping(range) => {
-                hull.start = if hull.end == 0 { range.start } else { hull.start.min(range.start) };
-                hull.end = hull.end.max(range.end);
-                self.person(pid).map(range, id)
-            }
-            Way::Name => Vec::new(),
+            Way::Mapping(range) => self.person(pid).map(range, id),
+            Way::Name => return,
         };
-        if self.maps.holders.insert(pid, hull, 0).is_err() {
-            events.push(Event::Loss { at: now, reason: Reason::SegmentTableFull, count: 1 });
-        }
         self.note(touched, pid, now, events);
     }
 
@@ -464,7 +466,8 @@ impl Live {
 
     /// Who sent what `to` has received: another process if there is one.
     fn take_sent(&mut self, to: u32) -> Option<u32> {
-        let number = self.sent.iter().position(|from| *from != to).or(if self.sent.is_empty() { None } else { Some(0) });
+        let number =
+            self.sent.iter().position(|from| *from != to).or(if self.sent.is_empty() { None } else { Some(0) });
         number.map(|number| self.sent.remove(number))
     }
 }

@@ -199,7 +199,8 @@ impl Object {
 
     /// Starts to look at what processes share, and takes the maps of that; to be called once.
     pub fn attach_segments(&mut self) -> Result<shm::Maps, ObjectError> {
-        let exit = SHM_EXIT.iter().find(|(sampler, _)| *sampler == self.sampler).map_or(SHM_EXIT[0].1, |(_, name)| name);
+        let exit =
+            SHM_EXIT.iter().find(|(sampler, _)| *sampler == self.sampler).map_or(SHM_EXIT[0].1, |(_, name)| name);
         for (name, tracepoint) in SHM.into_iter().chain([(exit, "sys_exit")]) {
             let program: &mut RawTracePoint = program(&mut self.ebpf, name)?;
             let fail = |error| ObjectError::Program { name, error };

@@ -28,7 +28,10 @@ impl Letter<'_> {
         let held = size(held);
         self.line(&format!("  {live} held, {left} left behind, {held} together; {gone} released."));
         states.sort_by_key(|state| (Reverse(state.verdict()), Reverse(state.segment.bytes)));
-        self.line(&format!("{:>10}  {:>7}  {:<9}  {:<8}  {:<NAME$}  made at", "size", "holders", "kind", "verdict", "name"));
+        self.line(&format!(
+            "{:>10}  {:>7}  {:<9}  {:<8}  {:<NAME$}  made at",
+            "size", "holders", "kind", "verdict", "name"
+        ));
         for state in states.iter().take(self.limit) {
             let name = escape::line(state.segment.name.as_deref().unwrap_or("-"), NAME);
             let pids: BTreeSet<Pid> =

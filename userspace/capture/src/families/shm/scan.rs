@@ -63,7 +63,10 @@ pub fn is_in_folder(inode_of: Inode, name: &[u8]) -> bool {
 /// How a process has a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Way {
-    Descriptor { fd: u32, close_on_exec: bool },
+    Descriptor {
+        fd: u32,
+        close_on_exec: bool,
+    },
     Mapping(Range<u64>),
     /// Nobody has it: a name in the folder.
     Name,
