@@ -89,7 +89,7 @@ pub struct Change {
     /// A range of addresses, or of descriptors.
     pub start: u64,
     pub end: u64,
-    /// Where a mapping went.
+    /// Where a mapping went; for a new one the offset in the segment.
     pub to_start: u64,
     pub to_end: u64,
 }

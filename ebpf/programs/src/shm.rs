@@ -125,6 +125,12 @@ impl Call {
         // SAFETY: as above.
         self.word(|saved| unsafe { &raw const (*saved).r8 })
     }
+
+    #[inline(always)]
+    fn sixth(&self) -> u64 {
+        // SAFETY: as above.
+        self.word(|saved| unsafe { &raw const (*saved).r9 })
+    }
 }
 
 /// `sys_enter(struct pt_regs *regs, long id)`

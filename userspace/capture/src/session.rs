@@ -359,7 +359,16 @@ impl Session {
 
     fn follow_segments(&mut self, options: &Options) -> Result<(), StartError> {
         if options.probes.contains(&"shm") {
-            let maps = self.object.attach_segments()?;
+            let maps = match self.object.attach_segments() {
+                Ok(maps) => maps,
+                // Not every kernel can, and the others can do without.
+                Err(error) if self.meta.probes.len() > 1 => {
+                    self.meta.probes.retain(|probe| probe != "shm");
+                    self.notes.push(format!("shared segments are not followed: {error}"));
+                    return Ok(());
+                }
+                Err(error) => return Err(error.into()),
+            };
             let mut shm = Shm::new(self.start, maps);
             let running = self.processes.running().map(|running| running.pid);
             shm.scan(self.now(), options.targets == Targets::All, running, &mut self.scratch);

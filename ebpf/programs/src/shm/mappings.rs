@@ -29,6 +29,7 @@ pub fn mapped(call: &Call, start: u64) -> Option<Key> {
     let how = call.fourth();
     let length = call.second().wrapping_add(PAGE - 1) & !(PAGE - 1);
     let end = start.wrapping_add(length);
+    let offset = if how & MAP_ANONYMOUS != 0 { 0 } else { call.sixth() };
     let shared = matches!(how & MAP_TYPE, MAP_SHARED | MAP_SHARED_VALIDATE);
     if how & MAP_FIXED != 0 {
         unmapped(start, length);
@@ -40,7 +41,7 @@ pub fn mapped(call: &Call, start: u64) -> Option<Key> {
         watched()?;
         let file = anonymous(start)?;
         let facts = begin(file, file.inode()?, flags::CREATED)?;
-        tell(facts, start, end);
+        tell(facts, start, end, offset);
         return Some(facts.inode);
     }
     if !shared && hull().is_none() {
@@ -49,7 +50,7 @@ pub fn mapped(call: &Call, start: u64) -> Option<Key> {
     let file = Table::of(Task::current())?.file(call.fifth() as u32)?;
     let inode = file.inode()?;
     if let Some(facts) = facts(inode) {
-        tell(facts, start, end);
+        tell(facts, start, end, offset);
         return None;
     }
     watched()?;
@@ -57,7 +58,7 @@ pub fn mapped(call: &Call, start: u64) -> Option<Key> {
         return None;
     }
     let facts = begin(file, inode, if file.is_created() { flags::CREATED } else { 0 })?;
-    tell(facts, start, end);
+    tell(facts, start, end, offset);
     Some(facts.inode)
 }
 
@@ -89,7 +90,7 @@ unsafe extern "C" fn found(_task: *mut c_void, vma: *mut c_void, to: *mut c_void
 }
 
 #[inline(always)]
-fn tell(facts: Facts, start: u64, end: u64) {
+fn tell(facts: Facts, start: u64, end: u64, offset: u64) {
     let before = hull().unwrap_or_default();
     let is_empty = before.end == 0;
     hold(Hull {
@@ -97,7 +98,7 @@ fn tell(facts: Facts, start: u64, end: u64) {
         end: before.end.max(end),
     });
     let mut change = change(what::MAPPED, facts);
-    (change.start, change.end) = (start, end);
+    (change.start, change.end, change.to_start) = (start, end, offset);
     send(&change);
 }
 

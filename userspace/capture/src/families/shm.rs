@@ -25,6 +25,8 @@ const SEGMENTS_MAX: usize = 65_536;
 const DEPARTED_MAX: usize = 1024;
 /// A segment that nobody holds is taken leave of after so long without a word of it.
 const QUIET: Duration = Duration::from_secs(1);
+/// A look at a process costs about a millisecond.
+const REPAIRED_AT_ONCE: usize = 8;
 const REPAIR_EVERY: Duration = Duration::from_secs(5);
 
 /// TMPFS_MAGIC (include/uapi/linux/magic.h).
@@ -75,6 +77,11 @@ pub struct Shm {
     changed: HashMap<(SegmentId, u32), Nanos>,
     next: u32,
     repaired: Instant,
+    /// The last process that was looked at.
+    repaired_last: u32,
+    /// How many records there were of each process, and how many when it was seen to differ.
+    versions: HashMap<u32, u64>,
+    suspects: HashMap<u32, u64>,
 }
 
 impl Shm {
@@ -93,6 +100,9 @@ impl Shm {
             changed: HashMap::new(),
             next: 0,
             repaired: Instant::now(),
+            repaired_last: 0,
+            versions: HashMap::new(),
+            suspects: HashMap::new(),
         }
     }
 
@@ -141,12 +151,15 @@ impl Shm {
         let mut is_room = self.maps.holders.insert(pid, Hull::default(), NO_EXIST).is_ok();
         let look = |shm: &Self| shm.devices.of_process(pid, others, |inode| shm.ids.contains_key(inode));
         let mut found = look(self);
-        if found.iter().any(|found| matches!(found.way, Way::Mapping(_))) {
+        if found.iter().any(|found| matches!(found.way, Way::Mapping { .. })) {
             is_room = self.maps.holders.insert(pid, EVERYTHING, 0).is_ok();
             found = look(self);
         }
         if !is_room && !found.is_empty() && self.maps.holders.get(&pid, 0).is_err() {
             events.push(Event::Loss { at: now, reason: Reason::SegmentTableFull, count: 1 });
+        }
+        if found.is_empty() && !others {
+            let _ = self.maps.holders.remove(&pid);
         }
         for found in found {
             self.take_in(pid, found, now, events);
@@ -166,7 +179,7 @@ impl Shm {
         };
         let touched = match way {
             Way::Descriptor { fd, close_on_exec } => self.person(pid).open(fd, id, close_on_exec),
-            Way::Mapping(range) => self.person(pid).map(range, id),
+            Way::Mapping { range, offset } => self.person(pid).map(range, id, offset),
             Way::Name => return,
         };
         self.note(touched, pid, now, events);
@@ -275,7 +288,7 @@ impl Shm {
             }
             what::MARKED => self.person(pid).mark(change.fd, marked),
             what::MAPPED => {
-                let touched = self.person(pid).map(range, id);
+                let touched = self.person(pid).map(range, id, change.to_start);
                 self.note(touched, pid, at, events);
             }
             what::SENT => {
@@ -322,6 +335,7 @@ impl Shm {
     }
 
     fn person(&mut self, pid: u32) -> &mut Person {
+        *self.versions.entry(pid).or_default() += 1;
         self.people.entry(pid).or_default()
     }
 
@@ -381,6 +395,7 @@ impl Shm {
         let child = parent.clone();
         let touched = child.held();
         self.people.insert(fork.child, child);
+        self.versions.insert(fork.child, 0);
         self.note(touched, fork.child, at, events);
     }
 
@@ -394,6 +409,8 @@ impl Shm {
     fn exited(&mut self, header: &Header, events: &mut Vec<Event>) {
         let (at, pid) = (self.at(header), header.pid);
         self.scanned.remove(&pid);
+        self.versions.remove(&pid);
+        self.suspects.remove(&pid);
         let Some(person) = self.people.remove(&pid) else { return };
         for id in person.known() {
             let Some(live) = self.live.get_mut(&id) else { continue };
@@ -434,6 +451,7 @@ impl Shm {
         self.tell(events);
         if self.repaired.elapsed() >= REPAIR_EVERY {
             self.repaired = Instant::now();
+            self.repair(now, events);
         }
         let quiet = self.live.iter().filter(|(_, live)| live.quiet.is_some_and(|since| since.elapsed() >= QUIET));
         let quiet: Vec<SegmentId> = quiet.map(|(id, _)| *id).collect();
@@ -443,6 +461,40 @@ impl Shm {
             if let Some(inode) = inode {
                 // The kernel side may have done so itself.
                 let _ = self.maps.segments.remove(&inode);
+            }
+        }
+    }
+
+    /// Looks at a few of the processes that hold something, in turn. Records are a little behind what `/proc` shows, so
+    /// only what differs twice, with no record in between, is put right.
+    fn repair(&mut self, now: Nanos, events: &mut Vec<Event>) {
+        let next = self.people.keys().copied().filter(|pid| *pid > self.repaired_last);
+        let mut pids: Vec<u32> = next.collect();
+        pids.sort_unstable();
+        pids.truncate(REPAIRED_AT_ONCE);
+        self.repaired_last = if pids.len() < REPAIRED_AT_ONCE { 0 } else { pids.last().copied().unwrap_or(0) };
+        pids.extend(self.suspects.keys().copied().filter(|pid| self.people.contains_key(pid)));
+        pids.sort_unstable();
+        pids.dedup();
+        for pid in pids {
+            let mut shown = Person::default();
+            for found in self.devices.of_process(pid, false, |inode| self.ids.contains_key(inode)) {
+                let Some(id) = self.ids.get(&found.facts.inode).copied() else { continue };
+                match found.way {
+                    Way::Descriptor { fd, close_on_exec } => drop(shown.open(fd, id, close_on_exec)),
+                    Way::Mapping { range, offset } => drop(shown.map(range, id, offset)),
+                    Way::Name => {}
+                }
+            }
+            let version = self.versions.get(&pid).copied().unwrap_or(0);
+            let Some(person) = self.people.get_mut(&pid) else { continue };
+            if person.is_like(&shown) {
+                self.suspects.remove(&pid);
+            } else if self.suspects.insert(pid, version) == Some(version) {
+                self.suspects.remove(&pid);
+                let touched = person.replace(shown);
+                self.note(touched, pid, now, events);
+                events.push(Event::Loss { at: now, reason: Reason::SegmentRepaired, count: 1 });
             }
         }
     }

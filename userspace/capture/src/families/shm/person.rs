@@ -15,6 +15,8 @@ struct Descriptor {
 struct Mapping {
     end: u64,
     segment: SegmentId,
+    /// Where in the segment it begins.
+    offset: u64,
 }
 
 /// Each change returns the segments that it is about.
@@ -74,10 +76,10 @@ impl Person {
         }
     }
 
-    pub fn map(&mut self, range: Range<u64>, segment: SegmentId) -> Vec<SegmentId> {
+    pub fn map(&mut self, range: Range<u64>, segment: SegmentId, offset: u64) -> Vec<SegmentId> {
         let mut touched = self.unmap(range.clone());
         self.known.insert(segment);
-        self.mappings.insert(range.start, Mapping { end: range.end, segment });
+        self.mappings.insert(range.start, Mapping { end: range.end, segment, offset });
         touched.push(segment);
         unique(touched.into_iter())
     }
@@ -90,18 +92,61 @@ impl Person {
                 self.mappings.insert(*start, Mapping { end: range.start, ..*mapping });
             }
             if mapping.end > range.end {
-                self.mappings.insert(range.end, *mapping);
+                let offset = mapping.offset + (range.end - start);
+                self.mappings.insert(range.end, Mapping { offset, ..*mapping });
             }
         }
         unique(overlapping.iter().map(|(_, mapping)| mapping.segment))
     }
 
-    /// What was mapped in one range is now in another, which may be the same, larger or smaller.
+    /// What was mapped in one range is now in another, which may be the same, larger or smaller. The kernel makes one
+    /// mapping of it and its neighbours where they show one piece of the segment.
     pub fn remap(&mut self, from: Range<u64>, to: Range<u64>) -> Vec<SegmentId> {
-        let Some((_, mapping)) = self.overlapping(&from).first().copied() else { return Vec::new() };
+        let Some((start, mapping)) = self.overlapping(&from).first().copied() else { return Vec::new() };
+        let offset = mapping.offset + from.start.saturating_sub(start);
         let mut touched = self.unmap(from);
-        touched.extend(self.map(to, mapping.segment));
+        touched.extend(self.map(to.clone(), mapping.segment, offset));
+        self.join(to.end);
+        self.join(to.start);
         unique(touched.into_iter())
+    }
+
+    /// Makes one mapping of those that end and begin at this address, if they show one piece of a segment.
+    fn join(&mut self, at: u64) {
+        let Some((start, before)) = self.mappings.range(..at).next_back().map(|(start, it)| (*start, *it)) else {
+            return;
+        };
+        let Some(after) = self.mappings.get(&at).copied() else { return };
+        let is_one = before.segment == after.segment && before.offset + (at - start) == after.offset;
+        if before.end == at && is_one {
+            self.mappings.remove(&at);
+            self.mappings.insert(start, Mapping { end: after.end, ..before });
+        }
+    }
+
+    /// Whether another look at the same process shows the same.
+    pub fn is_like(&self, other: &Self) -> bool {
+        let fds = |person: &Self| -> Vec<(u32, SegmentId)> {
+            person.fds.iter().map(|(fd, descriptor)| (*fd, descriptor.segment)).collect()
+        };
+        fds(self) == fds(other) && self.mapped() == other.mapped()
+    }
+
+    /// Bytes of each segment.
+    fn mapped(&self) -> BTreeMap<SegmentId, u64> {
+        let mut bytes = BTreeMap::new();
+        for (start, mapping) in &self.mappings {
+            *bytes.entry(mapping.segment).or_default() += mapping.end - start;
+        }
+        bytes
+    }
+
+    /// Takes over what another look shows. Returns all that it held or holds.
+    pub fn replace(&mut self, other: Self) -> Vec<SegmentId> {
+        let before = self.held();
+        (self.fds, self.mappings) = (other.fds, other.mappings);
+        self.known.extend(other.known);
+        unique(before.into_iter().chain(self.held()))
     }
 
     /// It becomes another program. Returns all that it held.
@@ -137,7 +182,7 @@ mod tests {
     #[test]
     fn a_mapping_can_be_cut_at_either_end_and_in_the_middle() {
         let mut person = Person::default();
-        person.map(0x1000..0x9000, A);
+        person.map(0x1000..0x9000, A, 0);
         assert_eq!(person.unmap(0x0..0x2000), [A]);
         assert_eq!(person.unmap(0x8000..0xa000), [A]);
         assert_eq!(person.count(A), (0, 1));
@@ -152,12 +197,25 @@ mod tests {
     #[test]
     fn what_is_mapped_over_is_gone() {
         let mut person = Person::default();
-        person.map(0x1000..0x3000, A);
-        assert_eq!(person.map(0x1000..0x3000, B), [A, B]);
+        person.map(0x1000..0x3000, A, 0);
+        assert_eq!(person.map(0x1000..0x3000, B, 0), [A, B]);
         assert_eq!((person.count(A), person.count(B)), ((0, 0), (0, 1)));
         assert_eq!(person.remap(0x1000..0x3000, 0x8000..0xf000), [B]);
         assert_eq!(person.unmap(0x1000..0x8000), []);
         assert_eq!(person.count(B), (0, 1));
+    }
+
+    #[test]
+    fn what_grows_into_a_hole_of_its_own_is_whole_again() {
+        let mut person = Person::default();
+        person.map(0x1000..0x9000, A, 0);
+        person.unmap(0x2000..0x3000);
+        assert_eq!(person.count(A), (0, 2));
+        person.remap(0x1000..0x2000, 0x1000..0x3000);
+        assert_eq!(person.count(A), (0, 1));
+        person.unmap(0x4000..0x5000);
+        person.remap(0x5000..0x9000, 0x4000..0x8000);
+        assert_eq!(person.count(A), (0, 2), "they show different pieces");
     }
 
     #[test]
@@ -166,7 +224,7 @@ mod tests {
         person.open(3, A, true);
         person.open(4, A, false);
         person.open(5, B, false);
-        person.map(0x1000..0x2000, B);
+        person.map(0x1000..0x2000, B, 0);
         person.mark(5, true);
         assert_eq!(person.exec(), [A, B]);
         assert_eq!((person.count(A), person.count(B)), ((1, 0), (0, 0)));

@@ -67,7 +67,10 @@ pub enum Way {
         fd: u32,
         close_on_exec: bool,
     },
-    Mapping(Range<u64>),
+    Mapping {
+        range: Range<u64>,
+        offset: u64,
+    },
     /// Nobody has it: a name in the folder.
     Name,
 }
@@ -93,7 +96,7 @@ impl Devices {
             }
             let (start, end) = map.address;
             let path = PathBuf::from(format!("/proc/{pid}/map_files/{start:x}-{end:x}"));
-            found.extend(self.found(&path, Way::Mapping(start..end)));
+            found.extend(self.found(&path, Way::Mapping { range: start..end, offset: map.offset }));
         }
         for entry in fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten() {
             let Some(fd) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
