@@ -138,12 +138,7 @@ impl Call {
 pub fn shm_call_enter(context: RawTracePointContext) -> i32 {
     let number = context.arg::<u64>(1) as u32;
     match number {
-        number::CLOSE
-        | number::CLOSE_RANGE
-        | number::DUP2
-        | number::DUP3
-        | number::MUNMAP
-        | number::SENDMSG => {}
+        number::CLOSE | number::CLOSE_RANGE | number::DUP2 | number::DUP3 | number::MUNMAP | number::SENDMSG => {}
         _ => return 0,
     }
     if hull().is_none() {

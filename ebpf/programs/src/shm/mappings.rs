@@ -68,13 +68,7 @@ fn anonymous(address: u64) -> Option<File> {
     let mut vma: u64 = 0;
     // SAFETY: the callback has the signature that the helper calls, and `vma` lives through the call.
     let status = unsafe {
-        bpf_find_vma(
-            bpf_get_current_task_btf().cast(),
-            address,
-            found as *mut c_void,
-            (&raw mut vma).cast(),
-            0,
-        )
+        bpf_find_vma(bpf_get_current_task_btf().cast(), address, found as *mut c_void, (&raw mut vma).cast(), 0)
     };
     let file = if status == 0 { File::of_mapping(vma) } else { None };
     if file.is_none() {
@@ -93,10 +87,7 @@ unsafe extern "C" fn found(_task: *mut c_void, vma: *mut c_void, to: *mut c_void
 fn tell(facts: Facts, start: u64, end: u64, offset: u64) {
     let before = hull().unwrap_or_default();
     let is_empty = before.end == 0;
-    hold(Hull {
-        start: if is_empty { start } else { before.start.min(start) },
-        end: before.end.max(end),
-    });
+    hold(Hull { start: if is_empty { start } else { before.start.min(start) }, end: before.end.max(end) });
     let mut change = change(what::MAPPED, facts);
     (change.start, change.end, change.to_start) = (start, end, offset);
     send(&change);
