@@ -25,7 +25,7 @@ use crate::machine::{self, NoTarget};
 use crate::native::Native;
 use crate::native::namer::Namer;
 use crate::processes::Processes;
-use crate::record::{Life, Record, Stack};
+use crate::record::{Record, Stack};
 use crate::stacks::Stacks;
 
 /// Which processes are watched.
@@ -327,9 +327,6 @@ impl Session {
                 }
                 Record::Wake(wake) => self.families.woken(wake, &mut self.scratch),
                 Record::Life(notice) => {
-                    if let (Some(shm), Life::Fork { parent, child }) = (&mut self.shm, notice) {
-                        shm.inherits(parent.pid, *child);
-                    }
                     if let Some(ended) = self.processes.notice(notice, &mut self.object, &mut self.scratch) {
                         self.families.ended(ended);
                     }

@@ -75,8 +75,6 @@ pub struct Shm {
     scanned: HashSet<u32>,
     /// What has changed since it was last told.
     changed: HashMap<(SegmentId, u32), Nanos>,
-    /// Processes that start by themselves are watched, too.
-    everything: bool,
     next: u32,
     repaired: Instant,
     /// The last process that was looked at.
@@ -100,7 +98,6 @@ impl Shm {
             people: HashMap::new(),
             scanned: HashSet::new(),
             changed: HashMap::new(),
-            everything: false,
             next: 0,
             repaired: Instant::now(),
             repaired_last: 0,
@@ -128,7 +125,6 @@ impl Shm {
 
     /// Takes in what there is already; `running` are the watched processes.
     pub fn scan(&mut self, now: Nanos, everything: bool, running: impl Iterator<Item = u32>, events: &mut Vec<Event>) {
-        self.everything = everything;
         for pid in running {
             self.scanned.insert(pid);
             self.look_at(pid, true, now, events);
@@ -392,13 +388,6 @@ impl Shm {
         events.push(Event::Segment { at, id, change: SegmentChange::Unlinked { by } });
     }
 
-    /// What a process that was looked at has not, its child has not either.
-    pub fn inherits(&mut self, parent: u32, child: u32) {
-        if self.scanned.contains(&parent) {
-            self.scanned.insert(child);
-        }
-    }
-
     fn forked(&mut self, fork: &Fork, events: &mut Vec<Event>) {
         let at = self.at(&fork.header);
         self.scanned.insert(fork.child);
@@ -454,9 +443,7 @@ impl Shm {
     /// To be called now and then: looks at processes that are new to us, tells what has changed, takes leave of segments
     /// that nobody has a way to any more.
     pub fn tick(&mut self, now: Nanos, running: impl Iterator<Item = u32>, events: &mut Vec<Event>) {
-        // With targets, the kernel side has followed all others from their first instruction on.
-        let is_new = |pid: &u32| self.everything && !self.scanned.contains(pid);
-        let new: Vec<u32> = running.filter(is_new).collect();
+        let new: Vec<u32> = running.filter(|pid| !self.scanned.contains(pid)).collect();
         for pid in new {
             self.scanned.insert(pid);
             self.look_at(pid, true, now, events);
