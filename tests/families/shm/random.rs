@@ -104,7 +104,7 @@ fn check(python: &Python, seed: u64) {
             wrong.push(format!("{place:?}: {:?} in /proc, {:?} in the report", truth.get(place), seen.get(place)));
         }
     }
-    assert!(truth.len() >= 10, "{truth:?}");
+    assert!(truth.len() >= 3, "{truth:?}");
     assert!(wrong.is_empty(), "seed {seed}: {} wrong\n{}", wrong.len(), wrong.join("\n"));
 }
 
