@@ -8,6 +8,7 @@ pub mod eval;
 pub mod offcpu;
 pub mod process;
 pub mod record;
+pub mod shm;
 pub mod stack;
 pub mod unwind;
 

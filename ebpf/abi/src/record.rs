@@ -15,6 +15,18 @@ pub const OFFCPU_WAKE: u32 = 6;
 pub const GIL_HOLDER: u32 = 7;
 /// A [`crate::copy::StackCopy`], after its `CPU_SAMPLE`.
 pub const STACK_COPY: u32 = 8;
+/// A [`crate::shm::Segment`].
+pub const SHM_SEGMENT: u32 = 9;
+/// A [`crate::shm::Change`].
+pub const SHM_CHANGE: u32 = 10;
+/// A [`crate::shm::Unlink`].
+pub const SHM_UNLINK: u32 = 11;
+/// A `stack::Sample` of the thread that made a segment, whose inode and device are in its detail.
+pub const SHM_BIRTH: u32 = 12;
+/// A [`crate::process::Fork`] of a process that holds segments; a [`Header`] of such a one's exec and exit.
+pub const SHM_FORK: u32 = 13;
+pub const SHM_EXEC: u32 = 14;
+pub const SHM_EXIT: u32 = 15;
 
 /// The length of the kernel's `comm`, its closing NUL included (`TASK_COMM_LEN`).
 pub const COMM_LEN: usize = 16;
@@ -49,5 +61,11 @@ pub mod loss {
     pub const SHED: u32 = 4;
     /// Two threads that sleep have one place in the table.
     pub const SLEEPER: u32 = 5;
-    pub const COUNT: u32 = 6;
+    /// A segment, or a process that holds one, has no place in its table.
+    pub const SHM_TABLE: u32 = 6;
+    /// What was mapped shared could not be looked at.
+    pub const SHM_MAPPING: u32 = 7;
+    /// More descriptors in a message than are looked at.
+    pub const SHM_MESSAGE: u32 = 8;
+    pub const COUNT: u32 = 9;
 }

@@ -14,6 +14,7 @@ mod cpu;
 mod eval;
 mod offcpu;
 mod process;
+mod shm;
 
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {

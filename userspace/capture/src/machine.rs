@@ -67,6 +67,13 @@ pub fn sees_the_kernels_pids() -> bool {
     fs::read_link("/proc/self/ns/pid").map_or(true, |namespace| namespace.as_os_str() == FIRST_NAMESPACE)
 }
 
+/// The children of a process; none where the kernel does not list them (`CONFIG_PROC_CHILDREN`).
+pub fn children(pid: u32) -> Vec<u32> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+    lists.flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<u32>>()).collect()
+}
+
 /// `pids` and all their descendants that live now.
 pub fn descendants(pids: &[u32]) -> io::Result<Vec<u32>> {
     let mut children: HashMap<u32, Vec<u32>> = HashMap::new();

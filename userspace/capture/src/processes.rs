@@ -407,6 +407,12 @@ impl Processes {
         self.tell_unattached(pid, events);
         let process = self.add(pid, None, Some(attached), process, mappings, events);
         self.set(pid, process, object, events);
+        // Those that it forked before that: nothing else will tell of them.
+        for child in machine::children(pid) {
+            if !self.watched.contains_key(&child) {
+                self.look_at(child);
+            }
+        }
     }
 
     fn examine(&mut self, pid: u32, mappings: &Mappings) -> Result<Option<Attachment>, NotAttached> {

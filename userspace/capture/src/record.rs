@@ -5,6 +5,7 @@ use pyobs_abi::copy::StackCopy;
 use pyobs_abi::offcpu::Wake;
 use pyobs_abi::process::Fork;
 use pyobs_abi::record::{self, COMM_LEN, Header};
+use pyobs_abi::shm::{Change, Segment, Unlink};
 use pyobs_abi::stack::{FRAMES_MAX, Frame, KERNEL_MAX, NATIVE_MAX, Sample};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +16,19 @@ pub enum Record {
     GilHolder(Stack),
     Life(Life),
     StackCopy(Box<StackCopy>),
+    Shm(Box<Shm>),
+    Birth(Stack),
+}
+
+/// Of the family `shm`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shm {
+    Segment(Segment),
+    Change(Change),
+    Unlink(Unlink),
+    Fork(Fork),
+    Exec(Header),
+    Exit(Header),
 }
 
 /// A turn in the life of a process.
@@ -59,8 +73,8 @@ impl Record {
     /// The stack in it, if it has one.
     pub fn stack(&self) -> Option<&Stack> {
         match self {
-            Self::CpuSample(stack) | Self::Sleep(stack) | Self::GilHolder(stack) => Some(stack),
-            Self::Wake(_) | Self::Life(_) | Self::StackCopy(_) => None,
+            Self::CpuSample(stack) | Self::Sleep(stack) | Self::GilHolder(stack) | Self::Birth(stack) => Some(stack),
+            Self::Wake(_) | Self::Life(_) | Self::StackCopy(_) | Self::Shm(_) => None,
         }
     }
 
@@ -72,6 +86,13 @@ impl Record {
             record::OFFCPU_WAKE => Some(Self::Wake(read(bytes, 0)?)),
             record::GIL_HOLDER => Some(Self::GilHolder(Stack::parse(bytes)?)),
             record::STACK_COPY => Some(Self::StackCopy(Box::new(read(bytes, 0)?))),
+            record::SHM_SEGMENT => shm(Shm::Segment(read(bytes, 0)?)),
+            record::SHM_CHANGE => shm(Shm::Change(read(bytes, 0)?)),
+            record::SHM_UNLINK => shm(Shm::Unlink(read(bytes, 0)?)),
+            record::SHM_BIRTH => Some(Self::Birth(Stack::parse(bytes)?)),
+            record::SHM_FORK => shm(Shm::Fork(read(bytes, 0)?)),
+            record::SHM_EXEC => shm(Shm::Exec(header)),
+            record::SHM_EXIT => shm(Shm::Exit(header)),
             record::PROCESS_FORK => {
                 let fork: Fork = read(bytes, 0)?;
                 Some(Self::Life(Life::Fork { parent: fork.header, child: fork.child }))
@@ -81,6 +102,11 @@ impl Record {
             _ => None,
         }
     }
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "as all other records")]
+fn shm(record: Shm) -> Option<Record> {
+    Some(Record::Shm(Box::new(record)))
 }
 
 /// A thread's name as the kernel has it.

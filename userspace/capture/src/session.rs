@@ -13,6 +13,7 @@ pub use crate::copies::{Copied, Page, Registers};
 pub use crate::families::eval::Chosen;
 use crate::families::eval::{self, Eval};
 use crate::families::offcpu::Key;
+use crate::families::shm::Shm;
 use crate::families::{Families, KERNEL_LOSSES, Purpose};
 use crate::governor::Governor;
 use crate::intern::Interner;
@@ -138,6 +139,7 @@ pub struct Session {
     stacks: Stacks<Purpose>,
     families: Families,
     eval: Option<Eval>,
+    shm: Option<Shm>,
     keep_every: u64,
     governor: Governor,
     meta: Meta,
@@ -187,6 +189,7 @@ impl Session {
             stacks: Stacks::new(namer),
             families: Families::new(start, options.rate_hz, &options.probes),
             eval,
+            shm: None,
             keep_every: 1,
             governor: Governor::new(options.budget, options.budget_binds_rate, options.rate_hz),
             meta: machine::meta(options),
@@ -203,6 +206,7 @@ impl Session {
         session.scan(&options.targets)?;
         session.count_calls(false);
         session.object.attach_waits(&options.probes)?;
+        session.follow_segments(options)?;
         if options.probes.contains(&"cpu") {
             let clock = session.object.attach_sampler(options.rate_hz)?;
             session.meta.sampler = clock.name().to_owned();
@@ -304,7 +308,7 @@ impl Session {
         self.stacks.learn_symbols(records.iter().filter_map(Record::stack));
         for record in records {
             match &record {
-                Record::CpuSample(stack) | Record::Sleep(stack) | Record::GilHolder(stack) => {
+                Record::CpuSample(stack) | Record::Sleep(stack) | Record::GilHolder(stack) | Record::Birth(stack) => {
                     if let (Some(copies), Record::CpuSample(_)) = (&mut self.copies, &record) {
                         copies.sample(stack);
                     }
@@ -313,6 +317,11 @@ impl Session {
                 Record::StackCopy(page) => {
                     if let Some(copies) = &mut self.copies {
                         copies.page(page);
+                    }
+                }
+                Record::Shm(record) => {
+                    if let Some(shm) = &mut self.shm {
+                        shm.record(record, &mut self.scratch);
                     }
                 }
                 Record::Wake(wake) => self.families.woken(wake, &mut self.scratch),
@@ -341,8 +350,36 @@ impl Session {
         self.named();
         self.families.tell(self.now(), false, |tid| self.object.sleeper(tid), &mut self.scratch);
         self.count_calls(false);
+        self.tell_segments();
         if self.cost_at.elapsed() >= COST_PERIOD {
             self.account();
+        }
+    }
+
+    fn follow_segments(&mut self, options: &Options) -> Result<(), StartError> {
+        if options.probes.contains(&"shm") {
+            let maps = match self.object.attach_segments() {
+                Ok(maps) => maps,
+                // Not every kernel can, and the others can do without.
+                Err(error) if self.meta.probes.len() > 1 => {
+                    self.meta.probes.retain(|probe| probe != "shm");
+                    self.notes.push(format!("shared segments are not followed: {error}"));
+                    return Ok(());
+                }
+                Err(error) => return Err(error.into()),
+            };
+            let mut shm = Shm::new(self.start, maps);
+            let running = self.processes.running().map(|running| running.pid);
+            shm.scan(self.now(), options.targets == Targets::All, running, &mut self.scratch);
+            self.shm = Some(shm);
+        }
+        Ok(())
+    }
+
+    fn tell_segments(&mut self) {
+        let now = self.now();
+        if let Some(shm) = &mut self.shm {
+            shm.tick(now, self.processes.running().map(|running| running.pid), &mut self.scratch);
         }
     }
 
@@ -373,6 +410,13 @@ impl Session {
         }
         watched.count_unattached();
         let (sample, id, keep_every) = (&stack.sample, watched.id, self.keep_every);
+        let born = match (record, &self.shm) {
+            (Record::Birth(_), Some(shm)) => match shm.born(sample) {
+                Some(segment) => Some(Purpose::Birth { segment, at }),
+                None => return,
+            },
+            _ => None,
+        };
         let families = &mut self.families;
         if matches!(record, Record::Sleep(_)) {
             families.asleep(sample, id);
@@ -380,6 +424,7 @@ impl Session {
         self.stacks.take(stack, at, watched, native, &mut self.interner, &mut self.scratch, |outcome| match record {
             Record::Sleep(_) => Purpose::Sleep(Key::of(sample)),
             Record::GilHolder(_) => families.holder(sample),
+            Record::Birth(_) if let Some(born) = born => born,
             _ => families.sampled(sample, id, keep_every, outcome),
         });
     }
@@ -447,6 +492,7 @@ impl Session {
             self.named();
         }
         self.families.tell(self.now(), true, |tid| self.object.sleeper(tid), &mut self.scratch);
+        self.tell_segments();
         self.count_calls(true);
         self.account();
         events.append(&mut self.scratch);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{FrameId, Nanos, Pid, Place, ProcessRef, Reason, StackId, Tid};
+use crate::{FrameId, Nanos, Pid, Place, ProcessRef, Reason, SegmentId, StackId, Tid};
 
 /// What a recording says of itself before the first event.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -61,6 +61,12 @@ pub enum Event {
     },
     /// Family `eval`.
     Calls(Calls),
+    /// Family `shm`: something happened to a shared segment.
+    Segment {
+        at: Nanos,
+        id: SegmentId,
+        change: SegmentChange,
+    },
     /// `count` more things were lost for `reason`.
     Loss {
         at: Nanos,
@@ -94,6 +100,7 @@ impl Event {
             Self::GilWait(wait) => Some(wait.at),
             Self::GilHeld { at, .. } => Some(*at),
             Self::Calls(calls) => Some(calls.at),
+            Self::Segment { at, .. } => Some(*at),
         }
     }
 }
@@ -279,4 +286,90 @@ pub struct Calls {
     pub total: Nanos,
     /// The longest.
     pub max: Nanos,
+}
+
+/// What a shared segment is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SegmentKind {
+    /// A file in the folder of shared memory: shm_open.
+    Shm,
+    /// memfd_create.
+    Memfd,
+    /// Another file, mapped shared.
+    File,
+    /// Mapped shared without a file.
+    Anonymous,
+}
+
+impl SegmentKind {
+    pub const ALL: &'static [Self] = &[Self::Shm, Self::Memfd, Self::File, Self::Anonymous];
+
+    /// The name in JSON, recordings and on screens.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Shm => "shm",
+            Self::Memfd => "memfd",
+            Self::File => "file",
+            Self::Anonymous => "anonymous",
+        }
+    }
+
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|kind| kind.name() == name)
+    }
+}
+
+/// What is known of a segment when it is first seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// As stat(2) has it.
+    pub dev: u64,
+    pub ino: u64,
+    /// 0 where it is not known.
+    pub generation: u32,
+    pub kind: SegmentKind,
+    /// Its file's last component.
+    pub name: Option<Arc<str>>,
+    /// Whether it has a name in the file system.
+    pub linked: bool,
+    pub bytes: u64,
+    /// Who made it, when that was seen.
+    pub creator: Option<Pid>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SegmentChange {
+    /// It is seen for the first time; with a creator it was made then.
+    Begun(Segment),
+    /// Where it was made.
+    Born(StackId),
+    Resized(u64),
+    /// What a process has of it from now on.
+    Holds {
+        pid: Pid,
+        fds: u32,
+        mappings: u32,
+    },
+    /// A process that holds or held it has ended.
+    Ended {
+        pid: Pid,
+    },
+    /// Its name was removed, by this process where that was seen.
+    Unlinked {
+        by: Option<Pid>,
+    },
+    /// A descriptor is on its way to another process.
+    Sent {
+        from: Pid,
+    },
+    /// A descriptor has come, out of `from` where that is known.
+    Passed {
+        from: Option<Pid>,
+        to: Pid,
+    },
+    /// Its memory was given back.
+    Released,
+    /// It is no more, as far as can be told: nobody holds it, and it has no name.
+    Gone,
 }

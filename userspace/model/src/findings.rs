@@ -1,5 +1,7 @@
 //! What deserves to be said first: statements that the sums bear out, with their numbers.
 
+mod shm;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
@@ -54,6 +56,7 @@ pub struct Finding {
 /// The most serious first.
 pub fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
     let mut findings = convoys(model, selection);
+    findings.extend(shm::find(model));
     findings.sort_by_key(|finding| Reverse(finding.severity));
     findings
 }
@@ -142,6 +145,15 @@ fn convoy(model: &Model, process: ProcessRef, share: &GilShare, holder: Tid, wai
         process: Some(process),
         pid: model.process(process).map(|state| state.process.pid),
         evidence,
+    }
+}
+
+/// An amount of memory, in words.
+pub fn size(bytes: u64) -> String {
+    match bytes {
+        0..10_240 => format!("{bytes} B"),
+        10_240..10_485_760 => format!("{} KiB", bytes >> 10),
+        _ => format!("{} MiB", bytes >> 20),
     }
 }
 

@@ -3,9 +3,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use crate::families::{cpu::Cpu, eval::Eval, gil::Gil, offcpu::OffCpu};
+use crate::families::{cpu::Cpu, eval::Eval, gil::Gil, offcpu::OffCpu, shm::Shm};
 use crate::loss::Losses;
-use crate::{Event, Frame, FrameId, FrameKind, Meta, Nanos, Process, ProcessRef, Selection, StackId, Tid};
+use crate::{
+    Event, Frame, FrameId, FrameKind, Meta, Nanos, Process, ProcessRef, SegmentChange, Selection, StackId, Tid,
+};
 
 /// How much of the past is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +80,7 @@ pub struct Model {
     offcpu: OffCpu,
     gil: Gil,
     eval: Eval,
+    shm: Shm,
     loss: Losses,
     cost: Cost,
     previous_cost: Cost,
@@ -98,6 +101,7 @@ impl Model {
             offcpu: OffCpu::new(history),
             gil: Gil::new(history),
             eval: Eval::new(history),
+            shm: Shm::new(history),
             loss: Losses::default(),
             cost: Cost::default(),
             previous_cost: Cost::default(),
@@ -179,6 +183,11 @@ impl Model {
                     self.eval.add(*calls);
                 }
             }
+            Event::Segment { at, id, change } => {
+                if !matches!(change, SegmentChange::Born(stack) if !self.has_stack(*stack)) {
+                    self.shm.add(*at, *id, change);
+                }
+            }
             Event::Loss { reason, count, .. } => self.loss.add(*reason, *count),
             Event::Cost { at, bpf, cpu, rss_bytes } => {
                 self.previous_cost = self.cost;
@@ -195,6 +204,7 @@ impl Model {
         self.offcpu.expire(self.now);
         self.gil.expire(self.now);
         self.eval.expire(self.now);
+        self.shm.expire(self.now);
     }
 
     fn has_stack(&self, id: StackId) -> bool {
@@ -270,6 +280,10 @@ impl Model {
 
     pub fn eval(&self) -> &Eval {
         &self.eval
+    }
+
+    pub fn shm(&self) -> &Shm {
+        &self.shm
     }
 
     pub fn loss(&self) -> &Losses {

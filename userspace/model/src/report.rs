@@ -1,9 +1,13 @@
 //! What a recording says, in the shape of `pyobs report --json` (CONTRACT.md).
 
+mod shm;
+
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+
+pub use self::shm::Segment;
 
 use crate::families::{Times, eval, gil, offcpu};
 use crate::findings::{self, Finding};
@@ -28,6 +32,7 @@ pub struct Report {
     pub offcpu: Option<Vec<OffCpu>>,
     pub gil: Option<Vec<Gil>>,
     pub calls: Option<Vec<CallCount>>,
+    pub segments: Option<Vec<Segment>>,
     pub findings: Vec<Finding>,
 }
 
@@ -254,6 +259,7 @@ impl Report {
             offcpu: model.is_on("offcpu").then(|| offcpu(model, selection, limit)),
             gil: model.is_on("gil").then(|| gil(model, selection, limit)),
             calls: model.is_on("eval").then(|| calls(model, selection, limit)),
+            segments: model.is_on("shm").then(|| shm::segments(model, limit)),
             findings: findings::find(model, selection),
         }
     }

@@ -63,8 +63,8 @@ fn a_command_needs_the_dashes_and_excludes_pids() {
 
 #[test]
 fn a_minus_takes_a_family_away() {
-    assert!(refusal("pyobs top --probe -cpu,-offcpu,-gil").contains("no family on"));
-    assert!(refusal("pyobs top --probe -shm").contains("does not have the family `shm` yet"));
+    assert!(refusal("pyobs top --probe -cpu,-offcpu,-gil,-shm").contains("no family on"));
+    assert!(refusal("pyobs top --probe -arena").contains("does not have the family `arena` yet"));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::limits::Limit;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
-use crate::tables::{Damage, MAX_TEXT, Range, Source, cpu, eval, gil, health, meta, offcpu, processes, stacks};
+use crate::tables::{Damage, MAX_TEXT, Range, Source, cpu, eval, gil, health, meta, offcpu, processes, shm, stacks};
 use crate::{Error, file};
 
 /// How long to wait for a commit of a recording that is being written.
@@ -77,6 +77,7 @@ impl Reader {
         offcpu::read(source, &mut damage, range, |event| timed.push(event))?;
         gil::read(source, &mut damage, range, |event| timed.push(event))?;
         eval::read(source, &mut damage, range, |event| timed.push(event))?;
+        shm::read(source, &mut damage, range, |event| timed.push(event))?;
         timed.sort_by_key(Event::at);
 
         let mut order = Order { timed: timed.into_iter().peekable(), held: BTreeMap::new(), next: 0 };

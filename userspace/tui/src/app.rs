@@ -215,6 +215,7 @@ impl App {
             Tab::Frames => self.ui.frames.compute(&self.model, &scope),
             Tab::Flame => self.ui.flame.compute(&self.model, &scope),
             Tab::Waits => self.ui.waits.compute(&self.model, &scope),
+            Tab::Memory => self.ui.memory.compute(&self.model, &scope),
             Tab::Health => {}
         }
         if matches!(self.ui.tab, Tab::Processes | Tab::Health) {
@@ -234,6 +235,7 @@ impl App {
             Tab::Frames => ui.frames.arrange(&self.model, ui.frame_filter.as_ref(), height),
             Tab::Flame => ui.flame.arrange(&self.model, ui.frame_filter.as_ref(), body),
             Tab::Waits => ui.waits.arrange(&self.model, ui.wait_filter.as_ref(), body),
+            Tab::Memory => ui.memory.arrange(&self.model, ui.memory_filter.as_ref(), body),
             Tab::Health => {}
         }
     }
@@ -269,6 +271,7 @@ impl App {
             Action::ShowFlame => self.show(Tab::Flame),
             Action::ShowWaits => self.show(Tab::Waits),
             Action::ShowHealth => self.show(Tab::Health),
+            Action::ShowMemory => self.show(Tab::Memory),
             Action::NextScreen => self.show(self.ui.tab.neighbour(1)),
             Action::PreviousScreen => self.show(self.ui.tab.neighbour(Tab::ALL.len() - 1)),
             Action::Help => self.ui.help = Some(0),
@@ -324,6 +327,7 @@ impl App {
             Tab::Frames => ui.frames.act(action, height),
             Tab::Flame => ui.flame.act(action, body),
             Tab::Waits => ui.waits.act(action, body),
+            Tab::Memory => ui.memory.act(action, body),
             Tab::Health => ui.health.act(action, draw::health_lines(&self.model, ui).len(), usize::from(body.height)),
         };
         match outcome {
@@ -345,6 +349,7 @@ impl App {
             Tab::Frames => ui.frames.close_detail(),
             Tab::Flame => ui.flame.zoom_out(body),
             Tab::Waits => ui.waits.close_detail(),
+            Tab::Memory => ui.memory.close_detail(),
             Tab::Processes | Tab::Health => false,
         };
         if has_closed {

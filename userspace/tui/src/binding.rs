@@ -15,7 +15,7 @@ macro_rules! actions {
 }
 
 actions! {
-    ShowProcesses ShowFrames ShowFlame ShowWaits ShowHealth NextScreen PreviousScreen
+    ShowProcesses ShowFrames ShowFlame ShowWaits ShowHealth ShowMemory NextScreen PreviousScreen
     Up Down Left Right PageUp PageDown First Last
     Open Back Threads Expand Collapse
     SortNext SortPrevious SortOwn SortTotal SortName
@@ -39,6 +39,10 @@ pub(crate) enum Context {
     /// One wait, with its stacks.
     Wait,
     Health,
+    /// What processes share.
+    Memory,
+    /// One shared segment.
+    Segment,
     /// A pattern is being typed; keys that are not bound are text.
     Prompt,
     Help,
@@ -54,6 +58,8 @@ impl Context {
         Self::Waits,
         Self::Wait,
         Self::Health,
+        Self::Memory,
+        Self::Segment,
         Self::Everywhere,
         Self::Prompt,
         Self::Help,
@@ -70,6 +76,8 @@ impl Context {
             Self::Waits => "Waits",
             Self::Wait => "A wait",
             Self::Health => "Health",
+            Self::Memory => "Memory",
+            Self::Segment => "A segment",
             Self::Prompt => "Typing a pattern",
             Self::Help => "This help",
         }
@@ -103,7 +111,7 @@ const fn bind(
     Binding { contexts, keys, action, hint, help }
 }
 
-use Context::{Calls, Detail, Everywhere, Flame, Frames, Help, Processes, Prompt, Waits};
+use Context::{Calls, Detail, Everywhere, Flame, Frames, Help, Memory, Processes, Prompt, Waits};
 use Key::{BackTab, Backspace, Char, Ctrl, Down, End, Enter, Esc, Home, Left, PageDown, PageUp, Right, Tab, Up};
 
 pub(crate) const BINDINGS: &[Binding] = &[
@@ -117,11 +125,18 @@ pub(crate) const BINDINGS: &[Binding] = &[
     bind(&[Flame], &[Left], Action::Left, "", "the box to the left"),
     bind(&[Flame], &[Right], Action::Right, "", "the box to the right"),
     bind(&[Waits], &[Enter], Action::Open, "detail", "the stacks of the wait, and who ended it"),
+    bind(&[Memory], &[Enter], Action::Open, "detail", "who made, held and passed on the segment"),
     bind(&[Frames], &[Char('o')], Action::SortOwn, "", "sort by own samples, or time"),
     bind(&[Frames], &[Char('t')], Action::SortTotal, "", "sort by total samples, or time"),
     bind(&[Frames], &[Char('n')], Action::SortName, "", "sort by name"),
-    bind(&[Processes, Frames, Calls, Waits], &[Char('s')], Action::SortNext, "sort", "sort by the next column"),
-    bind(&[Processes, Frames, Calls, Waits], &[Char('S')], Action::SortPrevious, "", "sort by the previous column"),
+    bind(&[Processes, Frames, Calls, Waits, Memory], &[Char('s')], Action::SortNext, "sort", "sort by the next column"),
+    bind(
+        &[Processes, Frames, Calls, Waits, Memory],
+        &[Char('S')],
+        Action::SortPrevious,
+        "",
+        "sort by the previous column",
+    ),
     bind(&[Waits], &[Char('m')], Action::Measure, "GIL waits", "all waits, or those for the GIL and who held it"),
     bind(
         &[Frames, Detail, Flame],
@@ -150,6 +165,7 @@ pub(crate) const BINDINGS: &[Binding] = &[
     bind(&[Everywhere], &[Char('3')], Action::ShowFlame, "", "Flame"),
     bind(&[Everywhere], &[Char('4')], Action::ShowWaits, "", "Waits"),
     bind(&[Everywhere], &[Char('5')], Action::ShowHealth, "", "Health"),
+    bind(&[Everywhere], &[Char('6')], Action::ShowMemory, "", "Memory"),
     bind(&[Everywhere], &[Tab], Action::NextScreen, "", "the next screen"),
     bind(&[Everywhere], &[BackTab], Action::PreviousScreen, "", "the previous screen"),
     bind(&[Everywhere], &[Up, Char('k')], Action::Up, "", "up"),

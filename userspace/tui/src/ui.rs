@@ -10,7 +10,7 @@ use ratatui::layout::Rect;
 
 use crate::binding::Context;
 use crate::filter::Filter;
-use crate::screens::{self, FlameScreen, FramesScreen, HealthScreen, ProcessesScreen, WaitsScreen};
+use crate::screens::{self, FlameScreen, FramesScreen, HealthScreen, MemoryScreen, ProcessesScreen, WaitsScreen};
 use crate::theme::Theme;
 use crate::{Options, Source};
 
@@ -21,10 +21,12 @@ pub(crate) enum Tab {
     Flame,
     Waits,
     Health,
+    Memory,
 }
 
 impl Tab {
-    pub(crate) const ALL: [Self; 5] = [Self::Processes, Self::Frames, Self::Flame, Self::Waits, Self::Health];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Processes, Self::Frames, Self::Flame, Self::Waits, Self::Health, Self::Memory];
 
     pub(crate) fn title(self) -> &'static str {
         match self {
@@ -33,6 +35,7 @@ impl Tab {
             Self::Flame => "Flame",
             Self::Waits => "Waits",
             Self::Health => "Health",
+            Self::Memory => "Memory",
         }
     }
 
@@ -124,6 +127,7 @@ pub(crate) struct Ui {
     /// Filters Frames and highlights in Flame.
     pub(crate) frame_filter: Option<Filter>,
     pub(crate) wait_filter: Option<Filter>,
+    pub(crate) memory_filter: Option<Filter>,
     pub(crate) prompt: Option<Prompt>,
     /// The first line in sight, while the help is open.
     pub(crate) help: Option<usize>,
@@ -137,6 +141,7 @@ pub(crate) struct Ui {
     pub(crate) flame: FlameScreen,
     pub(crate) waits: WaitsScreen,
     pub(crate) health: HealthScreen,
+    pub(crate) memory: MemoryScreen,
 }
 
 const HEADER_LINES: u16 = 2;
@@ -160,6 +165,7 @@ impl Ui {
             process_filter: None,
             frame_filter: None,
             wait_filter: None,
+            memory_filter: None,
             prompt: None,
             help: None,
             notes: VecDeque::new(),
@@ -170,6 +176,7 @@ impl Ui {
             flame: FlameScreen::default(),
             waits: WaitsScreen::new(model),
             health: HealthScreen::default(),
+            memory: MemoryScreen::default(),
         }
     }
 
@@ -185,12 +192,14 @@ impl Ui {
             Tab::Waits if self.waits.shows_detail() => Context::Wait,
             Tab::Waits => Context::Waits,
             Tab::Health => Context::Health,
+            Tab::Memory if self.memory.shows_detail() => Context::Segment,
+            Tab::Memory => Context::Memory,
         }
     }
 
     /// Whether there are rows or boxes that a pattern could choose from.
     pub(crate) fn takes_filter(&self) -> bool {
-        !matches!(self.context(), Context::Health | Context::Detail | Context::Wait)
+        !matches!(self.context(), Context::Health | Context::Detail | Context::Wait | Context::Segment)
     }
 
     /// Whether Esc has something to undo here.
@@ -199,6 +208,7 @@ impl Ui {
             Tab::Frames => self.frames.detail().is_some(),
             Tab::Flame => self.flame.is_zoomed(),
             Tab::Waits => self.waits.shows_detail(),
+            Tab::Memory => self.memory.shows_detail(),
             Tab::Processes | Tab::Health => false,
         };
         is_inside || self.filter().is_some() || self.picked.is_some()
@@ -234,6 +244,7 @@ impl Ui {
             Tab::Processes => self.process_filter.as_ref(),
             Tab::Frames | Tab::Flame => self.frame_filter.as_ref(),
             Tab::Waits => self.wait_filter.as_ref(),
+            Tab::Memory => self.memory_filter.as_ref(),
             Tab::Health => None,
         }
     }
@@ -243,6 +254,7 @@ impl Ui {
             Tab::Processes => self.process_filter = Filter::new(text),
             Tab::Frames | Tab::Flame => self.frame_filter = Filter::new(text),
             Tab::Waits => self.wait_filter = Filter::new(text),
+            Tab::Memory => self.memory_filter = Filter::new(text),
             Tab::Health => {}
         }
     }

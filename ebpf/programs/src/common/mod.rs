@@ -2,6 +2,7 @@
 
 pub mod checks;
 pub mod cpython;
+pub mod files;
 pub mod gil;
 pub mod maps;
 pub mod memory;

@@ -4,11 +4,12 @@ pub mod cpu;
 pub mod eval;
 pub mod gil;
 pub mod offcpu;
+pub mod shm;
 
 use pyobs_abi::offcpu::{Sleeper, Wake};
 use pyobs_abi::record::{Header, loss};
 use pyobs_abi::stack::{Sample, flags};
-use pyobs_model::{Event, Nanos, Outcome, ProcessRef, Reason, StackId, Tid};
+use pyobs_model::{Event, Nanos, Outcome, ProcessRef, Reason, SegmentChange, SegmentId, StackId, Tid};
 
 use self::cpu::CpuSample;
 use self::gil::Gil;
@@ -22,6 +23,9 @@ pub const KERNEL_LOSSES: [Reason; loss::COUNT as usize] = [
     Reason::TaskUnreadable,
     Reason::BudgetShed,
     Reason::SleepUnseen,
+    Reason::SegmentTableFull,
+    Reason::SegmentUnseen,
+    Reason::DescriptorsUnseen,
 ];
 
 /// What a stack is for.
@@ -30,6 +34,7 @@ pub enum Purpose {
     Cpu(CpuSample),
     Sleep(Key),
     GilHolder { waiter: Key, tid: u32 },
+    Birth { segment: SegmentId, at: Nanos },
 }
 
 /// The families that records with stacks are about.
@@ -83,6 +88,10 @@ impl Families {
             Purpose::GilHolder { waiter, tid } => {
                 self.offcpu.holder_named(waiter, tid, stack, &mut self.gil, events);
             }
+            Purpose::Birth { segment, at } => events.push(match stack {
+                Some(stack) => Event::Segment { at, id: segment, change: SegmentChange::Born(stack) },
+                None => Event::Loss { at, reason: Reason::TableFull, count: 1 },
+            }),
         }
     }
 

@@ -14,7 +14,7 @@ use pyobs_abi::process::{Layout, Process};
 
 use super::btf::{Btf, BtfError};
 use super::interrupts::EntryCode;
-use crate::families::eval;
+use crate::families::{eval, shm};
 use crate::native::store::{MappingTable, Tables};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("PYOBS_BPF_OBJECT"));
@@ -36,6 +36,15 @@ const SWITCH: [(&str, &str); 2] = [(SAMPLER, "offcpu_switch"), (SAMPLER_BOUNDED,
 const SLEEP_PERIOD: u64 = 2_000_000;
 /// Those for the beginning and the end of a Python function.
 const CALLS: [&str; 2] = ["eval_call_enter", "eval_call_exit"];
+/// Those of the family `shm`, and the one for the end of a system call with the sampler of the same kind.
+const SHM: [(&str, &str); 5] = [
+    ("shm_evict", "mm_filemap_delete_from_page_cache"),
+    ("shm_exit", "sched_process_exit"),
+    ("shm_exec", "sched_process_exec"),
+    ("shm_fork", "sched_process_fork"),
+    ("shm_call_enter", "sys_enter"),
+];
+const SHM_EXIT: [(&str, &str); 2] = [(SAMPLER, "shm_call_exit"), (SAMPLER_BOUNDED, "shm_call_exit_bounded")];
 /// The sampler.
 pub const SAMPLER: &str = "cpu_sample";
 /// The sampler for kernels without `bpf_loop` (before 5.17).
@@ -123,6 +132,7 @@ impl Object {
         let live = btf.offset("signal_struct", "live")?;
         let state = btf.offset("task_struct", "__state").or_else(|_| btf.offset("task_struct", "state"))?;
         let interrupts = EntryCode::of_running_kernel();
+        let files = shm::offsets::of(&btf)?;
         drop(btf);
         let mut loader = EbpfLoader::new();
         if !counts_calls {
@@ -130,6 +140,9 @@ impl Object {
             for map in ["EVAL_CALLS", "EVAL_NEW", "EVAL_OPEN"] {
                 loader.map_max_entries(map, 1);
             }
+        }
+        for (name, offset) in &files {
+            loader.override_global(name, offset, true);
         }
         let mut ebpf = loader
             // aya would parse all of the kernel's BTF again, for relocations that rustc does not emit.
@@ -196,6 +209,19 @@ impl Object {
     /// What is known of a thread's sleep, or of that of another with the same element.
     pub fn sleeper(&self, tid: u32) -> Option<Sleeper> {
         self.sleeps.get(&(tid % SLEEPERS), 0).ok()
+    }
+
+    /// Starts to look at what processes share, and takes the maps of that; to be called once.
+    pub fn attach_segments(&mut self) -> Result<shm::Maps, ObjectError> {
+        let exit =
+            SHM_EXIT.iter().find(|(sampler, _)| *sampler == self.sampler).map_or(SHM_EXIT[0].1, |(_, name)| name);
+        for (name, tracepoint) in SHM.into_iter().chain([(exit, "sys_exit")]) {
+            let program: &mut RawTracePoint = program(&mut self.ebpf, name)?;
+            let fail = |error| ObjectError::Program { name, error };
+            program.load().map_err(fail)?;
+            program.attach(tracepoint).map_err(fail)?;
+        }
+        Ok(shm::Maps { segments: take(&mut self.ebpf, "SHM_SEGMENTS")?, holders: take(&mut self.ebpf, "SHM_HOLDERS")? })
     }
 
     /// Loads the programs that count calls and takes their maps; to be called once.

@@ -1,5 +1,6 @@
 //! `pyobs report`: a short letter about a recording.
 
+mod shm;
 mod waits;
 
 use std::fmt::Write as _;
@@ -34,6 +35,9 @@ pub fn words(model: &Model, limit: usize, out: &mut dyn Write) -> Result<(), Err
         letter.stacks();
     }
     letter.waits();
+    if model.is_on("shm") {
+        letter.segments();
+    }
     letter.loss();
     letter.cost();
     Ok(out.write_all(letter.text.as_bytes())?)

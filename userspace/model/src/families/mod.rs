@@ -5,13 +5,14 @@ pub mod eval;
 pub mod gil;
 pub mod offcpu;
 mod past;
+pub mod shm;
 
 use past::{Past, Timed};
 
 use crate::Nanos;
 
 /// The probe families, in the order in which they are listed everywhere.
-pub const NAMES: &[&str] = &["cpu", "offcpu", "gil", "eval"];
+pub const NAMES: &[&str] = &["cpu", "offcpu", "gil", "eval", "shm"];
 
 /// Things that take time, added up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

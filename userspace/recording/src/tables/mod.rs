@@ -11,6 +11,7 @@ pub(crate) mod meta;
 pub(crate) mod offcpu;
 pub(crate) mod processes;
 mod scan;
+pub(crate) mod shm;
 pub(crate) mod stacks;
 
 pub(crate) use scan::{Damage, Field, Range, Source};
@@ -24,6 +25,7 @@ pub(crate) const SCHEMA: &[&str] = &[
     offcpu::SCHEMA,
     gil::SCHEMA,
     eval::SCHEMA,
+    shm::SCHEMA,
     health::SCHEMA,
 ];
 

@@ -190,12 +190,49 @@ pub fn every_event() -> Vec<Event> {
     let calls =
         Calls { at: Nanos(at.0 + 1), process: ProcessRef(0), function, count: 9, timed: 8, total: Nanos(99), max };
     events.push(Event::Calls(calls));
+    events.extend(segment_changes().into_iter().zip(10..).map(|(change, after)| Event::Segment {
+        at: Nanos(at.0 + after),
+        id: SegmentId(u32::from(after == 11)),
+        change,
+    }));
     let at = Nanos(3_600_000_000_000);
     events.push(Event::Loss { at, reason: Reason::RingFull, count: 12 });
     events.push(Event::Cost { at: Nanos(at.0 + 1), bpf: Nanos(5), cpu: Nanos(7), rss_bytes: 34 << 20 });
     events.push(Event::Shed { at: Nanos(at.0 + 2), what: "kernel stacks were left out".into() });
     events.push(Event::ProcessEnd { id: ProcessRef(1), at: Nanos(at.0 + 3) });
     events
+}
+
+/// Two segments begin, and everything happens to the first.
+fn segment_changes() -> Vec<SegmentChange> {
+    let first = Segment {
+        dev: 27,
+        ino: u64::MAX >> 1,
+        generation: u32::MAX,
+        kind: SegmentKind::Shm,
+        name: Some("psm_\u{1b}[31m\n".into()),
+        linked: true,
+        bytes: 1 << 40,
+        creator: Some(Pid(4242)),
+    };
+    let second =
+        Segment { ino: 7, kind: SegmentKind::Anonymous, name: None, linked: false, creator: None, ..first.clone() };
+    let (from, to) = (Pid(4242), Pid(4243));
+    vec![
+        SegmentChange::Begun(first),
+        SegmentChange::Begun(second),
+        SegmentChange::Born(StackId(1)),
+        SegmentChange::Holds { pid: from, fds: 2, mappings: 1 },
+        SegmentChange::Resized(1 << 41),
+        SegmentChange::Unlinked { by: Some(from) },
+        SegmentChange::Unlinked { by: None },
+        SegmentChange::Sent { from },
+        SegmentChange::Passed { from: Some(from), to },
+        SegmentChange::Passed { from: None, to },
+        SegmentChange::Ended { pid: to },
+        SegmentChange::Released,
+        SegmentChange::Gone,
+    ]
 }
 
 #[track_caller]

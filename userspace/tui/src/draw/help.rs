@@ -25,6 +25,7 @@ fn lines(ui: &Ui) -> Vec<Line> {
         Tab::Flame => Context::Flame,
         Tab::Waits => Context::Waits,
         Tab::Health => Context::Health,
+        Tab::Memory => Context::Memory,
     };
     let others = Context::ALL.iter().filter(|context| ![own, Context::Everywhere].contains(context));
     let mut lines = Vec::new();

@@ -29,6 +29,7 @@ pub(super) fn instead_of(model: &Model, ui: &Ui) -> Option<Message> {
         Tab::Flame => ui.flame.is_empty(),
         Tab::Waits => ui.waits.is_empty(),
         Tab::Health => false,
+        Tab::Memory => ui.memory.is_empty(),
     };
     if !is_empty {
         return None;
@@ -60,6 +61,7 @@ fn has_rows_without_filter(ui: &Ui) -> bool {
         Tab::Processes => true,
         Tab::Frames => ui.frames.has_rows(),
         Tab::Waits => ui.waits.has_rows(),
+        Tab::Memory => ui.memory.has_rows(),
         Tab::Flame | Tab::Health => false,
     }
 }
@@ -70,6 +72,7 @@ fn family(ui: &Ui) -> Option<&'static str> {
         Tab::Frames if ui.frames.shows_calls() => Some("eval"),
         Tab::Frames | Tab::Flame => Some(ui.look.weight.name()),
         Tab::Waits => Some(ui.waits.table().weight().name()),
+        Tab::Memory => Some("shm"),
         Tab::Processes | Tab::Health => None,
     }
 }
@@ -79,6 +82,7 @@ fn off(ui: &Ui, family: &str) -> Option<Message> {
         "cpu" => "CPU samples",
         "offcpu" => "Sleeps of threads",
         "gil" => "Waits for the GIL",
+        "shm" => "Shared segments",
         _ => "Calls",
     };
     message(format!("{what} are not watched"), format!("The family {family} is off. {}", how_to_see(ui, family)))
@@ -102,6 +106,7 @@ fn nothing(model: &Model, ui: &Ui, pythons: u64, is_live: bool) -> Option<Messag
     let (what, why) = match family(ui) {
         Some("offcpu") => ("sleeps", "A sleep is told when it is over."),
         Some("gil") => ("waits for the GIL", "A wait is told when it is over."),
+        Some("shm") => ("shared segments", "No Python process has made or mapped one."),
         Some("eval") => ("calls", "No function that is watched was called."),
         _ => return no_samples(model, ui, pythons, is_live),
     };

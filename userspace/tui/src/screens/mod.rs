@@ -9,6 +9,7 @@ mod flame_layout;
 mod flame_natives;
 mod frames;
 mod health;
+mod memory;
 mod processes;
 mod waits;
 
@@ -16,6 +17,7 @@ pub(crate) use flame::FlameScreen;
 pub(crate) use flame_natives::Natives;
 pub(crate) use frames::{FramesScreen, process_label};
 pub(crate) use health::{HealthScreen, lines as health_lines};
+pub(crate) use memory::MemoryScreen;
 pub(crate) use processes::{ProcessesScreen, headline};
 pub(crate) use waits::{Table, WaitsScreen};
 

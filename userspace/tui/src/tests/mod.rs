@@ -47,6 +47,12 @@ impl Bench {
         bench
     }
 
+    fn sharing(size: (u16, u16)) -> Self {
+        let mut bench = Self::new(synthetic::model_of(families::NAMES), Source::Live, size);
+        bench.send(Batch::Events(synthetic::sharing()));
+        bench
+    }
+
     fn replay(size: (u16, u16)) -> Self {
         let mut bench = Self::new(synthetic::filled(), Source::Replay { file: "/tmp/one.pyobs".to_owned() }, size);
         bench.msg(Msg::Ended);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pyobs_model::{
     Calls, Event, Frame, FrameId, FrameKind, GilHolder, GilWait, History, Meta, Model, Nanos, Outcome, Pid, Process,
-    ProcessRef, Reason, Sample, Sleep, StackId, Tid, WaitReason, Waker,
+    ProcessRef, Reason, Sample, Segment, SegmentChange, SegmentId, SegmentKind, Sleep, StackId, Tid, WaitReason, Waker,
 };
 
 pub(crate) fn meta() -> Meta {
@@ -218,5 +218,42 @@ pub(crate) fn waiting() -> Vec<Event> {
         calls(9_900, 1, 22, 42, 0, 0),
         calls(9_900, 1, 9, 90_000, 90_000, 12_000),
     ]);
+    events
+}
+
+/// [`waiting`], with segments of every kind and fate.
+pub(crate) fn sharing() -> Vec<Event> {
+    let mut events = waiting();
+    let mut tell = |at_ms: u64, id: u32, change| {
+        events.push(Event::Segment { at: Nanos(at_ms * 1_000_000), id: SegmentId(id), change });
+    };
+    let segment = |ino: u64, kind, name: Option<&str>, bytes, creator: Option<u32>| {
+        let linked = matches!(kind, SegmentKind::Shm | SegmentKind::File);
+        let (name, creator) = (name.map(Into::into), creator.map(Pid));
+        SegmentChange::Begun(Segment { dev: 27, ino, generation: 7, kind, name, linked, bytes, creator })
+    };
+    let holds = |pid: u32, fds, mappings| SegmentChange::Holds { pid: Pid(pid), fds, mappings };
+    let (first, second) = (Pid(4242), Pid(918));
+    tell(1_000, 0, segment(23, SegmentKind::Shm, Some("tensor_4242_8d4fec54"), 64 << 20, Some(first.0)));
+    tell(1_000, 0, SegmentChange::Born(StackId(11)));
+    tell(1_000, 0, holds(first.0, 2, 1));
+    tell(1_001, 0, SegmentChange::Unlinked { by: Some(first) });
+    tell(1_200, 0, SegmentChange::Sent { from: first });
+    tell(1_201, 0, holds(second.0, 1, 0));
+    tell(1_201, 0, SegmentChange::Passed { from: Some(first), to: second });
+    tell(1_202, 0, holds(second.0, 2, 1));
+    tell(2_000, 1, segment(24, SegmentKind::Memfd, Some("arrow-buffer"), 3 << 20, Some(second.0)));
+    tell(2_000, 1, holds(second.0, 1, 1));
+    tell(5_000, 1, holds(second.0, 0, 0));
+    tell(5_000, 1, SegmentChange::Released);
+    tell(3_000, 2, segment(25, SegmentKind::Shm, Some("psm_\u{1b}[31m"), 1 << 20, Some(first.0)));
+    tell(3_000, 2, SegmentChange::Born(StackId(6)));
+    tell(3_000, 2, holds(7_000, 1, 1));
+    tell(4_000, 2, SegmentChange::Ended { pid: Pid(7_000) });
+    tell(0, 3, segment(26, SegmentKind::Anonymous, None, 4_096, None));
+    tell(0, 3, holds(second.0, 0, 1));
+    tell(6_000, 4, segment(27, SegmentKind::File, Some("cache.db"), 700 << 10, None));
+    tell(6_000, 4, holds(first.0, 1, 1));
+    events.sort_by_key(Event::at);
     events
 }

@@ -1,0 +1,151 @@
+//! Descriptors, open files and inodes, at offsets from the running kernel's BTF.
+
+use aya_ebpf::Global;
+use pyobs_abi::shm::{Facts, Inode as Key};
+
+use super::{memory::kernel, task::Task};
+
+macro_rules! offsets {
+    ($($name:ident)*) => { $(#[unsafe(no_mangle)] static $name: Global<u32> = Global::new(0);)* };
+}
+
+offsets! {
+    TASK_FILES FILES_TABLE TABLE_SIZE TABLE_FILES TABLE_CLOSE_ON_EXEC
+    FILE_INODE FILE_MODE FILE_DENTRY DENTRY_NAME
+    INODE_NUMBER INODE_SUPER INODE_GENERATION INODE_SIZE INODE_LINKS INODE_COUNT
+    SUPER_DEVICE SUPER_MAGIC VMA_FILE FOLIO_MAPPING MAPPING_INODE
+}
+
+/// TMPFS_MAGIC (include/uapi/linux/magic.h).
+pub const TMPFS: u32 = 0x0102_1994;
+/// Of `f_mode` (include/linux/fs.h).
+const WRITABLE: u32 = 1 << 1;
+const CREATED: u32 = 1 << 20;
+
+#[inline(always)]
+fn at<T>(structure: u64, offset: &Global<u32>) -> Option<T> {
+    kernel(structure.wrapping_add(offset.load().into()))
+}
+
+/// A `struct fdtable *`.
+#[derive(Clone, Copy)]
+pub struct Table(u64);
+
+impl Table {
+    #[inline(always)]
+    pub fn of(task: Task) -> Option<Self> {
+        let files: u64 = at(task.0, &TASK_FILES)?;
+        at(files, &FILES_TABLE).map(Self)
+    }
+
+    #[inline(always)]
+    pub fn file(self, fd: u32) -> Option<File> {
+        if fd >= at::<u32>(self.0, &TABLE_SIZE)? {
+            return None;
+        }
+        let files: u64 = at(self.0, &TABLE_FILES)?;
+        let file: u64 = kernel(files.wrapping_add(8 * u64::from(fd)))?;
+        (file != 0).then_some(File(file))
+    }
+
+    /// Of a descriptor that has a file.
+    #[inline(always)]
+    pub fn is_closed_on_exec(self, fd: u32) -> bool {
+        let Some(bits) = at::<u64>(self.0, &TABLE_CLOSE_ON_EXEC) else { return false };
+        let word: u64 = kernel(bits.wrapping_add(8 * u64::from(fd / 64))).unwrap_or(0);
+        word >> (fd % 64) & 1 != 0
+    }
+}
+
+/// A `struct file *`.
+#[derive(Clone, Copy)]
+pub struct File(u64);
+
+impl File {
+    #[inline(always)]
+    pub fn of_mapping(vma: u64) -> Option<Self> {
+        let file = at(vma, &VMA_FILE)?;
+        (file != 0).then_some(Self(file))
+    }
+
+    #[inline(always)]
+    pub fn inode(self) -> Option<Inode> {
+        let inode = at(self.0, &FILE_INODE)?;
+        (inode != 0).then_some(Inode(inode))
+    }
+
+    #[inline(always)]
+    fn mode(self) -> u32 {
+        at(self.0, &FILE_MODE).unwrap_or(0)
+    }
+
+    #[inline(always)]
+    pub fn is_writable(self) -> bool {
+        self.mode() & WRITABLE != 0
+    }
+
+    /// Whether the open that this is of made it.
+    #[inline(always)]
+    pub fn is_created(self) -> bool {
+        self.mode() & CREATED != 0
+    }
+
+    /// The address of its name's last component, in the kernel.
+    #[inline(always)]
+    pub fn name(self) -> Option<u64> {
+        let dentry: u64 = at(self.0, &FILE_DENTRY)?;
+        at(dentry, &DENTRY_NAME)
+    }
+}
+
+/// A `struct inode *`.
+#[derive(Clone, Copy)]
+pub struct Inode(u64);
+
+impl Inode {
+    /// Of a `struct folio *`.
+    #[inline(always)]
+    pub fn of_page(folio: u64) -> Option<Self> {
+        let mapping: u64 = at(folio, &FOLIO_MAPPING)?;
+        let inode = at(mapping, &MAPPING_INODE)?;
+        (inode != 0).then_some(Self(inode))
+    }
+
+    #[inline(always)]
+    pub fn key(self) -> Option<Key> {
+        let device = at(at(self.0, &INODE_SUPER)?, &SUPER_DEVICE)?;
+        Some(Key { ino: at(self.0, &INODE_NUMBER)?, dev: device, padding: 0 })
+    }
+
+    #[inline(always)]
+    pub fn generation(self) -> u32 {
+        at(self.0, &INODE_GENERATION).unwrap_or(0)
+    }
+
+    #[inline(always)]
+    pub fn magic(self) -> u32 {
+        let Some(block) = at(self.0, &INODE_SUPER) else { return 0 };
+        at::<u64>(block, &SUPER_MAGIC).unwrap_or(0) as u32
+    }
+
+    #[inline(always)]
+    pub fn links(self) -> u32 {
+        at(self.0, &INODE_LINKS).unwrap_or(0)
+    }
+
+    /// Whether nothing refers to it any more: its memory is being given back.
+    #[inline(always)]
+    pub fn is_dying(self) -> bool {
+        self.links() == 0 && at::<u32>(self.0, &INODE_COUNT) == Some(0)
+    }
+
+    #[inline(always)]
+    pub fn facts(self, key: Key) -> Facts {
+        Facts {
+            inode: key,
+            size: at(self.0, &INODE_SIZE).unwrap_or(0),
+            generation: self.generation(),
+            links: self.links(),
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Descriptors of segments.
+
+use pyobs_abi::{
+    record::loss,
+    shm::{Facts, Hull, Inode as Key, flags, what},
+};
+
+use super::{begin, change, facts, hold, hull, is_in_folder, send, watched};
+use crate::common::{
+    files::{File, TMPFS, Table},
+    maps::count_loss,
+    memory::user,
+    task::Task,
+};
+
+/// CLOSE_RANGE_CLOEXEC (include/uapi/linux/close_range.h).
+const ONLY_MARK: u64 = 1 << 2;
+
+/// `struct msghdr` and `struct cmsghdr` of a 64-bit process.
+const CONTROL: u64 = 32;
+const CONTROL_LENGTH: u64 = 40;
+const CONTROL_HEAD: u64 = 16;
+/// SOL_SOCKET in the lower half, SCM_RIGHTS in the upper.
+const RIGHTS: u64 = 1 | 1 << 32;
+/// SCM_MAX_FD (include/net/scm.h).
+const DESCRIPTORS_MAX: u64 = 253;
+const CONTROLS_MAX: u32 = 4;
+
+/// A file was opened by this path. Returns what was made by it.
+#[inline(always)]
+pub fn opened(fd: u32, path: u64) -> Option<Key> {
+    let file = Table::of(Task::current())?.file(fd)?;
+    let inode = file.inode()?;
+    if facts(inode).is_some() {
+        tell(what::OPENED, fd);
+        return None;
+    }
+    watched()?;
+    if !is_in_folder(path) || inode.magic() != TMPFS {
+        return None;
+    }
+    let created = if file.is_created() { flags::CREATED } else { 0 };
+    first(file, fd, created | flags::IN_FOLDER)
+}
+
+/// A file without a name was made.
+#[inline(always)]
+pub fn created(fd: u32) -> Option<Key> {
+    watched()?;
+    let file = Table::of(Task::current())?.file(fd)?;
+    first(file, fd, flags::CREATED)
+}
+
+/// The first descriptor of a segment.
+#[inline(always)]
+fn first(file: File, fd: u32, how: u32) -> Option<Key> {
+    let facts = begin(file, file.inode()?, how)?;
+    tell(what::OPENED, fd);
+    (how & flags::CREATED != 0).then_some(facts.inode)
+}
+
+/// Tells of a descriptor if it is one of a segment.
+#[inline(always)]
+pub fn tell(what: u32, fd: u32) {
+    shm_descriptor(what, fd, 0);
+}
+
+/// Another process's descriptor is now our own, too.
+#[inline(always)]
+pub fn taken(fd: u32, pidfd: u64) {
+    shm_descriptor(what::TAKEN, fd, pidfd);
+}
+
+/// A function of its own, so that it is verified once.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn shm_descriptor(what: u32, fd: u32, from: u64) -> u64 {
+    u64::from(descriptor(what, fd, from).is_some())
+}
+
+#[inline(always)]
+fn descriptor(what: u32, fd: u32, from: u64) -> Option<()> {
+    let holds = hull().is_some();
+    let gets = matches!(what, what::OPENED | what::RECEIVED | what::TAKEN);
+    if !holds && !gets {
+        return None;
+    }
+    let table = Table::of(Task::current())?;
+    let file = table.file(fd)?;
+    let inode = file.inode()?;
+    let facts = match facts(inode) {
+        Some(facts) => facts,
+        // What comes from a process that is not watched.
+        None if matches!(what, what::RECEIVED | what::TAKEN) && inode.magic() == TMPFS => {
+            watched()?;
+            begin(file, inode, 0)?
+        }
+        None => return None,
+    };
+    if !holds {
+        hold(Hull::default());
+    }
+    let mut change = change(what, facts);
+    change.fd = fd;
+    change.close_on_exec = table.is_closed_on_exec(fd).into();
+    change.start = from;
+    send(&change);
+    Some(())
+}
+
+/// dup2() or dup3() is going to put a descriptor in the place of another.
+#[inline(always)]
+pub fn replace(old: u32, new: u32) {
+    let Some(table) = Table::of(Task::current()) else { return };
+    if table.file(old).is_some() {
+        tell(what::CLOSED, new);
+    }
+}
+
+#[inline(always)]
+pub fn close_range(start: u64, end: u64, how: u64) {
+    let mut change = change(what::CLOSED_RANGE, Facts::default());
+    if how & ONLY_MARK != 0 {
+        change.what = what::MARKED;
+        change.close_on_exec = 1;
+    }
+    (change.start, change.end) = (start, end);
+    send(&change);
+}
+
+/// A message is being sent or has come: looks at the descriptors in it.
+#[inline(always)]
+pub fn message(what: u32, message: u64) {
+    let (Some(mut at), Some(length)) = (user::<u64>(message + CONTROL), user::<u64>(message + CONTROL_LENGTH)) else {
+        return;
+    };
+    let end = at.wrapping_add(length);
+    for _ in 0..CONTROLS_MAX {
+        if at.wrapping_add(CONTROL_HEAD) > end {
+            return;
+        }
+        let (Some(size), Some(kind)) = (user::<u64>(at), user::<u64>(at.wrapping_add(8))) else { return };
+        if size < CONTROL_HEAD || size > end.wrapping_sub(at) {
+            return;
+        }
+        if kind == RIGHTS {
+            shm_rights(what, at.wrapping_add(CONTROL_HEAD), (size - CONTROL_HEAD) / 4);
+        }
+        at = at.wrapping_add((size + 7) & !7);
+    }
+    if at.wrapping_add(CONTROL_HEAD) <= end {
+        count_loss(loss::SHM_MESSAGE);
+    }
+}
+
+/// A function of its own, as above.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn shm_rights(what: u32, at: u64, count: u64) -> u64 {
+    for number in 0..DESCRIPTORS_MAX {
+        if number >= count {
+            break;
+        }
+        let Some(fd) = user::<u32>(at.wrapping_add(4 * number)) else { break };
+        shm_descriptor(what, fd, 0);
+    }
+    0
+}

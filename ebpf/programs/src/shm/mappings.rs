@@ -1,0 +1,121 @@
+//! Mappings of segments.
+
+use core::ffi::c_void;
+
+use aya_ebpf::helpers::{bpf_get_current_task_btf, generated::bpf_find_vma};
+use pyobs_abi::{
+    record::loss,
+    shm::{Facts, Hull, Inode as Key, flags, what},
+};
+
+use super::{Call, begin, change, facts, hold, hull, send, watched};
+use crate::common::{
+    files::{File, TMPFS, Table},
+    maps::count_loss,
+    task::Task,
+};
+
+/// Of mmap(2).
+const MAP_TYPE: u64 = 0x0f;
+const MAP_SHARED: u64 = 1;
+const MAP_SHARED_VALIDATE: u64 = 3;
+const MAP_FIXED: u64 = 0x10;
+const MAP_ANONYMOUS: u64 = 0x20;
+const PAGE: u64 = 4096;
+
+/// Something was mapped. Returns what was made by it.
+#[inline(always)]
+pub fn mapped(call: &Call, start: u64) -> Option<Key> {
+    let how = call.fourth();
+    let length = call.second().wrapping_add(PAGE - 1) & !(PAGE - 1);
+    let end = start.wrapping_add(length);
+    let offset = if how & MAP_ANONYMOUS != 0 { 0 } else { call.sixth() };
+    let shared = matches!(how & MAP_TYPE, MAP_SHARED | MAP_SHARED_VALIDATE);
+    if how & MAP_FIXED != 0 {
+        unmapped(start, length);
+    }
+    if how & MAP_ANONYMOUS != 0 {
+        if !shared {
+            return None;
+        }
+        watched()?;
+        let file = anonymous(start)?;
+        let facts = begin(file, file.inode()?, flags::CREATED)?;
+        tell(facts, start, end, offset);
+        return Some(facts.inode);
+    }
+    if !shared && hull().is_none() {
+        return None;
+    }
+    let file = Table::of(Task::current())?.file(call.fifth() as u32)?;
+    let inode = file.inode()?;
+    if let Some(facts) = facts(inode) {
+        tell(facts, start, end, offset);
+        return None;
+    }
+    watched()?;
+    if !shared || !(file.is_writable() || inode.magic() == TMPFS) {
+        return None;
+    }
+    let facts = begin(file, inode, if file.is_created() { flags::CREATED } else { 0 })?;
+    tell(facts, start, end, offset);
+    Some(facts.inode)
+}
+
+/// The file behind an address of the current process.
+#[inline(always)]
+fn anonymous(address: u64) -> Option<File> {
+    let mut vma: u64 = 0;
+    // SAFETY: the callback has the signature that the helper calls, and `vma` lives through the call.
+    let status = unsafe {
+        bpf_find_vma(bpf_get_current_task_btf().cast(), address, found as *mut c_void, (&raw mut vma).cast(), 0)
+    };
+    let file = if status == 0 { File::of_mapping(vma) } else { None };
+    if file.is_none() {
+        count_loss(loss::SHM_MAPPING);
+    }
+    file
+}
+
+unsafe extern "C" fn found(_task: *mut c_void, vma: *mut c_void, to: *mut c_void) -> i64 {
+    // SAFETY: `anonymous` passes a pointer to its own number.
+    unsafe { *to.cast::<u64>() = vma as u64 };
+    0
+}
+
+#[inline(always)]
+fn tell(facts: Facts, start: u64, end: u64, offset: u64) {
+    let before = hull().unwrap_or_default();
+    let is_empty = before.end == 0;
+    hold(Hull { start: if is_empty { start } else { before.start.min(start) }, end: before.end.max(end) });
+    let mut change = change(what::MAPPED, facts);
+    (change.start, change.end, change.to_start) = (start, end, offset);
+    send(&change);
+}
+
+/// Tells that a range has no mapping any more, if there can have been one of a segment.
+#[inline(always)]
+pub fn unmapped(start: u64, length: u64) {
+    let Some(hull) = hull() else { return };
+    let end = start.wrapping_add(length);
+    if start >= hull.end || end <= hull.start {
+        return;
+    }
+    let mut change = change(what::UNMAPPED, Facts::default());
+    (change.start, change.end) = (start, end);
+    send(&change);
+}
+
+#[inline(always)]
+pub fn moved(start: u64, length: u64, new_length: u64, to: u64) {
+    let Some(before) = hull() else { return };
+    let end = start.wrapping_add(length);
+    if start >= before.end || end <= before.start {
+        return;
+    }
+    let to_end = to.wrapping_add(new_length);
+    hold(Hull { start: before.start.min(to), end: before.end.max(to_end) });
+    let mut change = change(what::MOVED, Facts::default());
+    (change.start, change.end, change.to_start, change.to_end) = (start, end, to, to_end);
+    send(&change);
+}

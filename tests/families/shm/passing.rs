@@ -1,0 +1,122 @@
+//! Tensors that are passed between processes by descriptor or by name.
+
+use std::path::PathBuf;
+
+use pyobs_tests::{Case, Python, Recording, case, json, needs};
+use serde_json::Value;
+
+use super::{Names, finding, is_born_in, nothing_is_lost, passes, path, people, record, segment, segments};
+
+const BYTES: u64 = 1 << 20;
+const COUNT: usize = 3;
+const MODES: [&str; 5] = ["ok", "killboth", "norecv", "fs-ok", "fs-killboth"];
+
+pub fn cases() -> Vec<Case> {
+    let pythons = Python::all().iter().filter(|python| python.minor() >= 8);
+    let mut cases: Vec<Case> = pythons.flat_map(|python| MODES.map(|mode| of_mode(python, mode))).collect();
+    let python = needs::python("3.12");
+    let many = {
+        let (python, script) = (python.clone(), script());
+        move || hundreds(&python.unwrap(), script.unwrap())
+    };
+    let name = "five_hundred_segments_on_their_way_are_all_there";
+    cases.push(case(name, many).needs(needs::root()).needs(python).needs(script()));
+    cases
+}
+
+fn script() -> Result<PathBuf, String> {
+    needs::shared().map(|shared| shared.join("workloads/memory/fd_pass.py"))
+}
+
+fn of_mode(python: &Python, mode: &'static str) -> Case {
+    let name = format!("{}::segments_are_what_the_program_knows::{mode}", python.name());
+    let (python, script) = (python.clone(), script());
+    case(name, {
+        let script = script.clone();
+        move || check(&python, script.unwrap(), mode)
+    })
+    .needs(needs::root())
+    .needs(script)
+}
+
+fn run(python: &Python, script: PathBuf, arguments: &[&str]) -> Recording {
+    let mut command = python.script(script);
+    command.args(arguments);
+    record().command(command).run()
+}
+
+fn check(python: &Python, script: PathBuf, mode: &str) {
+    let recording = run(python, script, &[mode, &BYTES.to_string(), &COUNT.to_string()]);
+    let report = &recording.report;
+    let printed: Vec<Value> = recording.stdout.lines().map(json::parse).collect();
+    nothing_is_lost(report);
+    let made: Vec<&Value> = segments(report).iter().filter(|it| is_tensor(it)).collect();
+    let _names = Names(made.iter().filter_map(|it| Some(it["name"].as_str()?.to_owned())).collect());
+    assert_eq!(made.len(), COUNT, "{:#}", report["segments"]);
+    let by_name = mode.starts_with("fs-");
+    let mut unnamed = report["loss"]["not_attached_yet"].as_u64().unwrap_or(0);
+    for segment in &made {
+        assert_eq!((&segment["bytes"], &segment["kind"]), (&BYTES.into(), &"shm".into()), "{segment:#}");
+        assert!(json::text(segment, "/name").starts_with(&format!("tensor_{}_", segment["creator_pid"])));
+        // Before the interpreter is found, which is counted, frames have no names.
+        let has_no_python = !json::list(segment, "/stack").iter().any(|frame| frame["kind"] == "python");
+        if has_no_python && unnamed > 0 {
+            unnamed -= 1;
+        } else {
+            is_born_in(segment, "share", "fd_pass.py");
+        }
+        let creator = json::count(segment, "/creator_pid");
+        let is_residue = mode == "fs-killboth";
+        assert_eq!(segment["verdict"], if is_residue { "residue" } else { "released" }, "{segment:#}");
+        assert_eq!(segment["evicted_s"].is_null(), is_residue, "{segment:#}");
+        assert_eq!(path(json::text(segment, "/name")).exists(), is_residue);
+        let found = finding(report, "shm/residue", json::text(segment, "/name"));
+        assert_eq!(found.is_some(), is_residue);
+        if !mode.ends_with("killboth") {
+            assert_eq!(segment["unlinked_by"], creator, "{segment:#}");
+        }
+        if mode == "norecv" {
+            assert_eq!((people(segment), passes(segment)), (vec![creator], vec![]));
+        }
+    }
+    if mode.ends_with("killboth") {
+        // The receiver dies with the first, which it holds then.
+        let received: Vec<_> = made.iter().filter(|segment| people(segment).len() == 2).collect();
+        assert_eq!(received.len(), 1, "{made:#?}");
+        assert_eq!(passes(received[0]).len(), usize::from(!by_name));
+    }
+    let known = printed.iter().find(|line| line["segments"].is_array());
+    assert_eq!(known.is_some(), mode.ends_with("ok"));
+    for known in known.iter().flat_map(|line| json::list(line, "/segments")) {
+        as_the_program_says(report, known, by_name);
+    }
+}
+
+fn is_tensor(segment: &Value) -> bool {
+    segment["name"].as_str().is_some_and(|name| name.starts_with("tensor_"))
+}
+
+#[track_caller]
+fn as_the_program_says(report: &Value, known: &Value, by_name: bool) {
+    let (creator, receiver) = (json::count(known, "/creator"), json::count(known, "/receiver"));
+    let segment = segment(report, json::text(known, "/name"));
+    assert_eq!((&segment["bytes"], &segment["creator_pid"]), (&known["bytes"], &known["creator"]));
+    assert_eq!(people(segment), [creator.min(receiver), creator.max(receiver)], "{segment:#}");
+    let expected = if by_name { vec![] } else { vec![(creator, receiver)] };
+    assert_eq!(passes(segment), expected, "{segment:#}");
+    // mmap.mmap() keeps a duplicate of the descriptor beside the mapping.
+    let held = json::list(segment, "/past_holders").iter().find(|row| row["pid"] == receiver).unwrap();
+    assert_eq!((json::count(held, "/fds"), json::count(held, "/mappings")), (2, 1), "{segment:#}");
+}
+
+fn hundreds(python: &Python, script: PathBuf) {
+    let recording = run(python, script, &["ok", "4096", "500"]);
+    let known = json::parse(recording.stdout.lines().last().unwrap());
+    let known = json::list(&known, "/segments");
+    assert_eq!(known.len(), 500);
+    nothing_is_lost(&recording.report);
+    assert_eq!(segments(&recording.report).iter().filter(|it| is_tensor(it)).count(), 500);
+    for known in known {
+        as_the_program_says(&recording.report, known, false);
+    }
+}

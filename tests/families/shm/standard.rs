@@ -1,0 +1,128 @@
+//! `multiprocessing.shared_memory`, and what the resource tracker does about it.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use pyobs_tests::{Case, Python, Recording, Workload, case, json, needs};
+
+use super::{Names, finding, is_born_in, nothing_is_lost, path, people, record, segment};
+
+/// A tracker takes less.
+const PATIENCE: Duration = Duration::from_secs(20);
+const MODES: [&str; 5] = ["ok", "kill", "killtracker", "memfd", "child_attach"];
+
+pub fn cases() -> Vec<Case> {
+    let pythons = Python::all().iter().filter(|python| python.minor() >= 8);
+    pythons.flat_map(|python| MODES.map(|mode| of_mode(python, mode))).collect()
+}
+
+fn script() -> Result<PathBuf, String> {
+    needs::shared().map(|shared| shared.join("workloads/memory/shm_std.py"))
+}
+
+fn of_mode(python: &Python, mode: &'static str) -> Case {
+    let name = format!("{}::shared_memory_is_followed::{mode}", python.name());
+    let has_it = if mode == "memfd" && python.minor() < 9 {
+        Err("its socket module cannot send descriptors".to_owned())
+    } else {
+        Ok(())
+    };
+    let python = python.clone();
+    case(name, move || check(&python, mode)).needs(needs::root()).needs(script()).needs(has_it)
+}
+
+fn check(python: &Python, mode: &str) {
+    let mut command = python.script(script().unwrap());
+    command.arg(mode);
+    let (recording, pid, printed) = if mode.starts_with("kill") {
+        beyond_its_end(&command, mode)
+    } else {
+        let recording = record().command(command).run();
+        let processes = json::list(&recording.report, "/processes");
+        let first = processes.iter().min_by_key(|row| json::count(row, "/pid")).unwrap();
+        let (pid, printed) = (json::count(first, "/pid"), recording.stdout.clone());
+        (recording, pid, printed)
+    };
+    let name = printed.split_whitespace().next().unwrap_or_default().to_owned();
+    let _names = Names(vec![name.clone()]);
+    nothing_is_lost(&recording.report);
+    if mode == "memfd" {
+        return memfd(&recording, pid);
+    }
+    let segment = segment(&recording.report, &name);
+    assert_eq!((&segment["bytes"], &segment["kind"]), (&(1_u64 << 20).into(), &"shm".into()), "{segment:#}");
+    assert_eq!(segment["creator_pid"], pid);
+    // A process that ends at once takes the names of its functions with it.
+    // One whose interpreter was not found yet has none, which is counted.
+    let has_python = json::list(segment, "/stack").iter().any(|frame| frame["kind"] == "python");
+    let is_early = recording.report["loss"]["not_attached_yet"].is_u64() && !has_python;
+    if mode == "child_attach" && !is_early {
+        // Qualified names came with 3.11.
+        let made = if python.minor() < 11 { "__init__" } else { "SharedMemory.__init__" };
+        is_born_in(segment, made, "shared_memory.py");
+        is_born_in(segment, "<module>", "shm_std.py");
+    }
+    let is_there = path(&name).exists();
+    assert_eq!(segment["verdict"], if is_there { "residue" } else { "released" }, "{segment:#}");
+    assert_eq!(is_there, mode == "killtracker");
+    let early = finding(&recording.report, "shm/unlinked_in_use", &name);
+    match mode {
+        "ok" => assert_eq!(segment["unlinked_by"], pid),
+        // Printed by the program: `tracker pid 4711`.
+        "kill" => assert_eq!(segment["unlinked_by"], tracker(&printed), "{segment:#}"),
+        "child_attach" => {
+            // And the trackers, which are forks of theirs until they become other programs.
+            assert!(people(segment).len() >= 2, "{segment:#}");
+            assert!(printed.contains("after child: []"), "{}", printed);
+            assert_ne!(segment["unlinked_by"], pid, "{segment:#}");
+            assert_ne!(segment["unlinked_by"], tracker(&printed), "{segment:#}");
+        }
+        _ => {}
+    }
+    assert_eq!(early.is_some(), mode == "child_attach", "{:#}", recording.report["findings"]);
+    assert_eq!(finding(&recording.report, "shm/residue", &name).is_some(), is_there);
+}
+
+/// The tracker does its work after the program's end, so the program is watched by its pid, from before it is Python.
+fn beyond_its_end(command: &Command, mode: &str) -> (Recording, u64, String) {
+    let mut shell = pyobs_tests::command("sh");
+    shell.args(["-c", "kill -STOP $$; exec \"$0\" \"$@\""]).arg(command.get_program()).args(command.get_args());
+    let mut program = Workload::start(shell);
+    let pid = program.pid();
+    let is_stopped = || std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| stat.contains(") T "));
+    let since = Instant::now();
+    while !is_stopped() && since.elapsed() < PATIENCE {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let recording = record().pid(pid).start();
+    program.signal(libc::SIGCONT);
+    let first = program.line();
+    let file = path(first.split_whitespace().next().unwrap_or_default());
+    let since = Instant::now();
+    // The end of the program's group, which comes with `wait`, is the tracker's, too.
+    while mode == "kill" && file.exists() && since.elapsed() < PATIENCE {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let printed = program.wait().stdout;
+    // It ends with the last process that it watches.
+    (recording.wait(), pid.into(), printed)
+}
+
+fn tracker(stdout: &str) -> u64 {
+    let first = stdout.lines().next().unwrap();
+    first.rsplit(' ').next().unwrap().parse().unwrap()
+}
+
+fn memfd(recording: &Recording, pid: u64) {
+    let segment = segment(&recording.report, "pyobs-demo");
+    assert_eq!((&segment["kind"], &segment["bytes"]), (&"memfd".into(), &(1_u64 << 20).into()), "{segment:#}");
+    assert_eq!((&segment["creator_pid"], &segment["verdict"]), (&pid.into(), &"released".into()), "{segment:#}");
+    assert!(segment["unlinked_s"].is_null() && segment["evicted_s"].is_f64(), "{segment:#}");
+    let people = people(segment);
+    assert_eq!(people.len(), 2, "{segment:#}");
+    // The child is a fork, which holds it before anything is sent.
+    let passed = json::list(segment, "/passed");
+    assert_eq!(passed.len(), 1, "{segment:#}");
+    assert_eq!((&passed[0]["from_pid"], json::count(&passed[0], "/to_pid")), (&pid.into(), people[1]));
+}

@@ -1,0 +1,534 @@
+//! The family `shm`: what records of segments mean, and who has which descriptors and mappings of them.
+
+pub mod offsets;
+mod person;
+mod scan;
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use aya::maps::{HashMap as BpfMap, MapData};
+use pyobs_abi::process::Fork;
+use pyobs_abi::record::Header;
+use pyobs_abi::shm::{Change, Facts, Hull, Inode, Known, Segment as SegmentRecord, Unlink, flags, what};
+use pyobs_abi::stack::Sample;
+use pyobs_model::{Event, Nanos, Pid, Reason, Segment, SegmentChange, SegmentId, SegmentKind};
+
+use self::person::Person;
+use self::scan::{Found, Way};
+use crate::machine;
+use crate::record::Shm as Record;
+
+/// Segments that are followed at a time; the kernel side's table is half as large.
+const SEGMENTS_MAX: usize = 65_536;
+const DEPARTED_MAX: usize = 1024;
+/// A segment that nobody holds is taken leave of after so long without a word of it.
+const QUIET: Duration = Duration::from_secs(1);
+/// A look at a process costs about a millisecond.
+const REPAIRED_AT_ONCE: usize = 8;
+const REPAIR_EVERY: Duration = Duration::from_secs(5);
+
+/// TMPFS_MAGIC (include/uapi/linux/magic.h).
+const TMPFS: u32 = 0x0102_1994;
+/// BPF_NOEXIST (include/uapi/linux/bpf.h).
+const NO_EXIST: u64 = 1;
+const EVERYTHING: Hull = Hull { start: 0, end: u64::MAX };
+const FOLDER: &str = "/dev/shm";
+
+/// The kernel side's tables.
+pub struct Maps {
+    pub segments: BpfMap<MapData, Inode, Known>,
+    pub holders: BpfMap<MapData, u32, Hull>,
+}
+
+/// A segment that has not ended.
+struct Live {
+    inode: Inode,
+    generation: u32,
+    kind: SegmentKind,
+    /// As the file system has it, without what the kernel puts before or behind it.
+    name: Vec<u8>,
+    linked: bool,
+    bytes: u64,
+    /// Descriptors on their way, by who sent them.
+    sent: Vec<u32>,
+    /// With the most that was told of each.
+    holders: HashMap<u32, (u32, u32)>,
+    /// Since when nobody holds it and it has no name.
+    quiet: Option<Instant>,
+}
+
+pub struct Shm {
+    start: Nanos,
+    latest: Nanos,
+    maps: Maps,
+    devices: scan::Devices,
+    ids: HashMap<Inode, SegmentId>,
+    live: HashMap<SegmentId, Live>,
+    /// The latest segment of each name that has one.
+    names: HashMap<Vec<u8>, SegmentId>,
+    /// The last that ended before a word of their names' removal.
+    departed: VecDeque<(SegmentId, Vec<u8>)>,
+    people: HashMap<u32, Person>,
+    /// Processes whose descriptors and mappings were looked at.
+    scanned: HashSet<u32>,
+    /// What has changed since it was last told.
+    changed: HashMap<(SegmentId, u32), Nanos>,
+    next: u32,
+    repaired: Instant,
+    /// The last process that was looked at.
+    repaired_last: u32,
+    /// How many records there were of each process, and how many when it was seen to differ.
+    versions: HashMap<u32, u64>,
+    suspects: HashMap<u32, u64>,
+}
+
+impl Shm {
+    pub fn new(start: Nanos, maps: Maps) -> Self {
+        Self {
+            start,
+            latest: Nanos(0),
+            maps,
+            devices: scan::Devices::of_this_machine(),
+            ids: HashMap::new(),
+            live: HashMap::new(),
+            names: HashMap::new(),
+            departed: VecDeque::new(),
+            people: HashMap::new(),
+            scanned: HashSet::new(),
+            changed: HashMap::new(),
+            next: 0,
+            repaired: Instant::now(),
+            repaired_last: 0,
+            versions: HashMap::new(),
+            suspects: HashMap::new(),
+        }
+    }
+
+    /// Two CPUs' records may be out of step by a little; what is told is not.
+    fn at(&mut self, header: &Header) -> Nanos {
+        self.latest = self.latest.max(Nanos(header.time).saturating_sub(self.start));
+        self.latest
+    }
+
+    pub fn record(&mut self, record: &Record, events: &mut Vec<Event>) {
+        match record {
+            Record::Segment(segment) => self.segment(segment, events),
+            Record::Change(change) => self.change(change, events),
+            Record::Unlink(unlink) => self.unlink(unlink, events),
+            Record::Fork(fork) => self.forked(fork, events),
+            Record::Exec(header) => self.execed(header, events),
+            Record::Exit(header) => self.exited(header, events),
+        }
+    }
+
+    /// Takes in what there is already; `running` are the watched processes.
+    pub fn scan(&mut self, now: Nanos, everything: bool, running: impl Iterator<Item = u32>, events: &mut Vec<Event>) {
+        for pid in running {
+            self.scanned.insert(pid);
+            self.look_at(pid, true, now, events);
+        }
+        if everything {
+            for found in self.devices.of_folder() {
+                self.take_in(0, found, now, events);
+            }
+        }
+        if self.live.is_empty() {
+            return;
+        }
+        for pid in machine::processes().unwrap_or_default() {
+            if !self.scanned.contains(&pid) {
+                self.look_at(pid, false, now, events);
+            }
+        }
+    }
+
+    /// Takes in what a process has: of known segments, and with `others` of all.
+    fn look_at(&mut self, pid: u32, others: bool, now: Nanos, events: &mut Vec<Event>) {
+        // First the kernel side has to know that it may hold something. From then on nothing is missed but what goes away
+        // between the mappings that it looks out for: all, if there are any.
+        let mut is_room = self.maps.holders.insert(pid, Hull::default(), NO_EXIST).is_ok();
+        let look = |shm: &Self| shm.devices.of_process(pid, others, |inode| shm.ids.contains_key(inode));
+        let mut found = look(self);
+        if found.iter().any(|found| matches!(found.way, Way::Mapping { .. })) {
+            is_room = self.maps.holders.insert(pid, EVERYTHING, 0).is_ok();
+            found = look(self);
+        }
+        if !is_room && !found.is_empty() && self.maps.holders.get(&pid, 0).is_err() {
+            events.push(Event::Loss { at: now, reason: Reason::SegmentTableFull, count: 1 });
+        }
+        if found.is_empty() && !others {
+            let _ = self.maps.holders.remove(&pid);
+        }
+        for found in found {
+            self.take_in(pid, found, now, events);
+        }
+    }
+
+    fn take_in(&mut self, pid: u32, found: Found, now: Nanos, events: &mut Vec<Event>) {
+        let Found { facts, kind, name, way } = found;
+        let id = match self.ids.get(&facts.inode) {
+            Some(id) => *id,
+            None => {
+                let Some(id) = self.begin(now, &facts, kind, &name, None, events) else { return };
+                // What the kernel side knows already, it knows better.
+                let _ = self.maps.segments.insert(facts.inode, Known { generation: 0, found: 1 }, NO_EXIST);
+                id
+            }
+        };
+        let touched = match way {
+            Way::Descriptor { fd, close_on_exec } => self.person(pid).open(fd, id, close_on_exec),
+            Way::Mapping { range, offset } => self.person(pid).map(range, id, offset),
+            Way::Name => return,
+        };
+        self.note(touched, pid, now, events);
+    }
+
+    /// A segment is seen for the first time.
+    fn segment(&mut self, record: &SegmentRecord, events: &mut Vec<Event>) {
+        let at = self.at(&record.header);
+        let name = until_nul(&record.name);
+        let in_folder = record.flags & flags::IN_FOLDER != 0;
+        let (kind, name) = self.devices.kind(record.facts.inode.dev, record.magic == TMPFS, in_folder, name);
+        let creator = (record.flags & flags::CREATED != 0).then_some(record.header.pid);
+        self.begin(at, &record.facts, kind, name, creator, events);
+    }
+
+    fn begin(
+        &mut self,
+        at: Nanos,
+        facts: &Facts,
+        kind: SegmentKind,
+        name: &[u8],
+        creator: Option<u32>,
+        events: &mut Vec<Event>,
+    ) -> Option<SegmentId> {
+        let before = self.ids.get(&facts.inode).copied();
+        let found = before.filter(|id| self.live.get(id).is_some_and(|live| live.generation == 0));
+        if let (Some(before), None) = (before, found) {
+            // The inode's number is used again.
+            self.gone(before, at, SegmentChange::Gone, events);
+        }
+        if self.live.len() >= SEGMENTS_MAX {
+            events.push(Event::Loss { at, reason: Reason::SegmentTableFull, count: 1 });
+            return None;
+        }
+        // What was found in `/proc` before the record of its beginning was looked at keeps its number.
+        let id = found.unwrap_or(SegmentId(self.next));
+        self.next += u32::from(found.is_none());
+        let linked = facts.links > 0;
+        self.ids.insert(facts.inode, id);
+        if linked {
+            self.names.insert(name.to_vec(), id);
+        }
+        let known = self.live.remove(&id);
+        let live = Live {
+            inode: facts.inode,
+            generation: facts.generation,
+            kind,
+            name: name.to_vec(),
+            linked,
+            bytes: facts.size,
+            sent: Vec::new(),
+            holders: known.map(|live| live.holders).unwrap_or_default(),
+            quiet: None,
+        };
+        self.live.insert(id, live);
+        let segment = Segment {
+            dev: device(facts.inode.dev),
+            ino: facts.inode.ino,
+            generation: facts.generation,
+            kind,
+            name: (!name.is_empty()).then(|| Arc::from(&*String::from_utf8_lossy(name))),
+            linked,
+            bytes: facts.size,
+            creator: creator.map(Pid),
+        };
+        events.push(Event::Segment { at, id, change: SegmentChange::Begun(segment) });
+        Some(id)
+    }
+
+    /// Which segment a stack is the birth of.
+    pub fn born(&self, sample: &Sample) -> Option<SegmentId> {
+        let [ino, dev] = sample.detail;
+        self.ids.get(&Inode { ino, dev: dev as u32, padding: 0 }).copied()
+    }
+
+    fn change(&mut self, change: &Change, events: &mut Vec<Event>) {
+        let (at, pid) = (self.at(&change.header), change.header.pid);
+        let range = change.start..change.end;
+        match change.what {
+            what::CLOSED_RANGE => {
+                let touched = self.person(pid).close_range(range);
+                return self.note(touched, pid, at, events);
+            }
+            what::MARKED if change.facts == Facts::default() => return self.person(pid).mark_range(range),
+            what::UNMAPPED => {
+                let touched = self.person(pid).unmap(range);
+                return self.note(touched, pid, at, events);
+            }
+            what::MOVED => {
+                let touched = self.person(pid).remap(range, change.to_start..change.to_end);
+                return self.note(touched, pid, at, events);
+            }
+            _ => {}
+        }
+        let Some(id) = self.find(&change.facts) else { return };
+        self.update(id, at, &change.facts, events);
+        let marked = change.close_on_exec != 0;
+        match change.what {
+            what::OPENED => {
+                let touched = self.person(pid).open(change.fd, id, marked);
+                self.note(touched, pid, at, events);
+            }
+            what::CLOSED => {
+                let touched = self.person(pid).close(change.fd);
+                self.note(touched, pid, at, events);
+            }
+            what::MARKED => self.person(pid).mark(change.fd, marked),
+            what::MAPPED => {
+                let touched = self.person(pid).map(range, id, change.to_start);
+                self.note(touched, pid, at, events);
+            }
+            what::SENT => {
+                if let Some(live) = self.live.get_mut(&id) {
+                    live.sent.push(pid);
+                    live.quiet = None;
+                    events.push(Event::Segment { at, id, change: SegmentChange::Sent { from: Pid(pid) } });
+                }
+            }
+            what::RECEIVED | what::TAKEN => {
+                let from = match change.what {
+                    what::RECEIVED => self.live.get_mut(&id).and_then(|live| live.take_sent(pid)),
+                    _ => None,
+                };
+                let touched = self.person(pid).open(change.fd, id, marked);
+                self.note(touched, pid, at, events);
+                if from != Some(pid) || change.what == what::TAKEN {
+                    let change = SegmentChange::Passed { from: from.map(Pid), to: Pid(pid) };
+                    events.push(Event::Segment { at, id, change });
+                }
+            }
+            what::RELEASED => self.gone(id, at, SegmentChange::Released, events),
+            _ => {}
+        }
+    }
+
+    fn find(&self, facts: &Facts) -> Option<SegmentId> {
+        self.ids.get(&facts.inode).copied()
+    }
+
+    /// Takes over what a record says of the segment itself.
+    fn update(&mut self, id: SegmentId, at: Nanos, facts: &Facts, events: &mut Vec<Event>) {
+        let Some(live) = self.live.get_mut(&id) else { return };
+        live.generation = facts.generation;
+        // A segment that is being given back has no size any more.
+        if live.bytes != facts.size && facts.size > 0 {
+            live.bytes = facts.size;
+            events.push(Event::Segment { at, id, change: SegmentChange::Resized(facts.size) });
+        }
+        if live.linked && facts.links == 0 {
+            live.linked = false;
+            events.push(Event::Segment { at, id, change: SegmentChange::Unlinked { by: None } });
+        }
+    }
+
+    fn person(&mut self, pid: u32) -> &mut Person {
+        *self.versions.entry(pid).or_default() += 1;
+        self.people.entry(pid).or_default()
+    }
+
+    /// Tells what a process has of segments now: at once where that is more than ever, or nothing; else with the next tick.
+    fn note(&mut self, touched: Vec<SegmentId>, pid: u32, at: Nanos, events: &mut Vec<Event>) {
+        for id in touched {
+            let (fds, mappings) = self.people.get(&pid).map_or((0, 0), |person| person.count(id));
+            let Some(live) = self.live.get_mut(&id) else { continue };
+            let is_news = if fds == 0 && mappings == 0 {
+                live.holders.remove(&pid).is_some()
+            } else {
+                let (most_fds, most_mappings) = live.holders.entry(pid).or_default();
+                let is_more = fds > *most_fds || mappings > *most_mappings;
+                (*most_fds, *most_mappings) = (fds.max(*most_fds), mappings.max(*most_mappings));
+                is_more
+            };
+            live.rest();
+            if is_news {
+                self.changed.remove(&(id, pid));
+                let change = SegmentChange::Holds { pid: Pid(pid), fds, mappings };
+                events.push(Event::Segment { at, id, change });
+            } else {
+                self.changed.insert((id, pid), at);
+            }
+        }
+    }
+
+    /// A name was removed.
+    fn unlink(&mut self, record: &Unlink, events: &mut Vec<Event>) {
+        let at = self.at(&record.header);
+        let path = until_nul(&record.path);
+        let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
+        let by = Some(Pid(record.header.pid));
+        let Some(id) = self.names.get(name).copied() else {
+            // The last to let go of it was the call itself.
+            if let Some(number) = self.departed.iter().position(|(_, departed)| departed == name)
+                && let Some((id, _)) = self.departed.remove(number)
+            {
+                events.push(Event::Segment { at, id, change: SegmentChange::Unlinked { by } });
+            }
+            return;
+        };
+        let Some(live) = self.live.get_mut(&id) else { return };
+        if live.kind == SegmentKind::Shm && scan::is_in_folder(live.inode, name) {
+            return;
+        }
+        self.names.remove(name);
+        live.linked = false;
+        live.rest();
+        events.push(Event::Segment { at, id, change: SegmentChange::Unlinked { by } });
+    }
+
+    fn forked(&mut self, fork: &Fork, events: &mut Vec<Event>) {
+        let at = self.at(&fork.header);
+        self.scanned.insert(fork.child);
+        let Some(parent) = self.people.get(&fork.header.pid) else { return };
+        let child = parent.clone();
+        let touched = child.held();
+        self.people.insert(fork.child, child);
+        self.versions.insert(fork.child, 0);
+        self.note(touched, fork.child, at, events);
+    }
+
+    fn execed(&mut self, header: &Header, events: &mut Vec<Event>) {
+        let at = self.at(header);
+        let Some(person) = self.people.get_mut(&header.pid) else { return };
+        let touched = person.exec();
+        self.note(touched, header.pid, at, events);
+    }
+
+    fn exited(&mut self, header: &Header, events: &mut Vec<Event>) {
+        let (at, pid) = (self.at(header), header.pid);
+        self.scanned.remove(&pid);
+        self.versions.remove(&pid);
+        self.suspects.remove(&pid);
+        let Some(person) = self.people.remove(&pid) else { return };
+        for id in person.known() {
+            let Some(live) = self.live.get_mut(&id) else { continue };
+            live.holders.remove(&pid);
+            live.rest();
+            self.changed.remove(&(id, pid));
+            events.push(Event::Segment { at, id, change: SegmentChange::Ended { pid: Pid(pid) } });
+        }
+    }
+
+    /// Takes leave of a segment.
+    fn gone(&mut self, id: SegmentId, at: Nanos, change: SegmentChange, events: &mut Vec<Event>) {
+        let Some(live) = self.live.remove(&id) else { return };
+        if self.ids.get(&live.inode) == Some(&id) {
+            self.ids.remove(&live.inode);
+        }
+        if self.names.get(&live.name) == Some(&id) {
+            self.names.remove(&live.name);
+            self.departed.push_back((id, live.name));
+            if self.departed.len() > DEPARTED_MAX {
+                self.departed.pop_front();
+            }
+        }
+        for pid in live.holders.keys() {
+            self.changed.remove(&(id, *pid));
+        }
+        events.push(Event::Segment { at, id, change });
+    }
+
+    /// To be called now and then: looks at processes that are new to us, tells what has changed, takes leave of segments
+    /// that nobody has a way to any more.
+    pub fn tick(&mut self, now: Nanos, running: impl Iterator<Item = u32>, events: &mut Vec<Event>) {
+        let new: Vec<u32> = running.filter(|pid| !self.scanned.contains(pid)).collect();
+        for pid in new {
+            self.scanned.insert(pid);
+            self.look_at(pid, true, now, events);
+        }
+        self.tell(events);
+        if self.repaired.elapsed() >= REPAIR_EVERY {
+            self.repaired = Instant::now();
+            self.repair(now, events);
+        }
+        let quiet = self.live.iter().filter(|(_, live)| live.quiet.is_some_and(|since| since.elapsed() >= QUIET));
+        let quiet: Vec<SegmentId> = quiet.map(|(id, _)| *id).collect();
+        for id in quiet {
+            let inode = self.live.get(&id).map(|live| live.inode);
+            self.gone(id, now, SegmentChange::Gone, events);
+            if let Some(inode) = inode {
+                // The kernel side may have done so itself.
+                let _ = self.maps.segments.remove(&inode);
+            }
+        }
+    }
+
+    /// Looks at a few of the processes that hold something, in turn. Records are a little behind what `/proc` shows, so
+    /// only what differs twice, with no record in between, is put right.
+    fn repair(&mut self, now: Nanos, events: &mut Vec<Event>) {
+        let next = self.people.keys().copied().filter(|pid| *pid > self.repaired_last);
+        let mut pids: Vec<u32> = next.collect();
+        pids.sort_unstable();
+        pids.truncate(REPAIRED_AT_ONCE);
+        self.repaired_last = if pids.len() < REPAIRED_AT_ONCE { 0 } else { pids.last().copied().unwrap_or(0) };
+        pids.extend(self.suspects.keys().copied().filter(|pid| self.people.contains_key(pid)));
+        pids.sort_unstable();
+        pids.dedup();
+        for pid in pids {
+            let mut shown = Person::default();
+            for found in self.devices.of_process(pid, false, |inode| self.ids.contains_key(inode)) {
+                let Some(id) = self.ids.get(&found.facts.inode).copied() else { continue };
+                match found.way {
+                    Way::Descriptor { fd, close_on_exec } => drop(shown.open(fd, id, close_on_exec)),
+                    Way::Mapping { range, offset } => drop(shown.map(range, id, offset)),
+                    Way::Name => {}
+                }
+            }
+            let version = self.versions.get(&pid).copied().unwrap_or(0);
+            let Some(person) = self.people.get_mut(&pid) else { continue };
+            if person.is_like(&shown) {
+                self.suspects.remove(&pid);
+            } else if self.suspects.insert(pid, version) == Some(version) {
+                self.suspects.remove(&pid);
+                let touched = person.replace(shown);
+                self.note(touched, pid, now, events);
+                events.push(Event::Loss { at: now, reason: Reason::SegmentRepaired, count: 1 });
+            }
+        }
+    }
+
+    /// Tells what has changed since it was last told.
+    pub fn tell(&mut self, events: &mut Vec<Event>) {
+        let mut changed: Vec<_> = self.changed.drain().collect();
+        changed.sort_unstable_by_key(|((id, pid), at)| (*at, *id, *pid));
+        for ((id, pid), at) in changed {
+            let (fds, mappings) = self.people.get(&pid).map_or((0, 0), |person| person.count(id));
+            events.push(Event::Segment { at, id, change: SegmentChange::Holds { pid: Pid(pid), fds, mappings } });
+        }
+    }
+}
+
+impl Live {
+    fn rest(&mut self) {
+        let is_quiet = !self.linked && self.holders.is_empty() && self.sent.is_empty();
+        self.quiet = if is_quiet { self.quiet.or_else(|| Some(Instant::now())) } else { None };
+    }
+
+    /// Who sent what `to` has received: another process if there is one.
+    fn take_sent(&mut self, to: u32) -> Option<u32> {
+        let number =
+            self.sent.iter().position(|from| *from != to).or(if self.sent.is_empty() { None } else { Some(0) });
+        number.map(|number| self.sent.remove(number))
+    }
+}
+
+fn until_nul(text: &[u8]) -> &[u8] {
+    text.split(|byte| *byte == 0).next().unwrap_or(text)
+}
+
+/// The kernel's `dev_t` as stat(2) has it.
+fn device(dev: u32) -> u64 {
+    rustix::fs::makedev(dev >> 20, dev & 0x000f_ffff)
+}

@@ -1,0 +1,42 @@
+//! Where the kernel's structures have what the programs read.
+
+use crate::kernel::btf::{Btf, BtfError};
+
+/// Names of the programs' constants, with the fields whose offsets they are.
+const FIELDS: [(&str, &str, &str); 20] = [
+    ("TASK_FILES", "task_struct", "files"),
+    ("FILES_TABLE", "files_struct", "fdt"),
+    ("TABLE_SIZE", "fdtable", "max_fds"),
+    ("TABLE_FILES", "fdtable", "fd"),
+    ("TABLE_CLOSE_ON_EXEC", "fdtable", "close_on_exec"),
+    ("FILE_INODE", "file", "f_inode"),
+    ("FILE_MODE", "file", "f_mode"),
+    ("INODE_NUMBER", "inode", "i_ino"),
+    ("INODE_SUPER", "inode", "i_sb"),
+    ("INODE_GENERATION", "inode", "i_generation"),
+    ("INODE_SIZE", "inode", "i_size"),
+    ("INODE_LINKS", "inode", "i_nlink"),
+    ("INODE_COUNT", "inode", "i_count"),
+    ("SUPER_DEVICE", "super_block", "s_dev"),
+    ("SUPER_MAGIC", "super_block", "s_magic"),
+    ("VMA_FILE", "vm_area_struct", "vm_file"),
+    ("FOLIO_MAPPING", "folio", "mapping"),
+    ("MAPPING_INODE", "address_space", "host"),
+    ("FILE_DENTRY", "file", "f_path"),
+    ("DENTRY_NAME", "dentry", "d_name"),
+];
+
+/// The constants of the programs of this family.
+pub fn of(btf: &Btf) -> Result<Vec<(&'static str, u32)>, BtfError> {
+    FIELDS
+        .iter()
+        .map(|(name, structure, field)| {
+            let inside = match *field {
+                "f_path" => btf.offset("path", "dentry")?,
+                "d_name" => btf.offset("qstr", "name")?,
+                _ => 0,
+            };
+            Ok((*name, btf.offset(structure, field)? + inside))
+        })
+        .collect()
+}

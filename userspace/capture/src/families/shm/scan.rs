@@ -1,0 +1,151 @@
+//! What `/proc` tells of segments: those that were there before us.
+
+use std::ffi::OsStr;
+use std::fs::{self, Metadata};
+use std::ops::Range;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use procfs::process::{MMPermissions, Process};
+use pyobs_abi::shm::{Facts, Inode};
+use pyobs_model::SegmentKind;
+
+use super::FOLDER;
+
+/// Device numbers, as the kernel has them.
+pub struct Devices {
+    /// Of files that have no name: memfd_create, anonymous mappings.
+    internal: Option<u32>,
+    /// Of the folder of shared memory.
+    folder: Option<u32>,
+}
+
+impl Devices {
+    pub fn of_this_machine() -> Self {
+        let memory = rustix::fs::memfd_create(c"pyobs", rustix::fs::MemfdFlags::CLOEXEC);
+        let internal = memory.and_then(rustix::fs::fstat).ok().map(|stat| kernel_device(stat.st_dev));
+        Self { internal, folder: fs::metadata(FOLDER).ok().map(|found| kernel_device(found.dev())) }
+    }
+
+    /// The kind of a segment, and its name without what the kernel puts before it.
+    pub fn kind<'a>(&self, dev: u32, is_tmpfs: bool, in_folder: bool, name: &'a [u8]) -> (SegmentKind, &'a [u8]) {
+        if is_tmpfs && self.internal == Some(dev) {
+            return match name.strip_prefix(b"memfd:") {
+                Some(name) => (SegmentKind::Memfd, name),
+                None => (SegmentKind::Anonymous, &[]),
+            };
+        }
+        let is_shm = is_tmpfs && (in_folder || self.folder == Some(dev));
+        (if is_shm { SegmentKind::Shm } else { SegmentKind::File }, name)
+    }
+}
+
+/// As stat(2) has it, to the kernel's `dev_t`.
+pub fn kernel_device(dev: u64) -> u32 {
+    rustix::fs::major(dev) << 20 | rustix::fs::minor(dev)
+}
+
+fn inode(found: &Metadata) -> Inode {
+    Inode { ino: found.ino(), dev: kernel_device(found.dev()), padding: 0 }
+}
+
+fn facts(found: &Metadata) -> Facts {
+    Facts { inode: inode(found), size: found.size(), generation: 0, links: found.nlink() as u32 }
+}
+
+/// Whether the folder of shared memory still has a segment under this name.
+pub fn is_in_folder(inode_of: Inode, name: &[u8]) -> bool {
+    let path = Path::new(FOLDER).join(OsStr::from_bytes(name));
+    fs::symlink_metadata(path).is_ok_and(|found| inode(&found) == inode_of)
+}
+
+/// How a process has a segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Way {
+    Descriptor {
+        fd: u32,
+        close_on_exec: bool,
+    },
+    Mapping {
+        range: Range<u64>,
+        offset: u64,
+    },
+    /// Nobody has it: a name in the folder.
+    Name,
+}
+
+pub struct Found {
+    pub facts: Facts,
+    pub kind: SegmentKind,
+    pub name: Vec<u8>,
+    pub way: Way,
+}
+
+impl Devices {
+    /// What a process has of segments: of those that `is_known`, and with `others` of all that it may share.
+    pub fn of_process(&self, pid: u32, others: bool, is_known: impl Fn(&Inode) -> bool) -> Vec<Found> {
+        let Some(process) = i32::try_from(pid).ok().and_then(|pid| Process::new(pid).ok()) else { return Vec::new() };
+        let mut found = Vec::new();
+        for map in process.maps().map(|maps| maps.0).unwrap_or_default() {
+            let shared = map.perms.contains(MMPermissions::SHARED);
+            let key = Inode { ino: map.inode, dev: (map.dev.0 as u32) << 20 | map.dev.1 as u32, padding: 0 };
+            let may = shared && (map.perms.contains(MMPermissions::WRITE) || self.is_memory(key.dev));
+            if map.inode == 0 || !(is_known(&key) || others && may) {
+                continue;
+            }
+            let (start, end) = map.address;
+            let path = PathBuf::from(format!("/proc/{pid}/map_files/{start:x}-{end:x}"));
+            found.extend(self.found(&path, Way::Mapping { range: start..end, offset: map.offset }));
+        }
+        for entry in fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten() {
+            let Some(fd) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+            let Ok(of_file) = fs::metadata(entry.path()) else { continue };
+            let key = inode(&of_file);
+            let is_wanted = is_known(&key) || found.iter().any(|it| it.facts.inode == key);
+            if of_file.is_file() && (is_wanted || others && self.is_memory(key.dev)) {
+                let way = Way::Descriptor { fd, close_on_exec: is_closed_on_exec(pid, fd) };
+                found.extend(self.found(&entry.path(), way));
+            }
+        }
+        found
+    }
+
+    /// The files in the folder of shared memory.
+    pub fn of_folder(&self) -> Vec<Found> {
+        let entries = fs::read_dir(FOLDER).into_iter().flatten().flatten();
+        let files = entries.filter_map(|entry| Some((entry.file_name(), entry.metadata().ok()?)));
+        let found = files.filter(|(_, found)| found.is_file()).map(|(name, found)| Found {
+            facts: facts(&found),
+            kind: SegmentKind::Shm,
+            name: name.into_vec(),
+            way: Way::Name,
+        });
+        found.collect()
+    }
+
+    fn is_memory(&self, dev: u32) -> bool {
+        self.internal == Some(dev) || self.folder == Some(dev)
+    }
+
+    /// What lies behind a link in `/proc`.
+    fn found(&self, link: &Path, way: Way) -> Option<Found> {
+        let facts = facts(&fs::metadata(link).ok()?);
+        let target = fs::read_link(link).ok()?.into_os_string().into_vec();
+        let target = target.strip_suffix(b" (deleted)").unwrap_or(&target);
+        let name = target.rsplit(|byte| *byte == b'/').next().unwrap_or(target);
+        // Memory of System V is not followed.
+        if name.starts_with(b"SYSV") && self.internal == Some(facts.inode.dev) {
+            return None;
+        }
+        let (kind, name) = self.kind(facts.inode.dev, self.is_memory(facts.inode.dev), false, name);
+        Some(Found { facts, kind, name: name.to_vec(), way })
+    }
+}
+
+fn is_closed_on_exec(pid: u32, fd: u32) -> bool {
+    let about = fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}")).unwrap_or_default();
+    let flags = about.lines().find_map(|line| line.strip_prefix("flags:"));
+    let flags = flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok());
+    flags.is_some_and(|flags| flags & libc::O_CLOEXEC as u32 != 0)
+}

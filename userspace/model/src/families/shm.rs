@@ -1,0 +1,253 @@
+//! Shared segments: who made them, who holds them, and what became of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{History, Nanos, Pid, Segment, SegmentChange, SegmentId, SegmentKind, StackId};
+
+/// Bytes of a semaphore, which is a file in the folder of shared memory (glibc's `sem_t`).
+const SEMAPHORE: u64 = 32;
+/// Past holders and passes of one segment that are kept.
+const PAST_MAX: usize = 4096;
+
+/// What a process has of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holder {
+    pub fds: u32,
+    pub mappings: u32,
+    pub since: Nanos,
+}
+
+/// What a process had of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PastHolder {
+    pub pid: Pid,
+    /// The most at a time.
+    pub fds: u32,
+    pub mappings: u32,
+    pub from: Nanos,
+    pub to: Nanos,
+}
+
+/// A descriptor came from one process to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pass {
+    pub at: Nanos,
+    pub from: Option<Pid>,
+    pub to: Pid,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unlink {
+    pub at: Nanos,
+    pub by: Option<Pid>,
+    /// Other processes that held it then.
+    pub users: u32,
+}
+
+/// What became of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Verdict {
+    Held,
+    Released,
+    /// Its name is left, and all who held it have ended.
+    Residue,
+}
+
+impl Verdict {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Held => "held",
+            Self::Released => "released",
+            Self::Residue => "residue",
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct State {
+    pub segment: Segment,
+    pub begun: Nanos,
+    /// Where it was made.
+    pub stack: Option<StackId>,
+    pub unlinked: Option<Unlink>,
+    /// When its memory was given back.
+    pub evicted: Option<Nanos>,
+    /// When it ended, in whatever way that is known.
+    pub ended: Option<Nanos>,
+    pub holders: BTreeMap<Pid, Holder>,
+    pub past: Vec<PastHolder>,
+    pub passed: Vec<Pass>,
+    /// Descriptors on their way.
+    pub in_flight: u32,
+    /// Processes that live and hold or held it.
+    alive: BTreeSet<Pid>,
+    most: BTreeMap<Pid, (u32, u32)>,
+}
+
+impl State {
+    fn new(segment: Segment, at: Nanos) -> Self {
+        Self {
+            segment,
+            begun: at,
+            stack: None,
+            unlinked: None,
+            evicted: None,
+            ended: None,
+            holders: BTreeMap::new(),
+            past: Vec::new(),
+            passed: Vec::new(),
+            in_flight: 0,
+            alive: BTreeSet::new(),
+            most: BTreeMap::new(),
+        }
+    }
+
+    pub fn verdict(&self) -> Verdict {
+        if self.ended.is_some() {
+            return Verdict::Released;
+        }
+        if !self.holders.is_empty() || self.in_flight > 0 {
+            return Verdict::Held;
+        }
+        match (self.segment.kind, self.segment.linked) {
+            (SegmentKind::Shm, true) if self.alive.is_empty() => Verdict::Residue,
+            (SegmentKind::Shm, true) => Verdict::Held,
+            _ => Verdict::Released,
+        }
+    }
+
+    /// `dev:ino:generation`.
+    pub fn id(&self) -> String {
+        format!("{}:{}:{}", self.segment.dev, self.segment.ino, self.segment.generation)
+    }
+
+    /// When it was made, if that was seen.
+    pub fn created(&self) -> Option<Nanos> {
+        self.segment.creator.map(|_| self.begun)
+    }
+
+    /// Whether it is a semaphore rather than memory to share data in.
+    pub fn is_semaphore(&self) -> bool {
+        let named = self.segment.name.as_deref().is_some_and(|name| name.starts_with("sem."));
+        named && self.segment.kind == SegmentKind::Shm && self.segment.bytes <= SEMAPHORE
+    }
+
+    fn apply(&mut self, at: Nanos, change: &SegmentChange) {
+        match change {
+            SegmentChange::Begun(_) => {}
+            SegmentChange::Born(stack) => self.stack = Some(*stack),
+            SegmentChange::Resized(bytes) => self.segment.bytes = *bytes,
+            SegmentChange::Holds { pid, fds, mappings } => self.holds(at, *pid, *fds, *mappings),
+            SegmentChange::Ended { pid } => {
+                self.holds(at, *pid, 0, 0);
+                self.alive.remove(pid);
+            }
+            SegmentChange::Unlinked { by } => {
+                self.segment.linked = false;
+                let users = self.holders.keys().filter(|pid| Some(**pid) != *by).count() as u32;
+                match &mut self.unlinked {
+                    // Seen before it was known whose doing it was.
+                    Some(unlink) => unlink.by = unlink.by.or(*by),
+                    None => self.unlinked = Some(Unlink { at, by: *by, users }),
+                }
+            }
+            SegmentChange::Sent { .. } => self.in_flight = self.in_flight.saturating_add(1),
+            SegmentChange::Passed { from, to } => {
+                self.in_flight = self.in_flight.saturating_sub(u32::from(from.is_some()));
+                if self.passed.len() < PAST_MAX {
+                    self.passed.push(Pass { at, from: *from, to: *to });
+                }
+            }
+            SegmentChange::Released => {
+                self.evicted = Some(at);
+                self.end(at);
+            }
+            SegmentChange::Gone => self.end(at),
+        }
+    }
+
+    fn end(&mut self, at: Nanos) {
+        self.ended.get_or_insert(at);
+        let left: Vec<Pid> = self.holders.keys().copied().collect();
+        left.into_iter().for_each(|pid| self.holds(at, pid, 0, 0));
+        self.in_flight = 0;
+    }
+
+    fn holds(&mut self, at: Nanos, pid: Pid, fds: u32, mappings: u32) {
+        if fds == 0 && mappings == 0 {
+            let Some(holder) = self.holders.remove(&pid) else { return };
+            let (fds, mappings) = self.most.remove(&pid).unwrap_or_default();
+            if self.past.len() < PAST_MAX {
+                self.past.push(PastHolder { pid, fds, mappings, from: holder.since, to: at });
+            }
+            return;
+        }
+        self.alive.insert(pid);
+        let holder = self.holders.entry(pid).or_insert(Holder { fds, mappings, since: at });
+        (holder.fds, holder.mappings) = (fds, mappings);
+        let most = self.most.entry(pid).or_default();
+        *most = (most.0.max(fds), most.1.max(mappings));
+    }
+}
+
+#[derive(Debug)]
+pub struct Shm {
+    history: History,
+    segments: BTreeMap<SegmentId, State>,
+    /// Those that were forgotten.
+    forgotten: u64,
+}
+
+impl Shm {
+    pub fn new(history: History) -> Self {
+        Self { history, segments: BTreeMap::new(), forgotten: 0 }
+    }
+
+    pub fn add(&mut self, at: Nanos, id: SegmentId, change: &SegmentChange) {
+        match change {
+            SegmentChange::Begun(segment) => {
+                let state = self.segments.entry(id).or_insert_with(|| State::new(segment.clone(), at));
+                // More may be known of it than before.
+                state.segment = segment.clone();
+                self.bound();
+            }
+            change => {
+                if let Some(state) = self.segments.get_mut(&id) {
+                    state.apply(at, change);
+                }
+            }
+        }
+    }
+
+    /// Makes room: the first that ended goes, else the first.
+    fn bound(&mut self) {
+        let History::Window { samples, .. } = self.history else { return };
+        if self.segments.len() > samples {
+            let ended = self.segments.iter().find(|(_, state)| state.ended.is_some()).map(|(id, _)| *id);
+            if let Some(id) = ended.or_else(|| self.segments.keys().next().copied()) {
+                self.segments.remove(&id);
+                self.forgotten += 1;
+            }
+        }
+    }
+
+    /// Forgets segments that ended before the window before `now`.
+    pub fn expire(&mut self, now: Nanos) {
+        let History::Window { length, .. } = self.history else { return };
+        let since = now.saturating_sub(length);
+        self.segments.retain(|_, state| state.ended.is_none_or(|ended| ended >= since));
+    }
+
+    pub fn get(&self, id: SegmentId) -> Option<&State> {
+        self.segments.get(&id)
+    }
+
+    /// All but semaphores, in the order of first sight.
+    pub fn segments(&self) -> impl Iterator<Item = (SegmentId, &State)> + '_ {
+        self.segments.iter().map(|(id, state)| (*id, state)).filter(|(_, state)| !state.is_semaphore())
+    }
+
+    pub fn semaphores(&self) -> usize {
+        self.segments.values().filter(|state| state.is_semaphore()).count()
+    }
+}

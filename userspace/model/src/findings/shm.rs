@@ -1,0 +1,94 @@
+//! Shared segments that nobody will remove, or that were removed too early.
+
+use std::collections::BTreeMap;
+
+use super::{Evidence, Finding, Severity, place, size};
+use crate::families::shm::{State, Unlink, Verdict};
+use crate::{FrameId, FrameKind, Model, Nanos, Pid, ProcessRef};
+
+/// In the command line of the process that `multiprocessing` starts to clean up after others.
+const TRACKER: &str = "multiprocessing.resource_tracker";
+
+pub(super) fn find(model: &Model) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for (_, state) in model.shm().segments() {
+        if state.verdict() == Verdict::Residue {
+            found.push(residue(model, state));
+        }
+        found.extend(state.unlinked.and_then(|unlink| unlinked_in_use(model, state, &unlink)));
+    }
+    found
+}
+
+fn residue(model: &Model, state: &State) -> Finding {
+    let (name, size, line) = (named(state), size(state.segment.bytes), birthplace(model, state));
+    let maker = match state.segment.creator {
+        Some(pid) => format!("Process {pid} made it at {line}."),
+        None => "It was there before the recording began.".to_owned(),
+    };
+    let detail = format!(
+        "{name} has {size} and still has its name in the folder of shared memory, but every process that held it has \
+         ended: nobody will remove it, and its memory stays taken until the machine restarts. {maker} Remove it \
+         there, and have the program unlink its segments when it ends, or as soon as all who need them have them."
+    );
+    finding(model, state, "shm/residue", format!("{name} ({size}) is left behind by processes that have ended"), detail)
+}
+
+/// The resource tracker of a process that only attached to a segment takes it away from those that use it.
+fn unlinked_in_use(model: &Model, state: &State, unlink: &Unlink) -> Option<Finding> {
+    let by = unlink.by.filter(|_| unlink.users > 0)?;
+    let (_, tracker) = process(model, by, unlink.at)?;
+    if !tracker.process.command.contains(TRACKER) || Some(tracker.process.ppid) == state.segment.creator {
+        return None;
+    }
+    let (name, line, of) = (named(state), birthplace(model, state), tracker.process.ppid);
+    let users = unlink.users;
+    let detail = format!(
+        "The resource tracker {by} of process {of} removed {name} while {users} other process(es) held it: those go on \
+         with memory that nobody can attach to any more. It was made at {line}. Up to Python 3.12 every process that \
+         attaches to a segment has its tracker remove it in the end; attach with track=False from 3.13 on, or take it \
+         from the tracker (resource_tracker.unregister) before."
+    );
+    let summary = format!("{name} was removed under its users by the resource tracker of process {of}");
+    let mut finding = finding(model, state, "shm/unlinked_in_use", summary, detail);
+    finding.evidence.insert("unlinked_by", Evidence::Count(by.0.into()));
+    finding.severity = Severity::Serious;
+    Some(finding)
+}
+
+fn finding(model: &Model, state: &State, id: &'static str, summary: String, detail: String) -> Finding {
+    let creator = state.segment.creator;
+    Finding {
+        id,
+        severity: Severity::Warning,
+        summary,
+        detail,
+        process: creator.and_then(|pid| process(model, pid, state.begun)).map(|(id, _)| id),
+        pid: creator,
+        evidence: BTreeMap::from([
+            ("segment", Evidence::Text(state.id())),
+            ("name", Evidence::Text(named(state))),
+            ("bytes", Evidence::Count(state.segment.bytes)),
+            ("line", Evidence::Text(birthplace(model, state))),
+        ]),
+    }
+}
+
+/// The process that had a number then.
+fn process(model: &Model, pid: Pid, at: Nanos) -> Option<(ProcessRef, &crate::ProcessState)> {
+    let lived = |state: &crate::ProcessState| {
+        state.process.started.is_none_or(|started| started <= at) && state.ended.is_none_or(|ended| ended >= at)
+    };
+    model.processes().filter(|(_, state)| state.process.pid == pid && lived(state)).last()
+}
+
+fn named(state: &State) -> String {
+    let kind = state.segment.kind.name();
+    state.segment.name.as_deref().map_or_else(|| kind.to_owned(), str::to_owned)
+}
+
+fn birthplace(model: &Model, state: &State) -> String {
+    let frames = state.stack.map_or(&[][..], |stack| model.stack(stack));
+    let is_python = |id: &&FrameId| model.frame(**id).is_some_and(|frame| frame.kind == FrameKind::Python);
+    place(model, frames.iter().rev().find(is_python).copied())
+}

@@ -1,0 +1,105 @@
+//! The report's `segments`.
+
+use std::cmp::Reverse;
+
+use serde::Serialize;
+
+use super::{FrameOut, stack};
+use crate::families::shm::{PastHolder, State};
+use crate::{Model, Nanos, Pid, SegmentId, SegmentKind};
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Segment {
+    /// `dev:ino:generation`.
+    pub id: String,
+    pub name: Option<String>,
+    /// As stat(2) has it.
+    pub dev: u64,
+    pub ino: u64,
+    pub bytes: u64,
+    pub kind: SegmentKind,
+    pub creator_pid: Option<Pid>,
+    pub created_s: Option<f64>,
+    pub unlinked_s: Option<f64>,
+    pub unlinked_by: Option<Pid>,
+    /// When its memory was given back.
+    pub evicted_s: Option<f64>,
+    /// When it ended, however that is known.
+    pub ended_s: Option<f64>,
+    /// Who holds it.
+    pub holders: Vec<Holder>,
+    /// Who held it, with the most that each had at a time.
+    pub past_holders: Vec<Past>,
+    pub passed: Vec<Pass>,
+    pub verdict: &'static str,
+    /// Where it was made, root first.
+    pub stack: Vec<FrameOut>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Holder {
+    pub pid: Pid,
+    pub fds: u32,
+    pub mappings: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Past {
+    #[serde(flatten)]
+    pub holder: Holder,
+    pub from_s: f64,
+    pub to_s: f64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Pass {
+    pub from_pid: Option<Pid>,
+    pub to_pid: Pid,
+    pub at_s: f64,
+}
+
+impl From<&PastHolder> for Past {
+    fn from(past: &PastHolder) -> Self {
+        let PastHolder { pid, fds, mappings, from, to } = *past;
+        Self { holder: Holder { pid, fds, mappings }, from_s: from.as_secs_f64(), to_s: to.as_secs_f64() }
+    }
+}
+
+/// The largest first.
+pub(super) fn segments(model: &Model, limit: usize) -> Vec<Segment> {
+    let mut states: Vec<(SegmentId, &State)> = model.shm().segments().collect();
+    states.sort_by_key(|(_, state)| Reverse(state.segment.bytes));
+    states.into_iter().take(limit).map(|(_, state)| segment(model, state)).collect()
+}
+
+fn segment(model: &Model, state: &State) -> Segment {
+    let segment = &state.segment;
+    let seconds = |at: Option<Nanos>| at.map(Nanos::as_secs_f64);
+    Segment {
+        id: state.id(),
+        name: segment.name.as_deref().map(str::to_owned),
+        dev: segment.dev,
+        ino: segment.ino,
+        bytes: segment.bytes,
+        kind: segment.kind,
+        creator_pid: segment.creator,
+        created_s: seconds(state.created()),
+        unlinked_s: seconds(state.unlinked.map(|unlink| unlink.at)),
+        unlinked_by: state.unlinked.and_then(|unlink| unlink.by),
+        evicted_s: seconds(state.evicted),
+        ended_s: seconds(state.ended),
+        holders: state
+            .holders
+            .iter()
+            .map(|(pid, holder)| Holder { pid: *pid, fds: holder.fds, mappings: holder.mappings })
+            .collect(),
+        past_holders: state.past.iter().map(Past::from).collect(),
+        passed: state
+            .passed
+            .iter()
+            .map(|pass| Pass { from_pid: pass.from, to_pid: pass.to, at_s: pass.at.as_secs_f64() })
+            .collect(),
+        verdict: state.verdict().name(),
+        stack: state.stack.map(|id| stack(model, id)).unwrap_or_default(),
+    }
+}
