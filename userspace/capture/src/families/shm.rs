@@ -33,6 +33,8 @@ const REPAIR_EVERY: Duration = Duration::from_secs(5);
 const TMPFS: u32 = 0x0102_1994;
 /// BPF_NOEXIST (include/uapi/linux/bpf.h).
 const NO_EXIST: u64 = 1;
+/// A process that never rests is left to the repair.
+const LOOKS_MAX: u32 = 100;
 const EVERYTHING: Hull = Hull { start: 0, end: u64::MAX };
 const FOLDER: &str = "/dev/shm";
 
@@ -59,6 +61,13 @@ struct Live {
     quiet: Option<Instant>,
 }
 
+/// What was found at a process, when there had been so many records of it.
+struct Look {
+    version: u64,
+    tries: u32,
+    found: Vec<Found>,
+}
+
 pub struct Shm {
     start: Nanos,
     latest: Nanos,
@@ -82,6 +91,7 @@ pub struct Shm {
     /// How many records there were of each process, and how many when it was seen to differ.
     versions: HashMap<u32, u64>,
     suspects: HashMap<u32, u64>,
+    looks: HashMap<u32, Look>,
 }
 
 impl Shm {
@@ -103,6 +113,7 @@ impl Shm {
             repaired_last: 0,
             versions: HashMap::new(),
             suspects: HashMap::new(),
+            looks: HashMap::new(),
         }
     }
 
@@ -127,10 +138,13 @@ impl Shm {
     pub fn scan(&mut self, now: Nanos, everything: bool, running: impl Iterator<Item = u32>, events: &mut Vec<Event>) {
         for pid in running {
             self.scanned.insert(pid);
-            self.look_at(pid, true, now, events);
+            for found in self.look_at(pid, true, now, events) {
+                self.take_in(pid, found, now, events);
+            }
         }
         if everything {
             for found in self.devices.of_folder() {
+                let _ = self.maps.segments.insert(found.facts.inode, Known { generation: 0, found: 1 }, NO_EXIST);
                 self.take_in(0, found, now, events);
             }
         }
@@ -139,13 +153,15 @@ impl Shm {
         }
         for pid in machine::processes().unwrap_or_default() {
             if !self.scanned.contains(&pid) {
-                self.look_at(pid, false, now, events);
+                for found in self.look_at(pid, false, now, events) {
+                    self.take_in(pid, found, now, events);
+                }
             }
         }
     }
 
-    /// Takes in what a process has: of known segments, and with `others` of all.
-    fn look_at(&mut self, pid: u32, others: bool, now: Nanos, events: &mut Vec<Event>) {
+    /// What a process has: of known segments, and with `others` of all.
+    fn look_at(&mut self, pid: u32, others: bool, now: Nanos, events: &mut Vec<Event>) -> Vec<Found> {
         // First the kernel side has to know that it may hold something. From then on nothing is missed but what goes away
         // between the mappings that it looks out for: all, if there are any.
         let mut is_room = self.maps.holders.insert(pid, Hull::default(), NO_EXIST).is_ok();
@@ -161,9 +177,25 @@ impl Shm {
         if found.is_empty() && !others {
             let _ = self.maps.holders.remove(&pid);
         }
-        for found in found {
-            self.take_in(pid, found, now, events);
+        for found in &found {
+            // What the kernel side knows already, it knows better.
+            let _ = self.maps.segments.insert(found.facts.inode, Known { generation: 0, found: 1 }, NO_EXIST);
         }
+        found
+    }
+
+    /// Looks at a process that runs. Records of what it did before are still under way: what is found is taken in by the
+    /// next tick, if none have come by then.
+    fn look_ahead(&mut self, pid: u32, tries: u32, now: Nanos, events: &mut Vec<Event>) {
+        let version = self.version(pid);
+        let found = self.look_at(pid, true, now, events);
+        if !found.is_empty() {
+            self.looks.insert(pid, Look { version, tries, found });
+        }
+    }
+
+    fn version(&self, pid: u32) -> u64 {
+        self.versions.get(&pid).copied().unwrap_or(0)
     }
 
     fn take_in(&mut self, pid: u32, found: Found, now: Nanos, events: &mut Vec<Event>) {
@@ -172,8 +204,6 @@ impl Shm {
             Some(id) => *id,
             None => {
                 let Some(id) = self.begin(now, &facts, kind, &name, None, events) else { return };
-                // What the kernel side knows already, it knows better.
-                let _ = self.maps.segments.insert(facts.inode, Known { generation: 0, found: 1 }, NO_EXIST);
                 id
             }
         };
@@ -257,6 +287,7 @@ impl Shm {
 
     fn change(&mut self, change: &Change, events: &mut Vec<Event>) {
         let (at, pid) = (self.at(&change.header), change.header.pid);
+        *self.versions.entry(pid).or_default() += 1;
         let range = change.start..change.end;
         match change.what {
             what::CLOSED_RANGE => {
@@ -335,7 +366,6 @@ impl Shm {
     }
 
     fn person(&mut self, pid: u32) -> &mut Person {
-        *self.versions.entry(pid).or_default() += 1;
         self.people.entry(pid).or_default()
     }
 
@@ -401,6 +431,7 @@ impl Shm {
 
     fn execed(&mut self, header: &Header, events: &mut Vec<Event>) {
         let at = self.at(header);
+        *self.versions.entry(header.pid).or_default() += 1;
         let Some(person) = self.people.get_mut(&header.pid) else { return };
         let touched = person.exec();
         self.note(touched, header.pid, at, events);
@@ -411,6 +442,7 @@ impl Shm {
         self.scanned.remove(&pid);
         self.versions.remove(&pid);
         self.suspects.remove(&pid);
+        self.looks.remove(&pid);
         let Some(person) = self.people.remove(&pid) else { return };
         for id in person.known() {
             let Some(live) = self.live.get_mut(&id) else { continue };
@@ -443,10 +475,19 @@ impl Shm {
     /// To be called now and then: looks at processes that are new to us, tells what has changed, takes leave of segments
     /// that nobody has a way to any more.
     pub fn tick(&mut self, now: Nanos, running: impl Iterator<Item = u32>, events: &mut Vec<Event>) {
+        for (pid, look) in std::mem::take(&mut self.looks) {
+            if self.version(pid) == look.version {
+                for found in look.found {
+                    self.take_in(pid, found, now, events);
+                }
+            } else if look.tries < LOOKS_MAX {
+                self.look_ahead(pid, look.tries + 1, now, events);
+            }
+        }
         let new: Vec<u32> = running.filter(|pid| !self.scanned.contains(pid)).collect();
         for pid in new {
             self.scanned.insert(pid);
-            self.look_at(pid, true, now, events);
+            self.look_ahead(pid, 0, now, events);
         }
         self.tell(events);
         if self.repaired.elapsed() >= REPAIR_EVERY {
@@ -486,7 +527,7 @@ impl Shm {
                     Way::Name => {}
                 }
             }
-            let version = self.versions.get(&pid).copied().unwrap_or(0);
+            let version = self.version(pid);
             let Some(person) = self.people.get_mut(&pid) else { continue };
             if person.is_like(&shown) {
                 self.suspects.remove(&pid);
