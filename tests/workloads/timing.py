@@ -33,15 +33,21 @@ def run_delay():
         return int(file.read().split()[1]) / 1e9
 
 
+def stolen():
+    """How long a hypervisor gave the machine's CPUs to others: the kernel counts it as neither run nor ready."""
+    with open("/proc/stat") as file:
+        return int(file.readline().split()[8]) / os.sysconf("SC_CLK_TCK")
+
+
 class Waited:
     """`with Waited() as waited: …`, then `waited.bounds()`: how long the thread waited, at least and at the most.
 
     What it did not run, it waited or was ready: after a wait, which counts as waiting until it runs again, or because
-    another had the CPU, which does not count. The kernel adds these two up.
+    another had the CPU, which does not count. The kernel adds these two up. Or its CPU was stolen.
     """
 
     def __enter__(self):
-        self.delay = -run_delay()
+        self.delay, self.stolen = -run_delay(), -stolen()
         self.cpu, self.wall = -cpu_time(), -time.perf_counter()
         return self
 
@@ -49,7 +55,8 @@ class Waited:
         self.wall += time.perf_counter()
         self.cpu += cpu_time()
         self.delay += run_delay()
+        self.stolen += stolen()
 
     def bounds(self):
         most = max(self.wall - self.cpu, 0)
-        return [max(most - self.delay, 0), most]
+        return [max(most - self.delay - self.stolen, 0), most]

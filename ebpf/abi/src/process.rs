@@ -104,7 +104,8 @@ pub struct Layout {
     /// where nothing is known of it.
     pub interpreter_gil: u32,
     /// In the GIL's state, by which these four count (wrapping): `last_holder`, `locked`, and where the condition
-    /// variable begins that its waiters sleep on, with its size. The size is 0 where nothing is known.
+    /// variable begins that its waiters sleep on, with the size of it and of the other parts that are for waiting. The size
+    /// is 0 where nothing is known.
     pub gil_holder: u32,
     pub gil_locked: u32,
     pub gil_condition: u32,

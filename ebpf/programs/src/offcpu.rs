@@ -222,9 +222,6 @@ fn sleeps(context: &RawTracePointContext, run: impl Fn(u32)) {
     if awaited != 0 {
         holder(process, walk, slot, awaited, now, run);
     }
-    // What was done here is no sleep.
-    // SAFETY: the helper has no preconditions.
-    sleeper.since = unsafe { bpf_ktime_get_ns() };
 }
 
 /// Whether the thread pays for a stack.

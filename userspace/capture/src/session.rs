@@ -470,6 +470,9 @@ impl Session {
             sampling = sampling.saturating_sub(Nanos(time.as_nanos() as u64));
             bpf.0 += eval.trap_cost().0;
         }
+        // These look at every system call of the machine; fewer samples would not make them cheaper.
+        let (time, _) = self.object.segments_run_time();
+        sampling = sampling.saturating_sub(Nanos(time.as_nanos() as u64));
         let cpu = Nanos(cost::cpu_time().saturating_sub(self.cpu_at_start).as_nanos() as u64);
         let at = self.now();
         self.scratch.push(Event::Cost { at, bpf, cpu, rss_bytes: cost::resident_bytes() });

@@ -247,6 +247,7 @@ fn kernel_layout(layout: &Layout, gil: Option<Gil>) -> Option<process::Layout> {
         gil_holder: gil.map_or(0, |gil| gil.holder),
         gil_locked: gil.map_or(0, |gil| gil.locked),
         gil_condition: gil.map_or(0, |gil| gil.condition),
-        gil_condition_size: gil.map_or(0, |gil| gil.condition_size),
+        // Behind it lie its mutex, and the pair by which who gave the GIL up waits for another to take it.
+        gil_condition_size: gil.map_or(0, |gil| gil.size.saturating_sub(gil.condition)),
     })
 }

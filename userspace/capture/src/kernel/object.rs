@@ -244,7 +244,16 @@ impl Object {
 
     /// How long the programs that count calls have run, and how often.
     pub fn calls_run_time(&self) -> (Duration, u64) {
-        let programs = CALLS.iter().filter_map(|name| self.ebpf.program(name)?.info().ok());
+        self.run_time_of(CALLS.into_iter())
+    }
+
+    /// The same of those that look at what processes share.
+    pub fn segments_run_time(&self) -> (Duration, u64) {
+        self.run_time_of(SHM.iter().map(|(name, _)| *name).chain(SHM_EXIT.iter().map(|(_, name)| *name)))
+    }
+
+    fn run_time_of(&self, names: impl Iterator<Item = &'static str>) -> (Duration, u64) {
+        let programs = names.filter_map(|name| self.ebpf.program(name)?.info().ok());
         programs.fold((Duration::ZERO, 0), |(time, runs), info| (time + info.run_time(), runs + info.run_count()))
     }
 
