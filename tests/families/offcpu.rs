@@ -147,7 +147,7 @@ fn sleeps_on(python: &Python) {
 /// The program ends before it wakes.
 fn sleeps_to_the_end(python: &Python) {
     let mut command = python.script(workload("sleepers.py"));
-    command.arg("2.6");
+    command.args(["2.6", "0.5"]);
     let recording = Record::new().command(command).run();
     let lines: Vec<Value> = recording.stdout.lines().map(json::parse).collect();
     let slept = slept(&recording.report, json::count(&lines[0], "/other"), "sleeps_on");

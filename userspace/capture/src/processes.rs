@@ -24,8 +24,10 @@ use crate::session::Targets;
 
 /// How long after the first notice of a mapping a process is looked at, so that its loader gets on.
 const LOOK_AFTER: Duration = Duration::from_millis(2);
-/// How often, and how many times, an interpreter that is not ready is tried again.
+/// When, and how many times, an interpreter that is not ready is tried again: every so many times it takes one step longer,
+/// up to half a minute in all, which one may need on a machine with hundreds that start at once.
 const RETRY_AFTER: Duration = Duration::from_millis(3);
+const TRIES_A_STEP: u32 = 20;
 const TRIES: u32 = 600;
 /// How long after a notice of a mapping the map of a watched process is read again: a loader maps one file after another.
 const REFRESH_AFTER: Duration = Duration::from_millis(5);
@@ -375,7 +377,7 @@ impl Processes {
     fn attach(&mut self, pid: u32, tries: u32, object: &mut Object, events: &mut Vec<Event>) {
         // A process that has ended, or whose map we may not read, holds nothing for us.
         let Ok(mappings) = Mappings::of(pid) else { return };
-        let found = match self.examine(pid, &mappings) {
+        let found = match self.examine(pid, &mappings, tries) {
             Ok(Some(found)) => found,
             Ok(None) => {
                 // Its samples so far had no Python frames to lose.
@@ -386,7 +388,8 @@ impl Processes {
             }
             Err(NotAttached::NotYet) => {
                 if tries < TRIES {
-                    self.pending.insert(pid, Pending { due: Instant::now() + RETRY_AFTER, tries: tries + 1 });
+                    let due = Instant::now() + RETRY_AFTER * (1 + tries / TRIES_A_STEP);
+                    self.pending.insert(pid, Pending { due, tries: tries + 1 });
                 } else {
                     events.push(self.lost(Reason::ThreadStateUnknown, 1));
                 }
@@ -415,7 +418,7 @@ impl Processes {
         }
     }
 
-    fn examine(&mut self, pid: u32, mappings: &Mappings) -> Result<Option<Attachment>, NotAttached> {
+    fn examine(&mut self, pid: u32, mappings: &Mappings, tries: u32) -> Result<Option<Attachment>, NotAttached> {
         let (mut interpreter, mut libc) = (None, None);
         for mapping in mappings.iter().filter(|mapping| mapping.file.is_some()) {
             // Unreadable is a file that went away with its process, or one on a file system that root may not read.
@@ -432,8 +435,8 @@ impl Processes {
         }
         let Some((mapping, file, facts)) = interpreter else { return Ok(None) };
         let Some(found) = &facts.interpreter else { return Ok(None) };
-        if libc.is_none() && mappings.iter().count() < 3 {
-            // The C library comes later than what needs it.
+        if libc.is_none() && tries < TRIES_A_STEP {
+            // The C library comes later than what needs it, if it is one that we know.
             return Err(NotAttached::NotYet);
         }
         attached::attach(pid, file, found, mapping, libc.as_ref()).map(Some)

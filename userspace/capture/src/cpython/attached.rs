@@ -113,7 +113,7 @@ pub fn attach(
         resolve_tls(&memory, tls, bias, libc, &mut process)?;
     }
     if process.key == 0 && process.flags & (TLS_STATIC | TLS_DYNAMIC) == 0 {
-        return Err(NotAttached::Never(Reason::ThreadStateUnknown));
+        return Err(if libc.is_none() { NotAttached::NotYet } else { NotAttached::Never(Reason::ThreadStateUnknown) });
     }
     let code_type = facts.code_type.map(|address| address.wrapping_add(bias));
     let kernel_layout = kernel_layout(&layout, gil).ok_or(NotAttached::Never(Reason::InterpreterUnknown))?;
