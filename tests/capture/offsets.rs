@@ -23,7 +23,7 @@ fn of_version(minor: u8, files: &[PathBuf]) -> Case {
     let missing = || format!("there is no CPython 3.{minor} with debug information here");
     let need = if files.is_empty() { Err(missing()) } else { Ok(()) };
     let name = format!("offsets/python3.{minor}::the_committed_table_is_what_the_debug_information_says");
-    case(name, move || is_in_the_table(minor, files)).needs(need)
+    case(name, move || is_in_the_table(minor, files.clone())).needs(need)
 }
 
 /// Of an interpreter: a launcher has some too.

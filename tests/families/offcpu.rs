@@ -23,7 +23,7 @@ fn main() -> ExitCode {
             let (python, name) = (python.clone(), format!("python{version}::{name}"));
             case(name, {
                 let python = python.clone();
-                move || body(&python.unwrap())
+                move || body(&python.clone().unwrap())
             })
             .needs(needs::root())
             .needs(python)

@@ -15,10 +15,12 @@ const PATIENCE: Duration = Duration::from_secs(300);
 pub fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     command.process_group(0);
-    // SAFETY: between fork and exec only prctl is called, which is async-signal-safe.
+    // SAFETY: between fork and exec only prctl and signal are called, which are async-signal-safe.
     unsafe {
         command.pre_exec(|| {
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            // A shell's background job ignores it, and so would all that it starts.
+            libc::signal(libc::SIGINT, libc::SIG_DFL);
             Ok(())
         });
     }

@@ -17,7 +17,7 @@ pub fn cases() -> Vec<Case> {
     let python = needs::python("3.12");
     let many = {
         let (python, script) = (python.clone(), script());
-        move || hundreds(&python.unwrap(), script.unwrap())
+        move || hundreds(&python.clone().unwrap(), script.clone().unwrap())
     };
     let name = "five_hundred_segments_on_their_way_are_all_there";
     cases.push(case(name, many).needs(needs::root()).needs(python).needs(script()));
@@ -30,12 +30,13 @@ fn script() -> Result<PathBuf, String> {
 
 fn of_mode(python: &Python, mode: &'static str) -> Case {
     let name = format!("{}::segments_are_what_the_program_knows::{mode}", python.name());
-    let (python, script) = (python.clone(), script());
+    let (python, script, every) = (python.clone(), script(), needs::every(python));
     case(name, {
         let script = script.clone();
-        move || check(&python, script.unwrap(), mode)
+        move || check(&python, script.clone().unwrap(), mode)
     })
     .needs(needs::root())
+    .needs(every)
     .needs(script)
 }
 

@@ -28,8 +28,8 @@ fn of_mode(python: &Python, mode: &'static str) -> Case {
     } else {
         Ok(())
     };
-    let python = python.clone();
-    case(name, move || check(&python, mode)).needs(needs::root()).needs(script()).needs(has_it)
+    let (python, every) = (python.clone(), needs::every(python));
+    case(name, move || check(&python, mode)).needs(needs::root()).needs(script()).needs(has_it).needs(every)
 }
 
 fn check(python: &Python, mode: &str) {
