@@ -88,8 +88,8 @@ fn iterators(area: &mut Area<'_>, btf: &io::Result<Btf>) {
     let todo = "nothing: /proc is read instead, which takes longer and is less exact; kernels from 5.8 on have it";
     for (name, function, families) in [
         ("iterator over processes", "bpf_iter_task", ALL),
-        ("iterator over mappings", "bpf_iter_task_vma", &["shm", "arena", "nrt"][..]),
-        ("iterator over open files", "bpf_iter_task_file", &["shm"][..]),
+        ("iterator over mappings", "bpf_iter_task_vma", &["arena", "nrt"][..]),
+        ("iterator over open files", "bpf_iter_task_file", &[][..]),
     ] {
         let tried =
             load_for(btf, function, BtfKind::Func, TRACE_ITER).and_then(|program| sys::create_iterator(&program));
@@ -102,10 +102,10 @@ fn trampolines(area: &mut Area<'_>, btf: &io::Result<Btf>) {
     let fentry =
         load_for(btf, "vfs_read", BtfKind::Func, TRACE_FENTRY).and_then(|program| sys::attach_raw(None, &program));
     match fentry {
-        Ok(_) => area.works("fentry", &["shm"], "attached to vfs_read and taken off again"),
+        Ok(_) => area.works("fentry", &[], "attached to vfs_read and taken off again"),
         Err(error) => area.lacks(
             "fentry",
-            &["shm"],
+            &[],
             Status::Missing,
             format!("on vfs_read: {}", plain(&error)),
             next_step(&error, "nothing: tracepoints take its place"),
@@ -115,7 +115,7 @@ fn trampolines(area: &mut Area<'_>, btf: &io::Result<Btf>) {
         .and_then(|program| sys::attach_raw(None, &program));
     area.preferred(
         "typed tracepoints",
-        &["shm"],
+        &[],
         typed,
         "attached to sched_switch and taken off again",
         "nothing: raw tracepoints take their place",

@@ -56,7 +56,7 @@ fn mount_point<'a>(mounts: &'a str, kind: &str) -> Option<&'a str> {
 
 fn kprobes(area: &mut Area<'_>) {
     const NAME: &str = "kprobes";
-    const FAMILIES: &[&str] = &["shm"];
+    const FAMILIES: &[&str] = &[];
     const TODO: &str = "nothing: tracepoints take their place";
     let Some(kind) = probe_type("kprobe") else {
         area.lacks(NAME, FAMILIES, Status::Missing, "the kernel was built without (CONFIG_KPROBE_EVENTS)", TODO);
