@@ -1,5 +1,8 @@
 //! One capture, from attaching to the last event.
 
+mod error;
+mod options;
+
 use std::collections::HashSet;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -18,105 +21,17 @@ use crate::families::{Families, KERNEL_LOSSES, Purpose};
 use crate::governor::Governor;
 use crate::intern::Interner;
 use crate::kernel::cost::{self, Statistics};
-use crate::kernel::object::{Object, ObjectError, SAMPLER, SAMPLER_BOUNDED, SAMPLER_COPIED};
-use crate::kernel::sideband::{Sideband, SidebandError};
-use crate::machine::{self, NoTarget};
+use crate::kernel::object::{Object, SAMPLER, SAMPLER_BOUNDED, SAMPLER_COPIED};
+use crate::kernel::sideband::Sideband;
+use crate::machine;
 use crate::native::Native;
 use crate::native::namer::Namer;
 use crate::processes::Processes;
 use crate::record::{Record, Stack};
 use crate::stacks::Stacks;
 
-/// Which processes are watched.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Targets {
-    All,
-    /// These and the children that they start.
-    Pids(Vec<u32>),
-    /// A process that waits to become another program, from then on, and the children that it starts.
-    Launched(u32),
-}
-
-#[derive(Clone, Debug)]
-pub struct Options {
-    pub targets: Targets,
-    /// Samples per second and CPU.
-    pub rate_hz: u32,
-    pub probes: Vec<&'static str>,
-    /// The share of one core that pyobs may cost, in percent.
-    pub budget: f64,
-    /// Whether the budget binds the sampling rate: not when the user typed the rate and no budget.
-    pub budget_binds_rate: bool,
-    /// Of the family `eval`: the functions whose calls are counted; the most called ones when there is none.
-    pub functions: Vec<Chosen>,
-    /// Whether the budget binds the calls of these functions, too: when the user typed one.
-    pub budget_binds_calls: bool,
-    pub walk: Walk,
-}
-
-/// How stacks are walked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Walk {
-    /// As this kernel can.
-    Best,
-    /// As on a kernel without `bpf_loop`.
-    Bounded,
-    /// With `bpf_loop`, and so many pages of each stack are copied for [`Session::copies`]. For tests.
-    Copied { pages: u32 },
-}
-
-/// Why a capture could not start.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    #[error(transparent)]
-    Object(#[from] ObjectError),
-    #[error(transparent)]
-    Sideband(#[from] SidebandError),
-    #[error("there is no process {0}; `ps -e` lists those that there are")]
-    NoProcess(u32),
-    #[error("process {0} has ended; `ps -e` shows it as defunct until its parent asks for its status")]
-    Ended(u32),
-    #[error("{0} is a thread of process {1}; watch that with --pid {1}")]
-    Thread(u32, u32),
-    #[error(
-        "pyobs runs in a pid namespace of its own, as in a container, where processes have other numbers than the kernel's; run it on the host, or in a container with the host's pids (--pid=host)"
-    )]
-    PidNamespace,
-    #[error(
-        "watching processes needs root, or CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH; try it with sudo"
-    )]
-    NoRights,
-    #[error("cannot list the machine's processes: {0}")]
-    Scan(std::io::Error),
-    #[error("cannot find the machine's CPUs: {0}")]
-    Cpus(String),
-    #[error(
-        "calls cannot be counted: no probe can be put on a program ({0}); that takes root or CAP_SYS_ADMIN, and a kernel built with CONFIG_UPROBE_EVENTS"
-    )]
-    Uprobes(std::io::Error),
-    #[error("cannot start a thread: {0}")]
-    Helper(std::io::Error),
-}
-
-impl StartError {
-    fn target(pid: u32, why: NoTarget) -> Self {
-        match why {
-            NoTarget::Absent => Self::NoProcess(pid),
-            NoTarget::Ended => Self::Ended(pid),
-            NoTarget::ThreadOf(process) => Self::Thread(pid, process),
-        }
-    }
-
-    /// Whether the machine or the user's rights lack something, as opposed to a request that cannot be met.
-    pub fn needs(&self) -> bool {
-        !matches!(self, Self::NoProcess(_) | Self::Ended(_) | Self::Thread(..))
-    }
-}
-
-/// Why a running capture cannot go on.
-#[derive(Debug, thiserror::Error)]
-#[error("waiting for the kernel's records failed: {0}")]
-pub struct CaptureError(#[from] rustix::io::Errno);
+pub use self::error::{CaptureError, StartError};
+pub use self::options::{Options, Targets, Walk};
 
 /// Between two looks at the ring there is always this much time, so that a machine that starts thousands of processes
 /// a second does not wake us for each.

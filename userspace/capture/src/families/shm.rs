@@ -1,5 +1,6 @@
 //! The family `shm`: what records of segments mean, and who has which descriptors and mappings of them.
 
+mod looks;
 pub mod offsets;
 mod person;
 mod scan;
@@ -16,8 +17,7 @@ use pyobs_abi::stack::Sample;
 use pyobs_model::{Event, Nanos, Pid, Reason, Segment, SegmentChange, SegmentId, SegmentKind};
 
 use self::person::Person;
-use self::scan::{Found, Way};
-use crate::machine;
+use self::scan::Found;
 use crate::record::Shm as Record;
 
 /// Segments that are followed at a time; the kernel side's table is half as large.
@@ -25,17 +25,12 @@ const SEGMENTS_MAX: usize = 65_536;
 const DEPARTED_MAX: usize = 1024;
 /// A segment that nobody holds is taken leave of after so long without a word of it.
 const QUIET: Duration = Duration::from_secs(1);
-/// A look at a process costs about a millisecond.
-const REPAIRED_AT_ONCE: usize = 8;
 const REPAIR_EVERY: Duration = Duration::from_secs(5);
 
 /// TMPFS_MAGIC (include/uapi/linux/magic.h).
 const TMPFS: u32 = 0x0102_1994;
-/// BPF_NOEXIST (include/uapi/linux/bpf.h).
-const NO_EXIST: u64 = 1;
 /// A process that never rests is left to the repair.
 const LOOKS_MAX: u32 = 100;
-const EVERYTHING: Hull = Hull { start: 0, end: u64::MAX };
 const FOLDER: &str = "/dev/shm";
 
 /// The kernel side's tables.
@@ -132,87 +127,6 @@ impl Shm {
             Record::Exec(header) => self.execed(header, events),
             Record::Exit(header) => self.exited(header, events),
         }
-    }
-
-    /// Takes in what there is already; `running` are the watched processes.
-    pub fn scan(&mut self, now: Nanos, everything: bool, running: impl Iterator<Item = u32>, events: &mut Vec<Event>) {
-        for pid in running {
-            self.scanned.insert(pid);
-            for found in self.look_at(pid, true, now, events) {
-                self.take_in(pid, found, now, events);
-            }
-        }
-        if everything {
-            for found in self.devices.of_folder() {
-                let _ = self.maps.segments.insert(found.facts.inode, Known { generation: 0, found: 1 }, NO_EXIST);
-                self.take_in(0, found, now, events);
-            }
-        }
-        if self.live.is_empty() {
-            return;
-        }
-        for pid in machine::processes().unwrap_or_default() {
-            if !self.scanned.contains(&pid) {
-                for found in self.look_at(pid, false, now, events) {
-                    self.take_in(pid, found, now, events);
-                }
-            }
-        }
-    }
-
-    /// What a process has: of known segments, and with `others` of all.
-    fn look_at(&mut self, pid: u32, others: bool, now: Nanos, events: &mut Vec<Event>) -> Vec<Found> {
-        // First the kernel side has to know that it may hold something. From then on nothing is missed but what goes away
-        // between the mappings that it looks out for: all, if there are any.
-        let mut is_room = self.maps.holders.insert(pid, Hull::default(), NO_EXIST).is_ok();
-        let look = |shm: &Self| shm.devices.of_process(pid, others, |inode| shm.ids.contains_key(inode));
-        let mut found = look(self);
-        if found.iter().any(|found| matches!(found.way, Way::Mapping { .. })) {
-            is_room = self.maps.holders.insert(pid, EVERYTHING, 0).is_ok();
-            found = look(self);
-        }
-        if !is_room && !found.is_empty() && self.maps.holders.get(&pid, 0).is_err() {
-            events.push(Event::Loss { at: now, reason: Reason::SegmentTableFull, count: 1 });
-        }
-        if found.is_empty() && !others {
-            let _ = self.maps.holders.remove(&pid);
-        }
-        for found in &found {
-            // What the kernel side knows already, it knows better.
-            let _ = self.maps.segments.insert(found.facts.inode, Known { generation: 0, found: 1 }, NO_EXIST);
-        }
-        found
-    }
-
-    /// Looks at a process that runs. Records of what it did before are still under way: what is found is taken in by the
-    /// next tick, if none have come by then.
-    fn look_ahead(&mut self, pid: u32, tries: u32, now: Nanos, events: &mut Vec<Event>) {
-        let version = self.version(pid);
-        let found = self.look_at(pid, true, now, events);
-        if !found.is_empty() {
-            self.looks.insert(pid, Look { version, tries, found });
-        }
-    }
-
-    fn version(&self, pid: u32) -> u64 {
-        self.versions.get(&pid).copied().unwrap_or(0)
-    }
-
-    fn take_in(&mut self, pid: u32, found: Found, now: Nanos, events: &mut Vec<Event>) {
-        let Found { facts, kind, name, way } = found;
-        let id = match self.ids.get(&facts.inode) {
-            Some(id) => *id,
-            None => {
-                let Some(id) = self.begin(now, &facts, kind, &name, None, events) else { return };
-                id
-            }
-        };
-        let touched = match way {
-            Way::Descriptor { fd, close_on_exec } => self.person(pid).open(fd, id, close_on_exec),
-            Way::Mapping { range, offset } => self.person(pid).map(range, id, offset),
-            Way::Name => return,
-        };
-        self.note(touched, pid, now, events);
     }
 
     /// A segment is seen for the first time.
@@ -502,40 +416,6 @@ impl Shm {
             if let Some(inode) = inode {
                 // The kernel side may have done so itself.
                 let _ = self.maps.segments.remove(&inode);
-            }
-        }
-    }
-
-    /// Looks at a few of the processes that hold something, in turn. Records are a little behind what `/proc` shows, so
-    /// only what differs twice, with no record in between, is put right.
-    fn repair(&mut self, now: Nanos, events: &mut Vec<Event>) {
-        let next = self.people.keys().copied().filter(|pid| *pid > self.repaired_last);
-        let mut pids: Vec<u32> = next.collect();
-        pids.sort_unstable();
-        pids.truncate(REPAIRED_AT_ONCE);
-        self.repaired_last = if pids.len() < REPAIRED_AT_ONCE { 0 } else { pids.last().copied().unwrap_or(0) };
-        pids.extend(self.suspects.keys().copied().filter(|pid| self.people.contains_key(pid)));
-        pids.sort_unstable();
-        pids.dedup();
-        for pid in pids {
-            let mut shown = Person::default();
-            for found in self.devices.of_process(pid, false, |inode| self.ids.contains_key(inode)) {
-                let Some(id) = self.ids.get(&found.facts.inode).copied() else { continue };
-                match found.way {
-                    Way::Descriptor { fd, close_on_exec } => drop(shown.open(fd, id, close_on_exec)),
-                    Way::Mapping { range, offset } => drop(shown.map(range, id, offset)),
-                    Way::Name => {}
-                }
-            }
-            let version = self.version(pid);
-            let Some(person) = self.people.get_mut(&pid) else { continue };
-            if person.is_like(&shown) {
-                self.suspects.remove(&pid);
-            } else if self.suspects.insert(pid, version) == Some(version) {
-                self.suspects.remove(&pid);
-                let touched = person.replace(shown);
-                self.note(touched, pid, now, events);
-                events.push(Event::Loss { at: now, reason: Reason::SegmentRepaired, count: 1 });
             }
         }
     }

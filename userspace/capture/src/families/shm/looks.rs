@@ -1,0 +1,134 @@
+//! Looks at processes through `/proc`: what they held before us, and what records have missed.
+
+use pyobs_abi::shm::{Hull, Known};
+use pyobs_model::{Event, Nanos, Reason};
+
+use super::person::Person;
+use super::scan::{Found, Way};
+use super::{Look, Shm};
+use crate::machine;
+
+/// A look at a process costs about a millisecond.
+const REPAIRED_AT_ONCE: usize = 8;
+
+/// BPF_NOEXIST (include/uapi/linux/bpf.h).
+const NO_EXIST: u64 = 1;
+
+const EVERYTHING: Hull = Hull { start: 0, end: u64::MAX };
+
+impl Shm {
+    /// Takes in what there is already; `running` are the watched processes.
+    pub fn scan(&mut self, now: Nanos, everything: bool, running: impl Iterator<Item = u32>, events: &mut Vec<Event>) {
+        for pid in running {
+            self.scanned.insert(pid);
+            for found in self.look_at(pid, true, now, events) {
+                self.take_in(pid, found, now, events);
+            }
+        }
+        if everything {
+            for found in self.devices.of_folder() {
+                let _ = self.maps.segments.insert(found.facts.inode, Known { generation: 0, found: 1 }, NO_EXIST);
+                self.take_in(0, found, now, events);
+            }
+        }
+        if self.live.is_empty() {
+            return;
+        }
+        for pid in machine::processes().unwrap_or_default() {
+            if !self.scanned.contains(&pid) {
+                for found in self.look_at(pid, false, now, events) {
+                    self.take_in(pid, found, now, events);
+                }
+            }
+        }
+    }
+
+    /// What a process has: of known segments, and with `others` of all.
+    fn look_at(&mut self, pid: u32, others: bool, now: Nanos, events: &mut Vec<Event>) -> Vec<Found> {
+        // First the kernel side has to know that it may hold something. From then on nothing is missed but what goes away
+        // between the mappings that it looks out for: all, if there are any.
+        let mut is_room = self.maps.holders.insert(pid, Hull::default(), NO_EXIST).is_ok();
+        let look = |shm: &Self| shm.devices.of_process(pid, others, |inode| shm.ids.contains_key(inode));
+        let mut found = look(self);
+        if found.iter().any(|found| matches!(found.way, Way::Mapping { .. })) {
+            is_room = self.maps.holders.insert(pid, EVERYTHING, 0).is_ok();
+            found = look(self);
+        }
+        if !is_room && !found.is_empty() && self.maps.holders.get(&pid, 0).is_err() {
+            events.push(Event::Loss { at: now, reason: Reason::SegmentTableFull, count: 1 });
+        }
+        if found.is_empty() && !others {
+            let _ = self.maps.holders.remove(&pid);
+        }
+        for found in &found {
+            // What the kernel side knows already, it knows better.
+            let _ = self.maps.segments.insert(found.facts.inode, Known { generation: 0, found: 1 }, NO_EXIST);
+        }
+        found
+    }
+
+    /// Looks at a process that runs. Records of what it did before are still under way: what is found is taken in by the
+    /// next tick, if none have come by then.
+    pub(super) fn look_ahead(&mut self, pid: u32, tries: u32, now: Nanos, events: &mut Vec<Event>) {
+        let version = self.version(pid);
+        let found = self.look_at(pid, true, now, events);
+        if !found.is_empty() {
+            self.looks.insert(pid, Look { version, tries, found });
+        }
+    }
+
+    pub(super) fn version(&self, pid: u32) -> u64 {
+        self.versions.get(&pid).copied().unwrap_or(0)
+    }
+
+    pub(super) fn take_in(&mut self, pid: u32, found: Found, now: Nanos, events: &mut Vec<Event>) {
+        let Found { facts, kind, name, way } = found;
+        let id = match self.ids.get(&facts.inode) {
+            Some(id) => *id,
+            None => {
+                let Some(id) = self.begin(now, &facts, kind, &name, None, events) else { return };
+                id
+            }
+        };
+        let touched = match way {
+            Way::Descriptor { fd, close_on_exec } => self.person(pid).open(fd, id, close_on_exec),
+            Way::Mapping { range, offset } => self.person(pid).map(range, id, offset),
+            Way::Name => return,
+        };
+        self.note(touched, pid, now, events);
+    }
+
+    /// Looks at a few of the processes that hold something, in turn. Records are a little behind what `/proc` shows, so
+    /// only what differs twice, with no record in between, is put right.
+    pub(super) fn repair(&mut self, now: Nanos, events: &mut Vec<Event>) {
+        let next = self.people.keys().copied().filter(|pid| *pid > self.repaired_last);
+        let mut pids: Vec<u32> = next.collect();
+        pids.sort_unstable();
+        pids.truncate(REPAIRED_AT_ONCE);
+        self.repaired_last = if pids.len() < REPAIRED_AT_ONCE { 0 } else { pids.last().copied().unwrap_or(0) };
+        pids.extend(self.suspects.keys().copied().filter(|pid| self.people.contains_key(pid)));
+        pids.sort_unstable();
+        pids.dedup();
+        for pid in pids {
+            let mut shown = Person::default();
+            for found in self.devices.of_process(pid, false, |inode| self.ids.contains_key(inode)) {
+                let Some(id) = self.ids.get(&found.facts.inode).copied() else { continue };
+                match found.way {
+                    Way::Descriptor { fd, close_on_exec } => drop(shown.open(fd, id, close_on_exec)),
+                    Way::Mapping { range, offset } => drop(shown.map(range, id, offset)),
+                    Way::Name => {}
+                }
+            }
+            let version = self.version(pid);
+            let Some(person) = self.people.get_mut(&pid) else { continue };
+            if person.is_like(&shown) {
+                self.suspects.remove(&pid);
+            } else if self.suspects.insert(pid, version) == Some(version) {
+                self.suspects.remove(&pid);
+                let touched = person.replace(shown);
+                self.note(touched, pid, now, events);
+                events.push(Event::Loss { at: now, reason: Reason::SegmentRepaired, count: 1 });
+            }
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! Why a capture cannot start, or cannot go on.
+
+use crate::kernel::object::ObjectError;
+use crate::kernel::sideband::SidebandError;
+use crate::machine::NoTarget;
+
+/// Why a capture could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error(transparent)]
+    Object(#[from] ObjectError),
+    #[error(transparent)]
+    Sideband(#[from] SidebandError),
+    #[error("there is no process {0}; `ps -e` lists those that there are")]
+    NoProcess(u32),
+    #[error("process {0} has ended; `ps -e` shows it as defunct until its parent asks for its status")]
+    Ended(u32),
+    #[error("{0} is a thread of process {1}; watch that with --pid {1}")]
+    Thread(u32, u32),
+    #[error(
+        "pyobs runs in a pid namespace of its own, as in a container, where processes have other numbers than the kernel's; run it on the host, or in a container with the host's pids (--pid=host)"
+    )]
+    PidNamespace,
+    #[error(
+        "watching processes needs root, or CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH; try it with sudo"
+    )]
+    NoRights,
+    #[error("cannot list the machine's processes: {0}")]
+    Scan(std::io::Error),
+    #[error("cannot find the machine's CPUs: {0}")]
+    Cpus(String),
+    #[error(
+        "calls cannot be counted: no probe can be put on a program ({0}); that takes root or CAP_SYS_ADMIN, and a kernel built with CONFIG_UPROBE_EVENTS"
+    )]
+    Uprobes(std::io::Error),
+    #[error("cannot start a thread: {0}")]
+    Helper(std::io::Error),
+}
+
+impl StartError {
+    pub(super) fn target(pid: u32, why: NoTarget) -> Self {
+        match why {
+            NoTarget::Absent => Self::NoProcess(pid),
+            NoTarget::Ended => Self::Ended(pid),
+            NoTarget::ThreadOf(process) => Self::Thread(pid, process),
+        }
+    }
+
+    /// Whether the machine or the user's rights lack something, as opposed to a request that cannot be met.
+    pub fn needs(&self) -> bool {
+        !matches!(self, Self::NoProcess(_) | Self::Ended(_) | Self::Thread(..))
+    }
+}
+
+/// Why a running capture cannot go on.
+#[derive(Debug, thiserror::Error)]
+#[error("waiting for the kernel's records failed: {0}")]
+pub struct CaptureError(#[from] rustix::io::Errno);

@@ -1,0 +1,41 @@
+//! What a capture is asked for.
+
+use crate::families::eval::Chosen;
+
+/// Which processes are watched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Targets {
+    All,
+    /// These and the children that they start.
+    Pids(Vec<u32>),
+    /// A process that waits to become another program, from then on, and the children that it starts.
+    Launched(u32),
+}
+
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub targets: Targets,
+    /// Samples per second and CPU.
+    pub rate_hz: u32,
+    pub probes: Vec<&'static str>,
+    /// The share of one core that pyobs may cost, in percent.
+    pub budget: f64,
+    /// Whether the budget binds the sampling rate: not when the user typed the rate and no budget.
+    pub budget_binds_rate: bool,
+    /// Of the family `eval`: the functions whose calls are counted; the most called ones when there is none.
+    pub functions: Vec<Chosen>,
+    /// Whether the budget binds the calls of these functions, too: when the user typed one.
+    pub budget_binds_calls: bool,
+    pub walk: Walk,
+}
+
+/// How stacks are walked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Walk {
+    /// As this kernel can.
+    Best,
+    /// As on a kernel without `bpf_loop`.
+    Bounded,
+    /// With `bpf_loop`, and so many pages of each stack are copied for [`super::Session::copies`]. For tests.
+    Copied { pages: u32 },
+}
