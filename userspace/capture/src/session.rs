@@ -239,7 +239,10 @@ impl Session {
                         shm.record(record, &mut self.scratch);
                     }
                 }
-                Record::Wake(wake) => self.families.woken(wake, &mut self.scratch),
+                Record::Wake(wake) => {
+                    let no_stack = self.interner.stack(&[], &mut self.scratch);
+                    self.families.woken(wake, no_stack, &mut self.scratch);
+                }
                 Record::Life(notice) => {
                     if let Some(ended) = self.processes.notice(notice, &mut self.object, &mut self.scratch) {
                         self.families.ended(ended);

@@ -240,7 +240,8 @@ impl Sleep {
     }
 }
 
-/// Who held the GIL when another began to wait for it, and where it was.
+/// Who held the GIL when another began to wait for it, and where it was. Where the GIL was on its way from one thread to
+/// the next: who had it then, and a stack without frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GilHolder {
     pub tid: Tid,

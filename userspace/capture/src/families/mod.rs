@@ -9,7 +9,7 @@ pub mod shm;
 use pyobs_abi::offcpu::{Sleeper, Wake};
 use pyobs_abi::record::{Header, loss};
 use pyobs_abi::stack::{Sample, flags};
-use pyobs_model::{Event, Nanos, Outcome, ProcessRef, Reason, SegmentChange, SegmentId, StackId, Tid};
+use pyobs_model::{Event, GilHolder, Nanos, Outcome, ProcessRef, Reason, SegmentChange, SegmentId, StackId, Tid};
 
 use self::cpu::CpuSample;
 use self::gil::Gil;
@@ -76,8 +76,11 @@ impl Families {
         Purpose::GilHolder { waiter, tid: sample.header.tid }
     }
 
-    pub fn woken(&mut self, wake: &Wake, events: &mut Vec<Event>) {
-        self.offcpu.woken(wake, &mut self.gil, events);
+    /// `no_stack` is a stack without frames.
+    pub fn woken(&mut self, wake: &Wake, no_stack: Option<StackId>, events: &mut Vec<Event>) {
+        let is_mate = wake.waker_tid != 0 && wake.waker_pid == wake.header.pid;
+        let next = no_stack.filter(|_| is_mate).map(|stack| GilHolder { tid: Tid(wake.waker_tid), stack });
+        self.offcpu.woken(wake, next, &mut self.gil, events);
     }
 
     /// A stack has its names.

@@ -59,6 +59,8 @@ struct Slept {
     total: Nanos,
     count: u64,
     waker: Option<Waker>,
+    /// The thread of the same process that woke it: it has had the GIL, if that is what the sleeper waited for.
+    next: Option<GilHolder>,
 }
 
 struct Thread {
@@ -158,7 +160,7 @@ impl OffCpu {
         }
     }
 
-    pub fn woken(&mut self, wake: &Wake, gil: &mut Gil, events: &mut Vec<Event>) {
+    pub fn woken(&mut self, wake: &Wake, next: Option<GilHolder>, gil: &mut Gil, events: &mut Vec<Event>) {
         let at = Nanos(wake.header.time).saturating_sub(self.start);
         let key = Key { tid: wake.header.tid, since: wake.stack };
         let mut slept = Slept {
@@ -167,6 +169,7 @@ impl OffCpu {
             total: Nanos(wake.total),
             count: wake.count.into(),
             waker: waker(wake),
+            next,
         };
         if let Some(thread) = self.threads.get_mut(&key.tid)
             && thread.told.0 == wake.since
@@ -217,14 +220,15 @@ impl OffCpu {
                     thread.told = (sleeper.since, length);
                     let total = length.saturating_sub(before);
                     let key = Key { tid, since: sleeper.places[present].stack };
-                    found.push((key, Slept { at: now, length, total, count, waker: None }));
+                    found.push((key, Slept { at: now, length, total, count, waker: None, next: None }));
                 }
             }
             if at_the_end {
                 let untold = sleeper.places.iter().filter(|place| place.count != 0);
                 found.extend(untold.map(|place| {
                     let (total, count) = (Nanos(place.total), place.count.into());
-                    (Key { tid, since: place.stack }, Slept { at: now, length: Nanos(0), total, count, waker: None })
+                    let slept = Slept { at: now, length: Nanos(0), total, count, waker: None, next: None };
+                    (Key { tid, since: place.stack }, slept)
                 }));
             }
         }
@@ -248,13 +252,13 @@ impl OffCpu {
 
 fn tell(sleeps: bool, tid: u32, place: &Place, slept: Slept, gil: &mut Gil, events: &mut Vec<Event>) {
     let (Some(stack), process, tid) = (place.stack, place.process, Tid(tid)) else { return };
-    let Slept { at, length, total, count, waker } = slept;
+    let Slept { at, length, total, count, waker, next } = slept;
     if place.holds_gil {
         gil.held(process, tid, total);
     }
     if place.reason == WaitReason::Gil {
         let piece = Piece { since: at.saturating_sub(length), at, length, total, count };
-        gil.waited(process, tid, stack, place.holder, &piece, events);
+        gil.waited(process, tid, stack, place.holder.or(next), &piece, events);
     }
     if sleeps {
         // What ends a sleep of a given length is time.
@@ -372,22 +376,40 @@ mod tests {
         let (mut offcpu, mut gil, mut events) = (OffCpu::new(START, true), Gil::new(true), Vec::new());
         let sample = sample(libc::SYS_futex, 5_000);
         offcpu.asleep(&sample, ProcessRef(0));
-        offcpu.woken(&wake(5_000, 5_000, 6_000, 1_000, 1), &mut gil, &mut events);
+        offcpu.woken(&wake(5_000, 5_000, 6_000, 1_000, 1), None, &mut gil, &mut events);
         assert!(events.is_empty());
         offcpu.named(Key::of(&sample), Some(StackId(1)), &mut gil, &mut events);
-        offcpu.woken(&wake(5_000, 8_000, 9_000, 2_500, 3), &mut gil, &mut events);
+        offcpu.woken(&wake(5_000, 8_000, 9_000, 2_500, 3), None, &mut gil, &mut events);
         let lock = WaitReason::Lock;
         assert_eq!(sleeps(&events), [(lock, 1, 1_000, 1_000), (lock, 3, 2_500, 1_000)]);
         let same_place = Sample { header: Header { time: 10_000, ..sample.header }, ..sample };
         offcpu.asleep(&same_place, ProcessRef(0));
         assert_eq!(offcpu.places.len(), 1);
         offcpu.ended(ProcessRef(0));
-        offcpu.woken(&wake(10_000, 10_000, 11_000, 1_000, 1), &mut gil, &mut events);
+        offcpu.woken(&wake(10_000, 10_000, 11_000, 1_000, 1), None, &mut gil, &mut events);
         offcpu.named(Key::of(&same_place), Some(StackId(1)), &mut gil, &mut events);
         assert_eq!(sleeps(&events).last(), Some(&(lock, 1, 1_000, 1_000)));
         assert!(offcpu.places.is_empty() && offcpu.threads.is_empty());
-        offcpu.woken(&wake(12, 13, 14, 1, 1), &mut gil, &mut events);
+        offcpu.woken(&wake(12, 13, 14, 1, 1), None, &mut gil, &mut events);
         assert!(matches!(events.last(), Some(Event::Loss { reason: Reason::SleepUnseen, count: 1, .. })));
+    }
+
+    #[test]
+    fn a_gil_that_nobody_held_was_on_its_way_to_who_woke_the_sleeper() {
+        let (mut offcpu, mut gil, mut events) = (OffCpu::new(START, false), Gil::new(true), Vec::new());
+        let mut sample = sample(libc::SYS_futex, 5_000);
+        sample.detail[0] |= detail::GIL;
+        offcpu.asleep(&sample, ProcessRef(0));
+        offcpu.named(Key::of(&sample), Some(StackId(1)), &mut gil, &mut events);
+        let next = GilHolder { tid: Tid(2), stack: StackId(9) };
+        offcpu.woken(&wake(5_000, 5_000, 6_000, 1_000, 1), Some(next), &mut gil, &mut events);
+        let seen = GilHolder { tid: Tid(3), stack: StackId(4) };
+        offcpu.held(Key::of(&sample));
+        offcpu.holder_named(Key::of(&sample), 3, Some(StackId(4)), &mut gil, &mut events);
+        offcpu.woken(&wake(5_000, 7_000, 8_000, 1_000, 1), Some(next), &mut gil, &mut events);
+        let holders =
+            events.iter().filter_map(|event| if let Event::GilWait(wait) = event { wait.holder } else { None });
+        assert_eq!(holders.collect::<Vec<_>>(), [next, seen]);
     }
 
     #[test]
@@ -403,7 +425,7 @@ mod tests {
             offcpu.tell_open(Nanos(now), false, |_| Some(sleeper), &mut gil, &mut events);
         }
         let end = 2_000 + 3 * second;
-        offcpu.woken(&wake(1_000, 2_000, end, 3 * second + 70, 8), &mut gil, &mut events);
+        offcpu.woken(&wake(1_000, 2_000, end, 3 * second + 70, 8), None, &mut gil, &mut events);
         let sleep = WaitReason::Sleep;
         assert_eq!(sleeps(&events), [(sleep, 1, second, second), (sleep, 7, 2 * second + 70, 3 * second)]);
         assert!(events.iter().all(|event| !matches!(event, Event::Sleep(Sleep { waker: Some(_), .. }))));
