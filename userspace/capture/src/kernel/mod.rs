@@ -6,4 +6,5 @@ mod interrupts;
 pub mod object;
 pub mod sideband;
 pub mod symbols;
+mod ticks;
 pub mod uprobes;

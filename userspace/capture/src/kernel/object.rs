@@ -4,8 +4,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use aya::maps::{Array, ArrayOfMaps, HashMap, Map, MapData, PerCpuArray, RingBuf};
-use aya::programs::perf_event::PerfEventLinkId;
-use aya::programs::perf_event::{HardwareEvent, PerfEventConfig, PerfEventScope, SamplePolicy, SoftwareEvent};
 use aya::programs::{PerfEvent, Program, ProgramError, RawTracePoint, UProbe};
 use aya::{Ebpf, EbpfError, EbpfLoader};
 use pyobs_abi::control;
@@ -14,6 +12,7 @@ use pyobs_abi::process::{Layout, Process};
 
 use super::btf::{Btf, BtfError};
 use super::interrupts::EntryCode;
+use super::ticks::{Clock, Ticks};
 use crate::families::{eval, shm};
 use crate::native::store::{MappingTable, Tables};
 
@@ -70,6 +69,10 @@ pub enum ObjectError {
     Map { name: &'static str, error: aya::maps::MapError },
     #[error("cannot find the machine's CPUs: {0}")]
     Cpus(String),
+    #[error(
+        "the kernel refuses to sample the CPUs (perf_event_open): {0}; `pyobs doctor` says what this machine lacks"
+    )]
+    Ticks(#[source] std::io::Error),
 }
 
 fn innermost(error: &dyn std::error::Error) -> String {
@@ -81,27 +84,11 @@ fn innermost(error: &dyn std::error::Error) -> String {
     error.to_string().lines().next().unwrap_or_default().to_owned()
 }
 
-/// What drives the samples.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Clock {
-    Cycles,
-    CpuClock,
-}
-
-impl Clock {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Cycles => "cycles",
-            Self::CpuClock => "cpu-clock",
-        }
-    }
-}
-
 /// The loaded object. Dropping it detaches and removes everything: nothing is pinned.
 pub struct Object {
     ebpf: Ebpf,
     sampler: &'static str,
-    sampler_links: Vec<PerfEventLinkId>,
+    ticks: Option<Ticks>,
     pub records: RingBuf<MapData>,
     pub processes: HashMap<MapData, u32, Process>,
     pub layouts: Array<MapData, Layout>,
@@ -176,7 +163,7 @@ impl Object {
             sleeps: take(&mut ebpf, "SLEEPS")?,
             ebpf,
             sampler,
-            sampler_links: Vec::new(),
+            ticks: None,
         })
     }
 
@@ -264,37 +251,21 @@ impl Object {
         Ok((tables, MappingTable::new(take(&mut self.ebpf, "MAPPINGS")?)))
     }
 
-    /// Starts sampling every CPU: by hardware cycles where there are any, else by the CPU clock.
+    /// Starts sampling every CPU.
     pub fn attach_sampler(&mut self, rate_hz: u32) -> Result<Clock, ObjectError> {
         let name = self.sampler;
         let program: &mut PerfEvent = program(&mut self.ebpf, name)?;
+        let fd = program.fd().map_err(|error| ObjectError::Program { name, error })?;
         let cpus = aya::util::online_cpus().map_err(|(what, error)| ObjectError::Cpus(format!("{what}: {error}")))?;
-        let mut clock = Clock::Cycles;
-        for cpu in cpus {
-            let scope = PerfEventScope::AllProcessesOneCpu { cpu };
-            let policy = SamplePolicy::Frequency(rate_hz.into());
-            if clock == Clock::Cycles {
-                let cycles = PerfEventConfig::Hardware(HardwareEvent::CpuCycles);
-                if let Ok(link) = program.attach(cycles, scope, policy, false) {
-                    self.sampler_links.push(link);
-                    continue;
-                }
-                clock = Clock::CpuClock;
-            }
-            let ticks = PerfEventConfig::Software(SoftwareEvent::CpuClock);
-            let link = program.attach(ticks, scope, policy, false);
-            self.sampler_links.push(link.map_err(|error| ObjectError::Program { name, error })?);
-        }
+        let ticks = Ticks::start(fd.as_fd(), &cpus, rate_hz).map_err(ObjectError::Ticks)?;
+        let clock = ticks.clock();
+        self.ticks = Some(ticks);
         Ok(clock)
     }
 
     /// Stops sampling; what is in the ring stays.
     pub fn detach_sampler(&mut self) {
-        let Ok(program) = program::<PerfEvent>(&mut self.ebpf, self.sampler) else { return };
-        for link in self.sampler_links.drain(..) {
-            // It fails for a link that is gone already.
-            let _ = program.detach(link);
-        }
+        self.ticks = None;
     }
 
     /// Nanoseconds that the programs have run; needs the kernel's BPF statistics to be on.
