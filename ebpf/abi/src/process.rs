@@ -46,12 +46,17 @@ pub struct Process {
     /// The executable mappings: the first one's index in `MAPPINGS`, and how many there are.
     pub mappings: u32,
     pub mapping_count: u32,
+    /// Names this set of mappings: no other has or had it. From 1 on; 0 where there is none.
+    pub mapping_set: u32,
+    pub padding: u32,
     /// In libc's `struct pthread`: the offset of the kernel's thread id; 0 where it is not known.
     pub pthread_tid: u32,
-    pub padding: u32,
+    /// `TLS_DYNAMIC`: how far below the thread pointer the thread-local lies, where the module's block is a part of the
+    /// static one, as it is of what was mapped at the program's start. 0 until the kernel side knows, which writes it.
+    pub tls_distance: u32,
 }
 
-shared!(Process, 120);
+shared!(Process, 128);
 
 /// The value of the array `LAYOUTS`: where things are in one interpreter's structures, in bytes.
 #[repr(C)]
@@ -83,7 +88,8 @@ pub struct Layout {
     /// The part of a code object that holds the words of its check: where it begins, and its size.
     pub check_start: u32,
     pub check_size: u32,
-    /// In that part: the word with `co_firstlineno`, the name's pointer, the line table's pointer.
+    /// In that part: `ob_type`, the word with `co_firstlineno`, the name's pointer, the line table's pointer.
+    pub check_type: u32,
     pub check_line: u32,
     pub check_name: u32,
     pub check_table: u32,
@@ -94,8 +100,6 @@ pub struct Layout {
     pub frame_copy: u32,
     /// Free-threaded builds: `PyCodeObject.co_tlbc`, which points to a count and that many pointers to copies.
     pub code_copies: u32,
-    /// `PyObject.ob_type`.
-    pub object_type: u32,
     /// `PyThreadState.interp`.
     pub thread_interpreter: u32,
     /// `PyThreadState.native_thread_id`, else [`NONE`] (up to 3.10).
@@ -130,12 +134,12 @@ pub const NONE: u32 = u32::MAX;
 /// The most bytes of a frame that are read.
 pub const FRAME_MAX: usize = 128;
 /// The most bytes below it.
-pub const WINDOW_MAX: usize = 384;
+pub const WINDOW_MAX: usize = 1920;
 
 shared!(Layout, 112);
 
 /// The most bytes of a code object that its check is made of.
-pub const CHECK_MAX: usize = 128;
+pub const CHECK_MAX: usize = 256;
 
 /// What tells a code object from another that takes its place in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -105,8 +105,7 @@ pub struct File {
     pub pages: u32,
     /// The number of the page index's first word; the rows follow the index.
     pub start: u32,
-    /// Names the table: no other has or had it. From 1 on.
-    pub serial: u32,
+    pub padding: u32,
     /// The offset in the file that rows' offsets are counted from.
     pub origin: u64,
     /// When the walker last used it, on `CLOCK_MONOTONIC`, nanoseconds. The kernel side writes it.

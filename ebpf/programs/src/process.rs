@@ -48,7 +48,7 @@ pub fn process_exec(_context: RawTracePointContext) -> i32 {
     // SAFETY: the entry of the current process, whose other threads are gone by now.
     unsafe {
         (*process).flags &= !PYTHON;
-        (*process).mapping_count = 0;
+        ((*process).mapping_count, (*process).mapping_set) = (0, 0);
     }
     // SAFETY: as above.
     if unsafe { (*process).flags } & SAMPLED == 0 {

@@ -62,8 +62,8 @@ impl Watched {
     fn place(&mut self, mappings: Mappings, native: &mut Native) {
         self.placed = native.place(&mappings).map(Rc::new);
         self.mappings = Rc::new(mappings);
-        (self.entry.mappings, self.entry.mapping_count) =
-            self.placed.as_ref().map_or((0, 0), |placed| (placed.start, placed.count));
+        (self.entry.mappings, self.entry.mapping_count, self.entry.mapping_set) =
+            self.placed.as_ref().map_or((0, 0, 0), |placed| (placed.start, placed.count, placed.set));
     }
 
     /// Counts a sample that might have Python frames if we knew the interpreter.

@@ -58,14 +58,14 @@ pub fn code_check(slot: u32, sample: &Header, layout: &Layout, code_type: u64, c
     if entry.code == code && entry.pid == sample.pid && sample.time.wrapping_sub(entry.read) < AGE_MAX {
         return if entry.check == 0 { Check::NoCode } else { Check::Is(entry.check) };
     }
-    let is_code = code_type == 0 || user(code.wrapping_add(layout.object_type.into())) == Some(code_type);
-    let check = if is_code {
-        match checks.read(layout, code) {
-            Some(words) => words.fold(),
-            None => return Check::Unreadable,
-        }
-    } else {
+    let is_read = checks.read(layout, code);
+    let check = if code_type != 0 && (!is_read || checks.word(layout.check_type) != code_type) {
         0
+    } else {
+        match checks.words(layout) {
+            Some(words) if is_read => words.fold(),
+            _ => return Check::Unreadable,
+        }
     };
     checks.entries[index] = Entry { code, read: sample.time, pid: sample.pid, check };
     if check == 0 { Check::NoCode } else { Check::Is(check) }
@@ -73,13 +73,15 @@ pub fn code_check(slot: u32, sample: &Header, layout: &Layout, code_type: u64, c
 
 impl Checks {
     #[inline(always)]
-    fn read(&mut self, layout: &Layout, code: u64) -> Option<Words> {
+    fn read(&mut self, layout: &Layout, code: u64) -> bool {
         let start = code.wrapping_add(layout.check_start.into()) as *const c_void;
         let size = layout.check_size.min(CHECK_MAX as u32);
         // SAFETY: the part holds CHECK_MAX bytes; the helper checks the source.
-        if unsafe { bpf_probe_read_user(self.part.as_mut_ptr().cast(), size, start) } != 0 {
-            return None;
-        }
+        unsafe { bpf_probe_read_user(self.part.as_mut_ptr().cast(), size, start) == 0 }
+    }
+
+    #[inline(always)]
+    fn words(&self, layout: &Layout) -> Option<Words> {
         let (line, name, table) =
             (self.word(layout.check_line), self.word(layout.check_name), self.word(layout.check_table));
         let hash = user(name.wrapping_add(layout.name_hash.into()))?;

@@ -3,7 +3,7 @@
 use aya_ebpf::{helpers::bpf_get_current_pid_tgid, macros::map, maps::Array};
 use pyobs_abi::process::{KEY_BARE, Layout, NONE, Process, TLS_DYNAMIC, TLS_STATIC};
 
-use super::{memory::user, task::Task};
+use super::{maps::PROCESSES, memory::user, task::thread_pointer};
 
 /// What looking for a thread's Python frames found.
 pub enum Top {
@@ -34,7 +34,7 @@ static RUNNERS: Array<Runner> = Array::with_max_entries(RUNNERS_MAX, 0);
 /// Finds where the current thread's frames begin, which is at `pc`; 0 for a thread that is in the kernel.
 #[inline(always)]
 pub fn top_frame(process: &Process, layout: &Layout, pc: u64) -> Top {
-    let Some(thread_pointer) = Task::current().thread_pointer() else { return Top::Unreadable };
+    let thread_pointer = thread_pointer();
     if thread_pointer == 0 {
         return Top::Nothing;
     }
@@ -135,12 +135,33 @@ fn runs(process: &Process, layout: &Layout, thread_pointer: u64, state: u64, pc:
 /// word points to pairs of words, one pair a module, the first of which is the block or all ones while there is none.
 #[inline(always)]
 fn dynamic(process: &Process, thread_pointer: u64) -> Option<u64> {
+    if process.tls_distance != 0 {
+        return user(thread_pointer.wrapping_sub(process.tls_distance.into()));
+    }
     let vector: u64 = user(thread_pointer + 8)?;
     let block: u64 = user(vector.wrapping_add(process.tls_module.wrapping_mul(16)))?;
     if block == 0 || block == u64::MAX {
         return Some(0);
     }
-    user(block.wrapping_add(process.tls_offset as u64))
+    let address = block.wrapping_add(process.tls_offset as u64);
+    learn_distance(thread_pointer, address);
+    user(address)
+}
+
+/// Keeps for the next time where the main thread has a thread-local, if that is right below its thread pointer. Of other
+/// threads, which lie among what they allocate, this would be no proof that it is in the static block.
+#[inline(always)]
+fn learn_distance(thread_pointer: u64, address: u64) {
+    /// More than the static blocks of programs have; memory that is allocated lies farther off.
+    const DISTANCE_MAX: u64 = 64 << 10;
+    let (both, distance) = (bpf_get_current_pid_tgid(), thread_pointer.wrapping_sub(address));
+    let (pid, tid) = ((both >> 32) as u32, both as u32);
+    if pid != tid || distance > DISTANCE_MAX {
+        return;
+    }
+    let Some(process) = PROCESSES.get_ptr_mut(pid) else { return };
+    // SAFETY: the pointer is to the map's value; whoever writes it at the same time writes the same.
+    unsafe { (*process).tls_distance = distance as u32 };
 }
 
 /// What pthread_getspecific returns: glibc keeps an array of pointers to blocks of (sequence, value) pairs in the

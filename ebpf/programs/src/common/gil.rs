@@ -20,11 +20,15 @@ pub fn holder_at(layout: &Layout, gil: u64) -> Option<u64> {
     if gil == 0 || layout.gil_condition_size == 0 {
         return None;
     }
-    let locked: i32 = user(gil.wrapping_add(offset(layout.gil_locked)))?;
-    if locked <= 0 {
-        return None;
-    }
-    user(gil.wrapping_add(offset(layout.gil_holder))).filter(|holder| *holder != 0)
+    let at = gil.wrapping_add(offset(layout.gil_holder));
+    let (holder, locked) = if layout.gil_locked == layout.gil_holder.wrapping_add(8) {
+        // As in every version so far; a read costs the same whatever its size.
+        let [holder, locked]: [u64; 2] = user(at)?;
+        (holder, locked as u32 as i32)
+    } else {
+        (user(at)?, user(gil.wrapping_add(offset(layout.gil_locked)))?)
+    };
+    (locked > 0 && holder != 0).then_some(holder)
 }
 
 #[inline(always)]

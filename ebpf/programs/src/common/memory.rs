@@ -3,6 +3,9 @@
 
 use aya_ebpf::helpers::{bpf_probe_read_kernel, bpf_probe_read_user};
 
+/// Bytes of a page: if one of them can be read, all can.
+pub const PAGE: u64 = 4096;
+
 /// Reads from the current process.
 #[inline(always)]
 pub fn user<T>(address: u64) -> Option<T> {

@@ -3,16 +3,19 @@
 //! It reads another program's stack, which that program can change at any time: every address that comes out of it is
 //! only used as the source of the next read, and each step must lead further up the stack.
 
+use core::{ffi::c_void, hint::black_box};
+
+use aya_ebpf::helpers::generated::bpf_probe_read_user;
 use pyobs_abi::{
     process::entry,
     stack::{COUNT_UNKNOWN, NATIVE_MAX, loop_word, native, native_word},
-    unwind::{Mapping, Rule, cfa, rbp, state},
+    unwind::{Rule, cfa, rbp, state},
 };
 
 use super::{
-    memory::user,
-    tables::{self, FILES},
-    walk::{CONTINUE, Eval, Walk},
+    memory::{PAGE, user},
+    tables::{self, FILES, Place},
+    walk::{CONTINUE, Eval, STACK_WORDS, Walk},
 };
 
 /// In a `struct ucontext`, to which rsp points when a signal handler has returned: from rbp to rip
@@ -31,16 +34,18 @@ impl Walk {
         // A return address may be the first byte of the next function.
         let pc = if self.leaf { self.ip } else { self.ip.wrapping_sub(1) };
         self.push_native(native_word(pc));
-        if !self.enter_mapping(pc) {
+        let Some(place) = Place::new(self.mapping_set, pc, self.sample.header.time) else {
             return self.end_native(native::NO_MAPPING);
-        }
-        let rule = match self.file.state {
-            state::TABLE => {
-                let offset = pc.wrapping_sub(self.mapping.base).wrapping_sub(self.file.origin);
-                tables::rule(self.slot, &self.file, offset)
-            }
-            state::FRAME_POINTERS => Rule::new(cfa::RBP, 2, rbp::AT_CFA, 2),
-            _ => return self.end_native(native::NO_TABLE),
+        };
+        let rule = match tables::remembered(self.slot, place) {
+            Some(rule) => rule,
+            None => match self.look_up(pc) {
+                Ok(rule) => {
+                    tables::remember(self.slot, place, rule);
+                    rule
+                }
+                Err(outcome) => return self.end_native(outcome),
+            },
         };
         if rule.cfa() == cfa::SIGNAL {
             return self.signal_frame();
@@ -84,7 +89,9 @@ impl Walk {
     #[inline(always)]
     fn restore(&mut self, rule: Rule, frame_end: u64) -> bool {
         if rule.rbp() == rbp::AT_CFA && rule.rbp_offset() == 16 {
-            let Some([bp, ip]) = user::<[u64; 2]>(frame_end.wrapping_sub(16)) else { return false };
+            // Together, for the one that is looked at first decides what is read.
+            let Some(bp) = self.stack_word(frame_end.wrapping_sub(16)) else { return false };
+            let Some(ip) = self.stack_word(frame_end.wrapping_sub(8)) else { return false };
             (self.bp, self.ip) = (bp, ip);
             return true;
         }
@@ -94,12 +101,40 @@ impl Walk {
             } else {
                 self.bp.wrapping_add(rule.rbp_offset_signed() as u64)
             };
-            let Some(bp) = user(slot) else { return false };
+            let Some(bp) = self.stack_word(slot) else { return false };
             self.bp = bp;
         }
-        let Some(ip) = user(frame_end.wrapping_sub(8)) else { return false };
+        let Some(ip) = self.stack_word(frame_end.wrapping_sub(8)) else { return false };
         self.ip = ip;
         true
+    }
+
+    /// A word of the C stack. A read of user memory costs some 100 ns whatever its size, so it takes along what lies above,
+    /// up to the page's end: that much is mapped, for the word is.
+    #[inline(always)]
+    fn stack_word(&mut self, address: u64) -> Option<u64> {
+        if address < self.stack_start
+            || address.wrapping_add(8) > self.stack_end
+            || (address ^ self.stack_start) & 7 != 0
+        {
+            let room = PAGE - (address & (PAGE - 1));
+            if room < 8 {
+                return user(address);
+            }
+            let length = black_box(room.min((STACK_WORDS * 8) as u64) as u32) & !7;
+            if length > (STACK_WORDS * 8) as u32 {
+                return None;
+            }
+            self.stack_end = 0;
+            // SAFETY: the array holds `length` bytes; the helper checks the source.
+            if unsafe { bpf_probe_read_user(self.stack.as_mut_ptr().cast(), length, address as *const c_void) } != 0 {
+                return None;
+            }
+            self.stack_start = address;
+            self.stack_end = address.wrapping_add(length.into());
+        }
+        let index = (address.wrapping_sub(self.stack_start) >> 3) as usize;
+        Some(self.stack[index & (STACK_WORDS - 1)])
     }
 
     /// The interrupted frame is at an instruction of its own, not behind a call.
@@ -140,21 +175,21 @@ impl Walk {
         }
     }
 
-    /// Makes the mapping that holds `pc` and its file the present ones.
+    /// The rule for `pc` by the table of the file that is mapped there; else how the walk ends.
     #[inline(always)]
-    fn enter_mapping(&mut self, pc: u64) -> bool {
-        if pc >= self.mapping.start && pc < self.mapping.end {
-            return true;
-        }
-        let Some(mapping) = tables::mapping(self.mappings, self.mapping_count, pc) else { return false };
-        let Some(file) = FILES.get_ptr_mut(mapping.file) else { return false };
-        self.mapping = Mapping { ..*mapping };
+    fn look_up(&mut self, pc: u64) -> Result<Rule, u32> {
+        let mapping = tables::mapping(self.mappings, self.mapping_count, pc).ok_or(native::NO_MAPPING)?;
+        let file = FILES.get_ptr_mut(mapping.file).ok_or(native::NO_MAPPING)?;
         // SAFETY: the pointer is to an element of the array. User space may write it at the same time: a torn value is a
         // place outside of the file's rows, and a rule that does not fit ends the walk or leads astray, nothing worse.
-        unsafe {
-            self.file = *file;
+        let file = unsafe {
             (*file).used = self.sample.header.time;
+            &*file
+        };
+        match file.state {
+            state::TABLE => Ok(tables::rule(file, pc.wrapping_sub(mapping.base).wrapping_sub(file.origin))),
+            state::FRAME_POINTERS => Ok(Rule::new(cfa::RBP, 2, rbp::AT_CFA, 2)),
+            _ => Err(native::NO_TABLE),
         }
-        true
     }
 }

@@ -17,11 +17,10 @@ use pyobs_abi::{
 
 use super::{
     checks::{Check, code_check},
-    memory::user,
+    memory::{PAGE, user},
     walk::{CONTINUE, Phase, STOP, WINDOW_WORDS, Walk},
 };
 
-const PAGE: u64 = 4096;
 /// `_PyInterpreterFrame.owner` from which on it is no Python frame but the C stack's entry into the interpreter
 /// (FRAME_OWNED_BY_CSTACK in 3.12 and 3.13, _BY_INTERPRETER and above from 3.14).
 const OWNER_NOT_PYTHON: u64 = 3;

@@ -61,36 +61,75 @@ pub extern "C" fn find_mapping(start: u32, count: u32, address: u64) -> u64 {
     u64::MAX
 }
 
-/// A rule that was found.
+/// An instruction of a process, for a second or so: tables that serve are to be seen in use.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// The address, below the lower half of the set of mappings' name.
+    low: u64,
+    /// The name's upper half, below the time.
+    high: u32,
+}
+
+const ADDRESS_BITS: u32 = 48;
+/// Of a time in nanoseconds.
+const SECOND_BITS: u32 = 30;
+
+impl Place {
+    /// `None` for what is no address of a process that is known.
+    #[inline(always)]
+    pub fn new(mapping_set: u32, address: u64, time: u64) -> Option<Self> {
+        if mapping_set == 0 || address >> ADDRESS_BITS != 0 {
+            return None;
+        }
+        let low = (u64::from(mapping_set) << ADDRESS_BITS) | address;
+        Some(Self { low, high: (((time >> SECOND_BITS) as u32) << 16) | (mapping_set >> 16) })
+    }
+
+    #[inline(always)]
+    fn index(self) -> usize {
+        (self.low ^ (self.low >> 11) ^ (self.low >> 44)) as usize & (FOUND - 1)
+    }
+}
+
+/// A rule that was found: a place's lower half, and the rule below its upper half.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Found {
-    /// The table's serial number and the offset.
-    key: u64,
-    rule: u64,
+    low: u64,
+    rest: u64,
 }
 
 const FOUND: usize = 2048;
 
-/// Of each CPU, for each context that walks: stacks are much like those before.
+/// Of each CPU, for each context that walks: stacks are much like those before. To look up a mapping, its file and its
+/// rows takes a dozen places in memory, which are not in the caches when samples are far between.
 #[map]
 static RULES: PerCpuArray<[Found; FOUND]> = PerCpuArray::with_max_entries(SLOTS, 0);
 
-/// The rule for an offset in a file, for a walk in this slot.
+/// The rule that was remembered for a place, by a walk in this slot.
 #[inline(always)]
-pub fn rule(slot: u32, file: &File, offset: u64) -> Rule {
+pub fn remembered(slot: u32, place: Place) -> Option<Rule> {
+    let rules = RULES.get_ptr(slot)?;
+    // SAFETY: the pointer is to this CPU's value, which only the walk in this slot uses.
+    let found = unsafe { &(*rules)[place.index()] };
+    (found.low == place.low && (found.rest >> 32) as u32 == place.high).then_some(Rule(found.rest as u32))
+}
+
+#[inline(always)]
+pub fn remember(slot: u32, place: Place, rule: Rule) {
+    let Some(rules) = RULES.get_ptr_mut(slot) else { return };
+    let found = Found { low: place.low, rest: (u64::from(place.high) << 32) | u64::from(rule.0) };
+    // SAFETY: as in `remembered`.
+    unsafe { (*rules)[place.index()] = found };
+}
+
+/// The rule for an offset in a file.
+#[inline(always)]
+pub fn rule(file: &File, offset: u64) -> Rule {
     if offset >= u64::from(file.pages) << PAGE_BITS {
         return Rule(0);
     }
-    let key = (u64::from(file.serial) << 32) | offset;
-    let index = (offset ^ (offset >> 11) ^ u64::from(file.serial) << 4) as usize & (FOUND - 1);
-    let Some(rules) = RULES.get_ptr_mut(slot) else { return Rule(0) };
-    // SAFETY: the pointer is to this CPU's value, which only the walk in this slot uses.
-    let found = unsafe { &mut (*rules)[index] };
-    if found.key != key {
-        *found = Found { key, rule: find_rule(file.start, file.pages, offset as u32) };
-    }
-    Rule(found.rule as u32)
+    Rule(find_rule(file.start, file.pages, offset as u32) as u32)
 }
 
 /// The rule, or 0, which is none. `offset` lies in one of the pages.

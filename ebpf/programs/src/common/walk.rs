@@ -5,7 +5,7 @@
 //! The state lives in a map value. On the BPF stack the verifier would track its counters through every iteration
 //! and give up ("too large").
 
-use core::{ffi::c_void, hint::black_box};
+use core::{ffi::c_void, hint::black_box, mem::offset_of};
 
 use aya_ebpf::{
     helpers::{bpf_get_smp_processor_id, generated::bpf_loop},
@@ -16,7 +16,6 @@ use pyobs_abi::{
     control::FAMILY_GIL,
     process::{FRAME_MAX, Layout, PYTHON, Process, WINDOW_MAX},
     stack::{FRAMES_MAX, Frame, KERNEL_MAX, NATIVE_MAX, Sample, flags, loop_word, native, native_address, walk},
-    unwind::{File, Mapping},
 };
 
 use super::{
@@ -34,6 +33,11 @@ const _: () = assert!(KERNEL_MAX + NATIVE_MAX + 2 * FRAMES_MAX < WORDS);
 /// What is read of Python frames at once; a power of two, so that a mask bounds every index.
 pub const WINDOW_WORDS: usize = (FRAME_MAX + WINDOW_MAX) / 8;
 const _: () = assert!(WINDOW_WORDS.is_power_of_two());
+/// What is read of the C stack at once; a power of two, so that a mask bounds every index.
+pub const STACK_WORDS: usize = 256;
+const _: () = assert!(STACK_WORDS.is_power_of_two());
+/// Frames that one step takes: each step is a call, which costs as much as a small frame.
+const FRAMES_A_STEP: u32 = 8;
 /// C frames of the interpreter's loop that are kept.
 const EVALS: usize = FRAMES_MAX;
 const _: () = assert!(EVALS.is_power_of_two());
@@ -59,11 +63,9 @@ impl Phase {
     pub const BEGIN: u32 = 2;
 }
 
+/// What is used by every walk comes first: a walk touches few pages, which are not in the caches when it begins.
 #[repr(C)]
 pub struct Walk {
-    /// The record as it goes out: the sample, then words. The two must lie side by side.
-    pub sample: Sample,
-    pub words: [u64; WORDS],
     pub layout: Layout,
     pub phase: u32,
     /// How the walk of the Python frames ends if nothing worse comes: one of `walk`, or 0.
@@ -75,11 +77,14 @@ pub struct Walk {
     pub ip: u64,
     pub sp: u64,
     pub bp: u64,
-    /// The process's mappings, and the present one with its file.
-    pub mapping: Mapping,
-    pub file: File,
+    /// What was read of the stack last: from `stack_start` to `stack_end`.
+    pub stack_start: u64,
+    pub stack_end: u64,
+    pub stack: [u64; STACK_WORDS],
+    /// The process's mappings.
     pub mappings: u32,
     pub mapping_count: u32,
+    pub mapping_set: u32,
     pub loops: [[u64; 2]; 2],
 
     // Python frames.
@@ -108,12 +113,16 @@ pub struct Walk {
     pub window_start: u64,
     pub window_end: u64,
     pub window: [u64; WINDOW_WORDS],
-    eval_frames: [Eval; EVALS],
 
     /// The present native frame is at an instruction of its own, not behind a call.
     pub leaf: bool,
     /// The chains are found by `_PyCFrame`s.
     pub anchored: bool,
+
+    /// The record as it goes out: the sample, then words. The two must lie side by side.
+    pub sample: Sample,
+    pub words: [u64; WORDS],
+    eval_frames: [Eval; EVALS],
 }
 
 /// The states: for each CPU [`SLOTS`]. Not a per-CPU array, whose values may not be as large. User space sets the size.
@@ -167,8 +176,9 @@ impl Walk {
         self.leaf = true;
         self.anchored = false;
         (self.evals, self.eval, self.first_eval) = (0, 0, 0);
-        (self.mapping.start, self.mapping.end) = (0, 0);
+        self.stack_end = 0;
         (self.mappings, self.mapping_count) = (process.mappings, process.mapping_count);
+        self.mapping_set = process.mapping_set;
         self.phase = Phase::NATIVE;
         (self.state, self.top) = (0, 0);
         self.loops = [[0; 2]; 2];
@@ -228,10 +238,27 @@ impl Walk {
     #[inline(always)]
     fn step(&mut self) -> i64 {
         match self.phase {
-            Phase::NATIVE => self.native_step(),
-            Phase::PYTHON => self.python_step(),
+            Phase::NATIVE => self.steps(Phase::NATIVE, Self::native_step),
+            Phase::PYTHON => self.steps(Phase::PYTHON, Self::python_step),
             _ => self.begin_python(),
         }
+    }
+
+    #[inline(always)]
+    fn steps(&mut self, phase: u32, step: impl Fn(&mut Self) -> i64) -> i64 {
+        // Hidden from the compiler, which would write the step out as often: code that is not in the caches costs more.
+        let frames = black_box(FRAMES_A_STEP);
+        let mut taken = 0;
+        while taken < frames {
+            if step(self) != CONTINUE {
+                return STOP;
+            }
+            if self.phase != phase {
+                break;
+            }
+            taken += 1;
+        }
+        CONTINUE
     }
 
     #[inline(always)]
@@ -305,8 +332,9 @@ impl Walk {
         let sample = &self.sample;
         let words = sample.kernel_frames as usize + sample.native_frames as usize + 2 * sample.frames as usize;
         let length = size_of::<Sample>() + 8 * (words & (WORDS - 1));
-        // SAFETY: `words` follows `sample` without a gap (repr(C), both aligned to 8) and holds the masked length.
-        unsafe { core::slice::from_raw_parts((&raw const *self).cast(), length) }
+        // SAFETY: `words` follows `sample` without a gap (repr(C), both aligned to 8) and holds the masked length. The
+        // pointer comes from the whole, so that it may lead from one to the other.
+        unsafe { core::slice::from_raw_parts((&raw const *self).cast::<u8>().add(offset_of!(Self, sample)), length) }
     }
 }
 

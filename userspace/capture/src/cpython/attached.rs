@@ -202,9 +202,10 @@ fn kernel_layout(layout: &Layout, gil: Option<Gil>) -> Option<process::Layout> {
         return None;
     }
     let (line, name, table) = (check_offset(layout), layout.code.name, layout.code.linetable);
-    let check_start = line.min(name).min(table);
+    let type_ = layout.object.type_;
+    let check_start = line.min(name).min(table).min(type_);
     let check_size = line.max(name).max(table) + 8 - check_start;
-    if check_size > process::CHECK_MAX as u32 || [line, name, table].iter().any(|offset| offset % 8 != 0) {
+    if check_size > process::CHECK_MAX as u32 || [type_, line, name, table].iter().any(|offset| offset % 8 != 0) {
         return None;
     }
     let lasti_unit = match frame.position {
@@ -234,13 +235,13 @@ fn kernel_layout(layout: &Layout, gil: Option<Gil>) -> Option<process::Layout> {
         code_start: layout.code.code_adaptive.unwrap_or(0),
         check_start,
         check_size,
+        check_type: type_ - check_start,
         check_line: line - check_start,
         check_name: name - check_start,
         check_table: table - check_start,
         name_hash: name_hash(layout),
         frame_copy: layout.code.tlbc.and(frame.tlbc_index).unwrap_or(NONE),
         code_copies: layout.code.tlbc.unwrap_or(0),
-        object_type: layout.object.type_,
         thread_interpreter: layout.thread_state.interpreter,
         thread_native: layout.thread_state.native_thread_id.unwrap_or(NONE),
         interpreter_gil: gil.and(layout.interpreter.gil).unwrap_or(NONE),

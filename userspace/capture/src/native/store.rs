@@ -36,7 +36,6 @@ pub struct Tables {
     files: Array<MapData, File>,
     rows: Ranges,
     /// The last table's.
-    serial: u32,
     /// By number in `FILES`: start and length.
     installed: HashMap<u32, (u32, u32)>,
 }
@@ -44,7 +43,7 @@ pub struct Tables {
 impl Tables {
     pub fn new(rows: ArrayOfMaps<MapData, MapData>, files: Array<MapData, File>) -> Self {
         let all = Ranges::new(0, CHUNK_ROWS * CHUNKS_MAX);
-        Self { chunks_by_number: rows, chunks: Vec::new(), files, rows: all, serial: 0, installed: HashMap::new() }
+        Self { chunks_by_number: rows, chunks: Vec::new(), files, rows: all, installed: HashMap::new() }
     }
 
     /// Bytes that tables take in the kernel.
@@ -65,8 +64,7 @@ impl Tables {
         };
         self.write(start, words)?;
         self.installed.insert(file, (start, length));
-        self.serial += 1;
-        self.files.set(file, File { state: state::TABLE, pages, start, serial: self.serial, origin, used: 0 }, 0)?;
+        self.files.set(file, File { state: state::TABLE, pages, start, padding: 0, origin, used: 0 }, 0)?;
         Ok(())
     }
 
@@ -135,6 +133,7 @@ impl Tables {
 pub struct MappingTable {
     array: Array<MapData, Mapping>,
     ranges: Rc<RefCell<Ranges>>,
+    sets: u32,
 }
 
 /// Where the mappings of a process are, for as long as a process has them.
@@ -142,6 +141,8 @@ pub struct MappingTable {
 pub struct Placed {
     pub start: u32,
     pub count: u32,
+    /// Names this set of mappings: no other has or had it.
+    pub set: u32,
     ranges: Rc<RefCell<Ranges>>,
 }
 
@@ -153,14 +154,15 @@ impl Drop for Placed {
 
 impl MappingTable {
     pub fn new(array: Array<MapData, Mapping>) -> Self {
-        Self { array, ranges: Rc::new(RefCell::new(Ranges::new(0, MAPPINGS_MAX))) }
+        Self { array, ranges: Rc::new(RefCell::new(Ranges::new(0, MAPPINGS_MAX))), sets: 0 }
     }
 
     /// `None` when the table is full.
     pub fn place(&mut self, mappings: &[Mapping]) -> Option<Placed> {
         let count = u32::try_from(mappings.len()).ok()?;
         let start = self.ranges.borrow_mut().take(count)?;
-        let placed = Placed { start, count, ranges: Rc::clone(&self.ranges) };
+        self.sets = self.sets.wrapping_add(1).max(1);
+        let placed = Placed { start, count, set: self.sets, ranges: Rc::clone(&self.ranges) };
         for (number, mapping) in (start..).zip(mappings) {
             self.array.set(number, *mapping, 0).ok()?;
         }
