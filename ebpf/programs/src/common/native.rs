@@ -15,7 +15,7 @@ use pyobs_abi::{
 use super::{
     memory::{PAGE, user},
     tables::{self, FILES, Place},
-    walk::{CONTINUE, Eval, STACK_WORDS, Walk},
+    walk::{Eval, STACK_WORDS, Walk},
 };
 
 /// In a `struct ucontext`, to which rsp points when a signal handler has returned: from rbp to rip
@@ -26,26 +26,25 @@ const SIGNAL_SP: usize = 5;
 const SIGNAL_IP: usize = 6;
 
 impl Walk {
+    /// `Err` is how the walk of the native frames ends.
     #[inline(always)]
-    pub fn native_step(&mut self) -> i64 {
+    pub fn native_step(&mut self) -> Result<(), u32> {
         if self.sample.native_frames >= NATIVE_MAX as u32 {
-            return self.end_native(native::TRUNCATED);
+            return Err(native::TRUNCATED);
         }
         // A return address may be the first byte of the next function.
         let pc = if self.leaf { self.ip } else { self.ip.wrapping_sub(1) };
         self.push_native(native_word(pc));
         let Some(place) = Place::new(self.mapping_set, pc, self.sample.header.time) else {
-            return self.end_native(native::NO_MAPPING);
+            return Err(native::NO_MAPPING);
         };
         let rule = match tables::remembered(self.slot, place) {
             Some(rule) => rule,
-            None => match self.look_up(pc) {
-                Ok(rule) => {
-                    tables::remember(self.slot, place, rule);
-                    rule
-                }
-                Err(outcome) => return self.end_native(outcome),
-            },
+            None => {
+                let rule = self.look_up(pc)?;
+                tables::remember(self.slot, place, rule);
+                rule
+            }
         };
         if rule.cfa() == cfa::SIGNAL {
             return self.signal_frame();
@@ -59,30 +58,30 @@ impl Walk {
             }
             cfa::DEREF_RBP => match user(self.bp.wrapping_add(rule.cfa_offset_signed() as u64)) {
                 Some(address) => address,
-                None => return self.end_native(native::UNREADABLE),
+                None => return Err(native::UNREADABLE),
             },
             cfa::DEREF_RSP => match user::<u64>(self.sp.wrapping_add((rule.cfa_offset_signed() >> 4) as u64 & !7)) {
                 Some(address) => address.wrapping_add(rule.cfa_offset() & 0x78),
-                None => return self.end_native(native::UNREADABLE),
+                None => return Err(native::UNREADABLE),
             },
-            cfa::END => return self.end_native(native::COMPLETE),
-            cfa::UNSUPPORTED => return self.end_native(native::UNSUPPORTED),
-            _ => return self.end_native(native::NO_RULE),
+            cfa::END => return Err(native::COMPLETE),
+            cfa::UNSUPPORTED => return Err(native::UNSUPPORTED),
+            _ => return Err(native::NO_RULE),
         };
         let sp = self.sp;
         if frame_end <= sp {
-            return self.end_native(native::INVALID);
+            return Err(native::INVALID);
         }
         if !self.restore(rule, frame_end) {
-            return self.end_native(native::UNREADABLE);
+            return Err(native::UNREADABLE);
         }
         self.note_loop(pc, sp, frame_end);
         self.sp = frame_end;
         self.leaf = false;
         if self.ip == 0 {
-            return self.end_native(native::COMPLETE);
+            return Err(native::COMPLETE);
         }
-        CONTINUE
+        Ok(())
     }
 
     /// The caller's instruction and frame pointers. They lie side by side in most frames; one read then takes both.
@@ -139,16 +138,16 @@ impl Walk {
 
     /// The interrupted frame is at an instruction of its own, not behind a call.
     #[inline(always)]
-    fn signal_frame(&mut self) -> i64 {
+    fn signal_frame(&mut self) -> Result<(), u32> {
         let Some(registers) = user::<[u64; 7]>(self.sp.wrapping_add(SIGNAL_REGISTERS)) else {
-            return self.end_native(native::UNREADABLE);
+            return Err(native::UNREADABLE);
         };
         self.bp = registers[SIGNAL_BP];
         // A handler may have a stack of its own, so that this one need not lie above.
         self.sp = registers[SIGNAL_SP];
         self.ip = registers[SIGNAL_IP];
         self.leaf = true;
-        CONTINUE
+        Ok(())
     }
 
     /// Keeps where the C frames of the interpreter's loop are.

@@ -29,6 +29,19 @@ const TAG_BITS: u64 = 7;
 /// No object lies in the first page.
 const LOWEST_OBJECT: u64 = 4096;
 
+/// Where a step from a Python frame leads.
+pub enum Step {
+    To(u64),
+    /// The present C frame's chain ends here; the next begins with this frame, or is not known by it (0).
+    EndOfChain(u64),
+    /// What looked like the present C frame's chain is none.
+    Drop(u32),
+    /// The frame cannot be one: so is its chain, where there are several.
+    Bad(u32),
+    End(u32),
+    Truncated,
+}
+
 impl Walk {
     /// Sets out from the innermost frame, when the native frames are done.
     #[inline(always)]
@@ -139,44 +152,54 @@ impl Walk {
         self.begin_chain()
     }
 
-    /// The present frame cannot be one.
+    /// Goes where a step leads: in one place, for there is much to it.
     #[inline(always)]
-    fn bad_frame(&mut self, outcome: u32) -> i64 {
-        if self.anchored { self.drop_chain(outcome) } else { self.end(outcome) }
+    pub fn follow(&mut self, step: Step) -> i64 {
+        match step {
+            Step::To(frame) => {
+                self.frame = frame;
+                CONTINUE
+            }
+            Step::EndOfChain(previous) => self.end_chain(previous),
+            Step::Drop(outcome) => self.drop_chain(outcome),
+            Step::Bad(outcome) if self.anchored => self.drop_chain(outcome),
+            Step::Bad(outcome) | Step::End(outcome) => self.end(outcome),
+            Step::Truncated => STOP,
+        }
     }
 
     #[inline(always)]
-    pub fn python_step(&mut self) -> i64 {
+    pub fn python_step(&mut self) -> Step {
         if self.frame == 0 {
             if self.anchored && self.layout.entry == entry::SHIM_AND_CFRAME {
-                return self.drop_chain(walk::FRAME_INVALID);
+                return Step::Drop(walk::FRAME_INVALID);
             }
             if self.anchored {
                 // 3.11: a C frame about to return has no frame any more.
-                return self.end_chain(0);
+                return Step::EndOfChain(0);
             }
-            return self.end(walk::COMPLETE);
+            return Step::End(walk::COMPLETE);
         }
         if !self.read_frame() {
-            return self.bad_frame(walk::FRAME_UNREADABLE);
+            return Step::Bad(walk::FRAME_UNREADABLE);
         }
         let previous = self.field(self.layout.frame_previous);
         if self.layout.entry >= entry::SHIM_AND_CFRAME && self.is_shim() {
             return self.shim(previous);
         }
         if self.sample.frames >= FRAMES_MAX as u32 {
-            return STOP;
+            return Step::Truncated;
         }
         let code = self.field(self.layout.frame_code) & !TAG_BITS;
         if code < LOWEST_OBJECT {
-            return self.bad_frame(walk::FRAME_INVALID);
+            return Step::Bad(walk::FRAME_INVALID);
         }
         let check = match code_check(self.slot, &self.sample.header, &self.layout, self.code_type, code) {
             Check::Is(check) => check,
             Check::Unreadable => 0,
-            Check::NoCode if self.anchored => return self.drop_chain(walk::FRAME_INVALID),
+            Check::NoCode if self.anchored => return Step::Drop(walk::FRAME_INVALID),
             // The frames of a thread that goes on meanwhile.
-            Check::NoCode if self.sample.header.kind == GIL_HOLDER => return self.end(walk::FRAME_INVALID),
+            Check::NoCode if self.sample.header.kind == GIL_HOLDER => return Step::End(walk::FRAME_INVALID),
             Check::NoCode => 0,
         };
         let instruction = self.field(self.layout.frame_instruction);
@@ -187,10 +210,9 @@ impl Walk {
         };
         self.push(Frame::python(code, check, offset));
         if self.anchored && self.layout.entry == entry::FLAG && self.field(self.layout.frame_owner) & 0xff != 0 {
-            return self.end_chain(previous);
+            return Step::EndOfChain(previous);
         }
-        self.frame = previous;
-        CONTINUE
+        Step::To(previous)
     }
 
     /// Whether the present frame is the C stack's. What lies in a C frame of the loop is no Python frame, whatever it
@@ -204,26 +226,22 @@ impl Walk {
     }
 
     #[inline(always)]
-    fn shim(&mut self, previous: u64) -> i64 {
-        let Some(eval) = self.eval_at(self.eval) else {
-            self.frame = previous;
-            return CONTINUE;
-        };
+    fn shim(&mut self, previous: u64) -> Step {
+        let Some(eval) = self.eval_at(self.eval) else { return Step::To(previous) };
         if self.frame >= eval.start && self.frame < eval.end {
-            return self.end_chain(previous);
+            return Step::EndOfChain(previous);
         }
         if self.anchored {
-            return self.drop_chain(walk::FRAME_INVALID);
+            return Step::Drop(walk::FRAME_INVALID);
         }
         if self.frame >= eval.end {
             // The C frame has no Python frame now: it is being entered or left.
             self.set_count(self.eval, 0);
             self.eval += 1;
-            return CONTINUE;
+            return Step::To(self.frame);
         }
         // A shim of none of the C frames: 3.14 has one at the bottom of each thread's frames.
-        self.frame = previous;
-        CONTINUE
+        Step::To(previous)
     }
 
     /// Puts the present frame into the window, if it is not there yet. A read costs some 80 ns whatever its size, so it

@@ -235,26 +235,28 @@ impl Walk {
         }
     }
 
+    /// Takes some frames.
     #[inline(always)]
     fn step(&mut self) -> i64 {
-        match self.phase {
-            Phase::NATIVE => self.steps(Phase::NATIVE, Self::native_step),
-            Phase::PYTHON => self.steps(Phase::PYTHON, Self::python_step),
-            _ => self.begin_python(),
-        }
-    }
-
-    #[inline(always)]
-    fn steps(&mut self, phase: u32, step: impl Fn(&mut Self) -> i64) -> i64 {
-        // Hidden from the compiler, which would write the step out as often: code that is not in the caches costs more.
+        // Hidden from the compiler, which would write a frame's code out as often: what is not in the caches costs more.
         let frames = black_box(FRAMES_A_STEP);
         let mut taken = 0;
-        while taken < frames {
-            if step(self) != CONTINUE {
-                return STOP;
+        if self.phase == Phase::NATIVE {
+            while taken < frames {
+                if let Err(outcome) = self.native_step() {
+                    return self.end_native(outcome);
+                }
+                taken += 1;
             }
-            if self.phase != phase {
-                break;
+            return CONTINUE;
+        }
+        if self.phase != Phase::PYTHON {
+            return self.begin_python();
+        }
+        while taken < frames {
+            let step = self.python_step();
+            if self.follow(step) != CONTINUE {
+                return STOP;
             }
             taken += 1;
         }
