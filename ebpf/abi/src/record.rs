@@ -27,6 +27,10 @@ pub const SHM_BIRTH: u32 = 12;
 pub const SHM_FORK: u32 = 13;
 pub const SHM_EXEC: u32 = 14;
 pub const SHM_EXIT: u32 = 15;
+/// A `stack::Sample` of the thread that got what may be an arena, whose address and size are in its detail.
+pub const ARENA_BIRTH: u32 = 16;
+/// A [`crate::arena::Freed`].
+pub const ARENA_FREED: u32 = 17;
 
 /// The length of the kernel's `comm`, its closing NUL included (`TASK_COMM_LEN`).
 pub const COMM_LEN: usize = 16;

@@ -8,6 +8,7 @@
 #![expect(internal_features, reason = "the only way to them is an intrinsic")]
 #![feature(core_intrinsics)]
 
+mod arena;
 mod common;
 mod copied;
 mod cpu;

@@ -1,6 +1,7 @@
 //! One capture, from attaching to the last event.
 
 mod error;
+mod memory;
 mod options;
 
 use std::collections::HashSet;
@@ -13,6 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::copies::Copies;
 pub use crate::copies::{Copied, Page, Registers};
+use crate::families::arena::Arenas;
 pub use crate::families::eval::Chosen;
 use crate::families::eval::{self, Eval};
 use crate::families::offcpu::Key;
@@ -54,6 +56,7 @@ pub struct Session {
     stacks: Stacks<Purpose>,
     families: Families,
     eval: Option<Eval>,
+    arenas: Option<Arenas>,
     shm: Option<Shm>,
     keep_every: u64,
     governor: Governor,
@@ -104,6 +107,7 @@ impl Session {
             stacks: Stacks::new(namer),
             families: Families::new(start, options.rate_hz, &options.probes),
             eval,
+            arenas: None,
             shm: None,
             keep_every: 1,
             governor: Governor::new(options.budget, options.budget_binds_rate, options.rate_hz),
@@ -121,7 +125,7 @@ impl Session {
         session.scan(&options.targets)?;
         session.count_calls(false);
         session.object.attach_waits(&options.probes)?;
-        session.follow_segments(options)?;
+        session.follow_memory(options)?;
         if options.probes.contains(&"cpu") {
             let clock = session.object.attach_sampler(options.rate_hz)?;
             session.meta.sampler = clock.name().to_owned();
@@ -223,7 +227,11 @@ impl Session {
         self.stacks.learn_symbols(records.iter().filter_map(Record::stack));
         for record in records {
             match &record {
-                Record::CpuSample(stack) | Record::Sleep(stack) | Record::GilHolder(stack) | Record::Birth(stack) => {
+                Record::CpuSample(stack)
+                | Record::Sleep(stack)
+                | Record::GilHolder(stack)
+                | Record::Birth(stack)
+                | Record::ArenaBirth(stack) => {
                     if let (Some(copies), Record::CpuSample(_)) = (&mut self.copies, &record) {
                         copies.sample(stack);
                     }
@@ -239,6 +247,11 @@ impl Session {
                         shm.record(record, &mut self.scratch);
                     }
                 }
+                Record::ArenaFreed(freed) => {
+                    if let Some(arenas) = &mut self.arenas {
+                        arenas.freed(freed, &mut self.scratch);
+                    }
+                }
                 Record::Wake(wake) => {
                     let no_stack = self.interner.stack(&[], &mut self.scratch);
                     self.families.woken(wake, no_stack, &mut self.scratch);
@@ -247,6 +260,7 @@ impl Session {
                     if let Some(ended) = self.processes.notice(notice, &mut self.object, &mut self.scratch) {
                         self.families.ended(ended);
                     }
+                    self.arenas_live_on(notice);
                 }
             }
         }
@@ -268,36 +282,9 @@ impl Session {
         self.named();
         self.families.tell(self.now(), false, |tid| self.object.sleeper(tid), &mut self.scratch);
         self.count_calls(false);
-        self.tell_segments();
+        self.tell_memory(false);
         if self.cost_at.elapsed() >= COST_PERIOD {
             self.account();
-        }
-    }
-
-    fn follow_segments(&mut self, options: &Options) -> Result<(), StartError> {
-        if options.probes.contains(&"shm") {
-            let maps = match self.object.attach_segments() {
-                Ok(maps) => maps,
-                // Not every kernel can, and the others can do without.
-                Err(error) if self.meta.probes.len() > 1 => {
-                    self.meta.probes.retain(|probe| probe != "shm");
-                    self.notes.push(format!("shared segments are not followed: {error}"));
-                    return Ok(());
-                }
-                Err(error) => return Err(error.into()),
-            };
-            let mut shm = Shm::new(self.start, maps);
-            let running = self.processes.running().map(|running| running.pid);
-            shm.scan(self.now(), options.targets == Targets::All, running, &mut self.scratch);
-            self.shm = Some(shm);
-        }
-        Ok(())
-    }
-
-    fn tell_segments(&mut self) {
-        let now = self.now();
-        if let Some(shm) = &mut self.shm {
-            shm.tick(now, self.processes.running().map(|running| running.pid), &mut self.scratch);
         }
     }
 
@@ -333,6 +320,14 @@ impl Session {
                 Some(segment) => Some(Purpose::Birth { segment, at }),
                 None => return,
             },
+            (Record::ArenaBirth(_), _) => {
+                let python = watched.python.as_deref();
+                let arenas = self.arenas.as_mut();
+                match arenas.and_then(|arenas| arenas.born(stack, id, python, &mut self.scratch)) {
+                    Some(arena) => Some(Purpose::ArenaBirth { arena, at }),
+                    None => return,
+                }
+            }
             _ => None,
         };
         let families = &mut self.families;
@@ -342,7 +337,7 @@ impl Session {
         self.stacks.take(stack, at, watched, native, &mut self.interner, &mut self.scratch, |outcome| match record {
             Record::Sleep(_) => Purpose::Sleep(Key::of(sample)),
             Record::GilHolder(_) => families.holder(sample),
-            Record::Birth(_) if let Some(born) = born => born,
+            Record::Birth(_) | Record::ArenaBirth(_) if let Some(born) = born => born,
             _ => families.sampled(sample, id, keep_every, outcome),
         });
     }
@@ -389,7 +384,7 @@ impl Session {
             bpf.0 += eval.trap_cost().0;
         }
         // These look at every system call of the machine; fewer samples would not make them cheaper.
-        let (time, _) = self.object.segments_run_time();
+        let (time, _) = self.object.system_calls_run_time();
         sampling = sampling.saturating_sub(Nanos(time.as_nanos() as u64));
         let cpu = Nanos(cost::cpu_time().saturating_sub(self.cpu_at_start).as_nanos() as u64);
         let at = self.now();
@@ -413,7 +408,7 @@ impl Session {
             self.named();
         }
         self.families.tell(self.now(), true, |tid| self.object.sleeper(tid), &mut self.scratch);
-        self.tell_segments();
+        self.tell_memory(true);
         self.count_calls(true);
         self.account();
         events.append(&mut self.scratch);

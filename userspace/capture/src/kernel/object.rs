@@ -36,15 +36,17 @@ const SWITCH: [(&str, &str); 2] = [(SAMPLER, "offcpu_switch"), (SAMPLER_BOUNDED,
 const SLEEP_PERIOD: u64 = 2_000_000;
 /// Those for the beginning and the end of a Python function.
 const CALLS: [&str; 2] = ["eval_call_enter", "eval_call_exit"];
-/// Those of the family `shm`, and the one for the end of a system call with the sampler of the same kind.
-const SHM: [(&str, &str); 5] = [
+/// Those of the family `shm`.
+const SHM: [(&str, &str); 4] = [
     ("shm_evict", "mm_filemap_delete_from_page_cache"),
     ("shm_exit", "sched_process_exit"),
     ("shm_exec", "sched_process_exec"),
     ("shm_fork", "sched_process_fork"),
-    ("shm_call_enter", "sys_enter"),
 ];
-const SHM_EXIT: [(&str, &str); 2] = [(SAMPLER, "shm_call_exit"), (SAMPLER_BOUNDED, "shm_call_exit_bounded")];
+/// Those that see every system call, for all families that have to do with some; that for its end with the sampler of the
+/// same kind.
+const CALL_ENTER: (&str, &str) = ("shm_call_enter", "sys_enter");
+const CALL_EXIT: [(&str, &str); 2] = [(SAMPLER, "shm_call_exit"), (SAMPLER_BOUNDED, "shm_call_exit_bounded")];
 /// The sampler.
 pub const SAMPLER: &str = "cpu_sample";
 /// The sampler for kernels without `bpf_loop` (before 5.17).
@@ -183,21 +185,16 @@ impl Object {
     /// Starts to look at threads' sleeps, if any of these families does.
     pub fn attach_waits(&mut self, probes: &[&str]) -> Result<(), ObjectError> {
         let bit = |family: &str, bit: u64| if probes.contains(&family) { bit } else { 0 };
-        let families = bit("offcpu", control::FAMILY_OFFCPU) | bit("gil", control::FAMILY_GIL);
+        let waits = bit("offcpu", control::FAMILY_OFFCPU) | bit("gil", control::FAMILY_GIL);
+        let families = waits | bit("shm", control::FAMILY_SHM) | bit("arena", control::FAMILY_ARENA);
         let map = |error| ObjectError::Map { name: "CONTROL", error };
         self.control.set(control::FAMILIES, families, 0).map_err(map)?;
         self.control.set(control::SLEEP_PERIOD, SLEEP_PERIOD, 0).map_err(map)?;
-        if families == 0 {
+        if waits == 0 {
             return Ok(());
         }
         let switch = SWITCH.iter().find(|(sampler, _)| *sampler == self.sampler).map_or(SWITCH[0].1, |(_, name)| name);
-        for (name, tracepoint) in [(WAKING, "sched_waking"), (switch, "sched_switch")] {
-            let program: &mut RawTracePoint = program(&mut self.ebpf, name)?;
-            let fail = |error| ObjectError::Program { name, error };
-            program.load().map_err(fail)?;
-            program.attach(tracepoint).map_err(fail)?;
-        }
-        Ok(())
+        self.attach_tracepoints([(WAKING, "sched_waking"), (switch, "sched_switch")].into_iter())
     }
 
     /// Keeps one CPU sample in so many, and takes so many times fewer stacks of sleeps.
@@ -211,17 +208,30 @@ impl Object {
         self.sleeps.get(&(tid % SLEEPERS), 0).ok()
     }
 
+    /// Starts to look at system calls, which the families `shm` and `arena` need; to be called once.
+    pub fn attach_system_calls(&mut self) -> Result<(), ObjectError> {
+        let exit =
+            CALL_EXIT.iter().find(|(sampler, _)| *sampler == self.sampler).map_or(CALL_EXIT[0].1, |(_, name)| name);
+        self.attach_tracepoints([CALL_ENTER, (exit, "sys_exit")].into_iter())
+    }
+
     /// Starts to look at what processes share, and takes the maps of that; to be called once.
     pub fn attach_segments(&mut self) -> Result<shm::Maps, ObjectError> {
-        let exit =
-            SHM_EXIT.iter().find(|(sampler, _)| *sampler == self.sampler).map_or(SHM_EXIT[0].1, |(_, name)| name);
-        for (name, tracepoint) in SHM.into_iter().chain([(exit, "sys_exit")]) {
+        self.attach_tracepoints(SHM.into_iter())?;
+        Ok(shm::Maps { segments: take(&mut self.ebpf, "SHM_SEGMENTS")?, holders: take(&mut self.ebpf, "SHM_HOLDERS")? })
+    }
+
+    fn attach_tracepoints(
+        &mut self,
+        programs: impl Iterator<Item = (&'static str, &'static str)>,
+    ) -> Result<(), ObjectError> {
+        for (name, tracepoint) in programs {
             let program: &mut RawTracePoint = program(&mut self.ebpf, name)?;
             let fail = |error| ObjectError::Program { name, error };
             program.load().map_err(fail)?;
             program.attach(tracepoint).map_err(fail)?;
         }
-        Ok(shm::Maps { segments: take(&mut self.ebpf, "SHM_SEGMENTS")?, holders: take(&mut self.ebpf, "SHM_HOLDERS")? })
+        Ok(())
     }
 
     /// Loads the programs that count calls and takes their maps; to be called once.
@@ -247,9 +257,10 @@ impl Object {
         self.run_time_of(CALLS.into_iter())
     }
 
-    /// The same of those that look at what processes share.
-    pub fn segments_run_time(&self) -> (Duration, u64) {
-        self.run_time_of(SHM.iter().map(|(name, _)| *name).chain(SHM_EXIT.iter().map(|(_, name)| *name)))
+    /// The same of those that look at system calls and at what processes share.
+    pub fn system_calls_run_time(&self) -> (Duration, u64) {
+        let calls = CALL_EXIT.iter().map(|(_, name)| *name).chain([CALL_ENTER.0]);
+        self.run_time_of(SHM.iter().map(|(name, _)| *name).chain(calls))
     }
 
     fn run_time_of(&self, names: impl Iterator<Item = &'static str>) -> (Duration, u64) {

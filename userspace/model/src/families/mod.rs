@@ -1,5 +1,6 @@
 //! One correlator per probe family: what its events add up to.
 
+pub mod arena;
 pub mod cpu;
 pub mod eval;
 pub mod gil;
@@ -12,7 +13,7 @@ use past::{Past, Timed};
 use crate::Nanos;
 
 /// The probe families, in the order in which they are listed everywhere.
-pub const NAMES: &[&str] = &["cpu", "offcpu", "gil", "eval", "shm"];
+pub const NAMES: &[&str] = &["cpu", "offcpu", "gil", "eval", "arena", "shm"];
 
 /// Things that take time, added up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 //! A new probe family is a new file here, its `SCHEMA` in [`SCHEMA`], a call in `Writer::insert` and one in
 //! `Reader::play`.
 
+pub(crate) mod arena;
 pub(crate) mod cpu;
 pub(crate) mod eval;
 pub(crate) mod gil;
@@ -25,6 +26,7 @@ pub(crate) const SCHEMA: &[&str] = &[
     offcpu::SCHEMA,
     gil::SCHEMA,
     eval::SCHEMA,
+    arena::SCHEMA,
     shm::SCHEMA,
     health::SCHEMA,
 ];
