@@ -6,6 +6,7 @@ pub mod arena;
 pub mod control;
 pub mod copy;
 pub mod eval;
+pub mod nrt;
 pub mod offcpu;
 pub mod process;
 pub mod record;

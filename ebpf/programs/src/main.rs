@@ -13,6 +13,7 @@ mod common;
 mod copied;
 mod cpu;
 mod eval;
+mod nrt;
 mod offcpu;
 mod process;
 mod shm;

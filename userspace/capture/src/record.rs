@@ -3,6 +3,7 @@
 
 use pyobs_abi::arena::Freed;
 use pyobs_abi::copy::StackCopy;
+use pyobs_abi::nrt::Death;
 use pyobs_abi::offcpu::Wake;
 use pyobs_abi::process::Fork;
 use pyobs_abi::record::{self, COMM_LEN, Header};
@@ -21,6 +22,8 @@ pub enum Record {
     Birth(Stack),
     ArenaBirth(Stack),
     ArenaFreed(Freed),
+    NrtBirth(Stack),
+    NrtDeath(Death),
 }
 
 /// Of the family `shm`.
@@ -80,8 +83,14 @@ impl Record {
             | Self::Sleep(stack)
             | Self::GilHolder(stack)
             | Self::Birth(stack)
-            | Self::ArenaBirth(stack) => Some(stack),
-            Self::Wake(_) | Self::Life(_) | Self::StackCopy(_) | Self::Shm(_) | Self::ArenaFreed(_) => None,
+            | Self::ArenaBirth(stack)
+            | Self::NrtBirth(stack) => Some(stack),
+            Self::Wake(_)
+            | Self::Life(_)
+            | Self::StackCopy(_)
+            | Self::Shm(_)
+            | Self::ArenaFreed(_)
+            | Self::NrtDeath(_) => None,
         }
     }
 
@@ -99,6 +108,8 @@ impl Record {
             record::SHM_BIRTH => Some(Self::Birth(Stack::parse(bytes)?)),
             record::ARENA_BIRTH => Some(Self::ArenaBirth(Stack::parse(bytes)?)),
             record::ARENA_FREED => Some(Self::ArenaFreed(read(bytes, 0)?)),
+            record::NRT_BIRTH => Some(Self::NrtBirth(Stack::parse(bytes)?)),
+            record::NRT_DEATH => Some(Self::NrtDeath(read(bytes, 0)?)),
             record::SHM_FORK => shm(Shm::Fork(read(bytes, 0)?)),
             record::SHM_EXEC => shm(Shm::Exec(header)),
             record::SHM_EXIT => shm(Shm::Exit(header)),

@@ -17,6 +17,7 @@ pub use crate::copies::{Copied, Page, Registers};
 use crate::families::arena::Arenas;
 pub use crate::families::eval::Chosen;
 use crate::families::eval::{self, Eval};
+use crate::families::nrt::Nrt;
 use crate::families::offcpu::Key;
 use crate::families::shm::Shm;
 use crate::families::{Families, KERNEL_LOSSES, Purpose};
@@ -58,6 +59,9 @@ pub struct Session {
     eval: Option<Eval>,
     arenas: Option<Arenas>,
     shm: Option<Shm>,
+    nrt: Option<Nrt>,
+    /// The memory maps that `nrt` has seen.
+    maps_seen: u64,
     keep_every: u64,
     governor: Governor,
     meta: Meta,
@@ -109,6 +113,8 @@ impl Session {
             eval,
             arenas: None,
             shm: None,
+            nrt: None,
+            maps_seen: 0,
             keep_every: 1,
             governor: Governor::new(options.budget, options.budget_binds_rate, options.rate_hz),
             meta: machine::meta(options),
@@ -125,6 +131,7 @@ impl Session {
         session.scan(&options.targets)?;
         session.count_calls(false);
         session.object.attach_waits(&options.probes)?;
+        session.follow_nrt(options)?;
         session.follow_memory(options)?;
         if options.probes.contains(&"cpu") {
             let clock = session.object.attach_sampler(options.rate_hz)?;
@@ -165,7 +172,7 @@ impl Session {
 
     /// Whether probes are put while it runs, which takes rights.
     pub fn goes_on_probing(&self) -> bool {
-        self.eval.is_some()
+        self.eval.is_some() || self.nrt.is_some()
     }
 
     /// Sentences for the user that have come up since the last call.
@@ -231,7 +238,8 @@ impl Session {
                 | Record::Sleep(stack)
                 | Record::GilHolder(stack)
                 | Record::Birth(stack)
-                | Record::ArenaBirth(stack) => {
+                | Record::ArenaBirth(stack)
+                | Record::NrtBirth(stack) => {
                     if let (Some(copies), Record::CpuSample(_)) = (&mut self.copies, &record) {
                         copies.sample(stack);
                     }
@@ -252,6 +260,11 @@ impl Session {
                         arenas.freed(freed, &mut self.scratch);
                     }
                 }
+                Record::NrtDeath(death) => {
+                    if let Some(nrt) = &mut self.nrt {
+                        nrt.died(death, &mut self.scratch);
+                    }
+                }
                 Record::Wake(wake) => {
                     let no_stack = self.interner.stack(&[], &mut self.scratch);
                     self.families.woken(wake, no_stack, &mut self.scratch);
@@ -260,7 +273,7 @@ impl Session {
                     if let Some(ended) = self.processes.notice(notice, &mut self.object, &mut self.scratch) {
                         self.families.ended(ended);
                     }
-                    self.arenas_live_on(notice);
+                    self.memory_lives_on(notice);
                 }
             }
         }
@@ -328,6 +341,10 @@ impl Session {
                     None => return,
                 }
             }
+            (Record::NrtBirth(_), _) => match self.nrt.as_mut().and_then(|nrt| nrt.born(stack, &mut self.scratch)) {
+                Some((meminfo, bytes)) => Some(Purpose::NrtBirth { id: meminfo, at, process: id, bytes }),
+                None => return,
+            },
             _ => None,
         };
         let families = &mut self.families;
@@ -337,7 +354,7 @@ impl Session {
         self.stacks.take(stack, at, watched, native, &mut self.interner, &mut self.scratch, |outcome| match record {
             Record::Sleep(_) => Purpose::Sleep(Key::of(sample)),
             Record::GilHolder(_) => families.holder(sample),
-            Record::Birth(_) | Record::ArenaBirth(_) if let Some(born) = born => born,
+            Record::Birth(_) | Record::ArenaBirth(_) | Record::NrtBirth(_) if let Some(born) = born => born,
             _ => families.sampled(sample, id, keep_every, outcome),
         });
     }
@@ -382,6 +399,15 @@ impl Session {
             eval.set_program_cost(time, runs);
             sampling = sampling.saturating_sub(Nanos(time.as_nanos() as u64));
             bpf.0 += eval.trap_cost().0;
+        }
+        if let Some(nrt) = &mut self.nrt {
+            let (time, runs) = self.object.nrt_run_time();
+            sampling = sampling.saturating_sub(Nanos(time.as_nanos() as u64));
+            bpf.0 += nrt.trap_cost().0;
+            if let Some(sentence) = nrt.hold_budget(time, runs) {
+                let at = machine::monotonic().saturating_sub(self.start);
+                self.scratch.push(Event::Shed { at, what: Arc::from(sentence) });
+            }
         }
         // These look at every system call of the machine; fewer samples would not make them cheaper.
         let (time, _) = self.object.system_calls_run_time();

@@ -143,7 +143,7 @@ fn nothing_seen_is_told_from_a_family_that_was_off() {
             .iter()
             .all(|key| report[key] == Value::Array(Vec::new()))
     );
-    assert_eq!(in_words(&model, 10).matches("Nothing was seen.").count(), 5);
+    assert_eq!(in_words(&model, 10).matches("Nothing was seen.").count(), 6);
     model = Model::new(meta("h"), History::All);
     for (format, weight) in [(Format::Json, Weight::Gil), (Format::Folded, Weight::OffCpu)] {
         let error = export(&model, format, &of(weight), &mut Vec::new()).unwrap_err();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ArenaId, FrameId, Nanos, Pid, Place, ProcessRef, Reason, SegmentId, StackId, Tid};
+use crate::{ArenaId, FrameId, MemInfoId, Nanos, Pid, Place, ProcessRef, Reason, SegmentId, StackId, Tid};
 
 /// What a recording says of itself before the first event.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -73,6 +73,12 @@ pub enum Event {
         id: ArenaId,
         change: ArenaChange,
     },
+    /// Family `nrt`: something happened to a MemInfo.
+    MemInfo {
+        at: Nanos,
+        id: MemInfoId,
+        change: MemInfoChange,
+    },
     /// `count` more things were lost for `reason`.
     Loss {
         at: Nanos,
@@ -106,7 +112,7 @@ impl Event {
             Self::GilWait(wait) => Some(wait.at),
             Self::GilHeld { at, .. } => Some(*at),
             Self::Calls(calls) => Some(calls.at),
-            Self::Segment { at, .. } | Self::Arena { at, .. } => Some(*at),
+            Self::Segment { at, .. } | Self::Arena { at, .. } | Self::MemInfo { at, .. } => Some(*at),
         }
     }
 }
@@ -417,4 +423,17 @@ pub struct Filled {
     pub used: u32,
     /// What lies in these.
     pub bytes: u64,
+}
+
+/// A piece of memory that code compiled by Numba counts references of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemInfoChange {
+    Born {
+        process: ProcessRef,
+        /// Of its data.
+        bytes: u64,
+        stack: StackId,
+    },
+    /// The last reference has gone.
+    Died,
 }

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use crate::families::{arena::Arenas, cpu::Cpu, eval::Eval, gil::Gil, offcpu::OffCpu, shm::Shm};
+use crate::families::{arena::Arenas, cpu::Cpu, eval::Eval, gil::Gil, nrt::Nrt, offcpu::OffCpu, shm::Shm};
 use crate::loss::Losses;
 use crate::{
-    ArenaChange, Event, Frame, FrameId, FrameKind, Meta, Nanos, Process, ProcessRef, SegmentChange, Selection, StackId,
-    Tid,
+    ArenaChange, Event, Frame, FrameId, FrameKind, MemInfoChange, Meta, Nanos, Process, ProcessRef, SegmentChange,
+    Selection, StackId, Tid,
 };
 
 /// How much of the past is kept.
@@ -83,6 +83,7 @@ pub struct Model {
     eval: Eval,
     arenas: Arenas,
     shm: Shm,
+    nrt: Nrt,
     loss: Losses,
     cost: Cost,
     previous_cost: Cost,
@@ -105,6 +106,7 @@ impl Model {
             eval: Eval::new(history),
             arenas: Arenas::new(history),
             shm: Shm::new(history),
+            nrt: Nrt::default(),
             loss: Losses::default(),
             cost: Cost::default(),
             previous_cost: Cost::default(),
@@ -185,6 +187,17 @@ impl Model {
                 let known = (calls.process.0 as usize) < self.processes.len();
                 if known && (calls.function.0 as usize) < self.frames.len() {
                     self.eval.add(*calls);
+                }
+            }
+            Event::MemInfo { at, id, change } => {
+                let known = match change {
+                    MemInfoChange::Born { process, stack, .. } => {
+                        (process.0 as usize) < self.processes.len() && self.has_stack(*stack)
+                    }
+                    MemInfoChange::Died => true,
+                };
+                if known {
+                    self.nrt.add(*at, *id, change);
                 }
             }
             Event::Arena { at, id, change } => {
@@ -303,6 +316,10 @@ impl Model {
 
     pub fn shm(&self) -> &Shm {
         &self.shm
+    }
+
+    pub fn nrt(&self) -> &Nrt {
+        &self.nrt
     }
 
     pub fn loss(&self) -> &Losses {

@@ -6,7 +6,7 @@ use pyobs_model::families;
 /// Every family of the contract, in its order; this version may have fewer.
 const CONTRACT: &[&str] = &["cpu", "offcpu", "gil", "eval", "arena", "shm", "nrt", "ucx", "redundancy"];
 /// Too dear to be on unless asked for.
-const ONLY_WHEN_ASKED: &[&str] = &["eval", "redundancy"];
+const ONLY_WHEN_ASKED: &[&str] = &["eval", "nrt", "redundancy"];
 /// The family that can be told which functions it is about.
 const CHOOSES: &str = "eval";
 

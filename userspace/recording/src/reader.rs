@@ -10,7 +10,7 @@ use rusqlite::limits::Limit;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::tables::{
-    Damage, MAX_TEXT, Range, Source, arena, cpu, eval, gil, health, meta, offcpu, processes, shm, stacks,
+    Damage, MAX_TEXT, Range, Source, arena, cpu, eval, gil, health, meta, nrt, offcpu, processes, shm, stacks,
 };
 use crate::{Error, file};
 
@@ -80,6 +80,7 @@ impl Reader {
         gil::read(source, &mut damage, range, |event| timed.push(event))?;
         eval::read(source, &mut damage, range, |event| timed.push(event))?;
         arena::read(source, &mut damage, range, |event| timed.push(event))?;
+        nrt::read(source, &mut damage, range, |event| timed.push(event))?;
         shm::read(source, &mut damage, range, |event| timed.push(event))?;
         timed.sort_by_key(Event::at);
 

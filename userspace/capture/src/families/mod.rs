@@ -4,6 +4,7 @@ pub mod arena;
 pub mod cpu;
 pub mod eval;
 pub mod gil;
+pub mod nrt;
 pub mod offcpu;
 pub mod shm;
 
@@ -11,7 +12,8 @@ use pyobs_abi::offcpu::{Sleeper, Wake};
 use pyobs_abi::record::{Header, loss};
 use pyobs_abi::stack::{Sample, flags};
 use pyobs_model::{
-    ArenaChange, ArenaId, Event, GilHolder, Nanos, Outcome, ProcessRef, Reason, SegmentChange, SegmentId, StackId, Tid,
+    ArenaChange, ArenaId, Event, GilHolder, MemInfoChange, MemInfoId, Nanos, Outcome, ProcessRef, Reason,
+    SegmentChange, SegmentId, StackId, Tid,
 };
 
 use self::cpu::CpuSample;
@@ -29,6 +31,7 @@ pub const KERNEL_LOSSES: [Reason; loss::COUNT as usize] = [
     Reason::SegmentTableFull,
     Reason::SegmentUnseen,
     Reason::DescriptorsUnseen,
+    Reason::WalkTaken,
 ];
 
 /// What a stack is for.
@@ -39,6 +42,7 @@ pub enum Purpose {
     GilHolder { waiter: Key, tid: u32 },
     Birth { segment: SegmentId, at: Nanos },
     ArenaBirth { arena: ArenaId, at: Nanos },
+    NrtBirth { id: MemInfoId, at: Nanos, process: ProcessRef, bytes: u64 },
 }
 
 /// The families that records with stacks are about.
@@ -101,6 +105,10 @@ impl Families {
             }),
             Purpose::ArenaBirth { arena, at } => events.push(match stack {
                 Some(stack) => Event::Arena { at, id: arena, change: ArenaChange::Born(stack) },
+                None => no_number(at),
+            }),
+            Purpose::NrtBirth { id, at, process, bytes } => events.push(match stack {
+                Some(stack) => Event::MemInfo { at, id, change: MemInfoChange::Born { process, bytes, stack } },
                 None => no_number(at),
             }),
         }

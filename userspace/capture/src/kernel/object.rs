@@ -14,7 +14,7 @@ use pyobs_abi::process::{Layout, Process};
 
 use super::btf::{Btf, BtfError};
 use super::interrupts::EntryCode;
-use crate::families::{eval, shm};
+use crate::families::{eval, nrt, shm};
 use crate::native::store::{MappingTable, Tables};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("PYOBS_BPF_OBJECT"));
@@ -47,6 +47,9 @@ const SHM: [(&str, &str); 4] = [
 /// same kind.
 const CALL_ENTER: (&str, &str) = ("shm_call_enter", "sys_enter");
 const CALL_EXIT: [(&str, &str); 2] = [(SAMPLER, "shm_call_exit"), (SAMPLER_BOUNDED, "shm_call_exit_bounded")];
+/// Those for the birth, with the sampler of the same kind, and the death of a MemInfo.
+const NRT_BIRTH: [(&str, &str); 2] = [(SAMPLER, "nrt_birth"), (SAMPLER_BOUNDED, "nrt_birth_bounded")];
+const NRT_DEATH: &str = "nrt_death";
 /// The sampler.
 pub const SAMPLER: &str = "cpu_sample";
 /// The sampler for kernels without `bpf_loop` (before 5.17).
@@ -112,8 +115,8 @@ pub struct Object {
     sleeps: Array<MapData, Sleeper>,
 }
 
-/// A walk in interrupt context may interrupt another.
-const WALKS_PER_CPU: u32 = 2;
+/// A walk in interrupt context may interrupt another, and either one in a probe.
+const WALKS_PER_CPU: u32 = 3;
 
 /// A CPU's number is below that of the possible CPUs.
 fn walk_states() -> Result<u32, ObjectError> {
@@ -244,6 +247,18 @@ impl Object {
             state: take(&mut self.ebpf, "EVAL_STATE")?,
         };
         Ok((programs, maps))
+    }
+
+    /// Loads the programs for MemInfos.
+    pub fn load_nrt(&mut self) -> Result<nrt::Programs, ObjectError> {
+        let birth = NRT_BIRTH.iter().find(|(sampler, _)| *sampler == self.sampler);
+        let birth = birth.map_or(NRT_BIRTH[0].1, |(_, name)| name);
+        Ok(nrt::Programs { birth: self.load_uprobe(birth)?, death: self.load_uprobe(NRT_DEATH)? })
+    }
+
+    /// How long these have run, and how often.
+    pub fn nrt_run_time(&self) -> (Duration, u64) {
+        self.run_time_of(NRT_BIRTH.iter().map(|(_, name)| *name).chain([NRT_DEATH]))
     }
 
     fn load_uprobe(&mut self, name: &'static str) -> Result<OwnedFd, ObjectError> {

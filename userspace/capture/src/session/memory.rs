@@ -4,6 +4,7 @@ use pyobs_model::Nanos;
 
 use super::{Options, Session, StartError, Targets};
 use crate::families::arena::Arenas;
+use crate::families::nrt::Nrt;
 use crate::families::shm::Shm;
 use crate::record::Life;
 
@@ -27,8 +28,21 @@ impl Session {
         self.follow_segments(options)
     }
 
-    /// Arenas of a process that forks, becomes another program or ends.
-    pub(super) fn arenas_live_on(&mut self, life: &Life) {
+    /// MemInfos take probes, which take rights as long as new processes may come.
+    pub(super) fn follow_nrt(&mut self, options: &Options) -> Result<(), StartError> {
+        if options.probes.contains(&"nrt") {
+            let budget = options.budget_binds_calls.then_some(options.budget);
+            let programs = self.object.load_nrt()?;
+            self.nrt = Some(Nrt::new(programs, budget, self.start).map_err(StartError::Uprobes)?);
+        }
+        Ok(())
+    }
+
+    /// What becomes of the memory of a process that forks, becomes another program or ends.
+    pub(super) fn memory_lives_on(&mut self, life: &Life) {
+        if let (Some(nrt), Life::Exec(header) | Life::Exit(header)) = (&mut self.nrt, life) {
+            nrt.ended(header.pid);
+        }
         let Some(arenas) = &mut self.arenas else { return };
         match life {
             Life::Fork { parent, child } => {
@@ -68,6 +82,12 @@ impl Session {
             if at_the_end {
                 arenas.finish(now, &mut self.scratch);
             }
+        }
+        if let Some(nrt) = &mut self.nrt
+            && self.maps_seen != self.processes.maps_read()
+        {
+            self.maps_seen = self.processes.maps_read();
+            self.notes.extend(nrt.follow(self.processes.mappings()));
         }
         if let Some(shm) = &mut self.shm {
             shm.tick(now, self.processes.running().map(|running| running.pid), &mut self.scratch);

@@ -1,8 +1,8 @@
-//! What CPython's allocator holds.
+//! What CPython's allocator holds, and what Numba's runtime does.
 
 use pyobs_model::Selection;
 use pyobs_model::findings::size;
-use pyobs_model::views::{self, ArenaRow};
+use pyobs_model::views::{self, BirthRow};
 
 use super::Letter;
 use crate::escape;
@@ -14,16 +14,25 @@ impl Letter<'_> {
     pub(super) fn arenas(&mut self) {
         self.section("Arenas", "memory for Python objects, by the line that it was taken at");
         let rows = views::arenas(self.model, &Selection::default());
+        self.births(&rows, "given back");
+    }
+
+    pub(super) fn meminfos(&mut self) {
+        self.section("MemInfos", "memory of code compiled by Numba, by the line that it was made at");
+        let rows = views::meminfos(self.model, &Selection::default());
+        self.births(&rows, "freed");
+    }
+
+    fn births(&mut self, rows: &[BirthRow], gone_how: &str) {
         if rows.is_empty() {
             return self.line("  Nothing was seen.");
         }
-        let sum = |of: fn(&ArenaRow) -> u64| rows.iter().map(of).sum::<u64>();
+        let sum = |of: fn(&BirthRow) -> u64| rows.iter().map(of).sum::<u64>();
         let (live, bytes, born) = (sum(|row| row.live), sum(|row| row.bytes), sum(|row| row.born));
-        let (live, held, gone) = (grouped(live), size(bytes), grouped(born - live));
-        self.line(&format!("  {live} held, {held} together; {gone} given back."));
-        let head =
-            format!("{:>10}  {:>7}  {:>7}  {:>6}  {:<PROCESS$}  born at", "size", "arenas", "born", "used", "process");
-        self.line(&head);
+        let (live, held, gone) = (grouped(live), size(bytes), grouped(born.saturating_sub(live)));
+        self.line(&format!("  {live} held, {held} together; {gone} {gone_how}."));
+        let (first, process) = ("size", "process");
+        self.line(&format!("{first:>10}  {:>7}  {:>7}  {:>6}  {process:<PROCESS$}  born at", "live", "born", "used"));
         for row in rows.iter().take(self.limit) {
             let used = row.fullness().map_or_else(|| "-".to_owned(), super::share);
             let process = self.model.process(row.process).map(|state| names::process(&state.process));

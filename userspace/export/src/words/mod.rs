@@ -42,6 +42,9 @@ pub fn words(model: &Model, limit: usize, out: &mut dyn Write) -> Result<(), Err
     if model.is_on("shm") {
         letter.segments();
     }
+    if model.is_on("nrt") {
+        letter.meminfos();
+    }
     letter.loss();
     letter.cost();
     Ok(out.write_all(letter.text.as_bytes())?)

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::{Evidence, Finding, Severity, place, size};
-use crate::views::{self, ArenaRow};
+use crate::views::{self, BirthRow};
 use crate::{Model, ProcessRef, Selection};
 
 /// A process with fewer bytes in arenas than this does not suffer,
@@ -14,7 +14,7 @@ const USED: f64 = 0.25;
 const MUCH: u64 = 256 << 20;
 
 pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
-    let mut processes: HashMap<ProcessRef, Vec<ArenaRow>> = HashMap::new();
+    let mut processes: HashMap<ProcessRef, Vec<BirthRow>> = HashMap::new();
     for row in views::arenas(model, selection).into_iter().filter(|row| row.live > 0 && &*row.kind == "pymalloc") {
         processes.entry(row.process).or_default().push(row);
     }
@@ -24,8 +24,8 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
     found
 }
 
-fn sparse(model: &Model, process: ProcessRef, rows: &[ArenaRow]) -> Option<Finding> {
-    let sum = |of: fn(&ArenaRow) -> u64| rows.iter().map(of).sum::<u64>();
+fn sparse(model: &Model, process: ProcessRef, rows: &[BirthRow]) -> Option<Finding> {
+    let sum = |of: fn(&BirthRow) -> u64| rows.iter().map(of).sum::<u64>();
     let (live, bytes) = (sum(|row| row.live), sum(|row| row.bytes));
     let (slabs, used) = (sum(|row| row.slabs), sum(|row| row.used));
     let share = used as f64 / slabs.max(1) as f64;

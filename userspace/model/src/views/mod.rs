@@ -1,13 +1,13 @@
 //! Tables and trees over a model, for screens, reports and exports alike.
 
-mod arenas;
+mod births;
 mod frames;
 mod processes;
 mod tree;
 mod waits;
 mod weight;
 
-pub use arenas::{ArenaRow, arenas, birthplace, is_selected};
+pub use births::{BirthRow, arenas, birthplace, is_selected, meminfos};
 pub use frames::{FrameRow, FramesView, frames};
 pub use processes::{ProcessRow, processes};
 pub use tree::{Node, NodeId, Tree, tree};

@@ -9,6 +9,7 @@ pub(crate) mod eval;
 pub(crate) mod gil;
 pub(crate) mod health;
 pub(crate) mod meta;
+pub(crate) mod nrt;
 pub(crate) mod offcpu;
 pub(crate) mod processes;
 mod scan;
@@ -28,6 +29,7 @@ pub(crate) const SCHEMA: &[&str] = &[
     eval::SCHEMA,
     arena::SCHEMA,
     shm::SCHEMA,
+    nrt::SCHEMA,
     health::SCHEMA,
 ];
 

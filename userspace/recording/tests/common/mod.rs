@@ -195,6 +195,11 @@ pub fn every_event() -> Vec<Event> {
         id: ArenaId(u32::from(after == 3)),
         change,
     }));
+    let meminfo = |after, id, change| Event::MemInfo { at: Nanos(at.0 + after), id: MemInfoId(id), change };
+    let born = |bytes| MemInfoChange::Born { process: ProcessRef(0), bytes, stack: StackId(1) };
+    events.push(meminfo(8, 0, born(40_000)));
+    events.push(meminfo(9, 1, born(8)));
+    events.push(meminfo(9, 1, MemInfoChange::Died));
     events.extend(segment_changes().into_iter().zip(10..).map(|(change, after)| Event::Segment {
         at: Nanos(at.0 + after),
         id: SegmentId(u32::from(after == 11)),

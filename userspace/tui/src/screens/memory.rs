@@ -1,4 +1,4 @@
-//! Memory: the segments that processes share, or the arenas that hold their objects.
+//! Memory: the segments that processes share, the arenas that hold their objects, or the MemInfos of compiled code.
 
 mod births;
 mod births_detail;
@@ -22,15 +22,17 @@ pub(crate) enum Table {
     #[default]
     Segments,
     Arenas,
+    MemInfos,
 }
 
 impl Table {
-    const ALL: [Self; 2] = [Self::Segments, Self::Arenas];
+    const ALL: [Self; 3] = [Self::Segments, Self::Arenas, Self::MemInfos];
 
     pub(crate) fn family(self) -> &'static str {
         match self {
             Self::Segments => "shm",
             Self::Arenas => "arena",
+            Self::MemInfos => "nrt",
         }
     }
 
@@ -39,6 +41,7 @@ impl Table {
         match self {
             Self::Segments => "segments",
             Self::Arenas => "arenas",
+            Self::MemInfos => "MemInfos",
         }
     }
 
@@ -57,7 +60,7 @@ pub(crate) struct MemoryScreen {
 impl MemoryScreen {
     pub(crate) fn new(model: &Model) -> Self {
         let table = Table::ALL.into_iter().find(|table| model.is_on(table.family())).unwrap_or_default();
-        Self { table, segments: Segments::default(), births: Births::default() }
+        Self { table, segments: Segments::default(), births: Births::of(table) }
     }
 
     pub(crate) fn table(&self) -> Table {
@@ -67,25 +70,26 @@ impl MemoryScreen {
     pub(crate) fn compute(&mut self, model: &Model, scope: &Scope) {
         match self.table {
             Table::Segments => self.segments.compute(model, scope),
-            Table::Arenas => self.births.compute(model, scope),
+            Table::Arenas | Table::MemInfos => self.births.compute(model, scope),
         }
     }
 
     pub(crate) fn arrange(&mut self, model: &Model, filter: Option<&Filter>, body: Rect) {
         match self.table {
             Table::Segments => self.segments.arrange(model, filter, body),
-            Table::Arenas => self.births.arrange(model, filter, body),
+            Table::Arenas | Table::MemInfos => self.births.arrange(model, filter, body),
         }
     }
 
     pub(crate) fn act(&mut self, action: Action, body: Rect) -> Outcome {
         if action == Action::Measure {
             self.table = self.table.next();
+            self.births = Births::of(self.table);
             return Outcome::View;
         }
         match self.table {
             Table::Segments => self.segments.act(action, body),
-            Table::Arenas => self.births.act(action, body),
+            Table::Arenas | Table::MemInfos => self.births.act(action, body),
         }
     }
 
@@ -93,35 +97,35 @@ impl MemoryScreen {
     pub(crate) fn close_detail(&mut self) -> bool {
         match self.table {
             Table::Segments => self.segments.close_detail(),
-            Table::Arenas => self.births.close_detail(),
+            Table::Arenas | Table::MemInfos => self.births.close_detail(),
         }
     }
 
     pub(crate) fn shows_detail(&self) -> bool {
         match self.table {
             Table::Segments => self.segments.shows_detail(),
-            Table::Arenas => self.births.shows_detail(),
+            Table::Arenas | Table::MemInfos => self.births.shows_detail(),
         }
     }
 
     pub(crate) fn has_rows(&self) -> bool {
         match self.table {
             Table::Segments => self.segments.has_rows(),
-            Table::Arenas => self.births.has_rows(),
+            Table::Arenas | Table::MemInfos => self.births.has_rows(),
         }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         match self.table {
             Table::Segments => self.segments.is_empty(),
-            Table::Arenas => self.births.is_empty(),
+            Table::Arenas | Table::MemInfos => self.births.is_empty(),
         }
     }
 
     pub(crate) fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
         match self.table {
             Table::Segments => self.segments.draw(model, ui, area, buf),
-            Table::Arenas => self.births.draw(model, ui, area, buf),
+            Table::Arenas | Table::MemInfos => self.births.draw(model, ui, area, buf),
         }
     }
 }

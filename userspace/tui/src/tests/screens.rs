@@ -69,6 +69,8 @@ at_sizes!(segment_detail, [SMALL, WIDE, HUGE], Bench::sharing, "6\n");
 at_sizes!(arenas, [SMALL, WIDE, HUGE], Bench::sharing, "6m");
 at_sizes!(arenas_by_use, [WIDE], Bench::sharing, "6msss");
 at_sizes!(arena_detail, [SMALL, WIDE, HUGE], Bench::sharing, "6m\n");
+at_sizes!(meminfos, [WIDE], Bench::sharing, "6mm");
+at_sizes!(meminfos_detail, [WIDE], Bench::sharing, "6mm\n");
 at_sizes!(arenas_that_are_off, [WIDE], Bench::live, "6m");
 at_sizes!(memory_that_is_off, [SMALL, WIDE], Bench::live, "6");
 at_sizes!(flame_off_cpu, [SMALL, WIDE, HUGE], Bench::waiting, "3m↓↓");

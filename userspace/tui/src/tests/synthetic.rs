@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use pyobs_model::{
-    Arena, ArenaChange, ArenaId, Calls, Event, Filled, Frame, FrameId, FrameKind, GilHolder, GilWait, History, Meta,
-    Model, Nanos, Outcome, Pid, Process, ProcessRef, Reason, Sample, Segment, SegmentChange, SegmentId, SegmentKind,
-    Sleep, StackId, Tid, WaitReason, Waker,
+    Arena, ArenaChange, ArenaId, Calls, Event, Filled, Frame, FrameId, FrameKind, GilHolder, GilWait, History,
+    MemInfoChange, MemInfoId, Meta, Model, Nanos, Outcome, Pid, Process, ProcessRef, Reason, Sample, Segment,
+    SegmentChange, SegmentId, SegmentKind, Sleep, StackId, Tid, WaitReason, Waker,
 };
 
 pub(crate) fn meta() -> Meta {
@@ -226,6 +226,7 @@ pub(crate) fn waiting() -> Vec<Event> {
 pub(crate) fn sharing() -> Vec<Event> {
     let mut events = waiting();
     events.extend(arenas());
+    events.extend(meminfos());
     let mut tell = |at_ms: u64, id: u32, change| {
         events.push(Event::Segment { at: Nanos(at_ms * 1_000_000), id: SegmentId(id), change });
     };
@@ -283,4 +284,13 @@ fn arenas() -> Vec<Event> {
     let arena = Arena { process: ProcessRef(1), kind, address, bytes: 256 << 10, born: false, parent: None };
     tell(2_000, 40, ArenaChange::Begun(arena));
     events
+}
+
+fn meminfos() -> Vec<Event> {
+    let meminfo =
+        |at_ms: u64, id: u32, change| Event::MemInfo { at: Nanos(at_ms * 1_000_000), id: MemInfoId(id), change };
+    let born = |stack, bytes| MemInfoChange::Born { process: ProcessRef(0), bytes, stack: StackId(stack) };
+    let kept = (0..30).map(|id| meminfo(1_000, id, born(11, 80_000)));
+    let gone = (30..90).flat_map(|id| [meminfo(2_000, id, born(6, 64)), meminfo(2_001, id, MemInfoChange::Died)]);
+    kept.chain(gone).collect()
 }

@@ -1,13 +1,14 @@
-//! Arenas by where they were born: those lines first that hold the most memory.
+//! Arenas, or MemInfos, by where they were born: those lines first that hold the most memory.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use pyobs_model::views::{self, ArenaRow, By};
+use pyobs_model::views::{self, BirthRow, By};
 use pyobs_model::{FrameId, Model, Nanos, ProcessRef};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
+use super::Table;
 use super::births_detail::Detail;
 use crate::binding::Action;
 use crate::draw::{Heading, Order, Row};
@@ -39,15 +40,16 @@ pub(super) struct Site {
 }
 
 impl Site {
-    pub(super) fn of(row: &ArenaRow) -> Self {
+    pub(super) fn of(row: &BirthRow) -> Self {
         Self { process: row.process, kind: Arc::clone(&row.kind), frame: row.frame }
     }
 }
 
 #[derive(Default)]
 pub(super) struct Births {
+    table: Table,
     sort: Sort,
-    rows: Vec<ArenaRow>,
+    rows: Vec<BirthRow>,
     shown: Vec<usize>,
     cursor: Cursor<Site>,
     detail: Option<Detail>,
@@ -55,9 +57,16 @@ pub(super) struct Births {
 }
 
 impl Births {
+    pub(super) fn of(table: Table) -> Self {
+        Self { table, ..Self::default() }
+    }
+
     pub(super) fn compute(&mut self, model: &Model, scope: &Scope) {
         self.now = scope.selection.to.unwrap_or_else(|| model.now()).min(model.now());
-        self.rows = views::arenas(model, &scope.selection);
+        self.rows = match self.table {
+            Table::MemInfos => views::meminfos(model, &scope.selection),
+            Table::Arenas | Table::Segments => views::arenas(model, &scope.selection),
+        };
         if let Some(detail) = &mut self.detail {
             detail.compute(model, &self.rows, self.now);
         }
@@ -83,7 +92,7 @@ impl Births {
             Sort::Live => self.shown.sort_by_key(|it| Reverse(rows[*it].live)),
             Sort::Born => self.shown.sort_by_key(|it| Reverse(rows[*it].born)),
             Sort::Used => self.shown.sort_by(|a, b| {
-                let used = |row: &ArenaRow| row.fullness().unwrap_or(2.0);
+                let used = |row: &BirthRow| row.fullness().unwrap_or(2.0);
                 used(&rows[*a]).total_cmp(&used(&rows[*b]))
             }),
             Sort::Age => self.shown.sort_by_key(|it| rows[*it].since.unwrap_or(Nanos(u64::MAX))),
@@ -145,7 +154,7 @@ impl Births {
         let sorted = |sort, order| (self.sort == sort).then_some(order);
         let mut head = Heading::new(buf, area, theme);
         head.right(10, "SIZE", sorted(Sort::Size, Order::Falling));
-        head.right(7, "ARENAS", sorted(Sort::Live, Order::Falling));
+        head.right(7, "LIVE", sorted(Sort::Live, Order::Falling));
         head.right(widths.born, "BORN", sorted(Sort::Born, Order::Falling));
         head.right(6, "USED", sorted(Sort::Used, Order::Rising));
         head.left(widths.bar, "", None);
@@ -179,7 +188,7 @@ pub(super) fn share(of_one: f64) -> String {
     number::percent(of_one * 100.0)
 }
 
-pub(super) fn born_at(model: &Model, row: &ArenaRow) -> String {
+pub(super) fn born_at(model: &Model, row: &BirthRow) -> String {
     let frame = row.frame.and_then(|id| model.frame(id));
     frame.map_or_else(|| "–".to_owned(), |frame| place(frame, By::Line))
 }

@@ -1,7 +1,7 @@
-//! The arenas that one line gave birth to: each with how full it is and when it lived, and where they were born.
+//! The arenas or MemInfos that one line gave birth to: each arena with how full it is and when it lived, and where they were born.
 
 use pyobs_model::families::arena::State;
-use pyobs_model::views::{ArenaRow, By};
+use pyobs_model::views::{BirthRow, By};
 use pyobs_model::{FrameId, Model, Nanos};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -40,21 +40,21 @@ impl Detail {
         Self { site, entries: Vec::new(), top: 0 }
     }
 
-    pub(super) fn compute(&mut self, model: &Model, rows: &[ArenaRow], now: Nanos) {
+    pub(super) fn compute(&mut self, model: &Model, rows: &[BirthRow], now: Nanos) {
         self.entries.clear();
         match rows.iter().find(|row| Site::of(row) == self.site) {
             Some(row) => self.fill(model, row, now),
-            None => self.entries.push(Entry::Words("None of these arenas is left.".to_owned())),
+            None => self.entries.push(Entry::Words("None of these is left.".to_owned())),
         }
     }
 
-    fn fill(&mut self, model: &Model, row: &ArenaRow, now: Nanos) {
+    fn fill(&mut self, model: &Model, row: &BirthRow, now: Nanos) {
         let mut pair = |name, words| self.entries.push(Entry::Pair(name, words));
         pair("process", process_label(model, Some(row.process)));
         pair("kind", row.kind.to_string());
         pair("born at", born_at(model, row));
-        let arenas = number::plural(row.live, "arena", "arenas");
-        pair("live", format!("{arenas}, {}; {} born", number::bytes(row.bytes), number::count(row.born)));
+        let (live, born) = (number::count(row.live), number::count(row.born));
+        pair("live", format!("{live}, {}; {born} born", number::bytes(row.bytes)));
         if let Some(used) = row.fullness() {
             let (used, bytes) = (share(used), number::bytes(row.used_bytes));
             pair("used", format!("{used} % of the pools ({} of {}), {bytes} in them", row.used, row.slabs));
@@ -62,14 +62,15 @@ impl Detail {
         let mut states: Vec<&State> = row.ids.iter().filter_map(|id| model.arenas().get(*id)).collect();
         states.sort_by_key(|state| (!state.is_kept(), state.begun));
         let first = states.iter().map(|state| state.begun).min().unwrap_or_default();
-        let stack = states.iter().find_map(|state| model.arenas().birth(state));
         let arenas: Vec<Entry> = states.iter().map(|state| arena(state, first, now)).collect();
         let more = arenas.len().saturating_sub(ARENAS_MAX);
-        self.entries.extend([Entry::Blank, Entry::Heading("ARENAS, THOSE THAT LIVE FIRST")]);
+        if !arenas.is_empty() {
+            self.entries.extend([Entry::Blank, Entry::Heading("ARENAS, THOSE THAT LIVE FIRST")]);
+        }
         self.entries.extend(arenas.into_iter().take(ARENAS_MAX));
         self.entries.extend((more > 0).then_some(Entry::More(more)));
-        if let Some(stack) = stack {
-            self.entries.extend([Entry::Blank, Entry::Heading("THE FIRST WAS BORN IN, INNERMOST FRAME FIRST")]);
+        if let Some(stack) = row.stack {
+            self.entries.extend([Entry::Blank, Entry::Heading("ONE OF THEM WAS BORN IN, INNERMOST FRAME FIRST")]);
             self.entries.extend(model.stack(stack).iter().rev().map(|frame| Entry::Frame(*frame)));
         }
     }

@@ -1,4 +1,4 @@
-//! Arenas by where they were born.
+//! Arenas and MemInfos by where they were born.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,9 +6,9 @@ use std::sync::Arc;
 use crate::families::arena::State;
 use crate::{ArenaId, FrameId, FrameKind, Model, Nanos, ProcessRef, Selection, StackId};
 
-/// The arenas of one kind that one line of one process gave birth to.
+/// The arenas of one kind, or the MemInfos, that one line of one process gave birth to.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ArenaRow {
+pub struct BirthRow {
     pub process: ProcessRef,
     pub kind: Arc<str>,
     /// The innermost Python frame; `None` where the birth was not seen, or has none.
@@ -24,13 +24,22 @@ pub struct ArenaRow {
     pub used_bytes: u64,
     /// When the first of those that live began.
     pub since: Option<Nanos>,
+    /// Of arenas.
     pub ids: Vec<ArenaId>,
+    /// One of those that gave birth.
+    pub stack: Option<StackId>,
 }
 
-impl ArenaRow {
+impl BirthRow {
     /// The share of slabs with anything in them.
     pub fn fullness(&self) -> Option<f64> {
         (self.slabs > 0).then(|| self.used as f64 / self.slabs as f64)
+    }
+
+    fn new(process: ProcessRef, kind: Arc<str>, frame: Option<FrameId>, stack: Option<StackId>) -> Self {
+        let (live, born, bytes, slabs, used, used_bytes) = (0, 0, 0, 0, 0, 0);
+        let (since, ids) = (None, Vec::new());
+        Self { process, kind, frame, live, born, bytes, slabs, used, used_bytes, since, ids, stack }
     }
 
     fn add(&mut self, id: ArenaId, state: &State) {
@@ -66,27 +75,37 @@ pub fn birthplace(model: &Model, stack: Option<StackId>) -> Option<FrameId> {
 }
 
 /// Those that hold the most memory first.
-pub fn arenas(model: &Model, selection: &Selection) -> Vec<ArenaRow> {
-    let mut rows: BTreeMap<(ProcessRef, Arc<str>, Option<FrameId>), ArenaRow> = BTreeMap::new();
+pub fn arenas(model: &Model, selection: &Selection) -> Vec<BirthRow> {
+    let mut rows: BTreeMap<(ProcessRef, Arc<str>, Option<FrameId>), BirthRow> = BTreeMap::new();
     for (id, state) in model.arenas().arenas().filter(|(_, state)| is_selected(state, selection)) {
         let (process, kind) = (state.arena.process, &state.arena.kind);
-        let frame = birthplace(model, model.arenas().birth(state));
-        let row = rows.entry((process, Arc::clone(kind), frame)).or_insert_with(|| ArenaRow {
-            process,
-            kind: Arc::clone(kind),
-            frame,
-            live: 0,
-            born: 0,
-            bytes: 0,
-            slabs: 0,
-            used: 0,
-            used_bytes: 0,
-            since: None,
-            ids: Vec::new(),
-        });
+        let stack = model.arenas().birth(state);
+        let frame = birthplace(model, stack);
+        let row = rows
+            .entry((process, Arc::clone(kind), frame))
+            .or_insert_with(|| BirthRow::new(process, Arc::clone(kind), frame, stack));
         row.add(id, state);
     }
-    let mut rows: Vec<ArenaRow> = rows.into_values().collect();
+    let mut rows: Vec<BirthRow> = rows.into_values().collect();
+    rows.sort_by_key(|row| std::cmp::Reverse((row.bytes, row.born)));
+    rows
+}
+
+/// What holds the most memory first.
+pub fn meminfos(model: &Model, selection: &Selection) -> Vec<BirthRow> {
+    let kind: Arc<str> = Arc::from("MemInfo");
+    let mut rows: BTreeMap<(ProcessRef, Option<FrameId>), BirthRow> = BTreeMap::new();
+    for (site, sum) in model.nrt().sums().filter(|(site, _)| selection.has_process(site.process)) {
+        let (process, stack) = (site.process, Some(site.stack));
+        let frame = birthplace(model, stack);
+        let row =
+            rows.entry((process, frame)).or_insert_with(|| BirthRow::new(process, Arc::clone(&kind), frame, stack));
+        row.live += sum.live();
+        row.born += sum.born;
+        row.bytes = row.bytes.saturating_add(sum.bytes);
+        row.since = [row.since, sum.since()].into_iter().flatten().min();
+    }
+    let mut rows: Vec<BirthRow> = rows.into_values().collect();
     rows.sort_by_key(|row| std::cmp::Reverse((row.bytes, row.born)));
     rows
 }
