@@ -184,7 +184,7 @@ fn report() {
     .check(report);
     assert_eq!(report["version"], 1);
     assert_eq!(report["recording"]["rate_hz"], 499);
-    assert_eq!(report["recording"]["probes"], serde_json::json!(["cpu", "offcpu", "gil", "shm"]));
+    assert_eq!(report["recording"]["probes"], serde_json::json!(["cpu", "offcpu", "gil", "arena", "shm"]));
     let own: Vec<u64> = json::list(report, "/frames").iter().map(|row| json::count(row, "/self")).collect();
     assert!(own.is_sorted_by(|one, next| one >= next), "most self first: {own:?}");
     let processes = json::list(report, "/processes").iter().map(|process| json::count(process, "/samples"));

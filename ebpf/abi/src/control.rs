@@ -10,3 +10,5 @@ pub const COUNT: u32 = 3;
 
 pub const FAMILY_OFFCPU: u64 = 1;
 pub const FAMILY_GIL: u64 = 1 << 1;
+pub const FAMILY_SHM: u64 = 1 << 2;
+pub const FAMILY_ARENA: u64 = 1 << 3;

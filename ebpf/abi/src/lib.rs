@@ -2,9 +2,11 @@
 //! asserted at compile time. Integers instead of enums and bools, so that any bytes are a valid value.
 #![no_std]
 
+pub mod arena;
 pub mod control;
 pub mod copy;
 pub mod eval;
+pub mod nrt;
 pub mod offcpu;
 pub mod process;
 pub mod record;

@@ -27,6 +27,14 @@ pub const SHM_BIRTH: u32 = 12;
 pub const SHM_FORK: u32 = 13;
 pub const SHM_EXEC: u32 = 14;
 pub const SHM_EXIT: u32 = 15;
+/// A `stack::Sample` of the thread that got what may be an arena, whose address and size are in its detail.
+pub const ARENA_BIRTH: u32 = 16;
+/// A [`crate::arena::Freed`].
+pub const ARENA_FREED: u32 = 17;
+/// A `stack::Sample` of the thread that made a MemInfo, whose address and size are in its detail.
+pub const NRT_BIRTH: u32 = 18;
+/// A [`crate::nrt::Death`].
+pub const NRT_DEATH: u32 = 19;
 
 /// The length of the kernel's `comm`, its closing NUL included (`TASK_COMM_LEN`).
 pub const COMM_LEN: usize = 16;
@@ -67,5 +75,7 @@ pub mod loss {
     pub const SHM_MAPPING: u32 = 7;
     /// More descriptors in a message than are looked at.
     pub const SHM_MESSAGE: u32 = 8;
-    pub const COUNT: u32 = 9;
+    /// Two threads of a CPU would have walked with one state.
+    pub const WALK_TAKEN: u32 = 9;
+    pub const COUNT: u32 = 10;
 }

@@ -8,10 +8,12 @@
 #![expect(internal_features, reason = "the only way to them is an intrinsic")]
 #![feature(core_intrinsics)]
 
+mod arena;
 mod common;
 mod copied;
 mod cpu;
 mod eval;
+mod nrt;
 mod offcpu;
 mod process;
 mod shm;

@@ -4,6 +4,9 @@
 //! whoever gets hold of a segment is followed, whatever it runs. What takes something away is noticed when the call
 //! begins, what gives something when it has ended: so a descriptor or an address that another thread gets at once is
 //! told in the right order.
+//!
+//! The same programs see the calls that [`crate::arena`] is about: a second pair would cost every call of the machine as
+//! much again.
 
 mod descriptors;
 mod lives;
@@ -17,19 +20,23 @@ use aya_ebpf::{
     programs::RawTracePointContext,
 };
 use pyobs_abi::{
+    control::{FAMILY_ARENA, FAMILY_SHM},
     process::Process,
     record::{self, loss},
     shm::{Change, Facts, Hull, Inode as Key, Known, NAME_MAX, Segment, Unlink, what},
     stack,
 };
 
-use crate::common::{
-    files::{File, Inode},
-    maps::{PROCESSES, count_loss},
-    memory::user,
-    registers::Registers,
-    ring,
-    walk::{SLOT_TASK, Walk},
+use crate::{
+    arena,
+    common::{
+        files::{File, Inode},
+        maps::{PROCESSES, count_loss, is_on},
+        memory::user,
+        registers::Registers,
+        ring,
+        walk::{SLOT_TASK, Walk},
+    },
 };
 
 /// System calls (arch/x86/entry/syscalls/syscall_64.tbl).
@@ -75,7 +82,7 @@ static SHM_SEGMENTS: HashMap<Key, Known> = HashMap::with_max_entries(32_768, 0);
 static SHM_HOLDERS: HashMap<u32, Hull> = HashMap::with_max_entries(16_384, 0);
 
 /// The system call that the current thread is in.
-struct Call(*const pt_regs);
+pub struct Call(*const pt_regs);
 
 impl Call {
     #[inline(always)]
@@ -97,37 +104,37 @@ impl Call {
     }
 
     #[inline(always)]
-    fn first(&self) -> u64 {
+    pub fn first(&self) -> u64 {
         // SAFETY: as above, and below.
         self.word(|saved| unsafe { &raw const (*saved).rdi })
     }
 
     #[inline(always)]
-    fn second(&self) -> u64 {
+    pub fn second(&self) -> u64 {
         // SAFETY: as above.
         self.word(|saved| unsafe { &raw const (*saved).rsi })
     }
 
     #[inline(always)]
-    fn third(&self) -> u64 {
+    pub fn third(&self) -> u64 {
         // SAFETY: as above.
         self.word(|saved| unsafe { &raw const (*saved).rdx })
     }
 
     #[inline(always)]
-    fn fourth(&self) -> u64 {
+    pub fn fourth(&self) -> u64 {
         // SAFETY: as above.
         self.word(|saved| unsafe { &raw const (*saved).r10 })
     }
 
     #[inline(always)]
-    fn fifth(&self) -> u64 {
+    pub fn fifth(&self) -> u64 {
         // SAFETY: as above.
         self.word(|saved| unsafe { &raw const (*saved).r8 })
     }
 
     #[inline(always)]
-    fn sixth(&self) -> u64 {
+    pub fn sixth(&self) -> u64 {
         // SAFETY: as above.
         self.word(|saved| unsafe { &raw const (*saved).r9 })
     }
@@ -141,6 +148,10 @@ pub fn shm_call_enter(context: RawTracePointContext) -> i32 {
         number::CLOSE | number::CLOSE_RANGE | number::DUP2 | number::DUP3 | number::MUNMAP | number::SENDMSG => {}
         _ => return 0,
     }
+    if number == number::MUNMAP && is_on(FAMILY_ARENA) {
+        arena::unmapped(&Call::current());
+    }
+    // Nobody holds anything while the family is off.
     if hull().is_none() {
         return 0;
     }
@@ -177,19 +188,28 @@ fn exit(context: &RawTracePointContext, run: impl Fn(u32)) -> i32 {
         return 0;
     }
     let born = match number {
-        number::OPEN | number::CREAT => descriptors::opened(result as u32, call.first()),
-        number::OPENAT | number::OPENAT2 => descriptors::opened(result as u32, call.second()),
-        number::MEMFD_CREATE => descriptors::created(result as u32),
-        number::MMAP => mappings::mapped(&call, result as u64),
+        number::MMAP if is_on(FAMILY_ARENA) && arena::is_one(&call) => {
+            Some((record::ARENA_BIRTH, [result as u64, call.second()]))
+        }
+        _ if !is_on(FAMILY_SHM) => None,
+        number::OPEN | number::CREAT => segment(descriptors::opened(result as u32, call.first())),
+        number::OPENAT | number::OPENAT2 => segment(descriptors::opened(result as u32, call.second())),
+        number::MEMFD_CREATE => segment(descriptors::created(result as u32)),
+        number::MMAP => segment(mappings::mapped(&call, result as u64)),
         _ => {
             others(&call, number, result as u64);
             None
         }
     };
-    if let Some(key) = born {
-        birth(&key, run);
+    if let Some((kind, detail)) = born {
+        birth(kind, detail, run);
     }
     0
+}
+
+#[inline(always)]
+fn segment(made: Option<Key>) -> Option<(u32, [u64; 2])> {
+    made.map(|key| (record::SHM_BIRTH, [key.ino, key.dev.into()]))
 }
 
 #[inline(always)]
@@ -233,17 +253,17 @@ fn unlinked(path: u64) {
     });
 }
 
-/// Sends where a segment was made, if it was in a watched process. User space should look at once: a program that only
-/// makes a segment may end in a moment, and its names with it.
+/// Sends where a segment was made, or an arena, if it was in a watched process. User space should look at once: a program
+/// that only makes a segment may end in a moment, and its names with it.
 #[inline(always)]
-fn birth(key: &Key, run: impl Fn(u32)) {
+fn birth(kind: u32, detail: [u64; 2], run: impl Fn(u32)) {
     let Some(process) = watched() else { return };
     let registers = Registers::saved();
     let number = Walk::number(SLOT_TASK);
     let Some(walk) = Walk::begin(number, SLOT_TASK) else { return };
     walk.sample.flags |= stack::flags::KERNEL_MODE;
-    walk.sample.header = ring::header(record::SHM_BIRTH);
-    walk.sample.detail = [key.ino, key.dev.into()];
+    walk.sample.header = ring::header(kind);
+    walk.sample.detail = detail;
     walk.start(process, &registers);
     run(number);
     ring::send_now(walk.record());
@@ -255,7 +275,7 @@ fn pid() -> u32 {
 }
 
 #[inline(always)]
-fn watched() -> Option<&'static Process> {
+pub fn watched() -> Option<&'static Process> {
     // SAFETY: the value is read while others may update it: a torn one is an address that fails its checks.
     unsafe { PROCESSES.get(pid()) }
 }

@@ -105,6 +105,7 @@ pub struct Processes {
     layouts: HashMap<process::Layout, u32>,
     next: u32,
     grew: Instant,
+    maps_read: u64,
 }
 
 impl Processes {
@@ -121,6 +122,7 @@ impl Processes {
             layouts: HashMap::new(),
             next: 0,
             grew: Instant::now(),
+            maps_read: 0,
         }
     }
 
@@ -139,6 +141,16 @@ impl Processes {
         self.watched.iter().filter_map(|(pid, watched)| {
             Some(Running { pid: *pid, id: watched.id, python: watched.python.as_deref()? })
         })
+    }
+
+    /// The executable mappings of all watched processes.
+    pub fn mappings(&self) -> impl Iterator<Item = (u32, &Mapping)> + '_ {
+        self.watched.iter().flat_map(|(pid, watched)| watched.mappings.iter().map(|mapping| (*pid, mapping)))
+    }
+
+    /// Grows whenever a process has mapped something new.
+    pub fn maps_read(&self) -> u64 {
+        self.maps_read
     }
 
     pub fn is_python(&self, pid: u32) -> bool {
@@ -220,6 +232,7 @@ impl Processes {
         }
         self.native.want_all(pid, &mappings);
         watched.place(mappings, &mut self.native);
+        self.maps_read += 1;
         let entry = watched.entry;
         self.set(pid, entry, object, events);
     }
@@ -369,6 +382,7 @@ impl Processes {
         watched.place(mappings, &mut self.native);
         let entry = watched.entry;
         self.grew = Instant::now();
+        self.maps_read += 1;
         self.watched.insert(pid, watched);
         entry
     }

@@ -1,7 +1,9 @@
 //! Records of the ring, from bytes. The bytes come from our own programs, yet nothing is believed: a length that does
 //! not fit is no record.
 
+use pyobs_abi::arena::Freed;
 use pyobs_abi::copy::StackCopy;
+use pyobs_abi::nrt::Death;
 use pyobs_abi::offcpu::Wake;
 use pyobs_abi::process::Fork;
 use pyobs_abi::record::{self, COMM_LEN, Header};
@@ -18,6 +20,10 @@ pub enum Record {
     StackCopy(Box<StackCopy>),
     Shm(Box<Shm>),
     Birth(Stack),
+    ArenaBirth(Stack),
+    ArenaFreed(Freed),
+    NrtBirth(Stack),
+    NrtDeath(Death),
 }
 
 /// Of the family `shm`.
@@ -73,8 +79,18 @@ impl Record {
     /// The stack in it, if it has one.
     pub fn stack(&self) -> Option<&Stack> {
         match self {
-            Self::CpuSample(stack) | Self::Sleep(stack) | Self::GilHolder(stack) | Self::Birth(stack) => Some(stack),
-            Self::Wake(_) | Self::Life(_) | Self::StackCopy(_) | Self::Shm(_) => None,
+            Self::CpuSample(stack)
+            | Self::Sleep(stack)
+            | Self::GilHolder(stack)
+            | Self::Birth(stack)
+            | Self::ArenaBirth(stack)
+            | Self::NrtBirth(stack) => Some(stack),
+            Self::Wake(_)
+            | Self::Life(_)
+            | Self::StackCopy(_)
+            | Self::Shm(_)
+            | Self::ArenaFreed(_)
+            | Self::NrtDeath(_) => None,
         }
     }
 
@@ -90,6 +106,10 @@ impl Record {
             record::SHM_CHANGE => shm(Shm::Change(read(bytes, 0)?)),
             record::SHM_UNLINK => shm(Shm::Unlink(read(bytes, 0)?)),
             record::SHM_BIRTH => Some(Self::Birth(Stack::parse(bytes)?)),
+            record::ARENA_BIRTH => Some(Self::ArenaBirth(Stack::parse(bytes)?)),
+            record::ARENA_FREED => Some(Self::ArenaFreed(read(bytes, 0)?)),
+            record::NRT_BIRTH => Some(Self::NrtBirth(Stack::parse(bytes)?)),
+            record::NRT_DEATH => Some(Self::NrtDeath(read(bytes, 0)?)),
             record::SHM_FORK => shm(Shm::Fork(read(bytes, 0)?)),
             record::SHM_EXEC => shm(Shm::Exec(header)),
             record::SHM_EXIT => shm(Shm::Exit(header)),

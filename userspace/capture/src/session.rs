@@ -1,6 +1,7 @@
 //! One capture, from attaching to the last event.
 
 mod error;
+mod memory;
 mod options;
 
 use std::collections::HashSet;
@@ -13,8 +14,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::copies::Copies;
 pub use crate::copies::{Copied, Page, Registers};
+use crate::families::arena::Arenas;
 pub use crate::families::eval::Chosen;
 use crate::families::eval::{self, Eval};
+use crate::families::nrt::Nrt;
 use crate::families::offcpu::Key;
 use crate::families::shm::Shm;
 use crate::families::{Families, KERNEL_LOSSES, Purpose};
@@ -54,7 +57,11 @@ pub struct Session {
     stacks: Stacks<Purpose>,
     families: Families,
     eval: Option<Eval>,
+    arenas: Option<Arenas>,
     shm: Option<Shm>,
+    nrt: Option<Nrt>,
+    /// The memory maps that `nrt` has seen.
+    maps_seen: u64,
     keep_every: u64,
     governor: Governor,
     meta: Meta,
@@ -104,7 +111,10 @@ impl Session {
             stacks: Stacks::new(namer),
             families: Families::new(start, options.rate_hz, &options.probes),
             eval,
+            arenas: None,
             shm: None,
+            nrt: None,
+            maps_seen: 0,
             keep_every: 1,
             governor: Governor::new(options.budget, options.budget_binds_rate, options.rate_hz),
             meta: machine::meta(options),
@@ -121,7 +131,8 @@ impl Session {
         session.scan(&options.targets)?;
         session.count_calls(false);
         session.object.attach_waits(&options.probes)?;
-        session.follow_segments(options)?;
+        session.follow_nrt(options)?;
+        session.follow_memory(options)?;
         if options.probes.contains(&"cpu") {
             let clock = session.object.attach_sampler(options.rate_hz)?;
             session.meta.sampler = clock.name().to_owned();
@@ -161,7 +172,7 @@ impl Session {
 
     /// Whether probes are put while it runs, which takes rights.
     pub fn goes_on_probing(&self) -> bool {
-        self.eval.is_some()
+        self.eval.is_some() || self.nrt.is_some()
     }
 
     /// Sentences for the user that have come up since the last call.
@@ -223,7 +234,12 @@ impl Session {
         self.stacks.learn_symbols(records.iter().filter_map(Record::stack));
         for record in records {
             match &record {
-                Record::CpuSample(stack) | Record::Sleep(stack) | Record::GilHolder(stack) | Record::Birth(stack) => {
+                Record::CpuSample(stack)
+                | Record::Sleep(stack)
+                | Record::GilHolder(stack)
+                | Record::Birth(stack)
+                | Record::ArenaBirth(stack)
+                | Record::NrtBirth(stack) => {
                     if let (Some(copies), Record::CpuSample(_)) = (&mut self.copies, &record) {
                         copies.sample(stack);
                     }
@@ -239,6 +255,16 @@ impl Session {
                         shm.record(record, &mut self.scratch);
                     }
                 }
+                Record::ArenaFreed(freed) => {
+                    if let Some(arenas) = &mut self.arenas {
+                        arenas.freed(freed, &mut self.scratch);
+                    }
+                }
+                Record::NrtDeath(death) => {
+                    if let Some(nrt) = &mut self.nrt {
+                        nrt.died(death, &mut self.scratch);
+                    }
+                }
                 Record::Wake(wake) => {
                     let no_stack = self.interner.stack(&[], &mut self.scratch);
                     self.families.woken(wake, no_stack, &mut self.scratch);
@@ -247,6 +273,7 @@ impl Session {
                     if let Some(ended) = self.processes.notice(notice, &mut self.object, &mut self.scratch) {
                         self.families.ended(ended);
                     }
+                    self.memory_lives_on(notice);
                 }
             }
         }
@@ -268,36 +295,9 @@ impl Session {
         self.named();
         self.families.tell(self.now(), false, |tid| self.object.sleeper(tid), &mut self.scratch);
         self.count_calls(false);
-        self.tell_segments();
+        self.tell_memory(false);
         if self.cost_at.elapsed() >= COST_PERIOD {
             self.account();
-        }
-    }
-
-    fn follow_segments(&mut self, options: &Options) -> Result<(), StartError> {
-        if options.probes.contains(&"shm") {
-            let maps = match self.object.attach_segments() {
-                Ok(maps) => maps,
-                // Not every kernel can, and the others can do without.
-                Err(error) if self.meta.probes.len() > 1 => {
-                    self.meta.probes.retain(|probe| probe != "shm");
-                    self.notes.push(format!("shared segments are not followed: {error}"));
-                    return Ok(());
-                }
-                Err(error) => return Err(error.into()),
-            };
-            let mut shm = Shm::new(self.start, maps);
-            let running = self.processes.running().map(|running| running.pid);
-            shm.scan(self.now(), options.targets == Targets::All, running, &mut self.scratch);
-            self.shm = Some(shm);
-        }
-        Ok(())
-    }
-
-    fn tell_segments(&mut self) {
-        let now = self.now();
-        if let Some(shm) = &mut self.shm {
-            shm.tick(now, self.processes.running().map(|running| running.pid), &mut self.scratch);
         }
     }
 
@@ -333,6 +333,18 @@ impl Session {
                 Some(segment) => Some(Purpose::Birth { segment, at }),
                 None => return,
             },
+            (Record::ArenaBirth(_), _) => {
+                let python = watched.python.as_deref();
+                let arenas = self.arenas.as_mut();
+                match arenas.and_then(|arenas| arenas.born(stack, id, python, &mut self.scratch)) {
+                    Some(arena) => Some(Purpose::ArenaBirth { arena, at }),
+                    None => return,
+                }
+            }
+            (Record::NrtBirth(_), _) => match self.nrt.as_mut().and_then(|nrt| nrt.born(stack, &mut self.scratch)) {
+                Some((meminfo, bytes)) => Some(Purpose::NrtBirth { id: meminfo, at, process: id, bytes }),
+                None => return,
+            },
             _ => None,
         };
         let families = &mut self.families;
@@ -342,7 +354,7 @@ impl Session {
         self.stacks.take(stack, at, watched, native, &mut self.interner, &mut self.scratch, |outcome| match record {
             Record::Sleep(_) => Purpose::Sleep(Key::of(sample)),
             Record::GilHolder(_) => families.holder(sample),
-            Record::Birth(_) if let Some(born) = born => born,
+            Record::Birth(_) | Record::ArenaBirth(_) | Record::NrtBirth(_) if let Some(born) = born => born,
             _ => families.sampled(sample, id, keep_every, outcome),
         });
     }
@@ -388,8 +400,17 @@ impl Session {
             sampling = sampling.saturating_sub(Nanos(time.as_nanos() as u64));
             bpf.0 += eval.trap_cost().0;
         }
+        if let Some(nrt) = &mut self.nrt {
+            let (time, runs) = self.object.nrt_run_time();
+            sampling = sampling.saturating_sub(Nanos(time.as_nanos() as u64));
+            bpf.0 += nrt.trap_cost().0;
+            if let Some(sentence) = nrt.hold_budget(time, runs) {
+                let at = machine::monotonic().saturating_sub(self.start);
+                self.scratch.push(Event::Shed { at, what: Arc::from(sentence) });
+            }
+        }
         // These look at every system call of the machine; fewer samples would not make them cheaper.
-        let (time, _) = self.object.segments_run_time();
+        let (time, _) = self.object.system_calls_run_time();
         sampling = sampling.saturating_sub(Nanos(time.as_nanos() as u64));
         let cpu = Nanos(cost::cpu_time().saturating_sub(self.cpu_at_start).as_nanos() as u64);
         let at = self.now();
@@ -413,7 +434,7 @@ impl Session {
             self.named();
         }
         self.families.tell(self.now(), true, |tid| self.object.sleeper(tid), &mut self.scratch);
-        self.tell_segments();
+        self.tell_memory(true);
         self.count_calls(true);
         self.account();
         events.append(&mut self.scratch);

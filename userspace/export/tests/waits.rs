@@ -139,9 +139,11 @@ fn nothing_seen_is_told_from_a_family_that_was_off() {
     }
     let report: Value = serde_json::from_str(&exported(&model, Format::Json, &Options::default())).unwrap();
     assert!(
-        ["offcpu", "gil", "calls", "segments", "findings"].iter().all(|key| report[key] == Value::Array(Vec::new()))
+        ["offcpu", "gil", "calls", "arenas", "segments", "findings"]
+            .iter()
+            .all(|key| report[key] == Value::Array(Vec::new()))
     );
-    assert_eq!(in_words(&model, 10).matches("Nothing was seen.").count(), 4);
+    assert_eq!(in_words(&model, 10).matches("Nothing was seen.").count(), 6);
     model = Model::new(meta("h"), History::All);
     for (format, weight) in [(Format::Json, Weight::Gil), (Format::Folded, Weight::OffCpu)] {
         let error = export(&model, format, &of(weight), &mut Vec::new()).unwrap_err();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{FrameId, Nanos, Pid, Place, ProcessRef, Reason, SegmentId, StackId, Tid};
+use crate::{ArenaId, FrameId, MemInfoId, Nanos, Pid, Place, ProcessRef, Reason, SegmentId, StackId, Tid};
 
 /// What a recording says of itself before the first event.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -67,6 +67,18 @@ pub enum Event {
         id: SegmentId,
         change: SegmentChange,
     },
+    /// Family `arena`: something happened to an arena.
+    Arena {
+        at: Nanos,
+        id: ArenaId,
+        change: ArenaChange,
+    },
+    /// Family `nrt`: something happened to a MemInfo.
+    MemInfo {
+        at: Nanos,
+        id: MemInfoId,
+        change: MemInfoChange,
+    },
     /// `count` more things were lost for `reason`.
     Loss {
         at: Nanos,
@@ -100,7 +112,7 @@ impl Event {
             Self::GilWait(wait) => Some(wait.at),
             Self::GilHeld { at, .. } => Some(*at),
             Self::Calls(calls) => Some(calls.at),
-            Self::Segment { at, .. } => Some(*at),
+            Self::Segment { at, .. } | Self::Arena { at, .. } | Self::MemInfo { at, .. } => Some(*at),
         }
     }
 }
@@ -373,4 +385,55 @@ pub enum SegmentChange {
     Released,
     /// It is no more, as far as can be told: nobody holds it, and it has no name.
     Gone,
+}
+
+/// What is known of an arena when it is first seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Arena {
+    pub process: ProcessRef,
+    /// `pymalloc` for CPython's own.
+    pub kind: Arc<str>,
+    pub address: u64,
+    pub bytes: u64,
+    /// Whether it was seen to be born, rather than to be there.
+    pub born: bool,
+    /// The one that it is a copy of, in a process that was forked.
+    pub parent: Option<ArenaId>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ArenaChange {
+    Begun(Arena),
+    /// Where it was born.
+    Born(StackId),
+    /// How full it was when somebody looked.
+    Filled(Filled),
+    /// It was given back.
+    Died,
+    /// What was taken for an arena is none.
+    Mistaken,
+}
+
+/// How full an arena is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Filled {
+    /// The parts that it is divided into; CPython calls them pools.
+    pub slabs: u32,
+    /// Those that anything is in.
+    pub used: u32,
+    /// What lies in these.
+    pub bytes: u64,
+}
+
+/// A piece of memory that code compiled by Numba counts references of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemInfoChange {
+    Born {
+        process: ProcessRef,
+        /// Of its data.
+        bytes: u64,
+        stack: StackId,
+    },
+    /// The last reference has gone.
+    Died,
 }

@@ -1,5 +1,7 @@
 //! What deserves to be said first: statements that the sums bear out, with their numbers.
 
+mod arena;
+mod nrt;
 mod shm;
 
 use std::cmp::Reverse;
@@ -56,7 +58,9 @@ pub struct Finding {
 /// The most serious first.
 pub fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
     let mut findings = convoys(model, selection);
+    findings.extend(arena::find(model, selection));
     findings.extend(shm::find(model));
+    findings.extend(nrt::find(model, selection));
     findings.sort_by_key(|finding| Reverse(finding.severity));
     findings
 }

@@ -30,6 +30,14 @@ pub struct StackId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SegmentId(pub u32);
 
+/// An arena: (process, address, generation), numbered in the order of first sight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ArenaId(pub u32);
+
+/// A MemInfo of Numba's runtime: (process, address, generation), numbered in the order of birth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct MemInfoId(pub u32);
+
 /// A stack of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Place {

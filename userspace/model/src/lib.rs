@@ -18,10 +18,10 @@ pub mod selection;
 pub mod views;
 
 pub use event::{
-    Calls, Event, Frame, FrameKind, GilHolder, GilWait, Meta, Outcome, Process, Sample, Segment, SegmentChange,
-    SegmentKind, Sleep, WaitReason, Waker,
+    Arena, ArenaChange, Calls, Event, Filled, Frame, FrameKind, GilHolder, GilWait, MemInfoChange, Meta, Outcome,
+    Process, Sample, Segment, SegmentChange, SegmentKind, Sleep, WaitReason, Waker,
 };
-pub use ids::{FrameId, Nanos, Pid, Place, ProcessRef, SegmentId, StackId, Tid};
+pub use ids::{ArenaId, FrameId, MemInfoId, Nanos, Pid, Place, ProcessRef, SegmentId, StackId, Tid};
 pub use loss::Reason;
 pub use model::{History, Model, ProcessState, ThreadState};
 pub use selection::Selection;

@@ -60,6 +60,10 @@ reasons! {
     SegmentUnseen = "segment_unseen", "a shared mapping could not be looked at when it was made";
     DescriptorsUnseen = "descriptors_unseen", "a message had more parts than pyobs looks through for descriptors";
     SegmentRepaired = "segment_repaired", "what a process holds of a shared segment was corrected by a look at it";
+    ArenaTableFull = "arena_table_full", "more arenas than pyobs keeps";
+    ArenaUnreadable = "arena_unreadable", "an arena's memory could not be read, or was not what an arena's must be";
+    WalkTaken = "walk_taken", "a stack was given up because a thread that came between was walked with the same state";
+    MemInfoTableFull = "meminfo_table_full", "more MemInfos than pyobs keeps";
     BudgetShed = "budget_shed", "samples were left out to stay inside --budget";
 }
 

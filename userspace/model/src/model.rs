@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use crate::families::{cpu::Cpu, eval::Eval, gil::Gil, offcpu::OffCpu, shm::Shm};
+use crate::families::{arena::Arenas, cpu::Cpu, eval::Eval, gil::Gil, nrt::Nrt, offcpu::OffCpu, shm::Shm};
 use crate::loss::Losses;
 use crate::{
-    Event, Frame, FrameId, FrameKind, Meta, Nanos, Process, ProcessRef, SegmentChange, Selection, StackId, Tid,
+    ArenaChange, Event, Frame, FrameId, FrameKind, MemInfoChange, Meta, Nanos, Process, ProcessRef, SegmentChange,
+    Selection, StackId, Tid,
 };
 
 /// How much of the past is kept.
@@ -80,7 +81,9 @@ pub struct Model {
     offcpu: OffCpu,
     gil: Gil,
     eval: Eval,
+    arenas: Arenas,
     shm: Shm,
+    nrt: Nrt,
     loss: Losses,
     cost: Cost,
     previous_cost: Cost,
@@ -101,7 +104,9 @@ impl Model {
             offcpu: OffCpu::new(history),
             gil: Gil::new(history),
             eval: Eval::new(history),
+            arenas: Arenas::new(history),
             shm: Shm::new(history),
+            nrt: Nrt::default(),
             loss: Losses::default(),
             cost: Cost::default(),
             previous_cost: Cost::default(),
@@ -146,6 +151,7 @@ impl Model {
                 if let Some(state) = self.processes.get_mut(id.0 as usize) {
                     state.ended = Some(*at);
                 }
+                self.arenas.ended(*id, *at);
             }
             Event::Thread { process, tid, name } => {
                 if let Some(state) = self.processes.get_mut(process.0 as usize) {
@@ -183,6 +189,27 @@ impl Model {
                     self.eval.add(*calls);
                 }
             }
+            Event::MemInfo { at, id, change } => {
+                let known = match change {
+                    MemInfoChange::Born { process, stack, .. } => {
+                        (process.0 as usize) < self.processes.len() && self.has_stack(*stack)
+                    }
+                    MemInfoChange::Died => true,
+                };
+                if known {
+                    self.nrt.add(*at, *id, change);
+                }
+            }
+            Event::Arena { at, id, change } => {
+                let known = match change {
+                    ArenaChange::Begun(arena) => (arena.process.0 as usize) < self.processes.len(),
+                    ArenaChange::Born(stack) => self.has_stack(*stack),
+                    _ => true,
+                };
+                if known {
+                    self.arenas.add(*at, *id, change);
+                }
+            }
             Event::Segment { at, id, change } => {
                 if !matches!(change, SegmentChange::Born(stack) if !self.has_stack(*stack)) {
                     self.shm.add(*at, *id, change);
@@ -204,6 +231,7 @@ impl Model {
         self.offcpu.expire(self.now);
         self.gil.expire(self.now);
         self.eval.expire(self.now);
+        self.arenas.expire(self.now);
         self.shm.expire(self.now);
     }
 
@@ -282,8 +310,16 @@ impl Model {
         &self.eval
     }
 
+    pub fn arenas(&self) -> &Arenas {
+        &self.arenas
+    }
+
     pub fn shm(&self) -> &Shm {
         &self.shm
+    }
+
+    pub fn nrt(&self) -> &Nrt {
+        &self.nrt
     }
 
     pub fn loss(&self) -> &Losses {

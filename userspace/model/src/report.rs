@@ -1,5 +1,7 @@
 //! What a recording says, in the shape of `pyobs report --json` (CONTRACT.md).
 
+mod arena;
+mod nrt;
 mod shm;
 
 use std::cmp::Reverse;
@@ -7,6 +9,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+pub use self::arena::Arena;
+pub use self::nrt::MemInfos;
 pub use self::shm::Segment;
 
 use crate::families::{Times, eval, gil, offcpu};
@@ -32,7 +36,9 @@ pub struct Report {
     pub offcpu: Option<Vec<OffCpu>>,
     pub gil: Option<Vec<Gil>>,
     pub calls: Option<Vec<CallCount>>,
+    pub arenas: Option<Vec<Arena>>,
     pub segments: Option<Vec<Segment>>,
+    pub meminfos: Option<MemInfos>,
     pub findings: Vec<Finding>,
 }
 
@@ -259,7 +265,9 @@ impl Report {
             offcpu: model.is_on("offcpu").then(|| offcpu(model, selection, limit)),
             gil: model.is_on("gil").then(|| gil(model, selection, limit)),
             calls: model.is_on("eval").then(|| calls(model, selection, limit)),
+            arenas: model.is_on("arena").then(|| arena::arenas(model, selection, limit)),
             segments: model.is_on("shm").then(|| shm::segments(model, limit)),
+            meminfos: model.is_on("nrt").then(|| nrt::meminfos(model, selection, limit)),
             findings: findings::find(model, selection),
         }
     }

@@ -6,7 +6,7 @@ use pyobs_model::families;
 /// Every family of the contract, in its order; this version may have fewer.
 const CONTRACT: &[&str] = &["cpu", "offcpu", "gil", "eval", "arena", "shm", "nrt", "ucx", "redundancy"];
 /// Too dear to be on unless asked for.
-const ONLY_WHEN_ASKED: &[&str] = &["eval", "redundancy"];
+const ONLY_WHEN_ASKED: &[&str] = &["eval", "nrt", "redundancy"];
 /// The family that can be told which functions it is about.
 const CHOOSES: &str = "eval";
 
@@ -137,15 +137,15 @@ mod tests {
     fn signs_change_the_default() {
         assert_eq!(parse("+cpu").unwrap(), Probes::default());
         assert_eq!(parse("-cpu,+cpu").unwrap(), Probes::default());
-        assert_eq!(parse("-offcpu,+eval").unwrap(), only(&["cpu", "gil", "eval", "shm"]));
-        assert!(parse("-cpu,-offcpu,-gil,-shm").unwrap_err().contains("no family on"));
+        assert_eq!(parse("-offcpu,+eval").unwrap(), only(&["cpu", "gil", "eval", "arena", "shm"]));
+        assert!(parse("-cpu,-offcpu,-gil,-arena,-shm").unwrap_err().contains("no family on"));
         assert!(parse("cpu,+cpu").unwrap_err().contains("sign"));
     }
 
     #[test]
     fn a_family_to_come_is_told_from_nonsense() {
         assert!(parse("+redundancy").unwrap_err().contains("does not have the family `redundancy` yet"));
-        assert!(parse("-arena").unwrap_err().contains("does not have"));
+        assert!(parse("-ucx").unwrap_err().contains("does not have"));
         for nonsense in ["cup", "", ",", "cpu,", "+", "-", "ü", "--pid"] {
             assert!(parse(nonsense).unwrap_err().contains("there is no family"), "{nonsense}");
         }

@@ -9,7 +9,9 @@ use rusqlite::config::DbConfig;
 use rusqlite::limits::Limit;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
-use crate::tables::{Damage, MAX_TEXT, Range, Source, cpu, eval, gil, health, meta, offcpu, processes, shm, stacks};
+use crate::tables::{
+    Damage, MAX_TEXT, Range, Source, arena, cpu, eval, gil, health, meta, nrt, offcpu, processes, shm, stacks,
+};
 use crate::{Error, file};
 
 /// How long to wait for a commit of a recording that is being written.
@@ -77,6 +79,8 @@ impl Reader {
         offcpu::read(source, &mut damage, range, |event| timed.push(event))?;
         gil::read(source, &mut damage, range, |event| timed.push(event))?;
         eval::read(source, &mut damage, range, |event| timed.push(event))?;
+        arena::read(source, &mut damage, range, |event| timed.push(event))?;
+        nrt::read(source, &mut damage, range, |event| timed.push(event))?;
         shm::read(source, &mut damage, range, |event| timed.push(event))?;
         timed.sort_by_key(Event::at);
 

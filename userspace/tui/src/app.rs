@@ -293,7 +293,7 @@ impl App {
                 };
                 self.mark(Stale::View);
             }
-            Action::Measure if self.ui.tab != Tab::Waits => {
+            Action::Measure if !matches!(self.ui.tab, Tab::Waits | Tab::Memory) => {
                 let at = Weight::ALL.iter().position(|weight| *weight == self.ui.look.weight).unwrap_or(0);
                 let others = Weight::ALL.iter().cycle().skip(at + 1).take(Weight::ALL.len());
                 if let Some(next) = others.copied().find(|weight| weight.is_known(&self.model)) {

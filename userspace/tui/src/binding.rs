@@ -77,7 +77,7 @@ impl Context {
             Self::Wait => "A wait",
             Self::Health => "Health",
             Self::Memory => "Memory",
-            Self::Segment => "A segment",
+            Self::Segment => "A segment, or arenas",
             Self::Prompt => "Typing a pattern",
             Self::Help => "This help",
         }
@@ -125,7 +125,7 @@ pub(crate) const BINDINGS: &[Binding] = &[
     bind(&[Flame], &[Left], Action::Left, "", "the box to the left"),
     bind(&[Flame], &[Right], Action::Right, "", "the box to the right"),
     bind(&[Waits], &[Enter], Action::Open, "detail", "the stacks of the wait, and who ended it"),
-    bind(&[Memory], &[Enter], Action::Open, "detail", "who made, held and passed on the segment"),
+    bind(&[Memory], &[Enter], Action::Open, "detail", "what is known of the segment, or the arenas"),
     bind(&[Frames], &[Char('o')], Action::SortOwn, "", "sort by own samples, or time"),
     bind(&[Frames], &[Char('t')], Action::SortTotal, "", "sort by total samples, or time"),
     bind(&[Frames], &[Char('n')], Action::SortName, "", "sort by name"),
@@ -138,6 +138,7 @@ pub(crate) const BINDINGS: &[Binding] = &[
         "sort by the previous column",
     ),
     bind(&[Waits], &[Char('m')], Action::Measure, "GIL waits", "all waits, or those for the GIL and who held it"),
+    bind(&[Memory], &[Char('m')], Action::Measure, "arenas", "shared segments, arenas, or MemInfos of Numba"),
     bind(
         &[Frames, Detail, Flame],
         &[Char('m')],

@@ -29,7 +29,7 @@ pub(crate) enum Step {
     Last,
 }
 
-impl<K: Copy + PartialEq> Cursor<K> {
+impl<K: PartialEq> Cursor<K> {
     pub(crate) fn index(&self) -> usize {
         self.index
     }
@@ -37,7 +37,7 @@ impl<K: Copy + PartialEq> Cursor<K> {
     /// Finds its row again in a list that has changed.
     pub(crate) fn follow(&mut self, len: usize, mut keys: impl Iterator<Item = K>, height: usize) {
         if self.index > 0
-            && let Some(found) = self.key.and_then(|key| keys.position(|other| other == key))
+            && let Some(found) = self.key.as_ref().and_then(|key| keys.position(|other| other == *key))
         {
             // The row keeps its place on the screen, so that the eye does not have to search for it.
             let offset = self.index.saturating_sub(self.top);
@@ -69,7 +69,8 @@ impl<K: Copy + PartialEq> Cursor<K> {
     pub(crate) fn visible(&self, len: usize, height: usize) -> Range<usize> {
         let mut now = Self { index: self.index, top: self.top, key: None };
         now.clamp(len, height);
-        now.top..len.min(now.top + height)
+        let first = now.top.min(len);
+        first..len.min(first + height)
     }
 
     fn clamp(&mut self, len: usize, height: usize) {

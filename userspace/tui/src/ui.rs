@@ -176,7 +176,7 @@ impl Ui {
             flame: FlameScreen::default(),
             waits: WaitsScreen::new(model),
             health: HealthScreen::default(),
-            memory: MemoryScreen::default(),
+            memory: MemoryScreen::new(model),
         }
     }
 

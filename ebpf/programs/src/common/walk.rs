@@ -130,9 +130,11 @@ pub struct Walk {
 static WALKS: Array<Walk> = Array::with_max_entries(SLOTS, 0);
 
 /// A walk in interrupt context may come while one in another is under way.
-pub const SLOTS: u32 = 2;
+pub const SLOTS: u32 = 3;
 pub const SLOT_INTERRUPT: u32 = 0;
 pub const SLOT_TASK: u32 = 1;
+/// Of programs that can be preempted, which have to see to it that only one uses it.
+pub const SLOT_PROBE: u32 = 2;
 
 pub const CONTINUE: i64 = 0;
 pub const STOP: i64 = 1;

@@ -1,6 +1,7 @@
 //! An interpreter in a live process: from its file's facts to what the kernel side and the naming of frames need.
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 use pyobs_abi::process::{self, KEY_BARE, NONE, PYTHON, SAMPLED, TLS_DYNAMIC, TLS_STATIC, entry};
@@ -10,6 +11,7 @@ use super::debug_offsets;
 use super::find::{Interpreter, LayoutSource, TlsAccess};
 use super::names::{check_offset, name_hash};
 use super::offsets::{Gil, Layout, Position};
+use super::version::Version;
 use crate::files::{ElfInterpreter, FileId, Files};
 use crate::libc_layout::LibcLayout;
 use crate::memory::{Memory, ProcessMemory};
@@ -24,6 +26,9 @@ pub struct Attached {
     pub code_type: Option<u64>,
     /// The file that holds the interpreter.
     pub file: FileId,
+    pub number: Version,
+    /// The function that gets arenas from the kernel, in the process.
+    pub arena_allocator: Option<Range<u64>>,
 }
 
 /// Why an interpreter cannot be watched now.
@@ -117,12 +122,22 @@ pub fn attach(
     }
     let code_type = facts.code_type.map(|address| address.wrapping_add(bias));
     let kernel_layout = kernel_layout(&layout, gil).ok_or(NotAttached::Never(Reason::InterpreterUnknown))?;
-    let version = Arc::from(facts.version.to_string());
-    Ok(Attachment { attached: Attached { version, layout, code_type, file }, process, layout: kernel_layout })
+    let attached = Attached {
+        version: Arc::from(facts.version.to_string()),
+        layout,
+        code_type,
+        file,
+        number: facts.version,
+        arena_allocator: facts
+            .arena_allocator
+            .as_ref()
+            .map(|range| range.start.wrapping_add(bias)..range.end.wrapping_add(bias)),
+    };
+    Ok(Attachment { attached, process, layout: kernel_layout })
 }
 
 /// The largest two ranges of the interpreter's loop in the process.
-fn loops(ranges: &[std::ops::Range<u64>], bias: u64) -> [[u64; 2]; 2] {
+fn loops(ranges: &[Range<u64>], bias: u64) -> [[u64; 2]; 2] {
     let mut ranges: Vec<_> = ranges.iter().filter(|range| !range.is_empty()).collect();
     ranges.sort_unstable_by_key(|range| std::cmp::Reverse(range.end - range.start));
     let at = |index: usize| {

@@ -324,6 +324,28 @@ pub(super) fn returned_word(elf: &Elf<'_>, entry: u64) -> Option<u64> {
     })
 }
 
+/// The second word of what a function copies out of writable memory: three words, `PyObjectArenaAllocator {void *ctx; alloc;
+/// free}` (Include/cpython/objimpl.h), of which two are addresses of code.
+pub(super) fn copied_allocator(elf: &Elf<'_>, entry: u64) -> Option<u64> {
+    let code = |address: u64| elf.loaded_word(address).filter(|word| elf.is_code(*word));
+    follow(elf, entry, |instruction, _, registers| {
+        if instruction.op1_kind() != OpKind::Memory || instruction.memory_index() != Register::None {
+            return None;
+        }
+        let displacement = instruction.memory_displacement64();
+        let address = match instruction.memory_base() {
+            Register::None | Register::RIP => displacement,
+            base => match registers.get(base) {
+                Value::Constant(constant) => constant.wrapping_add(displacement),
+                _ => return None,
+            },
+        };
+        let (alloc, free) = (address.checked_add(8)?, address.checked_add(16)?);
+        elf.is_writable(address).then_some(())?;
+        code(free).and(code(alloc))
+    })
+}
+
 /// The constants that a function computes on its way, in order: addresses of strings among them.
 pub(super) fn constants(elf: &Elf<'_>, entry: u64) -> Vec<u64> {
     let mut found = Vec::new();

@@ -34,6 +34,8 @@ pub struct Interpreter {
     /// The interpreter's loop, in all the parts that the compiler made of it.
     pub loops: Vec<Range<u64>>,
     pub layout: LayoutSource,
+    /// The function that gets arenas from the kernel.
+    pub arena_allocator: Option<Range<u64>>,
 }
 
 /// Where the layout of the interpreter's structures comes from.
@@ -143,7 +145,20 @@ pub fn inspect(elf: &[u8]) -> Result<Option<Interpreter>, InspectError> {
         none: address("_Py_NoneStruct"),
         loops: loops::find(&elf),
         layout,
+        arena_allocator: arena_allocator(&symbols),
     }))
+}
+
+/// Objects/obmalloc.c: `_PyObject_ArenaMmap` up to 3.11, `_PyMem_ArenaAlloc` from 3.12 on. A stripped file has neither name, yet
+/// exports the function that copies the allocator's address.
+fn arena_allocator(symbols: &Symbols<'_, '_>) -> Option<Range<u64>> {
+    let elf = symbols.elf;
+    let is_one = |name: &[u8]| matches!(name, b"_PyObject_ArenaMmap" | b"_PyMem_ArenaAlloc");
+    if let Some((_, symbol)) = elf.symbols().find(|(name, symbol)| is_one(name) && symbol.size > 0) {
+        return Some(symbol.address..symbol.address.checked_add(symbol.size)?);
+    }
+    let accessor = symbols.function("PyObject_GetArenaAllocator")?;
+    loops::function(elf, code::copied_allocator(elf, accessor)?)
 }
 
 /// The symbols of a file that has an interpreter in it.

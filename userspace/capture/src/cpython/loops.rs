@@ -63,6 +63,11 @@ fn add_split_parts(elf: &Elf<'_>, ranges: &mut Vec<Range<u64>>) {
     }
 }
 
+/// The function that an address lies in, as the unwind table has it.
+pub(super) fn function(elf: &Elf<'_>, address: u64) -> Option<Range<u64>> {
+    UnwindTable::of(elf)?.function(address)
+}
+
 type Slice<'data> = EndianSlice<'data, LittleEndian>;
 
 struct UnwindTable<'data> {

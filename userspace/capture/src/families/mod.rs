@@ -1,15 +1,20 @@
 //! One probe family a file: what its records mean.
 
+pub mod arena;
 pub mod cpu;
 pub mod eval;
 pub mod gil;
+pub mod nrt;
 pub mod offcpu;
 pub mod shm;
 
 use pyobs_abi::offcpu::{Sleeper, Wake};
 use pyobs_abi::record::{Header, loss};
 use pyobs_abi::stack::{Sample, flags};
-use pyobs_model::{Event, GilHolder, Nanos, Outcome, ProcessRef, Reason, SegmentChange, SegmentId, StackId, Tid};
+use pyobs_model::{
+    ArenaChange, ArenaId, Event, GilHolder, MemInfoChange, MemInfoId, Nanos, Outcome, ProcessRef, Reason,
+    SegmentChange, SegmentId, StackId, Tid,
+};
 
 use self::cpu::CpuSample;
 use self::gil::Gil;
@@ -26,6 +31,7 @@ pub const KERNEL_LOSSES: [Reason; loss::COUNT as usize] = [
     Reason::SegmentTableFull,
     Reason::SegmentUnseen,
     Reason::DescriptorsUnseen,
+    Reason::WalkTaken,
 ];
 
 /// What a stack is for.
@@ -35,6 +41,8 @@ pub enum Purpose {
     Sleep(Key),
     GilHolder { waiter: Key, tid: u32 },
     Birth { segment: SegmentId, at: Nanos },
+    ArenaBirth { arena: ArenaId, at: Nanos },
+    NrtBirth { id: MemInfoId, at: Nanos, process: ProcessRef, bytes: u64 },
 }
 
 /// The families that records with stacks are about.
@@ -93,7 +101,15 @@ impl Families {
             }
             Purpose::Birth { segment, at } => events.push(match stack {
                 Some(stack) => Event::Segment { at, id: segment, change: SegmentChange::Born(stack) },
-                None => Event::Loss { at, reason: Reason::TableFull, count: 1 },
+                None => no_number(at),
+            }),
+            Purpose::ArenaBirth { arena, at } => events.push(match stack {
+                Some(stack) => Event::Arena { at, id: arena, change: ArenaChange::Born(stack) },
+                None => no_number(at),
+            }),
+            Purpose::NrtBirth { id, at, process, bytes } => events.push(match stack {
+                Some(stack) => Event::MemInfo { at, id, change: MemInfoChange::Born { process, bytes, stack } },
+                None => no_number(at),
             }),
         }
     }
@@ -117,4 +133,9 @@ impl Families {
     fn at(&self, header: &Header) -> Nanos {
         Nanos(header.time).saturating_sub(self.start)
     }
+}
+
+/// A stack has no number: there are too many.
+fn no_number(at: Nanos) -> Event {
+    Event::Loss { at, reason: Reason::TableFull, count: 1 }
 }

@@ -13,7 +13,7 @@ use pyobs_abi::process::{Layout, Process};
 use super::btf::{Btf, BtfError};
 use super::interrupts::EntryCode;
 use super::ticks::{Clock, Ticks};
-use crate::families::{eval, shm};
+use crate::families::{eval, nrt, shm};
 use crate::native::store::{MappingTable, Tables};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("PYOBS_BPF_OBJECT"));
@@ -35,15 +35,20 @@ const SWITCH: [(&str, &str); 2] = [(SAMPLER, "offcpu_switch"), (SAMPLER_BOUNDED,
 const SLEEP_PERIOD: u64 = 2_000_000;
 /// Those for the beginning and the end of a Python function.
 const CALLS: [&str; 2] = ["eval_call_enter", "eval_call_exit"];
-/// Those of the family `shm`, and the one for the end of a system call with the sampler of the same kind.
-const SHM: [(&str, &str); 5] = [
+/// Those of the family `shm`.
+const SHM: [(&str, &str); 4] = [
     ("shm_evict", "mm_filemap_delete_from_page_cache"),
     ("shm_exit", "sched_process_exit"),
     ("shm_exec", "sched_process_exec"),
     ("shm_fork", "sched_process_fork"),
-    ("shm_call_enter", "sys_enter"),
 ];
-const SHM_EXIT: [(&str, &str); 2] = [(SAMPLER, "shm_call_exit"), (SAMPLER_BOUNDED, "shm_call_exit_bounded")];
+/// Those that see every system call, for all families that have to do with some; that for its end with the sampler of the
+/// same kind.
+const CALL_ENTER: (&str, &str) = ("shm_call_enter", "sys_enter");
+const CALL_EXIT: [(&str, &str); 2] = [(SAMPLER, "shm_call_exit"), (SAMPLER_BOUNDED, "shm_call_exit_bounded")];
+/// Those for the birth, with the sampler of the same kind, and the death of a MemInfo.
+const NRT_BIRTH: [(&str, &str); 2] = [(SAMPLER, "nrt_birth"), (SAMPLER_BOUNDED, "nrt_birth_bounded")];
+const NRT_DEATH: &str = "nrt_death";
 /// The sampler.
 pub const SAMPLER: &str = "cpu_sample";
 /// The sampler for kernels without `bpf_loop` (before 5.17).
@@ -97,8 +102,8 @@ pub struct Object {
     sleeps: Array<MapData, Sleeper>,
 }
 
-/// A walk in interrupt context may interrupt another.
-const WALKS_PER_CPU: u32 = 2;
+/// A walk in interrupt context may interrupt another, and either one in a probe.
+const WALKS_PER_CPU: u32 = 3;
 
 /// A CPU's number is below that of the possible CPUs.
 fn walk_states() -> Result<u32, ObjectError> {
@@ -170,21 +175,16 @@ impl Object {
     /// Starts to look at threads' sleeps, if any of these families does.
     pub fn attach_waits(&mut self, probes: &[&str]) -> Result<(), ObjectError> {
         let bit = |family: &str, bit: u64| if probes.contains(&family) { bit } else { 0 };
-        let families = bit("offcpu", control::FAMILY_OFFCPU) | bit("gil", control::FAMILY_GIL);
+        let waits = bit("offcpu", control::FAMILY_OFFCPU) | bit("gil", control::FAMILY_GIL);
+        let families = waits | bit("shm", control::FAMILY_SHM) | bit("arena", control::FAMILY_ARENA);
         let map = |error| ObjectError::Map { name: "CONTROL", error };
         self.control.set(control::FAMILIES, families, 0).map_err(map)?;
         self.control.set(control::SLEEP_PERIOD, SLEEP_PERIOD, 0).map_err(map)?;
-        if families == 0 {
+        if waits == 0 {
             return Ok(());
         }
         let switch = SWITCH.iter().find(|(sampler, _)| *sampler == self.sampler).map_or(SWITCH[0].1, |(_, name)| name);
-        for (name, tracepoint) in [(WAKING, "sched_waking"), (switch, "sched_switch")] {
-            let program: &mut RawTracePoint = program(&mut self.ebpf, name)?;
-            let fail = |error| ObjectError::Program { name, error };
-            program.load().map_err(fail)?;
-            program.attach(tracepoint).map_err(fail)?;
-        }
-        Ok(())
+        self.attach_tracepoints([(WAKING, "sched_waking"), (switch, "sched_switch")].into_iter())
     }
 
     /// Keeps one CPU sample in so many, and takes so many times fewer stacks of sleeps.
@@ -198,17 +198,30 @@ impl Object {
         self.sleeps.get(&(tid % SLEEPERS), 0).ok()
     }
 
+    /// Starts to look at system calls, which the families `shm` and `arena` need; to be called once.
+    pub fn attach_system_calls(&mut self) -> Result<(), ObjectError> {
+        let exit =
+            CALL_EXIT.iter().find(|(sampler, _)| *sampler == self.sampler).map_or(CALL_EXIT[0].1, |(_, name)| name);
+        self.attach_tracepoints([CALL_ENTER, (exit, "sys_exit")].into_iter())
+    }
+
     /// Starts to look at what processes share, and takes the maps of that; to be called once.
     pub fn attach_segments(&mut self) -> Result<shm::Maps, ObjectError> {
-        let exit =
-            SHM_EXIT.iter().find(|(sampler, _)| *sampler == self.sampler).map_or(SHM_EXIT[0].1, |(_, name)| name);
-        for (name, tracepoint) in SHM.into_iter().chain([(exit, "sys_exit")]) {
+        self.attach_tracepoints(SHM.into_iter())?;
+        Ok(shm::Maps { segments: take(&mut self.ebpf, "SHM_SEGMENTS")?, holders: take(&mut self.ebpf, "SHM_HOLDERS")? })
+    }
+
+    fn attach_tracepoints(
+        &mut self,
+        programs: impl Iterator<Item = (&'static str, &'static str)>,
+    ) -> Result<(), ObjectError> {
+        for (name, tracepoint) in programs {
             let program: &mut RawTracePoint = program(&mut self.ebpf, name)?;
             let fail = |error| ObjectError::Program { name, error };
             program.load().map_err(fail)?;
             program.attach(tracepoint).map_err(fail)?;
         }
-        Ok(shm::Maps { segments: take(&mut self.ebpf, "SHM_SEGMENTS")?, holders: take(&mut self.ebpf, "SHM_HOLDERS")? })
+        Ok(())
     }
 
     /// Loads the programs that count calls and takes their maps; to be called once.
@@ -223,6 +236,18 @@ impl Object {
         Ok((programs, maps))
     }
 
+    /// Loads the programs for MemInfos.
+    pub fn load_nrt(&mut self) -> Result<nrt::Programs, ObjectError> {
+        let birth = NRT_BIRTH.iter().find(|(sampler, _)| *sampler == self.sampler);
+        let birth = birth.map_or(NRT_BIRTH[0].1, |(_, name)| name);
+        Ok(nrt::Programs { birth: self.load_uprobe(birth)?, death: self.load_uprobe(NRT_DEATH)? })
+    }
+
+    /// How long these have run, and how often.
+    pub fn nrt_run_time(&self) -> (Duration, u64) {
+        self.run_time_of(NRT_BIRTH.iter().map(|(_, name)| *name).chain([NRT_DEATH]))
+    }
+
     fn load_uprobe(&mut self, name: &'static str) -> Result<OwnedFd, ObjectError> {
         let program: &mut UProbe = program(&mut self.ebpf, name)?;
         let loaded = program.load().and_then(|()| Ok(program.fd()?.as_fd().try_clone_to_owned()?));
@@ -234,9 +259,10 @@ impl Object {
         self.run_time_of(CALLS.into_iter())
     }
 
-    /// The same of those that look at what processes share.
-    pub fn segments_run_time(&self) -> (Duration, u64) {
-        self.run_time_of(SHM.iter().map(|(name, _)| *name).chain(SHM_EXIT.iter().map(|(_, name)| *name)))
+    /// The same of those that look at system calls and at what processes share.
+    pub fn system_calls_run_time(&self) -> (Duration, u64) {
+        let calls = CALL_EXIT.iter().map(|(_, name)| *name).chain([CALL_ENTER.0]);
+        self.run_time_of(SHM.iter().map(|(name, _)| *name).chain(calls))
     }
 
     fn run_time_of(&self, names: impl Iterator<Item = &'static str>) -> (Duration, u64) {

@@ -30,7 +30,7 @@ pub enum StartError {
     #[error("cannot find the machine's CPUs: {0}")]
     Cpus(String),
     #[error(
-        "calls cannot be counted: no probe can be put on a program ({0}); that takes root or CAP_SYS_ADMIN, and a kernel built with CONFIG_UPROBE_EVENTS"
+        "calls cannot be counted, nor MemInfos followed: no probe can be put on a program ({0}); that takes root or CAP_SYS_ADMIN, and a kernel built with CONFIG_UPROBE_EVENTS"
     )]
     Uprobes(std::io::Error),
     #[error("cannot start a thread: {0}")]

@@ -1,5 +1,6 @@
 //! `pyobs report`: a short letter about a recording.
 
+mod arena;
 mod shm;
 mod waits;
 
@@ -35,8 +36,14 @@ pub fn words(model: &Model, limit: usize, out: &mut dyn Write) -> Result<(), Err
         letter.stacks();
     }
     letter.waits();
+    if model.is_on("arena") {
+        letter.arenas();
+    }
     if model.is_on("shm") {
         letter.segments();
+    }
+    if model.is_on("nrt") {
+        letter.meminfos();
     }
     letter.loss();
     letter.cost();

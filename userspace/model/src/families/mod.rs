@@ -1,8 +1,10 @@
 //! One correlator per probe family: what its events add up to.
 
+pub mod arena;
 pub mod cpu;
 pub mod eval;
 pub mod gil;
+pub mod nrt;
 pub mod offcpu;
 mod past;
 pub mod shm;
@@ -12,7 +14,7 @@ use past::{Past, Timed};
 use crate::Nanos;
 
 /// The probe families, in the order in which they are listed everywhere.
-pub const NAMES: &[&str] = &["cpu", "offcpu", "gil", "eval", "shm"];
+pub const NAMES: &[&str] = &["cpu", "offcpu", "gil", "eval", "arena", "shm", "nrt"];
 
 /// Things that take time, added up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

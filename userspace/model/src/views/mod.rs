@@ -1,11 +1,13 @@
 //! Tables and trees over a model, for screens, reports and exports alike.
 
+mod births;
 mod frames;
 mod processes;
 mod tree;
 mod waits;
 mod weight;
 
+pub use births::{BirthRow, arenas, birthplace, is_selected, meminfos};
 pub use frames::{FrameRow, FramesView, frames};
 pub use processes::{ProcessRow, processes};
 pub use tree::{Node, NodeId, Tree, tree};

@@ -130,6 +130,6 @@ mod tests {
     fn the_defaults_are_those_of_the_contract() {
         let options = options(&watch(None, None), Targets::All);
         assert_eq!((options.rate_hz, options.budget), (99, 1.0));
-        assert_eq!(options.probes, ["cpu", "offcpu", "gil", "shm"]);
+        assert_eq!(options.probes, ["cpu", "offcpu", "gil", "arena", "shm"]);
     }
 }

@@ -3,11 +3,13 @@
 //! A new probe family is a new file here, its `SCHEMA` in [`SCHEMA`], a call in `Writer::insert` and one in
 //! `Reader::play`.
 
+pub(crate) mod arena;
 pub(crate) mod cpu;
 pub(crate) mod eval;
 pub(crate) mod gil;
 pub(crate) mod health;
 pub(crate) mod meta;
+pub(crate) mod nrt;
 pub(crate) mod offcpu;
 pub(crate) mod processes;
 mod scan;
@@ -25,7 +27,9 @@ pub(crate) const SCHEMA: &[&str] = &[
     offcpu::SCHEMA,
     gil::SCHEMA,
     eval::SCHEMA,
+    arena::SCHEMA,
     shm::SCHEMA,
+    nrt::SCHEMA,
     health::SCHEMA,
 ];
 

@@ -190,6 +190,16 @@ pub fn every_event() -> Vec<Event> {
     let calls =
         Calls { at: Nanos(at.0 + 1), process: ProcessRef(0), function, count: 9, timed: 8, total: Nanos(99), max };
     events.push(Event::Calls(calls));
+    events.extend(arena_changes().into_iter().zip(2..).map(|(change, after)| Event::Arena {
+        at: Nanos(at.0 + after),
+        id: ArenaId(u32::from(after == 3)),
+        change,
+    }));
+    let meminfo = |after, id, change| Event::MemInfo { at: Nanos(at.0 + after), id: MemInfoId(id), change };
+    let born = |bytes| MemInfoChange::Born { process: ProcessRef(0), bytes, stack: StackId(1) };
+    events.push(meminfo(8, 0, born(40_000)));
+    events.push(meminfo(9, 1, born(8)));
+    events.push(meminfo(9, 1, MemInfoChange::Died));
     events.extend(segment_changes().into_iter().zip(10..).map(|(change, after)| Event::Segment {
         at: Nanos(at.0 + after),
         id: SegmentId(u32::from(after == 11)),
@@ -249,4 +259,18 @@ pub fn read(path: &Path) -> Vec<Event> {
     reader.replay(|event| events.push(event)).unwrap();
     assert_eq!(reader.damage(), None);
     events
+}
+
+fn arena_changes() -> Vec<ArenaChange> {
+    let (process, kind) = (ProcessRef(0), "pymalloc".into());
+    let first = Arena { process, kind, address: 0x7f00_0000_0000, bytes: 1 << 20, born: true, parent: None };
+    let second = Arena { kind: "\u{1b}lib".into(), born: false, parent: Some(ArenaId(0)), ..first.clone() };
+    vec![
+        ArenaChange::Begun(first),
+        ArenaChange::Begun(second),
+        ArenaChange::Born(StackId(1)),
+        ArenaChange::Filled(Filled { slabs: 63, used: 7, bytes: 1 << 40 }),
+        ArenaChange::Died,
+        ArenaChange::Mistaken,
+    ]
 }

@@ -65,7 +65,7 @@ fn is_shown(model: &Model, ui: &Ui, binding: &Binding) -> bool {
         Action::Back => ui.has_way_back() || ui.help.is_some(),
         Action::Filter => ui.takes_filter(),
         Action::Window => ui.tab != Tab::Health,
-        Action::Measure if ui.tab == Tab::Waits => true,
+        Action::Measure if matches!(ui.tab, Tab::Waits | Tab::Memory) => true,
         Action::Measure => Weight::ALL.iter().filter(|weight| weight.is_known(model)).count() > 1,
         Action::Calls => model.is_on("eval") || ui.frames.shows_calls(),
         _ => true,
@@ -84,6 +84,7 @@ fn words(ui: &Ui, binding: &Binding) -> (String, &'static str) {
         },
         Action::Fold if ui.look.python_only => "native",
         Action::Measure if ui.tab == Tab::Waits && ui.waits.table() == Table::Gil => "all waits",
+        Action::Measure if ui.tab == Tab::Memory => ui.memory.table().next().title(),
         Action::Calls if ui.frames.shows_calls() => "samples",
         _ => binding.hint,
     };

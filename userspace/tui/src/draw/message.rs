@@ -72,7 +72,7 @@ fn family(ui: &Ui) -> Option<&'static str> {
         Tab::Frames if ui.frames.shows_calls() => Some("eval"),
         Tab::Frames | Tab::Flame => Some(ui.look.weight.name()),
         Tab::Waits => Some(ui.waits.table().weight().name()),
-        Tab::Memory => Some("shm"),
+        Tab::Memory => Some(ui.memory.table().family()),
         Tab::Processes | Tab::Health => None,
     }
 }
@@ -83,6 +83,8 @@ fn off(ui: &Ui, family: &str) -> Option<Message> {
         "offcpu" => "Sleeps of threads",
         "gil" => "Waits for the GIL",
         "shm" => "Shared segments",
+        "arena" => "Arenas",
+        "nrt" => "MemInfos of Numba",
         _ => "Calls",
     };
     message(format!("{what} are not watched"), format!("The family {family} is off. {}", how_to_see(ui, family)))
@@ -107,6 +109,8 @@ fn nothing(model: &Model, ui: &Ui, pythons: u64, is_live: bool) -> Option<Messag
         Some("offcpu") => ("sleeps", "A sleep is told when it is over."),
         Some("gil") => ("waits for the GIL", "A wait is told when it is over."),
         Some("shm") => ("shared segments", "No Python process has made or mapped one."),
+        Some("nrt") => ("MemInfos", "No code compiled by Numba has made one."),
+        Some("arena") => ("arenas", "No Python process has any, or none uses CPython's allocator."),
         Some("eval") => ("calls", "No function that is watched was called."),
         _ => return no_samples(model, ui, pythons, is_live),
     };

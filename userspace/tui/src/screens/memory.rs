@@ -1,262 +1,131 @@
-//! Memory that processes share: the segments, the largest first, and what became of each.
+//! Memory: the segments that processes share, the arenas that hold their objects, or the MemInfos of compiled code.
 
+mod births;
+mod births_detail;
 mod detail;
+mod segments;
 
-use std::cmp::Reverse;
-use std::collections::BTreeSet;
-
-use pyobs_model::families::shm::{State, Verdict};
-use pyobs_model::views::By;
-use pyobs_model::{FrameId, FrameKind, Model, Nanos, Pid, SegmentId, SegmentKind};
+use pyobs_model::Model;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
+use self::births::Births;
+use self::segments::Segments;
 use super::Outcome;
-use super::frames::place;
 use crate::binding::Action;
-use crate::draw::{Heading, Order, Row};
 use crate::filter::Filter;
-use crate::list::{Cursor, step};
 use crate::ui::{Scope, Ui};
-use crate::{number, text};
-use detail::Detail;
 
+/// What the rows are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Sort {
+pub(crate) enum Table {
     #[default]
-    Size,
-    Age,
-    Holders,
-    Verdict,
-    Name,
+    Segments,
+    Arenas,
+    MemInfos,
 }
 
-const SORTS: [Sort; 5] = [Sort::Size, Sort::Age, Sort::Holders, Sort::Verdict, Sort::Name];
+impl Table {
+    const ALL: [Self; 3] = [Self::Segments, Self::Arenas, Self::MemInfos];
 
-struct Line {
-    id: SegmentId,
-    bytes: u64,
-    kind: SegmentKind,
-    verdict: Verdict,
-    begun: Nanos,
-    ended: Option<Nanos>,
-    holders: usize,
-    name: String,
-    /// The innermost Python frame of where it was made.
-    frame: Option<FrameId>,
+    pub(crate) fn family(self) -> &'static str {
+        match self {
+            Self::Segments => "shm",
+            Self::Arenas => "arena",
+            Self::MemInfos => "nrt",
+        }
+    }
+
+    /// For the footer.
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Self::Segments => "segments",
+            Self::Arenas => "arenas",
+            Self::MemInfos => "MemInfos",
+        }
+    }
+
+    pub(crate) fn next(self) -> Self {
+        let at = Self::ALL.iter().position(|table| *table == self).unwrap_or(0);
+        Self::ALL[(at + 1) % Self::ALL.len()]
+    }
 }
 
-#[derive(Default)]
 pub(crate) struct MemoryScreen {
-    sort: Sort,
-    lines: Vec<Line>,
-    shown: Vec<usize>,
-    cursor: Cursor<SegmentId>,
-    detail: Option<Detail>,
-    /// The span of time that the bars stand for.
-    from: Nanos,
-    to: Nanos,
+    table: Table,
+    segments: Segments,
+    births: Births,
 }
 
 impl MemoryScreen {
+    pub(crate) fn new(model: &Model) -> Self {
+        let table = Table::ALL.into_iter().find(|table| model.is_on(table.family())).unwrap_or_default();
+        Self { table, segments: Segments::default(), births: Births::of(table) }
+    }
+
+    pub(crate) fn table(&self) -> Table {
+        self.table
+    }
+
     pub(crate) fn compute(&mut self, model: &Model, scope: &Scope) {
-        self.to = scope.selection.to.unwrap_or_else(|| model.now()).min(model.now());
-        self.from = scope.selection.from.unwrap_or(Nanos(0));
-        if let Some(detail) = &mut self.detail {
-            detail.compute(model);
-            return;
+        match self.table {
+            Table::Segments => self.segments.compute(model, scope),
+            Table::Arenas | Table::MemInfos => self.births.compute(model, scope),
         }
-        let pids = |state: &State| -> BTreeSet<Pid> {
-            state.holders.keys().copied().chain(state.past.iter().map(|past| past.pid)).collect()
-        };
-        let picked: Option<BTreeSet<Pid>> = scope
-            .selection
-            .processes
-            .as_ref()
-            .map(|processes| processes.iter().filter_map(|id| Some(model.process(*id)?.process.pid)).collect());
-        let is_in_sight = |state: &State| {
-            let is_picked = picked.as_ref().is_none_or(|picked| !picked.is_disjoint(&pids(state)));
-            is_picked && state.begun <= self.to && state.ended.is_none_or(|ended| ended >= self.from)
-        };
-        let lines = model.shm().segments().filter(|(_, state)| is_in_sight(state)).map(|(id, state)| Line {
-            id,
-            bytes: state.segment.bytes,
-            kind: state.segment.kind,
-            verdict: state.verdict(),
-            begun: state.begun,
-            ended: state.ended,
-            holders: state.holders.len(),
-            name: label(state),
-            frame: birthplace(model, state),
-        });
-        self.lines = lines.collect();
     }
 
     pub(crate) fn arrange(&mut self, model: &Model, filter: Option<&Filter>, body: Rect) {
-        if let Some(detail) = &mut self.detail {
-            detail.arrange(usize::from(body.height));
-            return;
+        match self.table {
+            Table::Segments => self.segments.arrange(model, filter, body),
+            Table::Arenas | Table::MemInfos => self.births.arrange(model, filter, body),
         }
-        let lines = &self.lines;
-        let place = |line: &Line| line.frame.and_then(|id| model.frame(id)).map(|frame| place(frame, By::Line));
-        let is_shown = |index: &usize| {
-            let line = &lines[*index];
-            filter.is_none_or(|filter| {
-                filter.matches(&line.name)
-                    || filter.matches(line.verdict.name())
-                    || filter.matches(line.kind.name())
-                    || place(line).is_some_and(|place| filter.matches(&place))
-            })
-        };
-        self.shown = (0..lines.len()).filter(is_shown).collect();
-        match self.sort {
-            Sort::Size => self.shown.sort_by_key(|it| (Reverse(lines[*it].bytes), lines[*it].id)),
-            Sort::Age => self.shown.sort_by_key(|it| lines[*it].begun),
-            Sort::Holders => self.shown.sort_by_key(|it| (Reverse(lines[*it].holders), lines[*it].id)),
-            Sort::Verdict => self.shown.sort_by_key(|it| (Reverse(lines[*it].verdict), Reverse(lines[*it].bytes))),
-            Sort::Name => self.shown.sort_by(|a, b| lines[*a].name.cmp(&lines[*b].name)),
-        }
-        let height = usize::from(body.height.saturating_sub(1));
-        self.cursor.follow(self.shown.len(), self.shown.iter().map(|index| lines[*index].id), height);
-        self.cursor.hold(self.selected());
-    }
-
-    fn selected(&self) -> Option<SegmentId> {
-        self.shown.get(self.cursor.index()).and_then(|index| self.lines.get(*index)).map(|line| line.id)
     }
 
     pub(crate) fn act(&mut self, action: Action, body: Rect) -> Outcome {
-        if let Some(detail) = &mut self.detail {
-            detail.act(action, usize::from(body.height));
-            return Outcome::Nothing;
+        if action == Action::Measure {
+            self.table = self.table.next();
+            self.births = Births::of(self.table);
+            return Outcome::View;
         }
-        if let Some(step) = step(action) {
-            self.cursor.step(step, self.shown.len(), usize::from(body.height.saturating_sub(1)));
-            self.cursor.hold(self.selected());
-            return Outcome::Nothing;
+        match self.table {
+            Table::Segments => self.segments.act(action, body),
+            Table::Arenas | Table::MemInfos => self.births.act(action, body),
         }
-        let at = SORTS.iter().position(|sort| *sort == self.sort).unwrap_or(0);
-        self.sort = match action {
-            Action::SortNext => SORTS[(at + 1) % SORTS.len()],
-            Action::SortPrevious => SORTS[(at + SORTS.len() - 1) % SORTS.len()],
-            Action::Open => {
-                self.detail = self.selected().map(Detail::new);
-                return Outcome::View;
-            }
-            _ => return Outcome::Nothing,
-        };
-        Outcome::Rows
     }
 
     /// Whether there was one to close.
     pub(crate) fn close_detail(&mut self) -> bool {
-        self.detail.take().is_some()
+        match self.table {
+            Table::Segments => self.segments.close_detail(),
+            Table::Arenas | Table::MemInfos => self.births.close_detail(),
+        }
     }
 
     pub(crate) fn shows_detail(&self) -> bool {
-        self.detail.is_some()
+        match self.table {
+            Table::Segments => self.segments.shows_detail(),
+            Table::Arenas | Table::MemInfos => self.births.shows_detail(),
+        }
     }
 
     pub(crate) fn has_rows(&self) -> bool {
-        !self.lines.is_empty()
+        match self.table {
+            Table::Segments => self.segments.has_rows(),
+            Table::Arenas | Table::MemInfos => self.births.has_rows(),
+        }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.detail.is_none() && self.shown.is_empty()
+        match self.table {
+            Table::Segments => self.segments.is_empty(),
+            Table::Arenas | Table::MemInfos => self.births.is_empty(),
+        }
     }
 
     pub(crate) fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
-        if let Some(detail) = &self.detail {
-            return detail.draw(model, ui, area, buf);
+        match self.table {
+            Table::Segments => self.segments.draw(model, ui, area, buf),
+            Table::Arenas | Table::MemInfos => self.births.draw(model, ui, area, buf),
         }
-        let widths = Widths::of(area.width);
-        let theme = ui.theme;
-        let mut head = Heading::new(buf, area, theme);
-        let sorted = |sort, order| (self.sort == sort).then_some(order);
-        head.right(10, "SIZE", sorted(Sort::Size, Order::Falling));
-        head.left(widths.kind, "KIND", None);
-        head.left(9, "VERDICT", sorted(Sort::Verdict, Order::Falling));
-        head.right(8, "HOLDERS", sorted(Sort::Holders, Order::Falling));
-        head.left(widths.life, "LIFE", sorted(Sort::Age, Order::Rising));
-        head.left(widths.name, "NAME", sorted(Sort::Name, Order::Rising));
-        head.left(usize::MAX, "MADE AT", None);
-        let visible = self.cursor.visible(self.shown.len(), usize::from(area.height).saturating_sub(1));
-        let first = visible.start;
-        for (shown, index) in self.shown[visible].iter().zip(first..) {
-            let Some(line) = self.lines.get(*shown) else { continue };
-            let y = area.y + 1 + (index - first) as u16;
-            let mut row = Row::new(buf, Rect { y, height: 1, ..area });
-            row.select(index == self.cursor.index(), theme);
-            row.right(10, &number::bytes(line.bytes), theme.strong());
-            row.left(widths.kind, line.kind.name(), theme.dim());
-            let verdict = match line.verdict {
-                Verdict::Residue => theme.warning(),
-                Verdict::Held => theme.good(),
-                Verdict::Released => theme.dim(),
-            };
-            row.left(9, line.verdict.name(), verdict);
-            row.right(8, &line.holders.to_string(), theme.text());
-            row.left(widths.life, &life(line.begun, line.ended, self.from, self.to, widths.life), theme.total());
-            row.left(widths.name, &line.name, theme.text());
-            let frame = line.frame.and_then(|id| model.frame(id));
-            row.rest_of_path(&frame.map_or_else(|| "–".to_owned(), |frame| place(frame, By::Line)), theme.dim());
-        }
-    }
-}
-
-/// Where in the span of time something lived, as a bar that begins and ends there.
-fn life(begun: Nanos, ended: Option<Nanos>, from: Nanos, to: Nanos, width: usize) -> String {
-    let span = to.saturating_sub(from).0.max(1) as f64;
-    let cell = |at: Nanos| {
-        let share = at.saturating_sub(from).0 as f64 / span;
-        ((share.min(1.0) * width as f64) as usize).min(width.saturating_sub(1))
-    };
-    let (first, last) = (cell(begun), cell(ended.unwrap_or(to)));
-    (0..width).map(|at| if (first..=last).contains(&at) { '━' } else { '·' }).collect()
-}
-
-fn label(state: &State) -> String {
-    match state.segment.name.as_deref() {
-        Some(name) => text::head(name, 256).to_owned(),
-        None => format!("({} {})", state.segment.kind.name(), state.segment.ino),
-    }
-}
-
-fn birthplace(model: &Model, state: &State) -> Option<FrameId> {
-    let stack = state.stack.map_or(&[][..], |stack| model.stack(stack));
-    let is_python = |id: &&FrameId| model.frame(**id).is_some_and(|frame| frame.kind == FrameKind::Python);
-    stack.iter().rev().find(is_python).copied()
-}
-
-struct Widths {
-    kind: usize,
-    life: usize,
-    name: usize,
-}
-
-impl Widths {
-    fn of(width: u16) -> Self {
-        let (kind, life) = match width {
-            0..76 => (0, 0),
-            76..120 => (9, 10),
-            _ => (9, 24),
-        };
-        let left = usize::from(width).saturating_sub(10 + 9 + 8 + kind + life + 5);
-        Self { kind, life, name: left * 55 / 100 }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_life_is_a_bar_within_its_room() {
-        let bar = |begun, ended: Option<u64>| life(Nanos(begun), ended.map(Nanos), Nanos(10), Nanos(20), 5);
-        assert_eq!(bar(10, None), "━━━━━");
-        assert_eq!(bar(0, Some(12)), "━━···");
-        assert_eq!(bar(16, Some(16)), "···━·");
-        assert_eq!(bar(99, Some(200)), "····━");
-        assert_eq!(life(Nanos(0), None, Nanos(0), Nanos(0), 0), "");
     }
 }

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use pyobs_model::{
-    Calls, Event, Frame, FrameId, FrameKind, GilHolder, GilWait, History, Meta, Model, Nanos, Outcome, Pid, Process,
-    ProcessRef, Reason, Sample, Segment, SegmentChange, SegmentId, SegmentKind, Sleep, StackId, Tid, WaitReason, Waker,
+    Arena, ArenaChange, ArenaId, Calls, Event, Filled, Frame, FrameId, FrameKind, GilHolder, GilWait, History,
+    MemInfoChange, MemInfoId, Meta, Model, Nanos, Outcome, Pid, Process, ProcessRef, Reason, Sample, Segment,
+    SegmentChange, SegmentId, SegmentKind, Sleep, StackId, Tid, WaitReason, Waker,
 };
 
 pub(crate) fn meta() -> Meta {
@@ -221,9 +222,11 @@ pub(crate) fn waiting() -> Vec<Event> {
     events
 }
 
-/// [`waiting`], with segments of every kind and fate.
+/// [`waiting`], with segments of every kind and fate, and arenas.
 pub(crate) fn sharing() -> Vec<Event> {
     let mut events = waiting();
+    events.extend(arenas());
+    events.extend(meminfos());
     let mut tell = |at_ms: u64, id: u32, change| {
         events.push(Event::Segment { at: Nanos(at_ms * 1_000_000), id: SegmentId(id), change });
     };
@@ -256,4 +259,38 @@ pub(crate) fn sharing() -> Vec<Event> {
     tell(6_000, 4, holds(first.0, 1, 1));
     events.sort_by_key(Event::at);
     events
+}
+
+fn arenas() -> Vec<Event> {
+    let mut events = Vec::new();
+    let mut tell = |at_ms: u64, id: u32, change| {
+        events.push(Event::Arena { at: Nanos(at_ms * 1_000_000), id: ArenaId(id), change });
+    };
+    for id in 0..40_u32 {
+        let at = 1_000 + u64::from(id) * 10;
+        let (kind, address) = ("pymalloc".into(), 0x7f12_3400_0000 + (u64::from(id) << 20));
+        let arena = Arena { process: ProcessRef(0), kind, address, bytes: 1 << 20, born: id > 1, parent: None };
+        tell(at, id, ArenaChange::Begun(arena));
+        if id > 1 {
+            tell(at, id, ArenaChange::Born(StackId(if id < 30 { 11 } else { 6 })));
+        }
+        let used = if id < 30 { 2 } else { 64 };
+        tell(9_000, id, ArenaChange::Filled(Filled { slabs: 64, used, bytes: u64::from(used) * 15_000 }));
+        if id % 10 == 9 {
+            tell(5_000, id, ArenaChange::Died);
+        }
+    }
+    let (kind, address) = ("pymalloc".into(), 0x7f00_0000_0000);
+    let arena = Arena { process: ProcessRef(1), kind, address, bytes: 256 << 10, born: false, parent: None };
+    tell(2_000, 40, ArenaChange::Begun(arena));
+    events
+}
+
+fn meminfos() -> Vec<Event> {
+    let meminfo =
+        |at_ms: u64, id: u32, change| Event::MemInfo { at: Nanos(at_ms * 1_000_000), id: MemInfoId(id), change };
+    let born = |stack, bytes| MemInfoChange::Born { process: ProcessRef(0), bytes, stack: StackId(stack) };
+    let kept = (0..30).map(|id| meminfo(1_000, id, born(11, 80_000)));
+    let gone = (30..90).flat_map(|id| [meminfo(2_000, id, born(6, 64)), meminfo(2_001, id, MemInfoChange::Died)]);
+    kept.chain(gone).collect()
 }

@@ -6,7 +6,7 @@ use pyobs_model::{FrameId, Model, Nanos, Pid, SegmentId};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::{label, life};
+use super::segments::{label, life};
 use crate::binding::Action;
 use crate::draw::{Row, put_more};
 use crate::list::scroll;

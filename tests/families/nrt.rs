@@ -1,0 +1,102 @@
+//! The family `nrt` against Numba's own statistics, which are off by default.
+
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
+
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+use pyobs_tests::{Case, Python, Record, case, command, json, needs};
+use serde_json::Value;
+
+/// What the interpreter is asked, to find the one that has Numba.
+const IMPORT: &str = "import numba";
+
+fn main() -> ExitCode {
+    let of = |name: &str, body: fn()| case(name, body).needs(needs::root()).needs(interpreter()).needs(needs::shared());
+    let mut cases: Vec<Case> = vec![
+        of("births_and_deaths_are_those_of_numbas_statistics", || counted(true)),
+        of("statistics_need_not_be_on", || counted(false)),
+        of("a_leak_is_one_meminfo_of_its_line", leak),
+    ];
+    cases.push(case("the_family_is_off_unless_asked_for", off_by_default).needs(needs::root()));
+    pyobs_tests::run(cases)
+}
+
+/// An interpreter, or the one of an environment beside it, that can import Numba.
+fn interpreter() -> Result<PathBuf, String> {
+    let pythons = Python::all().iter().rev().filter(|python| python.root.is_none());
+    let named = std::env::var_os("PYOBS_NUMBA").map(PathBuf::from);
+    let mut candidates =
+        named.into_iter().chain(pythons.flat_map(|python| python.venv.iter().chain([&python.executable]).cloned()));
+    let found = candidates.find(|python| {
+        let output = Command::new(python).args(["-c", IMPORT]).output();
+        output.is_ok_and(|output| output.status.success())
+    });
+    found.ok_or_else(|| "there is no CPython here that can import numba; PYOBS_NUMBA may name one".to_owned())
+}
+
+fn program(phase: &str, statistics: bool) -> Command {
+    let mut python = command(interpreter().unwrap());
+    python.args(["-B", "-u"]).arg(needs::shared().unwrap().join("workloads/memory/numba_nrt.py")).arg(phase);
+    python.env("NUMBA_NRT_STATS", if statistics { "1" } else { "0" });
+    python
+}
+
+fn record() -> Record {
+    Record::new().argument("--probe").argument("nrt")
+}
+
+/// The numbers after a word that the program printed: allocations, frees, MemInfos made, MemInfos freed.
+fn printed(stdout: &str, word: &str) -> Vec<u64> {
+    let line = stdout.lines().find(|line| line.starts_with(word)).unwrap_or_else(|| panic!("{word}: {stdout}"));
+    let list = line.split_once('[').unwrap().1.split_once(']').unwrap().0;
+    list.split(',').map(|number| number.trim().parse().unwrap()).collect()
+}
+
+fn sum(meminfos: &Value, key: &str) -> u64 {
+    json::list(meminfos, "/sites").iter().map(|site| json::count(site, key)).sum()
+}
+
+/// The program compiles and runs its functions, says what Numba counts, and runs them again.
+fn counted(statistics: bool) {
+    let recording = record().command(program("all", statistics)).run();
+    let meminfos = &recording.report["meminfos"];
+    let (born, died) = (json::count(meminfos, "/born"), json::count(meminfos, "/died"));
+    assert_eq!((born - died, sum(meminfos, "/live")), (json::count(meminfos, "/live"), born - died));
+    assert_eq!(sum(meminfos, "/born"), born);
+    let told = if statistics {
+        recording.stdout.clone()
+    } else {
+        // It does the same each time.
+        String::from_utf8(program("all", true).output().unwrap().stdout).unwrap()
+    };
+    let (before, after) = (printed(&told, "pid"), printed(&told, "after del"));
+    assert_eq!((before[2] + after[2], before[3] + after[3]), (born, died), "{told}");
+    let leaked = json::list(&recording.report, "/findings").iter().any(|finding| finding["id"] == "nrt/leaked");
+    assert!(!leaked, "{:#}", recording.report["findings"]);
+}
+
+fn leak() {
+    let recording = record().command(program("leak", false)).run();
+    let meminfos = &recording.report["meminfos"];
+    assert_eq!(json::count(meminfos, "/live"), 1, "{meminfos:#}");
+    let left: Vec<&Value> = json::list(meminfos, "/sites").iter().filter(|site| site["live"] != 0).collect();
+    let [site] = left[..] else { panic!("{left:#?}") };
+    assert_eq!((json::count(site, "/live"), json::count(site, "/bytes")), (1, 40_000), "{site:#}");
+    let script = std::fs::read_to_string(needs::shared().unwrap().join("workloads/memory/numba_nrt.py")).unwrap();
+    let line = 1 + script.lines().position(|line| line.contains("k2 = make(5000)")).unwrap() as u64;
+    let python = json::list(site, "/stack").iter().rev().find(|frame| frame["kind"] == "python").unwrap();
+    assert_eq!((&python["function"], &python["line"]), (&"<module>".into(), &line.into()), "{site:#}");
+    let findings = json::list(&recording.report, "/findings");
+    let found: Vec<&Value> = findings.iter().filter(|finding| finding["id"] == "nrt/leaked").collect();
+    let [finding] = found[..] else { panic!("{found:#?}") };
+    assert_eq!(json::count(finding, "/evidence/bytes"), 40_000, "{finding:#}");
+}
+
+fn off_by_default() {
+    let mut nothing = command("true");
+    nothing.env("LANG", "C");
+    let recording = Record::new().command(nothing).run();
+    assert!(recording.report["meminfos"].is_null());
+    assert!(recording.report["arenas"].is_array());
+}

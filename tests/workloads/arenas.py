@@ -1,0 +1,81 @@
+"""Takes arenas at known lines, and says what CPython itself counts of them.
+
+keep     two lines take arenas, one gives its own back
+sparse   all but one object in four thousand is given back
+fork     a child is forked that has them all, and takes more of its own
+other    memory of an arena's size that is none
+wait     as keep, at SIGUSR1, with arenas from before
+"""
+import os
+import signal
+import sys
+import time
+
+# Enough for some of either size, and short enough to be born all at one line.
+OBJECTS = 400_000
+
+
+class Node:
+    __slots__ = ("value",)
+
+
+def build(times=1):
+    return [Node() for _ in range(times * OBJECTS)]
+
+
+def churn():
+    return [(number, str(number)) for number in range(OBJECTS // 4)]
+
+
+def stats():
+    """What lies on stderr is CPython's own count; then time for somebody to look."""
+    sys.stderr.flush()
+    sys._debugmallocstats()
+    sys.stderr.flush()
+    time.sleep(1.2)
+
+
+def other():
+    import ctypes
+
+    libc = ctypes.CDLL(None)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
+    size = 1 << 20 if sys.version_info >= (3, 10) else 1 << 18
+    for number in range(5):
+        address = libc.mmap(None, size, 3, 0x22, -1, 0)
+        ctypes.memset(address, 0x41 if number else 0, size)
+    print("made 5", flush=True)
+
+
+def main(mode):
+    # When it is watched, and its interpreter known.
+    if mode == "wait":
+        before = churn()
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+        print("ready", flush=True)
+        signal.sigwait([signal.SIGUSR1])
+    else:
+        time.sleep(0.6)
+    kept = build(3 if mode == "sparse" else 1)
+    gone = churn()
+    if mode == "sparse":
+        kept = kept[::4000]
+    if mode == "other":
+        other()
+    del gone
+    if mode == "fork":
+        child = os.fork()
+        if child == 0:
+            more = build()
+            stats()
+            os._exit(0)
+        print("child", child, flush=True)
+        os.waitpid(child, 0)
+    else:
+        stats()
+    # Without the interpreter's own clearing up.
+    os._exit(0)
+
+
+main(sys.argv[1])

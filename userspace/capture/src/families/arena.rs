@@ -1,0 +1,267 @@
+//! The family `arena`: which memory is an arena of CPython's, and how full it is.
+//!
+//! The kernel side tells of memory that has an arena's size. It is one when the call came out of the interpreter's own
+//! function for that; where the stack does not show that, when it has pools in it a moment later.
+
+mod pools;
+mod scan;
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pyobs_abi::arena::Freed;
+use pyobs_abi::record::Header;
+use pyobs_abi::stack::{native, native_address};
+use pyobs_model::{Arena, ArenaChange, ArenaId, Event, Filled, Nanos, ProcessRef, Reason};
+
+use self::pools::Shape;
+use super::eval::Running;
+use crate::cpython::attached::Attached;
+use crate::memory::{ProcessMemory, is_gone};
+use crate::record::Stack;
+
+/// Arenas that are followed at a time: 64 GiB of them.
+const ARENAS_MAX: usize = 65_536;
+/// How often some are looked at, and how many: each takes some 20 µs.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+const LOOKS: usize = 256;
+/// Memory of an arena's size that has no pools in it after so many looks, and this time, is none.
+const TRIES: u32 = 4;
+const PATIENCE: Duration = Duration::from_millis(200);
+const OWN: &str = "pymalloc";
+
+struct Live {
+    id: ArenaId,
+    bytes: u64,
+    filled: Option<Filled>,
+}
+
+/// Memory of an arena's size, of which it is not known yet whether it is one.
+struct Doubt {
+    since: Instant,
+    tries: u32,
+}
+
+/// A process that runs CPython.
+struct Owner {
+    id: ProcessRef,
+    shape: Shape,
+}
+
+pub struct Arenas {
+    start: Nanos,
+    latest: Nanos,
+    kind: Arc<str>,
+    /// By pid and address.
+    live: BTreeMap<(u32, u64), Live>,
+    doubts: BTreeMap<(u32, u64), Doubt>,
+    owners: HashMap<u32, Owner>,
+    next: u32,
+    looked: Instant,
+    /// The last that was looked at.
+    looked_last: (u32, u64),
+}
+
+impl Arenas {
+    pub fn new(start: Nanos) -> Self {
+        Self {
+            start,
+            latest: Nanos(0),
+            kind: Arc::from(OWN),
+            live: BTreeMap::new(),
+            doubts: BTreeMap::new(),
+            owners: HashMap::new(),
+            next: 0,
+            looked: Instant::now(),
+            looked_last: (0, 0),
+        }
+    }
+
+    /// Two CPUs' records may be out of step by a little; what is told is not.
+    fn at(&mut self, header: &Header) -> Nanos {
+        self.latest = self.latest.max(Nanos(header.time).saturating_sub(self.start));
+        self.latest
+    }
+
+    /// A process got memory of an arena's size. Returns the arena, whose birth's stack this is.
+    pub fn born(
+        &mut self,
+        stack: &Stack,
+        process: ProcessRef,
+        python: Option<&Attached>,
+        events: &mut Vec<Event>,
+    ) -> Option<ArenaId> {
+        let at = self.at(&stack.sample.header);
+        let pid = stack.sample.header.pid;
+        let [address, bytes] = stack.sample.detail;
+        if python.is_some_and(|python| Shape::of(python.number).arena != bytes) {
+            return None;
+        }
+        let allocator = python.and_then(|python| python.arena_allocator.as_ref());
+        let is_sure = allocator.is_some_and(|range| comes_out_of(stack, range));
+        if !is_sure && allocator.is_some() && stack.sample.native == native::COMPLETE {
+            return None;
+        }
+        // What was found there before is the same arena, or one whose end was not seen.
+        let found = self.overlapping(pid, address, bytes);
+        let found = found.and_then(|key| self.live.remove(&key)).map(|live| live.id);
+        let id = self.begin(
+            at,
+            (pid, address),
+            found,
+            Arena { process, kind: Arc::clone(&self.kind), address, bytes, born: true, parent: None },
+            events,
+        )?;
+        if !is_sure && found.is_none() {
+            self.doubts.insert((pid, address), Doubt { since: Instant::now(), tries: 0 });
+        }
+        Some(id)
+    }
+
+    fn begin(
+        &mut self,
+        at: Nanos,
+        key: (u32, u64),
+        known: Option<ArenaId>,
+        arena: Arena,
+        events: &mut Vec<Event>,
+    ) -> Option<ArenaId> {
+        if self.live.len() >= ARENAS_MAX {
+            events.push(Event::Loss { at, reason: Reason::ArenaTableFull, count: 1 });
+            return None;
+        }
+        let id = known.unwrap_or(ArenaId(self.next));
+        self.next += u32::from(known.is_none());
+        self.live.insert(key, Live { id, bytes: arena.bytes, filled: None });
+        events.push(Event::Arena { at, id, change: ArenaChange::Begun(arena) });
+        Some(id)
+    }
+
+    fn of(&self, pid: u32) -> impl Iterator<Item = (u64, &Live)> + '_ {
+        self.live.range((pid, 0)..=(pid, u64::MAX)).map(|((_, address), live)| (*address, live))
+    }
+
+    fn overlapping(&self, pid: u32, address: u64, bytes: u64) -> Option<(u32, u64)> {
+        let (key, live) = self.live.range((pid, 0)..(pid, address.saturating_add(bytes))).next_back()?;
+        (key.1.saturating_add(live.bytes) > address).then_some(*key)
+    }
+
+    /// A process gives memory back.
+    pub fn freed(&mut self, freed: &Freed, events: &mut Vec<Event>) {
+        let (at, pid) = (self.at(&freed.header), freed.header.pid);
+        let Some(key) = self.overlapping(pid, freed.address, freed.bytes) else { return };
+        self.doubts.remove(&key);
+        if let Some(live) = self.live.remove(&key) {
+            events.push(Event::Arena { at, id: live.id, change: ArenaChange::Died });
+        }
+    }
+
+    /// The child has a copy of each.
+    pub fn forked(&mut self, parent: u32, child: u32, id: ProcessRef, at: Nanos, events: &mut Vec<Event>) {
+        self.latest = self.latest.max(at);
+        let Some(shape) = self.owners.get(&parent).map(|owner| owner.shape) else { return };
+        self.ended(child, events);
+        self.owners.insert(child, Owner { id, shape });
+        let arenas: Vec<(u64, u64, ArenaId)> =
+            self.of(parent).map(|(address, live)| (address, live.bytes, live.id)).collect();
+        for (address, bytes, parent) in arenas {
+            let (kind, parent) = (Arc::clone(&self.kind), Some(parent));
+            let arena = Arena { process: id, kind, address, bytes, born: false, parent };
+            self.begin(self.latest, (child, address), None, arena, events);
+        }
+    }
+
+    /// A process has ended, or is another program now. Its end tells the same of its arenas.
+    pub fn ended(&mut self, pid: u32, events: &mut Vec<Event>) {
+        let was_python = self.owners.remove(&pid).is_some();
+        let ids: Vec<(u64, ArenaId)> = self.of(pid).map(|(address, live)| (address, live.id)).collect();
+        for (address, id) in ids {
+            self.live.remove(&(pid, address));
+            self.doubts.remove(&(pid, address));
+            if !was_python {
+                events.push(Event::Arena { at: self.latest, id, change: ArenaChange::Mistaken });
+            }
+        }
+    }
+
+    /// To be called now and then: takes in what processes that are new to us have, and looks how full some arenas are.
+    pub fn tick<'a>(&mut self, now: Nanos, running: impl Iterator<Item = Running<'a>>, events: &mut Vec<Event>) {
+        for process in running {
+            if self.owners.get(&process.pid).is_none_or(|owner| owner.id != process.id) {
+                self.take_in(now, &process, events);
+            }
+        }
+        let doubtful: Vec<(u32, u64)> = self.doubts.keys().copied().collect();
+        self.look(now, &doubtful, events);
+        if self.looked.elapsed() >= LOOK_EVERY {
+            self.looked = Instant::now();
+            let after = (std::ops::Bound::Excluded(self.looked_last), std::ops::Bound::Unbounded);
+            let next: Vec<(u32, u64)> = self.live.range(after).map(|(key, _)| *key).take(LOOKS).collect();
+            self.looked_last = if next.len() < LOOKS { (0, 0) } else { next[LOOKS - 1] };
+            self.look(now, &next, events);
+        }
+    }
+
+    /// A last look at all of them.
+    pub fn finish(&mut self, now: Nanos, events: &mut Vec<Event>) {
+        let all: Vec<(u32, u64)> = self.live.keys().copied().collect();
+        self.look(now, &all, events);
+    }
+
+    fn take_in(&mut self, now: Nanos, process: &Running<'_>, events: &mut Vec<Event>) {
+        let (pid, shape) = (process.pid, Shape::of(process.python.number));
+        self.latest = self.latest.max(now);
+        self.owners.insert(pid, Owner { id: process.id, shape });
+        let others: Vec<u64> = self.of(pid).filter(|(_, live)| live.bytes != shape.arena).map(|(at, _)| at).collect();
+        others.into_iter().for_each(|address| self.mistaken((pid, address), events));
+        for address in scan::find(pid, &shape) {
+            if self.overlapping(pid, address, shape.arena).is_some() {
+                continue;
+            }
+            let (kind, bytes) = (Arc::clone(&self.kind), shape.arena);
+            let arena = Arena { process: process.id, kind, address, bytes, born: false, parent: None };
+            self.begin(self.latest, (pid, address), None, arena, events);
+        }
+        let all: Vec<(u32, u64)> = self.of(pid).map(|(address, _)| (pid, address)).take(LOOKS).collect();
+        self.look(self.latest, &all, events);
+    }
+
+    fn look(&mut self, now: Nanos, keys: &[(u32, u64)], events: &mut Vec<Event>) {
+        for key in keys {
+            let Some(shape) = self.owners.get(&key.0).map(|owner| owner.shape) else { continue };
+            let Some(live) = self.live.get_mut(key) else { continue };
+            match pools::look(&ProcessMemory::new(key.0), key.1, &shape) {
+                Ok(Some(filled)) => {
+                    self.doubts.remove(key);
+                    if live.filled.replace(filled) != Some(filled) {
+                        events.push(Event::Arena { at: now, id: live.id, change: ArenaChange::Filled(filled) });
+                    }
+                }
+                Err(error) if is_gone(&error) => {}
+                Ok(None) | Err(_) => match self.doubts.get_mut(key) {
+                    Some(doubt) => {
+                        doubt.tries += 1;
+                        if doubt.tries >= TRIES && doubt.since.elapsed() >= PATIENCE {
+                            self.mistaken(*key, events);
+                        }
+                    }
+                    // A process that is ending has no memory any more, or it runs on and was caught in the middle.
+                    None => events.push(Event::Loss { at: now, reason: Reason::ArenaUnreadable, count: 1 }),
+                },
+            }
+        }
+    }
+
+    fn mistaken(&mut self, key: (u32, u64), events: &mut Vec<Event>) {
+        self.doubts.remove(&key);
+        if let Some(live) = self.live.remove(&key) {
+            events.push(Event::Arena { at: self.latest, id: live.id, change: ArenaChange::Mistaken });
+        }
+    }
+}
+
+fn comes_out_of(stack: &Stack, function: &Range<u64>) -> bool {
+    stack.native.iter().any(|word| function.contains(&native_address(*word)))
+}

@@ -1,0 +1,165 @@
+//! How full one of CPython's arenas is: what its pools' headers say.
+//!
+//! An arena is divided into pools, each aligned to its size and each for pieces of one size. A pool that was ever used begins
+//! with a header (`struct pool_header`, Objects/obmalloc.c up to 3.11, Include/internal/pycore_obmalloc.h since), the same in
+//! all versions: a count of the pieces in use (an `int` in a word), the first free piece, two links, the arena's index, the index
+//! of the pieces' size, the offsets of the next piece to carve and of the last one. Pools are carved from the lowest address
+//! on. So an arena tells its state by itself, in stripped interpreters as well.
+//!
+//! The program runs on meanwhile: a header is read whole, and one that contradicts itself is not believed.
+
+use pyobs_model::Filled;
+
+use crate::cpython::version::Version;
+use crate::memory::{Memory, Range};
+
+pub const HEADER: usize = 48;
+/// ALIGNMENT and SMALL_REQUEST_THRESHOLD on machines of 64 bits; up to 3.6 pieces were aligned to 8 bytes.
+const ALIGNMENT: [u64; 2] = [8, 16];
+const LARGEST: u64 = 512;
+/// More arenas than this has no process: 64 TiB.
+const INDEX_MAX: u32 = 1 << 26;
+/// Headers that may be caught while they change.
+const TORN: u32 = 2;
+
+/// What is the same in all arenas of a version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    pub arena: u64,
+    pub pool: u64,
+    alignment: u64,
+}
+
+impl Shape {
+    pub fn of(version: Version) -> Self {
+        // 3.10 made arenas and pools larger (bpo-37448); 3.7 aligned pieces to 16 bytes (bpo-27987).
+        let (arena, pool) = if version.since(10) { (1 << 20, 16 << 10) } else { (256 << 10, 4 << 10) };
+        Self { arena, pool, alignment: ALIGNMENT[usize::from(version.since(7))] }
+    }
+
+    fn first_pool(&self, arena: u64) -> Option<u64> {
+        arena.checked_next_multiple_of(self.pool)
+    }
+}
+
+/// A header that makes sense.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Pieces in use.
+    pub count: u32,
+    pub piece: u64,
+    pub arena: u32,
+}
+
+impl Header {
+    /// Of the pool at `address`; `None` for what is none.
+    pub fn parse(bytes: &[u8; HEADER], address: u64, shape: &Shape) -> Option<Self> {
+        let word = |at: usize| bytes[at..at + 8].try_into().map_or(0, u64::from_le_bytes);
+        let half = |at: usize| bytes[at..at + 4].try_into().map_or(0, u32::from_le_bytes);
+        let (count, free, arena) = (half(0), word(8), half(32));
+        let piece = (u64::from(half(36)) + 1).checked_mul(shape.alignment)?;
+        let (next, last) = (u64::from(half(40)), u64::from(half(44)));
+        let is_piece = |at: u64| at >= HEADER as u64 && (at - HEADER as u64).is_multiple_of(piece);
+        let fits = piece <= LARGEST
+            && last == shape.pool - piece
+            && is_piece(next)
+            && next <= shape.pool
+            && u64::from(count) <= (shape.pool - HEADER as u64) / piece
+            && arena < INDEX_MAX
+            && (free == 0 || (free > address && free < address + shape.pool));
+        fits.then_some(Self { count, piece, arena })
+    }
+}
+
+/// Looks at an arena; `None` for memory that is none.
+pub fn look(memory: &impl Memory, address: u64, shape: &Shape) -> std::io::Result<Option<Filled>> {
+    let first = shape.first_pool(address).ok_or(std::io::ErrorKind::InvalidInput)?;
+    let slabs = (address.saturating_add(shape.arena).saturating_sub(first)) / shape.pool;
+    let mut headers = vec![[0; HEADER]; slabs as usize];
+    let at = |number: usize| first + number as u64 * shape.pool;
+    let mut ranges: Vec<Range<'_>> =
+        headers.iter_mut().enumerate().map(|(number, header)| (at(number), header.as_mut_slice())).collect();
+    memory.read_many(&mut ranges)?;
+    let mut filled = Filled { slabs: slabs as u32, ..Filled::default() };
+    let (mut torn, mut index) = (0, None);
+    for (number, header) in headers.iter().enumerate() {
+        match Header::parse(header, at(number), shape) {
+            Some(header) if *index.get_or_insert(header.arena) == header.arena => {
+                filled.used += u32::from(header.count > 0);
+                filled.bytes += u64::from(header.count) * header.piece;
+            }
+            // Not carved yet.
+            None if header.iter().all(|byte| *byte == 0) => {}
+            _ => torn += 1,
+        }
+    }
+    Ok((torn <= TORN && index.is_some()).then_some(filled))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header(count: u32, arena: u32, class: u32, pool: u64) -> [u8; HEADER] {
+        let piece = (u64::from(class) + 1) * 16;
+        let mut bytes = [0; HEADER];
+        bytes[0..4].copy_from_slice(&count.to_le_bytes());
+        bytes[32..36].copy_from_slice(&arena.to_le_bytes());
+        bytes[36..40].copy_from_slice(&class.to_le_bytes());
+        bytes[40..44].copy_from_slice(&(HEADER as u32).to_le_bytes());
+        bytes[44..48].copy_from_slice(&((pool - piece) as u32).to_le_bytes());
+        bytes
+    }
+
+    struct Fake {
+        start: u64,
+        bytes: Vec<u8>,
+    }
+
+    impl Memory for Fake {
+        fn read(&self, address: u64, into: &mut [u8]) -> std::io::Result<()> {
+            let at = address.checked_sub(self.start).ok_or(std::io::ErrorKind::NotFound)? as usize;
+            let bytes = self.bytes.get(at..at + into.len()).ok_or(std::io::ErrorKind::NotFound)?;
+            into.copy_from_slice(bytes);
+            Ok(())
+        }
+    }
+
+    fn arena(start: u64, shape: &Shape, pools: &[[u8; HEADER]]) -> Fake {
+        let mut fake = Fake { start, bytes: vec![0; shape.arena as usize] };
+        for (pool, number) in pools.iter().zip(0..) {
+            let at = (shape.first_pool(start).unwrap() - start + number * shape.pool) as usize;
+            fake.bytes[at..at + HEADER].copy_from_slice(pool);
+        }
+        fake
+    }
+
+    #[test]
+    fn pools_are_counted_by_their_headers() {
+        let shape = Shape::of(Version::new(3, 12, 1));
+        let pools = [header(3, 7, 0, shape.pool), header(0, 7, 1, shape.pool), header(10, 7, 3, shape.pool)];
+        let expected = |slabs| Some(Filled { slabs, used: 2, bytes: 3 * 16 + 10 * 64 });
+        for (start, slabs) in [(0x10_0000, 64), (0x10_1000, 63)] {
+            assert_eq!(look(&arena(start, &shape, &pools), start, &shape).unwrap(), expected(slabs));
+        }
+    }
+
+    #[test]
+    fn other_memory_is_no_arena() {
+        let shape = Shape::of(Version::new(3, 8, 0));
+        let start = 0x40_0000;
+        let none = |pools: &[[u8; HEADER]]| look(&arena(start, &shape, pools), start, &shape).unwrap().is_none();
+        let good = header(1, 7, 0, shape.pool);
+        assert!(!none(&[good]));
+        assert!(none(&[]), "zeros");
+        assert!(none(&[[0xff; HEADER]; 3]));
+        assert!(none(&[good, header(1, 8, 0, shape.pool), header(1, 9, 0, shape.pool), header(1, 10, 0, shape.pool)]));
+        for at in 36..HEADER {
+            let mut bad = good;
+            bad[at] ^= 0x41;
+            assert_eq!(Header::parse(&bad, start, &shape), None, "byte {at}");
+        }
+        let fake = Fake { start: 0, bytes: Vec::new() };
+        assert!(!matches!(look(&fake, u64::MAX - 4096, &shape), Ok(Some(_))));
+    }
+}

@@ -1,0 +1,149 @@
+//! Arenas: where they were born, how full they are, and what became of them.
+
+use std::collections::BTreeMap;
+
+use crate::{Arena, ArenaChange, ArenaId, Filled, History, Nanos, ProcessRef, StackId};
+
+/// Copies of copies that are followed back to the first.
+const FORKS_MAX: usize = 64;
+
+/// How an arena ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// Its owner gave it back.
+    Freed,
+    /// Its process ended, or became another program.
+    ProcessEnd,
+}
+
+impl Cause {
+    /// The name in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Freed => "freed",
+            Self::ProcessEnd => "process_end",
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct State {
+    pub arena: Arena,
+    pub begun: Nanos,
+    /// Where it was born.
+    pub stack: Option<StackId>,
+    pub died: Option<(Nanos, Cause)>,
+    /// When somebody looked last, and what was seen.
+    pub filled: Option<(Nanos, Filled)>,
+    /// Tells two arenas at one address of one process apart.
+    pub generation: u32,
+}
+
+impl State {
+    pub fn is_live(&self) -> bool {
+        self.died.is_none()
+    }
+
+    /// Whether nobody gave it back while its process lived.
+    pub fn is_kept(&self) -> bool {
+        self.died.is_none_or(|(_, cause)| cause == Cause::ProcessEnd)
+    }
+
+    fn die(&mut self, at: Nanos, cause: Cause) {
+        self.died.get_or_insert((at, cause));
+    }
+}
+
+#[derive(Debug)]
+pub struct Arenas {
+    history: History,
+    arenas: BTreeMap<ArenaId, State>,
+    /// How many there have been at an address.
+    generations: BTreeMap<(ProcessRef, u64), u32>,
+}
+
+impl Arenas {
+    pub fn new(history: History) -> Self {
+        Self { history, arenas: BTreeMap::new(), generations: BTreeMap::new() }
+    }
+
+    pub fn add(&mut self, at: Nanos, id: ArenaId, change: &ArenaChange) {
+        if let ArenaChange::Begun(arena) = change {
+            return self.begin(at, id, arena);
+        }
+        let Some(state) = self.arenas.get_mut(&id) else { return };
+        match change {
+            ArenaChange::Begun(_) => {}
+            ArenaChange::Born(stack) => state.stack = Some(*stack),
+            ArenaChange::Filled(filled) => state.filled = Some((at, *filled)),
+            ArenaChange::Died => state.die(at, Cause::Freed),
+            ArenaChange::Mistaken => {
+                self.arenas.remove(&id);
+            }
+        }
+    }
+
+    fn begin(&mut self, at: Nanos, id: ArenaId, arena: &Arena) {
+        if let Some(state) = self.arenas.get_mut(&id) {
+            // More is known of it than before.
+            state.begun = state.begun.min(at);
+            state.arena = arena.clone();
+            return;
+        }
+        let parent = arena.parent.and_then(|parent| self.arenas.get(&parent));
+        let (stack, filled) = parent.map_or((None, None), |parent| (parent.stack, parent.filled));
+        let generation = self.generations.entry((arena.process, arena.address)).or_default();
+        *generation += 1;
+        let generation = *generation;
+        let state = State { arena: arena.clone(), begun: at, stack, died: None, filled, generation };
+        self.arenas.insert(id, state);
+        self.bound();
+    }
+
+    /// Makes room: the first that ended goes, else the first.
+    fn bound(&mut self) {
+        let History::Window { samples, .. } = self.history else { return };
+        if self.arenas.len() > samples {
+            let ended = self.arenas.iter().find(|(_, state)| !state.is_live()).map(|(id, _)| *id);
+            if let Some(id) = ended.or_else(|| self.arenas.keys().next().copied()) {
+                self.arenas.remove(&id);
+            }
+        }
+    }
+
+    /// A process is no more, and its memory with it.
+    pub fn ended(&mut self, process: ProcessRef, at: Nanos) {
+        for state in self.arenas.values_mut().filter(|state| state.arena.process == process) {
+            state.die(at, Cause::ProcessEnd);
+        }
+        self.generations.retain(|(of, _), _| *of != process);
+    }
+
+    /// Forgets arenas that died before the window before `now`.
+    pub fn expire(&mut self, now: Nanos) {
+        let History::Window { length, .. } = self.history else { return };
+        let since = now.saturating_sub(length);
+        self.arenas.retain(|_, state| state.died.is_none_or(|(died, _)| died >= since));
+    }
+
+    /// Where it was born, or the one that it is a copy of.
+    pub fn birth(&self, state: &State) -> Option<StackId> {
+        let mut state = state;
+        for _ in 0..FORKS_MAX {
+            if state.stack.is_some() {
+                return state.stack;
+            }
+            state = self.arenas.get(&state.arena.parent?)?;
+        }
+        None
+    }
+
+    pub fn get(&self, id: ArenaId) -> Option<&State> {
+        self.arenas.get(&id)
+    }
+
+    /// In the order of first sight.
+    pub fn arenas(&self) -> impl Iterator<Item = (ArenaId, &State)> + '_ {
+        self.arenas.iter().map(|(id, state)| (*id, state))
+    }
+}

@@ -1,0 +1,63 @@
+//! Memory that a process cannot give back, for a little of each arena is still in use.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::{Evidence, Finding, Severity, place, size};
+use crate::views::{self, BirthRow};
+use crate::{Model, ProcessRef, Selection};
+
+/// A process with fewer bytes in arenas than this does not suffer,
+const BYTES: u64 = 16 << 20;
+/// nor one that uses more than this share of their pools.
+const USED: f64 = 0.25;
+/// From so many bytes on it is more than a hint.
+const MUCH: u64 = 256 << 20;
+
+pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
+    let mut processes: HashMap<ProcessRef, Vec<BirthRow>> = HashMap::new();
+    for row in views::arenas(model, selection).into_iter().filter(|row| row.live > 0 && &*row.kind == "pymalloc") {
+        processes.entry(row.process).or_default().push(row);
+    }
+    let mut found: Vec<Finding> =
+        processes.into_iter().filter_map(|(process, rows)| sparse(model, process, &rows)).collect();
+    found.sort_by_key(|finding| finding.pid);
+    found
+}
+
+fn sparse(model: &Model, process: ProcessRef, rows: &[BirthRow]) -> Option<Finding> {
+    let sum = |of: fn(&BirthRow) -> u64| rows.iter().map(of).sum::<u64>();
+    let (live, bytes) = (sum(|row| row.live), sum(|row| row.bytes));
+    let (slabs, used) = (sum(|row| row.slabs), sum(|row| row.used));
+    let share = used as f64 / slabs.max(1) as f64;
+    if bytes < BYTES || slabs == 0 || share > USED {
+        return None;
+    }
+    // The rows are sorted by what they hold.
+    let most = rows.iter().find(|row| row.frame.is_some());
+    let line = place(model, most.and_then(|row| row.frame));
+    let born = most.map_or(0, |row| row.live);
+    let percent = share * 100.0;
+    let held = size(bytes);
+    let detail = format!(
+        "{live} arenas of {held} in all are held by {percent:.0}% of their pools ({used} of {slabs}), in which {} are in \
+         use. CPython gives an arena back when nothing is left in any of its pools, and an object is never moved: what lives \
+         on keeps them. {born} of them were born at {line}. Make what lives long before what dies soon, keep it in \
+         another process, or build large and short-lived data outside Python objects.",
+        size(sum(|row| row.used_bytes)),
+    );
+    Some(Finding {
+        id: "arena/sparse",
+        severity: if bytes >= MUCH { Severity::Warning } else { Severity::Info },
+        summary: format!("{live} arenas ({held}) are held by {percent:.0}% of their pools, born at {line}"),
+        detail,
+        process: Some(process),
+        pid: model.process(process).map(|state| state.process.pid),
+        evidence: BTreeMap::from([
+            ("arenas", Evidence::Count(live)),
+            ("bytes", Evidence::Count(bytes)),
+            ("pools", Evidence::Count(slabs)),
+            ("pools_used", Evidence::Count(used)),
+            ("line", Evidence::Text(line)),
+        ]),
+    })
+}

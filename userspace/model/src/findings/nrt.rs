@@ -1,0 +1,39 @@
+//! Memory of Numba's runtime that outlived its process's program.
+
+use std::collections::BTreeMap;
+
+use super::{Evidence, Finding, Severity, place, size};
+use crate::families::nrt::{Site, Sum};
+use crate::views::birthplace;
+use crate::{Model, Selection};
+
+pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
+    let sums = model.nrt().sums().filter(|(site, sum)| selection.has_process(site.process) && sum.live() > 0);
+    sums.filter_map(|(site, sum)| leaked(model, site, sum)).collect()
+}
+
+fn leaked(model: &Model, site: Site, sum: &Sum) -> Option<Finding> {
+    let state = model.process(site.process).filter(|state| state.ended.is_some())?;
+    let line = place(model, birthplace(model, Some(site.stack)));
+    let (live, bytes) = (sum.live(), size(sum.bytes));
+    let detail = format!(
+        "{live} of the {} MemInfos that were born at {line} were not freed when the process ended; their data has {bytes}. \
+         Either something still referred to them, or a reference was taken and never given back: an array whose base was \
+         acquired by hand, or native code that increments without decrementing.",
+        sum.born,
+    );
+    Some(Finding {
+        id: "nrt/leaked",
+        severity: Severity::Warning,
+        summary: format!("{live} MemInfos ({bytes}) born at {line} were left when the process ended"),
+        detail,
+        process: Some(site.process),
+        pid: Some(state.process.pid),
+        evidence: BTreeMap::from([
+            ("live", Evidence::Count(live)),
+            ("bytes", Evidence::Count(sum.bytes)),
+            ("born", Evidence::Count(sum.born)),
+            ("line", Evidence::Text(line)),
+        ]),
+    })
+}

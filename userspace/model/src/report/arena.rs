@@ -1,0 +1,66 @@
+//! The report's `arenas`.
+
+use std::cmp::Reverse;
+
+use serde::Serialize;
+
+use super::{FrameOut, pid, stack};
+use crate::families::arena::State;
+use crate::views::is_selected;
+use crate::{ArenaId, Model, Nanos, Pid, Selection};
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Arena {
+    /// `pid:address:generation`.
+    pub id: String,
+    pub pid: Pid,
+    pub kind: String,
+    pub address: String,
+    pub bytes: u64,
+    /// The parts that it is divided into, and when it was looked at last those that anything was in and what lay in these.
+    pub slabs: u32,
+    pub slabs_used: Option<u32>,
+    pub used_bytes: Option<u64>,
+    pub looked_s: Option<f64>,
+    /// `None` when it was there before it was seen.
+    pub born_s: Option<f64>,
+    pub died_s: Option<f64>,
+    pub cause: Option<&'static str>,
+    pub objects_born: u64,
+    pub objects_dead: u64,
+    pub escaped: u64,
+    /// Where it was born, root first.
+    pub stack: Vec<FrameOut>,
+}
+
+/// Those that were not given back first, then the largest, then in the order of first sight.
+pub(super) fn arenas(model: &Model, selection: &Selection, limit: usize) -> Vec<Arena> {
+    let mut states: Vec<(ArenaId, &State)> =
+        model.arenas().arenas().filter(|(_, state)| is_selected(state, selection)).collect();
+    states.sort_by_key(|(_, state)| Reverse((state.is_kept(), state.arena.bytes)));
+    states.into_iter().take(limit).filter_map(|(_, state)| arena(model, state)).collect()
+}
+
+fn arena(model: &Model, state: &State) -> Option<Arena> {
+    let arena = &state.arena;
+    let (pid, address) = (pid(model, arena.process)?, format!("{:#x}", arena.address));
+    let filled = state.filled.map(|(_, filled)| filled);
+    Some(Arena {
+        id: format!("{pid}:{address}:{}", state.generation),
+        pid,
+        kind: arena.kind.to_string(),
+        address,
+        bytes: arena.bytes,
+        slabs: filled.map_or(0, |filled| filled.slabs),
+        slabs_used: filled.map(|filled| filled.used),
+        used_bytes: filled.map(|filled| filled.bytes),
+        looked_s: state.filled.map(|(at, _)| at.as_secs_f64()),
+        born_s: arena.born.then(|| state.begun.as_secs_f64()),
+        died_s: state.died.map(|(at, _)| Nanos::as_secs_f64(at)),
+        cause: state.died.map(|(_, cause)| cause.name()),
+        objects_born: 0,
+        objects_dead: 0,
+        escaped: 0,
+        stack: model.arenas().birth(state).map(|id| stack(model, id)).unwrap_or_default(),
+    })
+}

@@ -1,0 +1,42 @@
+//! The report's `meminfos`.
+
+use std::cmp::Reverse;
+
+use serde::Serialize;
+
+use super::{FrameOut, pid, stack};
+use crate::families::nrt::{Site as Place, Sum};
+use crate::{Model, Pid, Selection};
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct MemInfos {
+    pub born: u64,
+    pub died: u64,
+    /// Those that live, or did so when their process ended.
+    pub live: u64,
+    pub sites: Vec<Site>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Site {
+    pub pid: Pid,
+    pub live: u64,
+    /// Of those that live.
+    pub bytes: u64,
+    pub born: u64,
+    /// Root first.
+    pub stack: Vec<FrameOut>,
+}
+
+/// What holds the most memory first.
+pub(super) fn meminfos(model: &Model, selection: &Selection, limit: usize) -> MemInfos {
+    let sums = model.nrt().sums().filter(|(site, _)| selection.has_process(site.process));
+    let mut sums: Vec<(Place, &Sum)> = sums.collect();
+    sums.sort_by_key(|(_, sum)| Reverse((sum.bytes, sum.live(), sum.born)));
+    let (born, died) = sums.iter().fold((0, 0), |(born, died), (_, sum)| (born + sum.born, died + sum.died));
+    let site = |(site, sum): (Place, &Sum)| {
+        let (pid, stack) = (pid(model, site.process)?, stack(model, site.stack));
+        Some(Site { pid, live: sum.live(), bytes: sum.bytes, born: sum.born, stack })
+    };
+    MemInfos { born, died, live: born - died, sites: sums.into_iter().take(limit).filter_map(site).collect() }
+}

@@ -1,0 +1,111 @@
+//! Arenas and MemInfos by where they were born.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::families::arena::State;
+use crate::{ArenaId, FrameId, FrameKind, Model, Nanos, ProcessRef, Selection, StackId};
+
+/// The arenas of one kind, or the MemInfos, that one line of one process gave birth to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BirthRow {
+    pub process: ProcessRef,
+    pub kind: Arc<str>,
+    /// The innermost Python frame; `None` where the birth was not seen, or has none.
+    pub frame: Option<FrameId>,
+    /// Those that live, or did so when their process ended, and those that there have been.
+    pub live: u64,
+    pub born: u64,
+    /// Of those that live.
+    pub bytes: u64,
+    /// Of those that live and were looked at.
+    pub slabs: u64,
+    pub used: u64,
+    pub used_bytes: u64,
+    /// When the first of those that live began.
+    pub since: Option<Nanos>,
+    /// Of arenas.
+    pub ids: Vec<ArenaId>,
+    /// One of those that gave birth.
+    pub stack: Option<StackId>,
+}
+
+impl BirthRow {
+    /// The share of slabs with anything in them.
+    pub fn fullness(&self) -> Option<f64> {
+        (self.slabs > 0).then(|| self.used as f64 / self.slabs as f64)
+    }
+
+    fn new(process: ProcessRef, kind: Arc<str>, frame: Option<FrameId>, stack: Option<StackId>) -> Self {
+        let (live, born, bytes, slabs, used, used_bytes) = (0, 0, 0, 0, 0, 0);
+        let (since, ids) = (None, Vec::new());
+        Self { process, kind, frame, live, born, bytes, slabs, used, used_bytes, since, ids, stack }
+    }
+
+    fn add(&mut self, id: ArenaId, state: &State) {
+        self.born += 1;
+        self.ids.push(id);
+        if !state.is_kept() {
+            return;
+        }
+        self.live += 1;
+        self.bytes = self.bytes.saturating_add(state.arena.bytes);
+        self.since = Some(self.since.map_or(state.begun, |since| since.min(state.begun)));
+        if let Some((_, filled)) = state.filled {
+            self.slabs += u64::from(filled.slabs);
+            self.used += u64::from(filled.used);
+            self.used_bytes = self.used_bytes.saturating_add(filled.bytes);
+        }
+    }
+}
+
+/// Whether an arena lived in the time, and in one of the processes, that `selection` has.
+pub fn is_selected(state: &State, selection: &Selection) -> bool {
+    let is_picked = selection.processes.as_ref().is_none_or(|picked| picked.contains(&state.arena.process));
+    let is_before = selection.to.is_none_or(|to| state.begun < to);
+    let is_after = selection.from.is_none_or(|from| state.died.is_none_or(|(died, _)| died >= from));
+    is_picked && is_before && is_after
+}
+
+/// The innermost Python frame of a stack.
+pub fn birthplace(model: &Model, stack: Option<StackId>) -> Option<FrameId> {
+    let frames = stack.map_or(&[][..], |stack| model.stack(stack));
+    let is_python = |id: &&FrameId| model.frame(**id).is_some_and(|frame| frame.kind == FrameKind::Python);
+    frames.iter().rev().find(is_python).copied()
+}
+
+/// Those that hold the most memory first.
+pub fn arenas(model: &Model, selection: &Selection) -> Vec<BirthRow> {
+    let mut rows: BTreeMap<(ProcessRef, Arc<str>, Option<FrameId>), BirthRow> = BTreeMap::new();
+    for (id, state) in model.arenas().arenas().filter(|(_, state)| is_selected(state, selection)) {
+        let (process, kind) = (state.arena.process, &state.arena.kind);
+        let stack = model.arenas().birth(state);
+        let frame = birthplace(model, stack);
+        let row = rows
+            .entry((process, Arc::clone(kind), frame))
+            .or_insert_with(|| BirthRow::new(process, Arc::clone(kind), frame, stack));
+        row.add(id, state);
+    }
+    let mut rows: Vec<BirthRow> = rows.into_values().collect();
+    rows.sort_by_key(|row| std::cmp::Reverse((row.bytes, row.born)));
+    rows
+}
+
+/// What holds the most memory first.
+pub fn meminfos(model: &Model, selection: &Selection) -> Vec<BirthRow> {
+    let kind: Arc<str> = Arc::from("MemInfo");
+    let mut rows: BTreeMap<(ProcessRef, Option<FrameId>), BirthRow> = BTreeMap::new();
+    for (site, sum) in model.nrt().sums().filter(|(site, _)| selection.has_process(site.process)) {
+        let (process, stack) = (site.process, Some(site.stack));
+        let frame = birthplace(model, stack);
+        let row =
+            rows.entry((process, frame)).or_insert_with(|| BirthRow::new(process, Arc::clone(&kind), frame, stack));
+        row.live += sum.live();
+        row.born += sum.born;
+        row.bytes = row.bytes.saturating_add(sum.bytes);
+        row.since = [row.since, sum.since()].into_iter().flatten().min();
+    }
+    let mut rows: Vec<BirthRow> = rows.into_values().collect();
+    rows.sort_by_key(|row| std::cmp::Reverse((row.bytes, row.born)));
+    rows
+}

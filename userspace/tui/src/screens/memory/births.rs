@@ -1,0 +1,212 @@
+//! Arenas, or MemInfos, by where they were born: those lines first that hold the most memory.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use pyobs_model::views::{self, BirthRow, By};
+use pyobs_model::{FrameId, Model, Nanos, ProcessRef};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use super::Table;
+use super::births_detail::Detail;
+use crate::binding::Action;
+use crate::draw::{Heading, Order, Row};
+use crate::filter::Filter;
+use crate::list::{Cursor, step};
+use crate::number;
+use crate::screens::Outcome;
+use crate::screens::frames::{place, process_label};
+use crate::ui::{Scope, Ui};
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Sort {
+    #[default]
+    Size,
+    Live,
+    Born,
+    Used,
+    Age,
+}
+
+const SORTS: [Sort; 5] = [Sort::Size, Sort::Live, Sort::Born, Sort::Used, Sort::Age];
+
+/// A line that gave birth, in one process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Site {
+    pub(super) process: ProcessRef,
+    pub(super) kind: Arc<str>,
+    pub(super) frame: Option<FrameId>,
+}
+
+impl Site {
+    pub(super) fn of(row: &BirthRow) -> Self {
+        Self { process: row.process, kind: Arc::clone(&row.kind), frame: row.frame }
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Births {
+    table: Table,
+    sort: Sort,
+    rows: Vec<BirthRow>,
+    shown: Vec<usize>,
+    cursor: Cursor<Site>,
+    detail: Option<Detail>,
+    now: Nanos,
+}
+
+impl Births {
+    pub(super) fn of(table: Table) -> Self {
+        Self { table, ..Self::default() }
+    }
+
+    pub(super) fn compute(&mut self, model: &Model, scope: &Scope) {
+        self.now = scope.selection.to.unwrap_or_else(|| model.now()).min(model.now());
+        self.rows = match self.table {
+            Table::MemInfos => views::meminfos(model, &scope.selection),
+            Table::Arenas | Table::Segments => views::arenas(model, &scope.selection),
+        };
+        if let Some(detail) = &mut self.detail {
+            detail.compute(model, &self.rows, self.now);
+        }
+    }
+
+    pub(super) fn arrange(&mut self, model: &Model, filter: Option<&Filter>, body: Rect) {
+        if let Some(detail) = &mut self.detail {
+            detail.arrange(usize::from(body.height));
+            return;
+        }
+        let rows = &self.rows;
+        let is_shown = |index: &usize| {
+            let row = &rows[*index];
+            filter.is_none_or(|filter| {
+                filter.matches(&row.kind)
+                    || filter.matches(&born_at(model, row))
+                    || filter.matches(&process_label(model, Some(row.process)))
+            })
+        };
+        self.shown = (0..rows.len()).filter(is_shown).collect();
+        match self.sort {
+            Sort::Size => self.shown.sort_by_key(|it| Reverse((rows[*it].bytes, rows[*it].born))),
+            Sort::Live => self.shown.sort_by_key(|it| Reverse(rows[*it].live)),
+            Sort::Born => self.shown.sort_by_key(|it| Reverse(rows[*it].born)),
+            Sort::Used => self.shown.sort_by(|a, b| {
+                let used = |row: &BirthRow| row.fullness().unwrap_or(2.0);
+                used(&rows[*a]).total_cmp(&used(&rows[*b]))
+            }),
+            Sort::Age => self.shown.sort_by_key(|it| rows[*it].since.unwrap_or(Nanos(u64::MAX))),
+        }
+        let height = usize::from(body.height.saturating_sub(1));
+        self.cursor.follow(self.shown.len(), self.shown.iter().map(|index| Site::of(&rows[*index])), height);
+        self.cursor.hold(self.selected());
+    }
+
+    fn selected(&self) -> Option<Site> {
+        self.shown.get(self.cursor.index()).and_then(|index| self.rows.get(*index)).map(Site::of)
+    }
+
+    pub(super) fn act(&mut self, action: Action, body: Rect) -> Outcome {
+        if let Some(detail) = &mut self.detail {
+            detail.act(action, usize::from(body.height));
+            return Outcome::Nothing;
+        }
+        if let Some(step) = step(action) {
+            self.cursor.step(step, self.shown.len(), usize::from(body.height.saturating_sub(1)));
+            self.cursor.hold(self.selected());
+            return Outcome::Nothing;
+        }
+        let at = SORTS.iter().position(|sort| *sort == self.sort).unwrap_or(0);
+        self.sort = match action {
+            Action::SortNext => SORTS[(at + 1) % SORTS.len()],
+            Action::SortPrevious => SORTS[(at + SORTS.len() - 1) % SORTS.len()],
+            Action::Open => {
+                self.detail = self.selected().map(Detail::new);
+                return Outcome::View;
+            }
+            _ => return Outcome::Nothing,
+        };
+        Outcome::Rows
+    }
+
+    pub(super) fn close_detail(&mut self) -> bool {
+        self.detail.take().is_some()
+    }
+
+    pub(super) fn shows_detail(&self) -> bool {
+        self.detail.is_some()
+    }
+
+    pub(super) fn has_rows(&self) -> bool {
+        !self.rows.is_empty()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.detail.is_none() && self.shown.is_empty()
+    }
+
+    pub(super) fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
+        if let Some(detail) = &self.detail {
+            return detail.draw(model, ui, area, buf);
+        }
+        let theme = ui.theme;
+        let widths = Widths::of(area.width);
+        let sorted = |sort, order| (self.sort == sort).then_some(order);
+        let mut head = Heading::new(buf, area, theme);
+        head.right(10, "SIZE", sorted(Sort::Size, Order::Falling));
+        head.right(7, "LIVE", sorted(Sort::Live, Order::Falling));
+        head.right(widths.born, "BORN", sorted(Sort::Born, Order::Falling));
+        head.right(6, "USED", sorted(Sort::Used, Order::Rising));
+        head.left(widths.bar, "", None);
+        head.right(widths.age, "OLDEST", sorted(Sort::Age, Order::Falling));
+        head.left(widths.kind, "KIND", None);
+        head.left(widths.process, "PROCESS", None);
+        head.left(usize::MAX, "BORN AT", None);
+        let visible = self.cursor.visible(self.shown.len(), usize::from(area.height).saturating_sub(1));
+        let first = visible.start;
+        for (shown, index) in self.shown[visible].iter().zip(first..) {
+            let Some(line) = self.rows.get(*shown) else { continue };
+            let y = area.y + 1 + (index - first) as u16;
+            let mut row = Row::new(buf, Rect { y, height: 1, ..area });
+            row.select(index == self.cursor.index(), theme);
+            row.right(10, &number::bytes(line.bytes), theme.strong());
+            row.right(7, &number::count(line.live), theme.text());
+            row.right(widths.born, &number::count(line.born), theme.dim());
+            let used = line.fullness();
+            row.right(6, &used.map_or_else(|| "–".to_owned(), share), theme.text());
+            row.bar(widths.bar, used.unwrap_or(0.0), theme.total());
+            let age = line.since.map(|since| number::seconds(self.now.saturating_sub(since).as_secs_f64()));
+            row.right(widths.age, age.as_deref().unwrap_or("–"), theme.text());
+            row.left(widths.kind, &line.kind, theme.dim());
+            row.left(widths.process, &process_label(model, Some(line.process)), theme.dim());
+            row.rest_of_path(&born_at(model, line), theme.text());
+        }
+    }
+}
+
+pub(super) fn share(of_one: f64) -> String {
+    number::percent(of_one * 100.0)
+}
+
+pub(super) fn born_at(model: &Model, row: &BirthRow) -> String {
+    let frame = row.frame.and_then(|id| model.frame(id));
+    frame.map_or_else(|| "–".to_owned(), |frame| place(frame, By::Line))
+}
+
+struct Widths {
+    born: usize,
+    bar: usize,
+    age: usize,
+    kind: usize,
+    process: usize,
+}
+
+impl Widths {
+    fn of(width: u16) -> Self {
+        match width {
+            0..76 => Self { born: 0, bar: 0, age: 0, kind: 0, process: 12 },
+            76..120 => Self { born: 7, bar: 0, age: 8, kind: 9, process: 18 },
+            _ => Self { born: 7, bar: 16, age: 8, kind: 14, process: 30 },
+        }
+    }
+}
