@@ -166,6 +166,24 @@ fn report() {
         ("pid", Shape::nullable(Shape::Count)),
         ("evidence", Shape::object([])),
     ]);
+    let arena = [
+        ("id", Shape::Text),
+        ("pid", Shape::Count),
+        ("kind", Shape::OneOf(&["pymalloc"])),
+        ("address", Shape::Text),
+        ("bytes", Shape::Count),
+        ("slabs", Shape::Count),
+        ("slabs_used", Shape::nullable(Shape::Count)),
+        ("used_bytes", Shape::nullable(Shape::Count)),
+        ("looked_s", Shape::nullable(Shape::Number)),
+        ("born_s", Shape::nullable(Shape::Number)),
+        ("died_s", Shape::nullable(Shape::Number)),
+        ("cause", Shape::nullable(Shape::Text)),
+        ("objects_born", Shape::Count),
+        ("objects_dead", Shape::Count),
+        ("escaped", Shape::Count),
+        ("stack", stack()),
+    ];
     let report = &recording().report;
     Shape::object([
         ("version", Shape::Count),
@@ -179,6 +197,8 @@ fn report() {
         ("gil", Shape::list(gil)),
         ("calls", Shape::nullable(Shape::list(Shape::object([])))),
         ("segments", Shape::nullable(Shape::list(Shape::object([])))),
+        ("arenas", Shape::nullable(Shape::list(Shape::object(arena)))),
+        ("meminfos", Shape::nullable(Shape::object([]))),
         ("findings", Shape::list(finding)),
     ])
     .check(report);

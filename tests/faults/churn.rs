@@ -28,8 +28,8 @@ pub fn cases() -> Vec<Case> {
             spin.wait_for("ready");
             let mut shell = command("sh");
             shell.args(["-c", "for i in $(seq 1000); do /bin/true; done; echo through"]);
-            let mut burst = Workload::start(shell);
             let running = Record::new().rate(499).start();
+            let mut burst = Workload::start(shell);
             burst.wait_for("through");
             let recording = running.stop();
             assert!(recording.status.success(), "{recording:?}");

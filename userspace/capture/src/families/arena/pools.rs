@@ -14,8 +14,9 @@ use crate::cpython::version::Version;
 use crate::memory::{Memory, Range};
 
 pub const HEADER: usize = 48;
-/// ALIGNMENT and SMALL_REQUEST_THRESHOLD on machines of 64 bits; up to 3.6 pieces were aligned to 8 bytes.
-const ALIGNMENT: [u64; 2] = [8, 16];
+/// ALIGNMENT on machines of 64 bits: pieces were aligned to 8 bytes before 3.6.9, and in 3.7 before 3.7.4 (bpo-27987).
+const ALIGNMENTS: [u64; 2] = [16, 8];
+/// SMALL_REQUEST_THRESHOLD.
 const LARGEST: u64 = 512;
 /// More arenas than this has no process: 64 TiB.
 const INDEX_MAX: u32 = 1 << 26;
@@ -27,14 +28,14 @@ const TORN: u32 = 2;
 pub struct Shape {
     pub arena: u64,
     pub pool: u64,
-    alignment: u64,
+    alignments: &'static [u64],
 }
 
 impl Shape {
     pub fn of(version: Version) -> Self {
-        // 3.10 made arenas and pools larger (bpo-37448); 3.7 aligned pieces to 16 bytes (bpo-27987).
+        // 3.10 made arenas and pools larger (bpo-37448).
         let (arena, pool) = if version.since(10) { (1 << 20, 16 << 10) } else { (256 << 10, 4 << 10) };
-        Self { arena, pool, alignment: ALIGNMENT[usize::from(version.since(7))] }
+        Self { arena, pool, alignments: if version.since(8) { &ALIGNMENTS[..1] } else { &ALIGNMENTS } }
     }
 
     fn first_pool(&self, arena: u64) -> Option<u64> {
@@ -57,11 +58,13 @@ impl Header {
         let word = |at: usize| bytes[at..at + 8].try_into().map_or(0, u64::from_le_bytes);
         let half = |at: usize| bytes[at..at + 4].try_into().map_or(0, u32::from_le_bytes);
         let (count, free, arena) = (half(0), word(8), half(32));
-        let piece = (u64::from(half(36)) + 1).checked_mul(shape.alignment)?;
         let (next, last) = (u64::from(half(40)), u64::from(half(44)));
+        // The class and the last piece's place tell the size each.
+        let of_class = |alignment: &u64| (u64::from(half(36)) + 1).checked_mul(*alignment);
+        let piece =
+            shape.alignments.iter().filter_map(of_class).find(|piece| shape.pool.checked_sub(*piece) == Some(last))?;
         let is_piece = |at: u64| at >= HEADER as u64 && (at - HEADER as u64).is_multiple_of(piece);
         let fits = piece <= LARGEST
-            && last == shape.pool - piece
             && is_piece(next)
             && next <= shape.pool
             && u64::from(count) <= (shape.pool - HEADER as u64) / piece
