@@ -48,12 +48,12 @@ pub struct Process {
     pub mapping_count: u32,
     /// Names this set of mappings: no other has or had it. From 1 on; 0 where there is none.
     pub mapping_set: u32,
-    pub padding: u32,
     /// In libc's `struct pthread`: the offset of the kernel's thread id; 0 where it is not known.
     pub pthread_tid: u32,
     /// `TLS_DYNAMIC`: how far below the thread pointer the thread-local lies, where the module's block is a part of the
     /// static one, as it is of what was mapped at the program's start. 0 until the kernel side knows, which writes it.
     pub tls_distance: u32,
+    pub padding: u32,
 }
 
 shared!(Process, 128);

@@ -4,6 +4,13 @@ use std::ops::Range;
 
 use crate::binding::Action;
 
+/// The sort after this one, or before it.
+pub(crate) fn turned<S: Copy + PartialEq>(sorts: &[S], sort: S, action: Action) -> S {
+    let at = sorts.iter().position(|other| *other == sort).unwrap_or(0);
+    let by = if action == Action::SortPrevious { sorts.len() - 1 } else { 1 };
+    sorts[(at + by) % sorts.len()]
+}
+
 /// Follows its row by identity when the list is computed anew, but stays on top while it is on top: there the
 /// busiest row is what one looks at.
 #[derive(Clone, Debug)]

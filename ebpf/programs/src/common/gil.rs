@@ -22,7 +22,7 @@ pub fn holder_at(layout: &Layout, gil: u64) -> Option<u64> {
     }
     let at = gil.wrapping_add(offset(layout.gil_holder));
     let (holder, locked) = if layout.gil_locked == layout.gil_holder.wrapping_add(8) {
-        // As in every version so far; a read costs the same whatever its size.
+        // As in 3.7 to 3.13; a read costs the same whatever its size.
         let [holder, locked]: [u64; 2] = user(at)?;
         (holder, locked as u32 as i32)
     } else {

@@ -244,7 +244,7 @@ impl Walk {
         Step::To(previous)
     }
 
-    /// Puts the present frame into the window, if it is not there yet. A read costs some 80 ns whatever its size, so it
+    /// Puts the present frame into the window, if it is not there yet. A read costs some 100 ns whatever its size, so it
     /// takes along what lies below the frame, up to the page's start: that much is mapped, for the frame is.
     #[inline(always)]
     fn read_frame(&mut self) -> bool {

@@ -14,7 +14,7 @@ use super::frames::{Key, draw_frame, matches, process_label};
 use crate::binding::Action;
 use crate::draw::{Heading, Order, Row};
 use crate::filter::Filter;
-use crate::list::{Cursor, step};
+use crate::list::{Cursor, step, turned};
 use crate::ui::Ui;
 use crate::{number, text};
 
@@ -79,10 +79,8 @@ impl CallsTable {
             self.hold();
             return Outcome::Nothing;
         }
-        let at = SORTS.iter().position(|sort| *sort == self.sort).unwrap_or(0);
         self.sort = match action {
-            Action::SortNext => SORTS[(at + 1) % SORTS.len()],
-            Action::SortPrevious => SORTS[(at + SORTS.len() - 1) % SORTS.len()],
+            Action::SortNext | Action::SortPrevious => turned(&SORTS, self.sort, action),
             _ => return Outcome::Nothing,
         };
         Outcome::Rows

@@ -11,7 +11,7 @@ use super::detail::Detail;
 use crate::binding::Action;
 use crate::draw::{Heading, Order, Row};
 use crate::filter::Filter;
-use crate::list::{Cursor, step};
+use crate::list::{Cursor, step, turned};
 use crate::theme::Theme;
 use crate::ui::{Scope, Ui};
 use crate::{number, text};
@@ -131,13 +131,11 @@ impl FramesScreen {
             self.hold();
             return Outcome::Nothing;
         }
-        let at = SORTS.iter().position(|sort| *sort == self.sort).unwrap_or(0);
         self.sort = match action {
             Action::SortOwn => Sort::Own,
             Action::SortTotal => Sort::Total,
             Action::SortName => Sort::Name,
-            Action::SortNext => SORTS[(at + 1) % SORTS.len()],
-            Action::SortPrevious => SORTS[(at + SORTS.len() - 1) % SORTS.len()],
+            Action::SortNext | Action::SortPrevious => turned(&SORTS, self.sort, action),
             Action::Open => {
                 if let Some((process, frame)) = self.selected() {
                     self.details.push(Detail::new(process, frame));

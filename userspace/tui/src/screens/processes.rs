@@ -13,7 +13,7 @@ use super::health::severity;
 use crate::binding::Action;
 use crate::draw::{Heading, Order, Row, put};
 use crate::filter::Filter;
-use crate::list::{Cursor, step};
+use crate::list::{Cursor, step, turned};
 use crate::ui::{Picked, Ui};
 use crate::{number, text};
 
@@ -106,7 +106,6 @@ impl ProcessesScreen {
             self.hold();
             return Outcome::Nothing;
         }
-        let at = SORTS.iter().position(|sort| *sort == self.sort).unwrap_or(0);
         match (action, self.selected()) {
             (Action::Open, Some(picked)) => return Outcome::Pick(picked),
             (Action::Threads, Some(picked)) => {
@@ -126,8 +125,7 @@ impl ProcessesScreen {
                 }
                 self.hold();
             }
-            (Action::SortNext, _) => self.sort = SORTS[(at + 1) % SORTS.len()],
-            (Action::SortPrevious, _) => self.sort = SORTS[(at + SORTS.len() - 1) % SORTS.len()],
+            (Action::SortNext | Action::SortPrevious, _) => self.sort = turned(&SORTS, self.sort, action),
             _ => return Outcome::Nothing,
         }
         Outcome::Rows

@@ -16,7 +16,7 @@ use super::Outcome;
 use super::frames::matches;
 use crate::binding::Action;
 use crate::filter::Filter;
-use crate::list::{Cursor, step};
+use crate::list::{Cursor, step, turned};
 use crate::text;
 use crate::ui::{Scope, Ui};
 use detail::Detail;
@@ -187,10 +187,8 @@ impl WaitsScreen {
             self.hold();
             return Outcome::Nothing;
         }
-        let at = SORTS.iter().position(|sort| *sort == self.sort).unwrap_or(0);
         self.sort = match action {
-            Action::SortNext => SORTS[(at + 1) % SORTS.len()],
-            Action::SortPrevious => SORTS[(at + SORTS.len() - 1) % SORTS.len()],
+            Action::SortNext | Action::SortPrevious => turned(&SORTS, self.sort, action),
             Action::Measure => {
                 self.table = self.table.other();
                 self.cursor = Cursor::default();

@@ -13,7 +13,7 @@ use super::detail::Detail;
 use crate::binding::Action;
 use crate::draw::{Heading, Order, Row};
 use crate::filter::Filter;
-use crate::list::{Cursor, step};
+use crate::list::{Cursor, step, turned};
 use crate::screens::Outcome;
 use crate::screens::frames::place;
 use crate::ui::{Scope, Ui};
@@ -133,10 +133,8 @@ impl Segments {
             self.cursor.hold(self.selected());
             return Outcome::Nothing;
         }
-        let at = SORTS.iter().position(|sort| *sort == self.sort).unwrap_or(0);
         self.sort = match action {
-            Action::SortNext => SORTS[(at + 1) % SORTS.len()],
-            Action::SortPrevious => SORTS[(at + SORTS.len() - 1) % SORTS.len()],
+            Action::SortNext | Action::SortPrevious => turned(&SORTS, self.sort, action),
             Action::Open => {
                 self.detail = self.selected().map(Detail::new);
                 return Outcome::View;
