@@ -12,7 +12,7 @@ use crate::cpython::find::{self, InspectError, Interpreter};
 use crate::elf::Elf;
 use crate::libc_layout::{LibcLayout, inspect_libc};
 use crate::process_maps::Mapping;
-use crate::skim::{read_loaded, skim};
+use crate::skim::{fill_loaded, skim};
 
 /// A file by device (major, minor) and inode, as memory maps and the kernel's notices give it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -96,19 +96,20 @@ pub fn open(pid: u32, mapping: &Mapping) -> io::Result<Option<(File, u64)>> {
 /// with SIGBUS.
 fn look(pid: u32, mapping: &Mapping) -> io::Result<FileFacts> {
     let Some((file, size)) = open(pid, mapping)? else { return Ok(FileFacts::default()) };
-    if size > SIZE_MAX || !skim(&file, size).is_some_and(|bytes| is_interesting(&bytes)) {
+    if size > SIZE_MAX {
         return Ok(FileFacts::default());
     }
-    Ok(read_loaded(&file, size).map_or_else(FileFacts::default, |bytes| examine(&bytes)))
+    let Some(skimmed) = skim(&file, size).filter(|bytes| is_interesting(bytes)) else {
+        return Ok(FileFacts::default());
+    };
+    Ok(fill_loaded(&file, skimmed).map_or_else(FileFacts::default, |bytes| examine(&bytes)))
 }
 
 /// Whether a file of which only the symbols' names were read deserves to be read whole.
 fn is_interesting(bytes: &[u8]) -> bool {
-    if !matches!(find::inspect(bytes), Ok(None)) {
-        return true;
-    }
     Elf::parse(bytes).is_ok_and(|elf| {
-        elf.exported("pthread_getspecific").is_some() || elf.exported("_thread_db_pthread_specific").is_some()
+        find::may_be_interpreter(&elf)
+            || elf.exported("pthread_getspecific").is_some() || elf.exported("_thread_db_pthread_specific").is_some()
     })
 }
 

@@ -157,6 +157,11 @@ impl Processes {
         self.watched.get(&pid).is_some_and(|watched| watched.python.is_some())
     }
 
+    /// Whether certain processes were asked for.
+    pub fn has_targets(&self) -> bool {
+        !self.everything
+    }
+
     /// With targets: whether any of them lives.
     pub fn targets_alive(&self) -> bool {
         self.everything || self.expected.is_some() || !self.watched.is_empty()

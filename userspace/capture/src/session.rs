@@ -45,6 +45,9 @@ const PERIOD: Duration = Duration::from_millis(50);
 /// The same while a process is new: imports make and free code objects within milliseconds.
 const PERIOD_YOUNG: Duration = Duration::from_millis(10);
 const YOUNG: Duration = Duration::from_secs(5);
+/// The same while a process is new that was asked for by name: a command may be over in 50 ms.
+const PERIOD_NEWBORN: Duration = PACE;
+const NEWBORN: Duration = Duration::from_secs(1);
 /// How long the end of a capture waits for the names of native functions.
 const NAMES_WAIT: Duration = Duration::from_secs(12);
 const COST_PERIOD: Duration = Duration::from_secs(1);
@@ -203,7 +206,11 @@ impl Session {
         if !pause.is_zero() {
             std::thread::sleep(pause);
         }
-        let period = if self.processes.grew_at().elapsed() < YOUNG { PERIOD_YOUNG } else { PERIOD };
+        let period = match self.processes.grew_at().elapsed() {
+            age if age < NEWBORN && self.processes.has_targets() => PERIOD_NEWBORN,
+            age if age < YOUNG => PERIOD_YOUNG,
+            _ => PERIOD,
+        };
         let due = self.processes.next_due().unwrap_or(period).min(period);
         let due = self.eval.as_ref().and_then(Eval::next_due).unwrap_or(due).min(due);
         let timeout = until.saturating_duration_since(Instant::now()).min(due);

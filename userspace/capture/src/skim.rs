@@ -71,10 +71,10 @@ pub fn skim(file: &File, size: u64) -> Option<Vec<u8>> {
     Some(sparse.bytes)
 }
 
-/// As [`skim`], and all that is loaded, and the symbols that are not: everything but the debug information, which is most
-/// of an interpreter's file.
-pub fn read_loaded(file: &File, size: u64) -> Option<Vec<u8>> {
-    let mut sparse = Sparse { file, bytes: skim(file, size)? };
+/// Fills in, in what [`skim`] has returned, all that is loaded, and the symbols that are not: everything but the debug
+/// information, which is most of an interpreter's file.
+pub fn fill_loaded(file: &File, skimmed: Vec<u8>) -> Option<Vec<u8>> {
+    let mut sparse = Sparse { file, bytes: skimmed };
     let header = *FileHeader64::<LE>::parse(&*sparse.bytes).ok()?;
     let segments = header.program_headers(LE, &*sparse.bytes).ok()?.to_vec();
     for segment in segments.iter().filter(|segment| segment.p_type(LE) == elf::PT_LOAD) {
@@ -88,6 +88,11 @@ pub fn read_loaded(file: &File, size: u64) -> Option<Vec<u8>> {
         }
     }
     Some(sparse.bytes)
+}
+
+/// As [`fill_loaded`], of a file that nobody has looked at before.
+pub fn read_loaded(file: &File, size: u64) -> Option<Vec<u8>> {
+    fill_loaded(file, skim(file, size)?)
 }
 
 /// The table of sections and their names; a stripped or cut file may have none.

@@ -104,6 +104,14 @@ pub enum InspectError {
     NoThreadState(Version),
 }
 
+/// Since 3.11 the runtime has a section to itself (Python/pylifecycle.c), which is cheap to ask for.
+const RUNTIME_SECTION: &[u8] = b".PyRuntime";
+
+/// Whether there may be an interpreter in a file of which only the exported symbols and the sections' names were read.
+pub fn may_be_interpreter(elf: &Elf<'_>) -> bool {
+    elf.has_section(RUNTIME_SECTION) || Symbols::of_interpreter(elf).is_some()
+}
+
 /// What the file says about the interpreter in it; `None` if there is none.
 pub fn inspect(elf: &[u8]) -> Result<Option<Interpreter>, InspectError> {
     let elf = match Elf::parse(elf) {
@@ -179,8 +187,7 @@ impl<'a, 'data> Symbols<'a, 'data> {
         if runtime(&symbols) {
             return Some(symbols);
         }
-        // Since 3.11 the runtime has a section to itself (Python/pylifecycle.c), which is cheap to ask for.
-        if elf.has_section(b".PyRuntime") {
+        if elf.has_section(RUNTIME_SECTION) {
             let interesting = |name: &[u8]| name.starts_with(b"_Py") || name.starts_with(b"Py");
             symbols.local = elf.symbols().filter(|(name, _)| interesting(name)).collect();
             return runtime(&symbols).then_some(symbols);
@@ -230,6 +237,7 @@ fn only_version_string(elf: &Elf<'_>) -> Option<Version> {
     let (_, constants) = elf.section(b".rodata")?;
     let mut versions = constants
         .split(|byte| *byte == 0)
+        .filter(|text| !text.is_empty())
         .filter_map(|text| {
             let part_of_it = |byte: &u8| byte.is_ascii_digit() || b".abrc+".contains(byte);
             let start = text.iter().rposition(|byte| !part_of_it(byte)).map_or(0, |at| at + 1);
