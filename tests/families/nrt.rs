@@ -5,11 +5,8 @@
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-use pyobs_tests::{Case, Python, Record, case, command, json, needs};
+use pyobs_tests::{Case, Record, case, command, json, needs};
 use serde_json::Value;
-
-/// What the interpreter is asked, to find the one that has Numba.
-const IMPORT: &str = "import numba";
 
 fn main() -> ExitCode {
     let of = |name: &str, body: fn()| case(name, body).needs(needs::root()).needs(interpreter()).needs(needs::shared());
@@ -17,22 +14,14 @@ fn main() -> ExitCode {
         of("births_and_deaths_are_those_of_numbas_statistics", || counted(true)),
         of("statistics_need_not_be_on", || counted(false)),
         of("a_leak_is_one_meminfo_of_its_line", leak),
+        of("reference_counts_are_numbas", references),
     ];
     cases.push(case("the_family_is_off_unless_asked_for", off_by_default).needs(needs::root()));
     pyobs_tests::run(cases)
 }
 
-/// An interpreter, or the one of an environment beside it, that can import Numba.
 fn interpreter() -> Result<PathBuf, String> {
-    let pythons = Python::all().iter().rev().filter(|python| python.root.is_none());
-    let named = std::env::var_os("PYOBS_NUMBA").map(PathBuf::from);
-    let mut candidates =
-        named.into_iter().chain(pythons.flat_map(|python| python.venv.iter().chain([&python.executable]).cloned()));
-    let found = candidates.find(|python| {
-        let output = Command::new(python).args(["-c", IMPORT]).output();
-        output.is_ok_and(|output| output.status.success())
-    });
-    found.ok_or_else(|| "there is no CPython here that can import numba; PYOBS_NUMBA may name one".to_owned())
+    needs::executable_with("numba", "PYOBS_NUMBA")
 }
 
 fn program(phase: &str, statistics: bool) -> Command {
@@ -91,6 +80,40 @@ fn leak() {
     let found: Vec<&Value> = findings.iter().filter(|finding| finding["id"] == "nrt/leaked").collect();
     let [finding] = found[..] else { panic!("{found:#?}") };
     assert_eq!(json::count(finding, "/evidence/bytes"), 40_000, "{finding:#}");
+}
+
+/// Numba says how many references an array's memory has; one site's array has three more, and waits for a look.
+const REFERENCES: &str = "
+import os
+import time
+import numpy as np
+from numba import njit
+
+@njit
+def make(n):
+    return np.ones(n)
+
+make(1)
+time.sleep(1)
+one = make(1000)
+other = make(2000)
+views = [other.base.acquire() for _ in range(3)]
+print(one.base.refcount, other.base.refcount, flush=True)
+time.sleep(2.5)
+os._exit(0)
+";
+
+fn references() {
+    let mut python = command(interpreter().unwrap());
+    python.args(["-B", "-u", "-c", REFERENCES]);
+    let recording = record().command(python).run();
+    let told: Vec<u64> = recording.stdout.split_whitespace().map(|count| count.parse().unwrap()).collect();
+    let sites = json::list(&recording.report["meminfos"], "/sites");
+    let seen = |bytes: u64| {
+        let site = sites.iter().find(|site| json::count(site, "/bytes") == bytes);
+        json::count(site.unwrap_or_else(|| panic!("{sites:#?}")), "/references")
+    };
+    assert_eq!(vec![seen(8000), seen(16_000)], told, "{sites:#?}");
 }
 
 fn off_by_default() {

@@ -37,6 +37,7 @@ fn walk(depth: u32, bounded: bool) -> Vec<(Outcome, usize)> {
         budget: 100.0,
         budget_binds_rate: false,
         functions: Vec::new(),
+        libraries: Vec::new(),
         budget_binds_calls: false,
         walk: if bounded { Walk::Bounded } else { Walk::Best },
     };

@@ -45,6 +45,7 @@ pub fn watch(pid: u32, plan: Plan, mut each: impl FnMut(&Copied)) -> Verdict {
         budget: 100.0,
         budget_binds_rate: false,
         functions: Vec::new(),
+        libraries: Vec::new(),
         budget_binds_calls: false,
         walk: Walk::Copied { pages: plan.pages },
     };

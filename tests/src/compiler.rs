@@ -21,6 +21,13 @@ pub fn plus_plus_library(source: &Path, folder: &Path) -> PathBuf {
     compile_with("c++", source, &folder.join("library.so"), &["-shared", "-fPIC"])
 }
 
+/// Small functions are functions in it, too. Needs the program `c++`, and the folder of an interpreter's headers.
+#[track_caller]
+pub fn python_module(source: &Path, output: &Path, headers: &Path) -> PathBuf {
+    let headers = format!("-I{}", headers.display());
+    compile_with("c++", source, output, &["-shared", "-fPIC", "-std=c++17", "-fno-inline", &headers])
+}
+
 #[track_caller]
 fn compile(source: &Path, output: &Path, options: &[&str]) -> PathBuf {
     compile_with("cc", source, output, options)

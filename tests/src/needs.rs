@@ -68,3 +68,16 @@ pub fn python_with(modules: &[&str]) -> Result<Python, String> {
     let found = here.find(|python| python.imports(modules));
     found.cloned().ok_or_else(|| format!("there is no CPython here that can import {}", modules.join(" and ")))
 }
+
+/// The newest interpreter, or the one of an environment beside it, that can import a module; a variable may name one.
+pub fn executable_with(module: &str, variable: &str) -> Result<PathBuf, String> {
+    let pythons = Python::all().iter().rev().filter(|python| python.root.is_none());
+    let named = env::var_os(variable).map(PathBuf::from);
+    let mut candidates =
+        named.into_iter().chain(pythons.flat_map(|python| python.venv.iter().chain([&python.executable]).cloned()));
+    let found = candidates.find(|python| {
+        let output = Command::new(python).args(["-c", &format!("import {module}")]).output();
+        output.is_ok_and(|output| output.status.success())
+    });
+    found.ok_or_else(|| format!("there is no CPython here that can import {module}; {variable} may name one"))
+}

@@ -1,5 +1,7 @@
 //! The family `arena`: memory that CPython's allocator takes from the kernel, to hand it out in small pieces.
 
+pub mod library;
+
 use crate::record::Header;
 use crate::shared;
 

@@ -35,6 +35,10 @@ pub const ARENA_FREED: u32 = 17;
 pub const NRT_BIRTH: u32 = 18;
 /// A [`crate::nrt::Death`].
 pub const NRT_DEATH: u32 = 19;
+/// A [`crate::arena::library::Hit`].
+pub const ARENA_HIT: u32 = 20;
+/// A `stack::Sample` of the thread whose `ARENA_HIT` came last.
+pub const ARENA_STACK: u32 = 21;
 
 /// The length of the kernel's `comm`, its closing NUL included (`TASK_COMM_LEN`).
 pub const COMM_LEN: usize = 16;

@@ -4,6 +4,8 @@
 //! allocator's code would cost less, and takes CAP_SYS_ADMIN for as long as new interpreters may come (kernel/events/core.c,
 //! perf_uprobe_event_init), which a family that is on by default must not.
 
+mod library;
+
 use pyobs_abi::{
     arena::{Freed, SIZES},
     record,

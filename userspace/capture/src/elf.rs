@@ -272,9 +272,18 @@ impl<'data> Elf<'data> {
 
     /// Every defined symbol of `.symtab`, local ones included; nothing in a stripped file. A pass over the whole table.
     pub fn symbols(&self) -> impl Iterator<Item = (&'data [u8], Symbol)> + use<'data> {
+        self.table(elf::SHT_SYMTAB)
+    }
+
+    /// Every defined symbol of `.dynsym`, in the same way.
+    pub fn exported_symbols(&self) -> impl Iterator<Item = (&'data [u8], Symbol)> + use<'data> {
+        self.table(elf::SHT_DYNSYM)
+    }
+
+    fn table(&self, kind: elf::SectionType) -> impl Iterator<Item = (&'data [u8], Symbol)> + use<'data> {
         let data = self.data;
         let sections = self.sections();
-        let table = sections.iter().find(|section| section.sh_type(LE) == elf::SHT_SYMTAB);
+        let table = sections.iter().find(|section| section.sh_type(LE) == kind);
         let entries = table.and_then(|table| table.data_as_array::<Sym64<LE>, _>(LE, data).ok()).unwrap_or_default();
         let strings = table
             .and_then(|table| sections.get(usize::try_from(table.sh_link(LE)).ok()?))

@@ -2,6 +2,7 @@
 //! not fit is no record.
 
 use pyobs_abi::arena::Freed;
+use pyobs_abi::arena::library::Hit;
 use pyobs_abi::copy::StackCopy;
 use pyobs_abi::nrt::Death;
 use pyobs_abi::offcpu::Wake;
@@ -22,6 +23,8 @@ pub enum Record {
     Birth(Stack),
     ArenaBirth(Stack),
     ArenaFreed(Freed),
+    ArenaHit(Hit),
+    ArenaStack(Stack),
     NrtBirth(Stack),
     NrtDeath(Death),
 }
@@ -84,12 +87,14 @@ impl Record {
             | Self::GilHolder(stack)
             | Self::Birth(stack)
             | Self::ArenaBirth(stack)
+            | Self::ArenaStack(stack)
             | Self::NrtBirth(stack) => Some(stack),
             Self::Wake(_)
             | Self::Life(_)
             | Self::StackCopy(_)
             | Self::Shm(_)
             | Self::ArenaFreed(_)
+            | Self::ArenaHit(_)
             | Self::NrtDeath(_) => None,
         }
     }
@@ -108,6 +113,8 @@ impl Record {
             record::SHM_BIRTH => Some(Self::Birth(Stack::parse(bytes)?)),
             record::ARENA_BIRTH => Some(Self::ArenaBirth(Stack::parse(bytes)?)),
             record::ARENA_FREED => Some(Self::ArenaFreed(read(bytes, 0)?)),
+            record::ARENA_HIT => Some(Self::ArenaHit(read(bytes, 0)?)),
+            record::ARENA_STACK => Some(Self::ArenaStack(Stack::parse(bytes)?)),
             record::NRT_BIRTH => Some(Self::NrtBirth(Stack::parse(bytes)?)),
             record::NRT_DEATH => Some(Self::NrtDeath(read(bytes, 0)?)),
             record::SHM_FORK => shm(Shm::Fork(read(bytes, 0)?)),

@@ -15,6 +15,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::copies::Copies;
 pub use crate::copies::{Copied, Page, Registers};
 use crate::families::arena::Arenas;
+use crate::families::arena::library::Libraries;
+pub use crate::families::arena::library::Named;
 pub use crate::families::eval::Chosen;
 use crate::families::eval::{self, Eval};
 use crate::families::nrt::Nrt;
@@ -24,7 +26,7 @@ use crate::families::{Families, KERNEL_LOSSES, Purpose};
 use crate::governor::Governor;
 use crate::intern::Interner;
 use crate::kernel::cost::{self, Statistics};
-use crate::kernel::object::{Object, SAMPLER, SAMPLER_BOUNDED, SAMPLER_COPIED};
+use crate::kernel::object::{Object, SAMPLER, SAMPLER_BOUNDED, SAMPLER_COPIED, Wants};
 use crate::kernel::sideband::Sideband;
 use crate::machine;
 use crate::native::Native;
@@ -61,9 +63,10 @@ pub struct Session {
     families: Families,
     eval: Option<Eval>,
     arenas: Option<Arenas>,
+    libraries: Option<Libraries>,
     shm: Option<Shm>,
     nrt: Option<Nrt>,
-    /// The memory maps that `nrt` has seen.
+    /// The memory maps that `nrt` and the libraries have seen.
     maps_seen: u64,
     keep_every: u64,
     governor: Governor,
@@ -97,7 +100,8 @@ impl Session {
             Walk::Copied { pages } => (&[SAMPLER_COPIED][..], pages),
         };
         let counts_calls = options.probes.contains(&"eval");
-        let mut object = Object::load(samplers, pages, counts_calls)?;
+        let wants = Wants { calls: counts_calls, libraries: !options.libraries.is_empty() };
+        let mut object = Object::load(samplers, pages, wants)?;
         let (tables, mappings) = object.take_native()?;
         let native = Native::new(tables, mappings).map_err(StartError::Helper)?;
         let namer = Namer::start().map_err(StartError::Helper)?;
@@ -115,6 +119,7 @@ impl Session {
             families: Families::new(start, options.rate_hz, &options.probes),
             eval,
             arenas: None,
+            libraries: None,
             shm: None,
             nrt: None,
             maps_seen: 0,
@@ -175,7 +180,7 @@ impl Session {
 
     /// Whether probes are put while it runs, which takes rights.
     pub fn goes_on_probing(&self) -> bool {
-        self.eval.is_some() || self.nrt.is_some()
+        self.eval.is_some() || self.nrt.is_some() || self.libraries.is_some()
     }
 
     /// Sentences for the user that have come up since the last call.
@@ -246,6 +251,7 @@ impl Session {
                 | Record::GilHolder(stack)
                 | Record::Birth(stack)
                 | Record::ArenaBirth(stack)
+                | Record::ArenaStack(stack)
                 | Record::NrtBirth(stack) => {
                     if let (Some(copies), Record::CpuSample(_)) = (&mut self.copies, &record) {
                         copies.sample(stack);
@@ -257,20 +263,8 @@ impl Session {
                         copies.page(page);
                     }
                 }
-                Record::Shm(record) => {
-                    if let Some(shm) = &mut self.shm {
-                        shm.record(record, &mut self.scratch);
-                    }
-                }
-                Record::ArenaFreed(freed) => {
-                    if let Some(arenas) = &mut self.arenas {
-                        arenas.freed(freed, &mut self.scratch);
-                    }
-                }
-                Record::NrtDeath(death) => {
-                    if let Some(nrt) = &mut self.nrt {
-                        nrt.died(death, &mut self.scratch);
-                    }
+                Record::Shm(_) | Record::ArenaFreed(_) | Record::ArenaHit(_) | Record::NrtDeath(_) => {
+                    self.memory_changed(&record);
                 }
                 Record::Wake(wake) => {
                     let no_stack = self.interner.stack(&[], &mut self.scratch);
@@ -348,6 +342,10 @@ impl Session {
                     None => return,
                 }
             }
+            (Record::ArenaStack(_), _) => match self.libraries.as_mut().and_then(|own| own.stack(header.tid)) {
+                Some(purpose) => Some(purpose),
+                None => return,
+            },
             (Record::NrtBirth(_), _) => match self.nrt.as_mut().and_then(|nrt| nrt.born(stack, &mut self.scratch)) {
                 Some((meminfo, bytes)) => Some(Purpose::NrtBirth { id: meminfo, at, process: id, bytes }),
                 None => return,
@@ -361,7 +359,11 @@ impl Session {
         self.stacks.take(stack, at, watched, native, &mut self.interner, &mut self.scratch, |outcome| match record {
             Record::Sleep(_) => Purpose::Sleep(Key::of(sample)),
             Record::GilHolder(_) => families.holder(sample),
-            Record::Birth(_) | Record::ArenaBirth(_) | Record::NrtBirth(_) if let Some(born) = born => born,
+            Record::Birth(_) | Record::ArenaBirth(_) | Record::ArenaStack(_) | Record::NrtBirth(_)
+                if let Some(born) = born =>
+            {
+                born
+            }
             _ => families.sampled(sample, id, keep_every, outcome),
         });
     }
@@ -407,15 +409,9 @@ impl Session {
             sampling = sampling.saturating_sub(Nanos(time.as_nanos() as u64));
             bpf.0 += eval.trap_cost().0;
         }
-        if let Some(nrt) = &mut self.nrt {
-            let (time, runs) = self.object.nrt_run_time();
-            sampling = sampling.saturating_sub(Nanos(time.as_nanos() as u64));
-            bpf.0 += nrt.trap_cost().0;
-            if let Some(sentence) = nrt.hold_budget(time, runs) {
-                let at = machine::monotonic().saturating_sub(self.start);
-                self.scratch.push(Event::Shed { at, what: Arc::from(sentence) });
-            }
-        }
+        let (time, traps) = self.account_memory();
+        sampling = sampling.saturating_sub(time);
+        bpf.0 += traps.0;
         // These look at every system call of the machine; fewer samples would not make them cheaper.
         let (time, _) = self.object.system_calls_run_time();
         sampling = sampling.saturating_sub(Nanos(time.as_nanos() as u64));

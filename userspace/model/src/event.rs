@@ -408,6 +408,16 @@ pub enum ArenaChange {
     Born(StackId),
     /// How full it was when somebody looked.
     Filled(Filled),
+    /// What has become of the slabs and objects of a library's arena so far.
+    Objects(Objects),
+    /// A library's arena takes nothing more, or should not; so many of its objects live on.
+    Closed {
+        escaped: u64,
+        /// Whether the library itself has let go of it.
+        popped: bool,
+    },
+    /// Where these objects escaped.
+    Escaped(StackId),
     /// It was given back.
     Died,
     /// What was taken for an arena is none.
@@ -425,6 +435,17 @@ pub struct Filled {
     pub bytes: u64,
 }
 
+/// What lies in an arena of a library, as counts since it was first seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Objects {
+    pub born: u64,
+    pub dead: u64,
+    /// The pieces of memory that it was given.
+    pub slabs: u32,
+    /// Of the slabs, or where there are none of the objects that live.
+    pub bytes: u64,
+}
+
 /// A piece of memory that code compiled by Numba counts references of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemInfoChange {
@@ -434,6 +455,8 @@ pub enum MemInfoChange {
         bytes: u64,
         stack: StackId,
     },
+    /// So many references there were when somebody looked.
+    Referenced(u64),
     /// The last reference has gone.
     Died,
 }

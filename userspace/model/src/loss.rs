@@ -63,6 +63,7 @@ reasons! {
     ArenaTableFull = "arena_table_full", "more arenas than pyobs keeps";
     ArenaUnreadable = "arena_unreadable", "an arena's memory could not be read, or was not what an arena's must be";
     WalkTaken = "walk_taken", "a stack was given up because a thread that came between was walked with the same state";
+    MemInfoUnreadable = "meminfo_unreadable", "a MemInfo's reference count could not be read, or was none";
     MemInfoTableFull = "meminfo_table_full", "more MemInfos than pyobs keeps";
     BudgetShed = "budget_shed", "samples were left out to stay inside --budget";
 }

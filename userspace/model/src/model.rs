@@ -194,7 +194,7 @@ impl Model {
                     MemInfoChange::Born { process, stack, .. } => {
                         (process.0 as usize) < self.processes.len() && self.has_stack(*stack)
                     }
-                    MemInfoChange::Died => true,
+                    MemInfoChange::Referenced(_) | MemInfoChange::Died => true,
                 };
                 if known {
                     self.nrt.add(*at, *id, change);
@@ -203,7 +203,7 @@ impl Model {
             Event::Arena { at, id, change } => {
                 let known = match change {
                     ArenaChange::Begun(arena) => (arena.process.0 as usize) < self.processes.len(),
-                    ArenaChange::Born(stack) => self.has_stack(*stack),
+                    ArenaChange::Born(stack) | ArenaChange::Escaped(stack) => self.has_stack(*stack),
                     _ => true,
                 };
                 if known {

@@ -104,7 +104,8 @@ pub(crate) struct Watch {
     /// waits for the GIL, and behind whom) and eval (calls of functions; off unless asked for). `eval` counts the most
     /// called functions, in short windows that stay inside the budget; `eval=MODULE:QUALNAME,...` counts and times all
     /// calls of these, such as `+eval=json.decoder:JSONDecoder.decode,__main__:*`, whatever that costs unless --budget is
-    /// typed too. What a family needs, `pyobs doctor` says.
+    /// typed too. `arena` (memory that CPython holds) follows the arenas of libraries where they are named, such as
+    /// `+arena=quelling_blade,numpy,./own.toml`. What a family needs, `pyobs doctor` says.
     #[arg(long, value_name = "LIST", value_parser = probes::parse, allow_hyphen_values = true)]
     pub(crate) probe: Option<Probes>,
 

@@ -1,14 +1,15 @@
 //! `--probe LIST`: which families are on.
 
-use pyobs_capture::session::Chosen;
+use pyobs_capture::session::{Chosen, Named};
 use pyobs_model::families;
 
 /// Every family of the contract, in its order; this version may have fewer.
 const CONTRACT: &[&str] = &["cpu", "offcpu", "gil", "eval", "arena", "shm", "nrt", "ucx", "redundancy"];
 /// Too dear to be on unless asked for.
 const ONLY_WHEN_ASKED: &[&str] = &["eval", "nrt", "redundancy"];
-/// The family that can be told which functions it is about.
+/// The family that can be told which functions it is about, and the one that can be told of libraries.
 const CHOOSES: &str = "eval";
+const NAMES_LIBRARIES: &str = "arena";
 
 /// What is on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,12 +18,14 @@ pub(crate) struct Probes {
     pub(crate) families: Vec<&'static str>,
     /// Of the family `eval`: the functions whose calls are counted; the most called ones when there is none.
     pub(crate) functions: Vec<Chosen>,
+    /// Of the family `arena`: the libraries whose arenas are followed, too.
+    pub(crate) libraries: Vec<Named>,
 }
 
 impl Default for Probes {
     fn default() -> Self {
         let families = families::NAMES.iter().copied().filter(|name| !ONLY_WHEN_ASKED.contains(name));
-        Self { families: families.collect(), functions: Vec::new() }
+        Self { families: families.collect(), functions: Vec::new(), libraries: Vec::new() }
     }
 }
 
@@ -34,14 +37,22 @@ enum Sign {
 }
 
 /// `cpu,gil` is exactly these; `+x` and `-x` change the default. What follows `eval=` up to the next family's name are
-/// functions.
+/// functions; what follows `arena=` are libraries.
 pub(crate) fn parse(list: &str) -> Result<Probes, String> {
     let mut words: Vec<(Sign, &'static str)> = Vec::new();
     let mut functions = Vec::new();
+    let mut libraries: Vec<Named> = Vec::new();
+    let mut named = false;
     for word in list.split(',').map(str::trim) {
         match word.split_once('=') {
             Some((name, function)) => {
                 let (sign, family) = parse_family(name)?;
+                named = family == NAMES_LIBRARIES && sign != Sign::Minus;
+                if named {
+                    words.push((sign, family));
+                    libraries.push(Named::parse(function)?);
+                    continue;
+                }
                 if family != CHOOSES || sign == Sign::Minus {
                     return Err(format!("`{name}` takes no functions; `{CHOOSES}={function}` counts calls of them"));
                 }
@@ -54,7 +65,11 @@ pub(crate) fn parse(list: &str) -> Result<Probes, String> {
                 }
                 functions.push(Chosen::parse(word)?);
             }
-            None => words.push(parse_family(word)?),
+            None if named && is_no_family(word) => libraries.push(Named::parse(word)?),
+            None => {
+                named = false;
+                words.push(parse_family(word)?);
+            }
         }
     }
     let signed = words.iter().filter(|(sign, _)| *sign != Sign::None).count();
@@ -75,7 +90,14 @@ pub(crate) fn parse(list: &str) -> Result<Probes, String> {
     if !families.contains(&CHOOSES) {
         functions.clear();
     }
-    Ok(Probes { families, functions })
+    if !families.contains(&NAMES_LIBRARIES) {
+        libraries.clear();
+    }
+    Ok(Probes { families, functions, libraries })
+}
+
+fn is_no_family(word: &str) -> bool {
+    !word.starts_with(['+', '-']) && !CONTRACT.contains(&word)
 }
 
 fn parse_family(word: &str) -> Result<(Sign, &'static str), String> {
@@ -101,7 +123,7 @@ mod tests {
     use super::*;
 
     fn only(families: &[&'static str]) -> Probes {
-        Probes { families: families.to_vec(), functions: Vec::new() }
+        Probes { families: families.to_vec(), ..Probes::default() }
     }
 
     #[test]
@@ -118,6 +140,21 @@ mod tests {
         assert!(parse("eval=").unwrap_err().contains("MODULE:QUALNAME"));
         assert!(parse("cpu=a:f").unwrap_err().contains("takes no functions"));
         assert!(parse("-eval=a:f").unwrap_err().contains("takes no functions"));
+    }
+
+    #[test]
+    fn libraries_follow_the_family_that_has_their_arenas() {
+        let libraries = |list: &str| parse(list).unwrap().libraries.iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(libraries("+arena=quelling_blade"), ["quelling_blade"]);
+        assert!(parse("+arena=numpy").unwrap().families.contains(&"cpu"));
+        assert_eq!(libraries("cpu,arena=numpy, ./own.toml,pyarrow,gil"), ["numpy", "./own.toml", "pyarrow"]);
+        assert_eq!(parse("arena=numpy,cpu").unwrap().families, ["cpu", "arena"]);
+        assert_eq!(libraries("arena"), [""; 0]);
+        assert_eq!(libraries("+arena=numpy,-arena"), [""; 0]);
+        assert!(parse("arena=qelling").unwrap_err().contains("no library `qelling`"));
+        assert!(parse("arena=").unwrap_err().contains("no library"));
+        assert!(parse("numpy").unwrap_err().contains("no family `numpy`"));
+        assert!(parse("-arena=numpy").unwrap_err().contains("takes no"));
     }
 
     #[test]

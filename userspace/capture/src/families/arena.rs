@@ -3,12 +3,14 @@
 //! The kernel side tells of memory that has an arena's size. It is one when the call came out of the interpreter's own
 //! function for that; where the stack does not show that, when it has pools in it a moment later.
 
+pub mod library;
 mod pools;
 mod scan;
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use pyobs_abi::arena::Freed;
@@ -31,6 +33,16 @@ const LOOKS: usize = 256;
 const TRIES: u32 = 4;
 const PATIENCE: Duration = Duration::from_millis(200);
 const OWN: &str = "pymalloc";
+
+/// Gives each arena a number of its own, CPython's and those of libraries alike.
+#[derive(Clone, Debug, Default)]
+pub struct Ids(Arc<AtomicU32>);
+
+impl Ids {
+    fn next(&self) -> ArenaId {
+        ArenaId(self.0.fetch_add(1, Ordering::Relaxed))
+    }
+}
 
 struct Live {
     id: ArenaId,
@@ -58,14 +70,14 @@ pub struct Arenas {
     live: BTreeMap<(u32, u64), Live>,
     doubts: BTreeMap<(u32, u64), Doubt>,
     owners: HashMap<u32, Owner>,
-    next: u32,
+    ids: Ids,
     looked: Instant,
     /// The last that was looked at.
     looked_last: (u32, u64),
 }
 
 impl Arenas {
-    pub fn new(start: Nanos) -> Self {
+    pub fn new(start: Nanos, ids: Ids) -> Self {
         Self {
             start,
             latest: Nanos(0),
@@ -73,7 +85,7 @@ impl Arenas {
             live: BTreeMap::new(),
             doubts: BTreeMap::new(),
             owners: HashMap::new(),
-            next: 0,
+            ids,
             looked: Instant::now(),
             looked_last: (0, 0),
         }
@@ -132,8 +144,7 @@ impl Arenas {
             events.push(Event::Loss { at, reason: Reason::ArenaTableFull, count: 1 });
             return None;
         }
-        let id = known.unwrap_or(ArenaId(self.next));
-        self.next += u32::from(known.is_none());
+        let id = known.unwrap_or_else(|| self.ids.next());
         self.live.insert(key, Live { id, bytes: arena.bytes, filled: None });
         events.push(Event::Arena { at, id, change: ArenaChange::Begun(arena) });
         Some(id)

@@ -3,6 +3,7 @@
 pub mod arena;
 pub mod cpu;
 pub mod eval;
+mod extension;
 pub mod gil;
 pub mod nrt;
 pub mod offcpu;
@@ -42,6 +43,7 @@ pub enum Purpose {
     GilHolder { waiter: Key, tid: u32 },
     Birth { segment: SegmentId, at: Nanos },
     ArenaBirth { arena: ArenaId, at: Nanos },
+    ArenaEscape { arena: ArenaId, at: Nanos },
     NrtBirth { id: MemInfoId, at: Nanos, process: ProcessRef, bytes: u64 },
 }
 
@@ -105,6 +107,10 @@ impl Families {
             }),
             Purpose::ArenaBirth { arena, at } => events.push(match stack {
                 Some(stack) => Event::Arena { at, id: arena, change: ArenaChange::Born(stack) },
+                None => no_number(at),
+            }),
+            Purpose::ArenaEscape { arena, at } => events.push(match stack {
+                Some(stack) => Event::Arena { at, id: arena, change: ArenaChange::Escaped(stack) },
                 None => no_number(at),
             }),
             Purpose::NrtBirth { id, at, process, bytes } => events.push(match stack {

@@ -5,24 +5,22 @@
 //! of the runtime are inlined, in it or in compiled code, and never entered. There are no return probes: they replace return
 //! addresses on the program's stack.
 
-mod returns;
-
-use std::collections::{HashMap, HashSet};
-use std::ffi::CString;
-use std::fs::File;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::ops::Bound;
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use pyobs_abi::nrt::Death;
 use pyobs_model::{Event, MemInfoChange, MemInfoId, Nanos, Reason};
 
+use super::extension::{Extension, Meter, returns};
 use crate::elf::Elf;
-use crate::files::{self, FileId};
-use crate::kernel::uprobes::{Scope, TrapCosts, Uprobes, close_later};
+use crate::files::FileId;
+use crate::kernel::uprobes::{Uprobes, close_later};
+use crate::memory::{Memory, ProcessMemory, Range, is_gone};
 use crate::process_maps::Mapping;
 use crate::record::Stack;
-use crate::skim::read_loaded;
 
 /// Of numba/core/runtime/nrt.cpp: what returns a new MemInfo.
 const BIRTHS: [&str; 12] = [
@@ -44,8 +42,16 @@ const MODULE: &str = "_nrt_python";
 /// Files that have probes.
 const FILES_MAX: usize = 16;
 const LIVE_MAX: usize = 1 << 20;
-/// Over which time the budget is held.
-const SPAN: Duration = Duration::from_secs(2);
+/// How often the reference counts of some are read, and of how many at the most; a thousand take some 100 µs.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+const LOOKS: usize = 4096;
+/// A count that is not below this is none.
+const REFERENCES_MAX: u64 = 1 << 32;
+
+struct Live {
+    id: MemInfoId,
+    references: u64,
+}
 
 pub struct Programs {
     pub birth: OwnedFd,
@@ -55,20 +61,16 @@ pub struct Programs {
 pub struct Nrt {
     programs: Programs,
     uprobes: Uprobes,
-    costs: TrapCosts,
-    /// The share of one core that hits may cost, in percent, if there is a bound.
-    budget: Option<f64>,
+    meter: Meter,
     probes: HashMap<FileId, Vec<OwnedFd>>,
     seen: HashSet<FileId>,
     start: Nanos,
-    live: HashMap<(u32, u64), MemInfoId>,
+    /// By pid and address.
+    live: BTreeMap<(u32, u64), Live>,
+    looked: Instant,
+    /// The last that was looked at.
+    looked_last: (u32, u64),
     next: u32,
-    hits: u64,
-    /// The hits at the beginning of the present span, and when that was.
-    span: (u64, Instant),
-    over: bool,
-    /// What a run of a program has cost so far, in nanoseconds.
-    program_cost: u64,
 }
 
 impl Nrt {
@@ -76,25 +78,22 @@ impl Nrt {
         let uprobes = Uprobes::of_this_kernel()?;
         Ok(Self {
             programs,
-            costs: uprobes.trap_costs()?,
+            meter: Meter::new(uprobes, budget)?,
             uprobes,
-            budget,
             probes: HashMap::new(),
             seen: HashSet::new(),
             start,
-            live: HashMap::new(),
+            live: BTreeMap::new(),
+            looked: Instant::now(),
+            looked_last: (0, 0),
             next: 0,
-            hits: 0,
-            span: (0, Instant::now()),
-            over: false,
-            program_cost: 0,
         })
     }
 
     /// Puts probes on the runtime where a process has it. Returns what cannot be done, in words.
     pub fn follow<'a>(&mut self, mappings: impl Iterator<Item = (u32, &'a Mapping)>) -> Vec<String> {
         let mut notes = Vec::new();
-        if self.over {
+        if self.meter.is_over() {
             return notes;
         }
         for (pid, mapping) in mappings.filter(|(_, mapping)| mapping.name.starts_with(MODULE)) {
@@ -113,31 +112,24 @@ impl Nrt {
     }
 
     fn put(&self, pid: u32, mapping: &Mapping) -> Result<Vec<OwnedFd>, String> {
-        let words = |error: io::Error| error.to_string();
-        let (file, size) = files::open(pid, mapping).map_err(words)?.ok_or("it is no file")?;
-        let bytes = read_loaded(&file, size).ok_or("it cannot be read")?;
-        let elf = Elf::parse(&bytes).map_err(|error| error.to_string())?;
-        let delta = elf.code_delta().ok_or("it has no code")?;
+        let extension = Extension::open(pid, mapping)?;
+        let elf = extension.elf()?;
         let sites = Sites::of(&elf);
         let death = sites.death.ok_or(format!("it has no {DEATH}"))?;
         if sites.births.is_empty() {
             return Err("it is stripped of the symbols of its functions".to_owned());
         }
-        let path = path(&file);
-        let attach = |program: &OwnedFd, address: u64| {
-            self.uprobes.attach(program.as_fd(), &path, address.wrapping_sub(delta), Scope::Everybody, 0)
-        };
         // The end first: one that is seen to be born is then seen to die.
-        let mut probes = vec![attach(&self.programs.death, death).map_err(words)?];
+        let mut probes = vec![extension.attach(self.uprobes, &self.programs.death, &elf, death, 0)?];
         for address in sites.births {
-            probes.push(attach(&self.programs.birth, address).map_err(words)?);
+            probes.push(extension.attach(self.uprobes, &self.programs.birth, &elf, address, 0)?);
         }
         Ok(probes)
     }
 
     /// A MemInfo was made. Returns its number, with the size of its data.
     pub fn born(&mut self, stack: &Stack, events: &mut Vec<Event>) -> Option<(MemInfoId, u64)> {
-        self.hits += 1;
+        self.meter.hit();
         let header = &stack.sample.header;
         let [address, bytes] = stack.sample.detail;
         let key = (header.pid, address);
@@ -152,15 +144,59 @@ impl Nrt {
         }
         let id = MemInfoId(self.next);
         self.next = self.next.wrapping_add(1);
-        self.live.insert(key, id);
+        self.live.insert(key, Live { id, references: 0 });
         Some((id, bytes))
     }
 
     pub fn died(&mut self, death: &Death, events: &mut Vec<Event>) {
-        self.hits += 1;
-        if let Some(id) = self.live.remove(&(death.header.pid, death.address)) {
+        self.meter.hit();
+        if let Some(Live { id, .. }) = self.live.remove(&(death.header.pid, death.address)) {
             let at = Nanos(death.header.time).saturating_sub(self.start);
             events.push(Event::MemInfo { at, id, change: MemInfoChange::Died });
+        }
+    }
+
+    /// To be called now and then: reads the reference counts of some, at the end of all.
+    pub fn tick(&mut self, now: Nanos, at_the_end: bool, events: &mut Vec<Event>) {
+        if at_the_end {
+            let all: Vec<(u32, u64)> = self.live.keys().copied().collect();
+            return self.look(now, &all, events);
+        }
+        if self.looked.elapsed() >= LOOK_EVERY {
+            self.looked = Instant::now();
+            let after = (Bound::Excluded(self.looked_last), Bound::Unbounded);
+            let next: Vec<(u32, u64)> = self.live.range(after).map(|(key, _)| *key).take(LOOKS).collect();
+            self.looked_last = if next.len() < LOOKS { (0, 0) } else { next[LOOKS - 1] };
+            self.look(now, &next, events);
+        }
+    }
+
+    /// The count is a MemInfo's first word. The program runs on meanwhile: one that was freed since has anything there.
+    fn look(&mut self, at: Nanos, keys: &[(u32, u64)], events: &mut Vec<Event>) {
+        for of_one in keys.chunk_by(|one, other| one.0 == other.0) {
+            let memory = ProcessMemory::new(of_one[0].0);
+            let mut words = vec![[0; 8]; of_one.len()];
+            let mut ranges: Vec<Range<'_>> =
+                of_one.iter().zip(&mut words).map(|(key, word)| (key.1, word.as_mut_slice())).collect();
+            let together = memory.read_many(&mut ranges);
+            if together.as_ref().is_err_and(is_gone) {
+                continue;
+            }
+            for (key, word) in of_one.iter().zip(words) {
+                let count = if together.is_ok() { Ok(u64::from_ne_bytes(word)) } else { memory.read_u64(key.1) };
+                let Some(live) = self.live.get_mut(key) else { continue };
+                match count {
+                    Ok(count) if (1..REFERENCES_MAX).contains(&count) => {
+                        if std::mem::replace(&mut live.references, count) != count {
+                            let change = MemInfoChange::Referenced(count);
+                            events.push(Event::MemInfo { at, id: live.id, change });
+                        }
+                    }
+                    // It was on its way to be freed.
+                    Ok(0) => {}
+                    Ok(_) | Err(_) => events.push(Event::Loss { at, reason: Reason::MemInfoUnreadable, count: 1 }),
+                }
+            }
         }
     }
 
@@ -171,23 +207,12 @@ impl Nrt {
 
     /// What hits have cost so far besides their programs.
     pub fn trap_cost(&self) -> Nanos {
-        Nanos(self.hits.saturating_mul(self.costs.stepped.into()))
+        self.meter.trap_cost()
     }
 
     /// Takes the probes away when they cost more than they may. Returns a sentence when it does.
     pub fn hold_budget(&mut self, run_time: Duration, runs: u64) -> Option<String> {
-        self.program_cost = u64::try_from(run_time.as_nanos()).unwrap_or(u64::MAX).checked_div(runs)?;
-        let (before, since) = self.span;
-        let elapsed = since.elapsed();
-        if self.over || elapsed < SPAN {
-            return None;
-        }
-        self.span = (self.hits, Instant::now());
-        let each = u64::from(self.costs.stepped).saturating_add(self.program_cost);
-        let spent = (self.hits - before).saturating_mul(each) as f64 / 1e9;
-        let share = spent / elapsed.as_secs_f64() * 100.0;
-        let budget = self.budget.filter(|budget| share > *budget)?;
-        self.over = true;
+        let (share, budget) = self.meter.exceeds(run_time, runs)?;
         close_later(self.probes.drain().flat_map(|(_, probes)| probes).collect());
         Some(format!(
             "MemInfos are not followed any more: that cost {share:.2} % of a core, and {budget:.2} % are allowed; what lived \
@@ -215,16 +240,11 @@ impl Sites {
             if name == DEATH.as_bytes() {
                 sites.death = Some(symbol.address);
             } else if BIRTHS.iter().any(|birth| birth.as_bytes() == name) {
-                sites.births.extend(returns::of(elf, symbol.address, symbol.size));
+                sites.births.extend(returns(elf, symbol.address, symbol.size));
             }
         }
         sites.births.sort_unstable();
         sites.births.dedup();
         sites
     }
-}
-
-fn path(file: &File) -> CString {
-    // Resolved by the kernel in our own process.
-    CString::new(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap_or_default()
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use aya::maps::{Array, ArrayOfMaps, HashMap, Map, MapData, PerCpuArray, RingBuf};
 use aya::programs::{PerfEvent, Program, ProgramError, RawTracePoint, UProbe};
 use aya::{Ebpf, EbpfError, EbpfLoader};
+use pyobs_abi::arena::library::Site;
 use pyobs_abi::control;
 use pyobs_abi::offcpu::{SLEEPERS, Sleeper};
 use pyobs_abi::process::{Layout, Process};
@@ -13,6 +14,7 @@ use pyobs_abi::process::{Layout, Process};
 use super::btf::{Btf, BtfError};
 use super::interrupts::EntryCode;
 use super::ticks::{Clock, Ticks};
+use crate::families::arena::library;
 use crate::families::{eval, nrt, shm};
 use crate::native::store::{MappingTable, Tables};
 
@@ -49,6 +51,9 @@ const CALL_EXIT: [(&str, &str); 2] = [(SAMPLER, "shm_call_exit"), (SAMPLER_BOUND
 /// Those for the birth, with the sampler of the same kind, and the death of a MemInfo.
 const NRT_BIRTH: [(&str, &str); 2] = [(SAMPLER, "nrt_birth"), (SAMPLER_BOUNDED, "nrt_birth_bounded")];
 const NRT_DEATH: &str = "nrt_death";
+/// Those for arenas of libraries: for beginnings that are remembered, and for all hits, with the sampler of the same kind.
+const LIBRARY_ENTER: &str = "arena_library_enter";
+const LIBRARY_HIT: [(&str, &str); 2] = [(SAMPLER, "arena_library_hit"), (SAMPLER_BOUNDED, "arena_library_hit_bounded")];
 /// The sampler.
 pub const SAMPLER: &str = "cpu_sample";
 /// The sampler for kernels without `bpf_loop` (before 5.17).
@@ -102,6 +107,15 @@ pub struct Object {
     sleeps: Array<MapData, Sleeper>,
 }
 
+/// What is on of that which has large maps.
+#[derive(Clone, Copy, Debug)]
+pub struct Wants {
+    /// The family `eval`.
+    pub calls: bool,
+    /// Arenas of libraries.
+    pub libraries: bool,
+}
+
 /// A walk in interrupt context may interrupt another, and either one in a probe.
 const WALKS_PER_CPU: u32 = 3;
 
@@ -114,9 +128,9 @@ fn walk_states() -> Result<u32, ObjectError> {
 impl Object {
     /// Loads every program and attaches those of processes' lives.
     ///
-    /// Of `samplers` the first that this kernel takes is used; `copy_pages` is for [`SAMPLER_COPIED`]. Without
-    /// `counts_calls` the family `eval` takes no memory.
-    pub fn load(samplers: &[&'static str], copy_pages: u32, counts_calls: bool) -> Result<Self, ObjectError> {
+    /// Of `samplers` the first that this kernel takes is used; `copy_pages` is for [`SAMPLER_COPIED`]. What is not wanted
+    /// takes no memory.
+    pub fn load(samplers: &[&'static str], copy_pages: u32, wants: Wants) -> Result<Self, ObjectError> {
         let btf = Btf::of_running_kernel()?;
         let fsbase = btf.offset("task_struct", "thread")? + btf.offset("thread_struct", "fsbase")?;
         let (tgid, pid) = (btf.offset("task_struct", "tgid")?, btf.offset("task_struct", "pid")?);
@@ -127,11 +141,14 @@ impl Object {
         let files = shm::offsets::of(&btf)?;
         drop(btf);
         let mut loader = EbpfLoader::new();
-        if !counts_calls {
+        if !wants.calls {
             // Of no use, these take no memory.
             for map in ["EVAL_CALLS", "EVAL_NEW", "EVAL_OPEN"] {
                 loader.map_max_entries(map, 1);
             }
+        }
+        if !wants.libraries {
+            loader.map_max_entries("ARENA_CALLS", 1);
         }
         for (name, offset) in &files {
             loader.override_global(name, offset, true);
@@ -246,6 +263,19 @@ impl Object {
     /// How long these have run, and how often.
     pub fn nrt_run_time(&self) -> (Duration, u64) {
         self.run_time_of(NRT_BIRTH.iter().map(|(_, name)| *name).chain([NRT_DEATH]))
+    }
+
+    /// Loads the programs for arenas of libraries, and takes the map of their sites; to be called once.
+    pub fn take_libraries(&mut self) -> Result<(library::Programs, Array<MapData, Site>), ObjectError> {
+        let hit = LIBRARY_HIT.iter().find(|(sampler, _)| *sampler == self.sampler);
+        let hit = hit.map_or(LIBRARY_HIT[0].1, |(_, name)| name);
+        let programs = library::Programs { enter: self.load_uprobe(LIBRARY_ENTER)?, hit: self.load_uprobe(hit)? };
+        Ok((programs, take(&mut self.ebpf, "ARENA_SITES")?))
+    }
+
+    /// How long these have run, and how often.
+    pub fn libraries_run_time(&self) -> (Duration, u64) {
+        self.run_time_of(LIBRARY_HIT.iter().map(|(_, name)| *name).chain([LIBRARY_ENTER]))
     }
 
     fn load_uprobe(&mut self, name: &'static str) -> Result<OwnedFd, ObjectError> {

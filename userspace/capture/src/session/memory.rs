@@ -1,12 +1,15 @@
 //! The families that are about memory, in a session.
 
-use pyobs_model::Nanos;
+use std::sync::Arc;
+
+use pyobs_model::{Event, Nanos};
 
 use super::{Options, Session, StartError, Targets};
-use crate::families::arena::Arenas;
+use crate::families::arena::library::Libraries;
+use crate::families::arena::{Arenas, Ids};
 use crate::families::nrt::Nrt;
 use crate::families::shm::Shm;
-use crate::record::Life;
+use crate::record::{Life, Record};
 
 impl Session {
     pub(super) fn follow_memory(&mut self, options: &Options) -> Result<(), StartError> {
@@ -23,9 +26,46 @@ impl Session {
             return Ok(());
         }
         if arenas {
-            self.arenas = Some(Arenas::new(self.start));
+            let ids = Ids::default();
+            self.follow_libraries(options, ids.clone())?;
+            self.arenas = Some(Arenas::new(self.start, ids));
         }
         self.follow_segments(options)
+    }
+
+    /// These take probes, too.
+    fn follow_libraries(&mut self, options: &Options, ids: Ids) -> Result<(), StartError> {
+        if options.libraries.is_empty() {
+            return Ok(());
+        }
+        let budget = options.budget_binds_calls.then_some(options.budget);
+        let (programs, sites) = self.object.take_libraries()?;
+        let (libraries, notes) = Libraries::new(&options.libraries, programs, sites, budget, (self.start, ids))
+            .map_err(StartError::Uprobes)?;
+        self.notes.extend(notes);
+        self.libraries = Some(libraries);
+        Ok(())
+    }
+
+    /// Holds the budget of what takes probes. Returns what its programs have cost, and its traps.
+    pub(super) fn account_memory(&mut self) -> (Nanos, Nanos) {
+        let (mut programs, mut traps) = (Nanos(0), Nanos(0));
+        let mut sentences = Vec::new();
+        if let Some(nrt) = &mut self.nrt {
+            let (time, runs) = self.object.nrt_run_time();
+            programs.0 += time.as_nanos() as u64;
+            traps.0 += nrt.trap_cost().0;
+            sentences.extend(nrt.hold_budget(time, runs));
+        }
+        if let Some(libraries) = &mut self.libraries {
+            let (time, runs) = self.object.libraries_run_time();
+            programs.0 += time.as_nanos() as u64;
+            traps.0 += libraries.trap_cost().0;
+            sentences.extend(libraries.hold_budget(time, runs));
+        }
+        let at = self.now();
+        self.scratch.extend(sentences.into_iter().map(|sentence| Event::Shed { at, what: Arc::from(sentence) }));
+        (programs, traps)
     }
 
     /// MemInfos take probes, which take rights as long as new processes may come.
@@ -38,10 +78,41 @@ impl Session {
         Ok(())
     }
 
+    /// A record without a stack.
+    pub(super) fn memory_changed(&mut self, record: &Record) {
+        match record {
+            Record::Shm(record) => {
+                if let Some(shm) = &mut self.shm {
+                    shm.record(record, &mut self.scratch);
+                }
+            }
+            Record::ArenaFreed(freed) => {
+                if let Some(arenas) = &mut self.arenas {
+                    arenas.freed(freed, &mut self.scratch);
+                }
+            }
+            Record::ArenaHit(hit) => {
+                if let (Some(libraries), Some((watched, _))) = (&mut self.libraries, self.processes.get(hit.header.pid))
+                {
+                    libraries.hit(hit, watched.id, &mut self.scratch);
+                }
+            }
+            Record::NrtDeath(death) => {
+                if let Some(nrt) = &mut self.nrt {
+                    nrt.died(death, &mut self.scratch);
+                }
+            }
+            _ => {}
+        }
+    }
+
     /// What becomes of the memory of a process that forks, becomes another program or ends.
     pub(super) fn memory_lives_on(&mut self, life: &Life) {
         if let (Some(nrt), Life::Exec(header) | Life::Exit(header)) = (&mut self.nrt, life) {
             nrt.ended(header.pid);
+        }
+        if let (Some(libraries), Life::Exec(header) | Life::Exit(header)) = (&mut self.libraries, life) {
+            libraries.ended(header.pid, &mut self.scratch);
         }
         let Some(arenas) = &mut self.arenas else { return };
         match life {
@@ -83,11 +154,20 @@ impl Session {
                 arenas.finish(now, &mut self.scratch);
             }
         }
-        if let Some(nrt) = &mut self.nrt
-            && self.maps_seen != self.processes.maps_read()
-        {
+        if self.maps_seen != self.processes.maps_read() {
             self.maps_seen = self.processes.maps_read();
-            self.notes.extend(nrt.follow(self.processes.mappings()));
+            if let Some(nrt) = &mut self.nrt {
+                self.notes.extend(nrt.follow(self.processes.mappings()));
+            }
+            if let Some(libraries) = &mut self.libraries {
+                self.notes.extend(libraries.follow(self.processes.mappings()));
+            }
+        }
+        if let Some(nrt) = &mut self.nrt {
+            nrt.tick(now, at_the_end, &mut self.scratch);
+        }
+        if let Some(libraries) = &mut self.libraries {
+            libraries.tick(now, &mut self.scratch);
         }
         if let Some(shm) = &mut self.shm {
             shm.tick(now, self.processes.running().map(|running| running.pid), &mut self.scratch);

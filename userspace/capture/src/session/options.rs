@@ -1,5 +1,6 @@
 //! What a capture is asked for.
 
+use crate::families::arena::library::Named;
 use crate::families::eval::Chosen;
 
 /// Which processes are watched.
@@ -24,7 +25,9 @@ pub struct Options {
     pub budget_binds_rate: bool,
     /// Of the family `eval`: the functions whose calls are counted; the most called ones when there is none.
     pub functions: Vec<Chosen>,
-    /// Whether the budget binds the calls of these functions, too: when the user typed one.
+    /// Of the family `arena`: the libraries whose arenas are followed beside CPython's own.
+    pub libraries: Vec<Named>,
+    /// Whether the budget binds these, and the calls of these functions, too: when the user typed one.
     pub budget_binds_calls: bool,
     pub walk: Walk,
 }

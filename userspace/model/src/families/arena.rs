@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{Arena, ArenaChange, ArenaId, Filled, History, Nanos, ProcessRef, StackId};
+use crate::{Arena, ArenaChange, ArenaId, Filled, History, Nanos, Objects, ProcessRef, StackId};
 
 /// Copies of copies that are followed back to the first.
 const FORKS_MAX: usize = 64;
@@ -12,6 +12,8 @@ const FORKS_MAX: usize = 64;
 pub enum Cause {
     /// Its owner gave it back.
     Freed,
+    /// The last of the objects that had escaped from it has gone.
+    LastOwner,
     /// Its process ended, or became another program.
     ProcessEnd,
 }
@@ -21,9 +23,21 @@ impl Cause {
     pub fn name(self) -> &'static str {
         match self {
             Self::Freed => "freed",
+            Self::LastOwner => "last_owner",
             Self::ProcessEnd => "process_end",
         }
     }
+}
+
+/// What was left when a library's arena was closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Closed {
+    pub at: Nanos,
+    pub escaped: u64,
+    /// Whether the library has let go of it.
+    pub popped: bool,
+    /// Where the objects escaped.
+    pub stack: Option<StackId>,
 }
 
 #[derive(Clone, Debug)]
@@ -35,6 +49,9 @@ pub struct State {
     pub died: Option<(Nanos, Cause)>,
     /// When somebody looked last, and what was seen.
     pub filled: Option<(Nanos, Filled)>,
+    /// Of a library's arena.
+    pub objects: Objects,
+    pub closed: Option<Closed>,
     /// Tells two arenas at one address of one process apart.
     pub generation: u32,
 }
@@ -76,6 +93,19 @@ impl Arenas {
             ArenaChange::Begun(_) => {}
             ArenaChange::Born(stack) => state.stack = Some(*stack),
             ArenaChange::Filled(filled) => state.filled = Some((at, *filled)),
+            ArenaChange::Objects(objects) => {
+                state.objects = *objects;
+                state.arena.bytes = objects.bytes;
+            }
+            ArenaChange::Closed { escaped, popped } => {
+                state.closed = Some(Closed { at, escaped: *escaped, popped: *popped, stack: None });
+            }
+            ArenaChange::Escaped(stack) => {
+                if let Some(closed) = &mut state.closed {
+                    closed.stack = Some(*stack);
+                }
+            }
+            ArenaChange::Died if state.closed.is_some() => state.die(at, Cause::LastOwner),
             ArenaChange::Died => state.die(at, Cause::Freed),
             ArenaChange::Mistaken => {
                 self.arenas.remove(&id);
@@ -87,15 +117,17 @@ impl Arenas {
         if let Some(state) = self.arenas.get_mut(&id) {
             // More is known of it than before.
             state.begun = state.begun.min(at);
+            if state.arena.address != arena.address {
+                state.generation = next_generation(&mut self.generations, arena);
+            }
             state.arena = arena.clone();
             return;
         }
         let parent = arena.parent.and_then(|parent| self.arenas.get(&parent));
         let (stack, filled) = parent.map_or((None, None), |parent| (parent.stack, parent.filled));
-        let generation = self.generations.entry((arena.process, arena.address)).or_default();
-        *generation += 1;
-        let generation = *generation;
-        let state = State { arena: arena.clone(), begun: at, stack, died: None, filled, generation };
+        let generation = next_generation(&mut self.generations, arena);
+        let (objects, closed) = (Objects::default(), None);
+        let state = State { arena: arena.clone(), begun: at, stack, died: None, filled, objects, closed, generation };
         self.arenas.insert(id, state);
         self.bound();
     }
@@ -146,4 +178,10 @@ impl Arenas {
     pub fn arenas(&self) -> impl Iterator<Item = (ArenaId, &State)> + '_ {
         self.arenas.iter().map(|(id, state)| (*id, state))
     }
+}
+
+fn next_generation(generations: &mut BTreeMap<(ProcessRef, u64), u32>, arena: &Arena) -> u32 {
+    let generation = generations.entry((arena.process, arena.address)).or_default();
+    *generation += 1;
+    *generation
 }

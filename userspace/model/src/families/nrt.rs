@@ -21,6 +21,9 @@ pub struct Sum {
     pub died: u64,
     /// Of those that live.
     pub bytes: u64,
+    /// References to those that live, of as many as were looked at.
+    pub references: u64,
+    pub looked: u64,
     /// When those that live were born.
     live: BTreeSet<(Nanos, MemInfoId)>,
 }
@@ -41,12 +44,15 @@ struct Live {
     site: Site,
     bytes: u64,
     born: Nanos,
+    /// When it was looked at last.
+    references: Option<u64>,
 }
 
 #[derive(Debug, Default)]
 pub struct Nrt {
     live: BTreeMap<MemInfoId, Live>,
     early: BTreeSet<MemInfoId>,
+    early_references: BTreeMap<MemInfoId, u64>,
     sums: BTreeMap<Site, Sum>,
 }
 
@@ -59,11 +65,19 @@ impl Nrt {
                 sum.born += 1;
                 sum.bytes = sum.bytes.saturating_add(bytes);
                 sum.live.insert((at, id));
-                self.live.insert(id, Live { site, bytes, born: at });
+                self.live.insert(id, Live { site, bytes, born: at, references: None });
+                if let Some(count) = self.early_references.remove(&id) {
+                    self.referenced(id, count);
+                }
                 if self.early.remove(&id) {
                     self.died(id);
                 }
             }
+            MemInfoChange::Referenced(count) if self.live.contains_key(&id) => self.referenced(id, count),
+            MemInfoChange::Referenced(count) if self.early_references.len() < EARLY_MAX => {
+                self.early_references.insert(id, count);
+            }
+            MemInfoChange::Referenced(_) => {}
             MemInfoChange::Died if self.live.contains_key(&id) => self.died(id),
             MemInfoChange::Died if self.early.len() < EARLY_MAX => {
                 self.early.insert(id);
@@ -72,11 +86,21 @@ impl Nrt {
         }
     }
 
+    fn referenced(&mut self, id: MemInfoId, count: u64) {
+        let Some(live) = self.live.get_mut(&id) else { return };
+        let sum = self.sums.entry(live.site).or_default();
+        let before = live.references.replace(count);
+        sum.looked += u64::from(before.is_none());
+        sum.references = sum.references.saturating_sub(before.unwrap_or(0)).saturating_add(count);
+    }
+
     fn died(&mut self, id: MemInfoId) {
         let Some(live) = self.live.remove(&id) else { return };
         let sum = self.sums.entry(live.site).or_default();
         sum.died += 1;
         sum.bytes = sum.bytes.saturating_sub(live.bytes);
+        sum.looked -= u64::from(live.references.is_some());
+        sum.references = sum.references.saturating_sub(live.references.unwrap_or(0));
         sum.live.remove(&(live.born, id));
     }
 

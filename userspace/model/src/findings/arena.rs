@@ -1,8 +1,11 @@
-//! Memory that a process cannot give back, for a little of each arena is still in use.
+//! Memory that a process cannot give back: for a little of each arena is still in use, or for the library that it belongs to has
+//! lost it.
 
 use std::collections::{BTreeMap, HashMap};
 
 use super::{Evidence, Finding, Severity, place, size};
+use crate::families::arena::{Closed, State};
+use crate::views::birthplace;
 use crate::views::{self, BirthRow};
 use crate::{Model, ProcessRef, Selection};
 
@@ -20,8 +23,42 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
     }
     let mut found: Vec<Finding> =
         processes.into_iter().filter_map(|(process, rows)| sparse(model, process, &rows)).collect();
+    let states = model.arenas().arenas().filter(|(_, state)| views::is_selected(state, selection) && state.is_kept());
+    found.extend(states.filter_map(|(_, state)| leaked(model, state, state.closed.filter(|closed| !closed.popped)?)));
     found.sort_by_key(|finding| finding.pid);
     found
+}
+
+/// A library's arena that was closed and stayed on its stack.
+fn leaked(model: &Model, state: &State, closed: Closed) -> Option<Finding> {
+    let (kind, bytes) = (&state.arena.kind, size(state.arena.bytes));
+    let escaped = closed.escaped;
+    let line = place(model, birthplace(model, closed.stack));
+    let born = place(model, birthplace(model, state.stack));
+    let left = state.objects.born - state.objects.dead;
+    let detail = format!(
+        "{escaped} objects were alive when their arena of {kind}, born at {born}, was closed at {line}. {kind} then leaves the \
+         arena on the stack of the objects' type, which owns it from then on: it is not given back when the last object has \
+         gone, and later objects of the type are made in it. {} objects have been made in it, of which {left} are left. \
+         Let go of all objects of an arena before its context ends.",
+        state.objects.born,
+    );
+    Some(Finding {
+        id: "arena/leaked",
+        severity: Severity::Warning,
+        summary: format!("an arena of {kind} ({bytes}) is never given back: {escaped} objects escaped at {line}"),
+        detail,
+        process: Some(state.arena.process),
+        pid: model.process(state.arena.process).map(|state| state.process.pid),
+        evidence: BTreeMap::from([
+            ("address", Evidence::Text(format!("{:#x}", state.arena.address))),
+            ("bytes", Evidence::Count(state.arena.bytes)),
+            ("escaped", Evidence::Count(escaped)),
+            ("objects_born", Evidence::Count(state.objects.born)),
+            ("objects_dead", Evidence::Count(state.objects.dead)),
+            ("line", Evidence::Text(line)),
+        ]),
+    })
 }
 
 fn sparse(model: &Model, process: ProcessRef, rows: &[BirthRow]) -> Option<Finding> {

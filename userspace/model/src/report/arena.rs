@@ -31,6 +31,8 @@ pub struct Arena {
     pub escaped: u64,
     /// Where it was born, root first.
     pub stack: Vec<FrameOut>,
+    /// Where objects escaped from it, root first.
+    pub escape_stack: Vec<FrameOut>,
 }
 
 /// Those that were not given back first, then the largest, then in the order of first sight.
@@ -51,16 +53,17 @@ fn arena(model: &Model, state: &State) -> Option<Arena> {
         kind: arena.kind.to_string(),
         address,
         bytes: arena.bytes,
-        slabs: filled.map_or(0, |filled| filled.slabs),
+        slabs: filled.map_or(state.objects.slabs, |filled| filled.slabs),
         slabs_used: filled.map(|filled| filled.used),
         used_bytes: filled.map(|filled| filled.bytes),
         looked_s: state.filled.map(|(at, _)| at.as_secs_f64()),
         born_s: arena.born.then(|| state.begun.as_secs_f64()),
         died_s: state.died.map(|(at, _)| Nanos::as_secs_f64(at)),
         cause: state.died.map(|(_, cause)| cause.name()),
-        objects_born: 0,
-        objects_dead: 0,
-        escaped: 0,
+        objects_born: state.objects.born,
+        objects_dead: state.objects.dead,
+        escaped: state.closed.map_or(0, |closed| closed.escaped),
         stack: model.arenas().birth(state).map(|id| stack(model, id)).unwrap_or_default(),
+        escape_stack: state.closed.and_then(|closed| closed.stack).map(|id| stack(model, id)).unwrap_or_default(),
     })
 }

@@ -24,6 +24,8 @@ pub struct Site {
     /// Of those that live.
     pub bytes: u64,
     pub born: u64,
+    /// To those that live, as far as anybody looked.
+    pub references: Option<u64>,
     /// Root first.
     pub stack: Vec<FrameOut>,
 }
@@ -36,7 +38,8 @@ pub(super) fn meminfos(model: &Model, selection: &Selection, limit: usize) -> Me
     let (born, died) = sums.iter().fold((0, 0), |(born, died), (_, sum)| (born + sum.born, died + sum.died));
     let site = |(site, sum): (Place, &Sum)| {
         let (pid, stack) = (pid(model, site.process)?, stack(model, site.stack));
-        Some(Site { pid, live: sum.live(), bytes: sum.bytes, born: sum.born, stack })
+        let references = (sum.looked > 0).then_some(sum.references);
+        Some(Site { pid, live: sum.live(), bytes: sum.bytes, born: sum.born, references, stack })
     };
     MemInfos { born, died, live: born - died, sites: sums.into_iter().take(limit).filter_map(site).collect() }
 }

@@ -58,6 +58,7 @@ fn options(watch: &Watch, targets: Targets) -> Options {
         rate_hz: watch.rate.unwrap_or(DEFAULT_RATE_HZ),
         probes: probes.families,
         functions: probes.functions,
+        libraries: probes.libraries,
         budget_binds_calls: watch.budget.is_some(),
         budget: watch.budget.unwrap_or(DEFAULT_BUDGET_PERCENT),
         budget_binds_rate: watch.rate.is_none() || watch.budget.is_some(),

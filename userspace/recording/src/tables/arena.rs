@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use pyobs_model::{Arena, ArenaChange, ArenaId, Event, Filled, Nanos, ProcessRef, StackId};
+use pyobs_model::{Arena, ArenaChange, ArenaId, Event, Filled, Nanos, Objects, ProcessRef, StackId};
 use rusqlite::{Connection, params};
 
 use super::scan::Dense;
@@ -28,7 +28,11 @@ CREATE TABLE arena_changes (
     stack  INTEGER REFERENCES stacks,
     slabs  INTEGER,
     used   INTEGER,
-    bytes  INTEGER
+    bytes  INTEGER,
+    objects_born INTEGER,
+    objects_dead INTEGER,
+    escaped      INTEGER,
+    popped       INTEGER
 );";
 
 /// The columns of a change that not every one has.
@@ -37,6 +41,9 @@ struct Columns {
     change: &'static str,
     stack: Option<StackId>,
     filled: Option<Filled>,
+    objects: Option<Objects>,
+    /// How many escaped, and whether the library let go.
+    closed: Option<(u64, bool)>,
 }
 
 impl Columns {
@@ -46,15 +53,21 @@ impl Columns {
             ArenaChange::Begun(_) => named("begun"),
             ArenaChange::Born(stack) => Self { stack: Some(*stack), ..named("born") },
             ArenaChange::Filled(filled) => Self { filled: Some(*filled), ..named("filled") },
+            ArenaChange::Objects(objects) => Self { objects: Some(*objects), ..named("objects") },
+            ArenaChange::Closed { escaped, popped } => Self { closed: Some((*escaped, *popped)), ..named("closed") },
+            ArenaChange::Escaped(stack) => Self { stack: Some(*stack), ..named("escaped") },
             ArenaChange::Died => named("died"),
             ArenaChange::Mistaken => named("mistaken"),
         }
     }
 
-    fn event(change: &str, stack: Option<StackId>, filled: Option<Filled>) -> Option<ArenaChange> {
+    fn event(&self, change: &str) -> Option<ArenaChange> {
         Some(match change {
-            "born" => ArenaChange::Born(stack?),
-            "filled" => ArenaChange::Filled(filled?),
+            "born" => ArenaChange::Born(self.stack?),
+            "filled" => ArenaChange::Filled(self.filled?),
+            "objects" => ArenaChange::Objects(self.objects?),
+            "closed" => self.closed.map(|(escaped, popped)| ArenaChange::Closed { escaped, popped })?,
+            "escaped" => ArenaChange::Escaped(self.stack?),
             "died" => ArenaChange::Died,
             "mistaken" => ArenaChange::Mistaken,
             _ => return None,
@@ -66,17 +79,22 @@ pub(crate) fn change(connection: &Connection, at: Nanos, id: ArenaId, change: &A
     if let ArenaChange::Begun(arena) = change {
         return begun(connection, at, id, arena);
     }
-    let sql = "INSERT INTO arena_changes (at_ns, arena, change, stack, slabs, used, bytes)
-               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+    let sql = "INSERT INTO arena_changes (at_ns, arena, change, stack, slabs, used, bytes, objects_born,
+                                          objects_dead, escaped, popped)
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
     let columns = Columns::of(change);
     connection.prepare_cached(sql)?.execute(params![
         integer(at.0),
         id.0,
         columns.change,
         columns.stack.map(|stack| stack.0),
-        columns.filled.map(|filled| filled.slabs),
+        columns.filled.map(|filled| filled.slabs).or(columns.objects.map(|objects| objects.slabs)),
         columns.filled.map(|filled| filled.used),
-        columns.filled.map(|filled| integer(filled.bytes)),
+        columns.filled.map(|filled| filled.bytes).or(columns.objects.map(|objects| objects.bytes)).map(integer),
+        columns.objects.map(|objects| integer(objects.born)),
+        columns.objects.map(|objects| integer(objects.dead)),
+        columns.closed.map(|(escaped, _)| integer(escaped)),
+        columns.closed.map(|(_, popped)| popped),
     ])?;
     Ok(())
 }
@@ -126,14 +144,31 @@ pub(crate) fn read(
         }
         Some(())
     })?;
-    let columns = ["at_ns", "arena", "change", "stack", "slabs", "used", "bytes"];
+    let columns = [
+        "at_ns",
+        "arena",
+        "change",
+        "stack",
+        "slabs",
+        "used",
+        "bytes",
+        "objects_born",
+        "objects_dead",
+        "escaped",
+        "popped",
+    ];
     source.scan("arena_changes", &columns, &until.condition(), damage, |_, row| {
         let id = ArenaId(row.small(2)?);
         // What is told of an arena was never before its beginning.
         let at = Nanos(row.number(1)?).max(*begun.get(&id)?);
         let (slabs, used, bytes) = (row.maybe_small(5)?, row.maybe_small(6)?, row.maybe_number(7)?);
         let filled = slabs.zip(used).zip(bytes).map(|((slabs, used), bytes)| Filled { slabs, used, bytes });
-        let change = Columns::event(&row.text(3)?, row.maybe_small(4)?.map(StackId), filled)?;
+        let objects = slabs.zip(row.maybe_number(8)?).zip(row.maybe_number(9)?).zip(bytes);
+        let objects =
+            objects.map(|(((slabs, born), dead), bytes)| Objects { born, dead: dead.min(born), slabs, bytes });
+        let closed = row.maybe_number(10)?.zip(row.maybe_number(11)?).map(|(escaped, popped)| (escaped, popped != 0));
+        let stack = row.maybe_small(4)?.map(StackId);
+        let change = Columns { stack, filled, objects, closed, ..Columns::default() }.event(&row.text(3)?)?;
         each(Event::Arena { at, id, change });
         Some(())
     })

@@ -14,7 +14,9 @@ CREATE TABLE meminfos (
     died_ns INTEGER,
     process INTEGER REFERENCES processes,
     bytes   INTEGER,
-    stack   INTEGER REFERENCES stacks
+    stack   INTEGER REFERENCES stacks,
+    looked_ns  INTEGER,
+    refs       INTEGER
 );";
 
 pub(crate) fn change(
@@ -29,6 +31,11 @@ pub(crate) fn change(
                        ON CONFLICT (id) DO UPDATE SET born_ns = ?2, process = ?3, bytes = ?4, stack = ?5";
             let row = params![id.0, integer(at.0), process.0, integer(*bytes), stack.0];
             connection.prepare_cached(sql)?.execute(row)?;
+        }
+        MemInfoChange::Referenced(count) => {
+            let sql = "INSERT INTO meminfos (id, looked_ns, refs) VALUES (?1, ?2, ?3)
+                       ON CONFLICT (id) DO UPDATE SET looked_ns = ?2, refs = ?3";
+            connection.prepare_cached(sql)?.execute(params![id.0, integer(at.0), integer(*count)])?;
         }
         MemInfoChange::Died => {
             let sql = "INSERT INTO meminfos (id, died_ns) VALUES (?1, ?2) ON CONFLICT (id) DO UPDATE SET died_ns = ?2";
@@ -45,7 +52,7 @@ pub(crate) fn read(
     range: Range,
     mut each: impl FnMut(Event),
 ) -> Result<(), Error> {
-    let columns = ["born_ns", "died_ns", "process", "bytes", "stack"];
+    let columns = ["born_ns", "died_ns", "process", "bytes", "stack", "looked_ns", "refs"];
     source.scan("meminfos", &columns, "", damage, |id, row| {
         let id = MemInfoId(u32::try_from(id).ok()?);
         // One whose birth's stack got no number, or whose birth a cut recording lacks.
@@ -57,6 +64,9 @@ pub(crate) fn read(
             }
         };
         tell(Nanos(born), MemInfoChange::Born { process, bytes, stack });
+        if let Some((looked, count)) = row.maybe_number(6)?.zip(row.maybe_number(7)?) {
+            tell(Nanos(looked.max(born)), MemInfoChange::Referenced(count));
+        }
         if let Some(died) = row.maybe_number(2)? {
             tell(Nanos(died.max(born)), MemInfoChange::Died);
         }

@@ -197,12 +197,13 @@ pub fn every_event() -> Vec<Event> {
     }));
     let meminfo = |after, id, change| Event::MemInfo { at: Nanos(at.0 + after), id: MemInfoId(id), change };
     let born = |bytes| MemInfoChange::Born { process: ProcessRef(0), bytes, stack: StackId(1) };
-    events.push(meminfo(8, 0, born(40_000)));
-    events.push(meminfo(9, 1, born(8)));
-    events.push(meminfo(9, 1, MemInfoChange::Died));
-    events.extend(segment_changes().into_iter().zip(10..).map(|(change, after)| Event::Segment {
+    events.push(meminfo(12, 0, born(40_000)));
+    events.push(meminfo(12, 0, MemInfoChange::Referenced(3)));
+    events.push(meminfo(13, 1, born(8)));
+    events.push(meminfo(13, 1, MemInfoChange::Died));
+    events.extend(segment_changes().into_iter().zip(14..).map(|(change, after)| Event::Segment {
         at: Nanos(at.0 + after),
-        id: SegmentId(u32::from(after == 11)),
+        id: SegmentId(u32::from(after == 15)),
         change,
     }));
     let at = Nanos(3_600_000_000_000);
@@ -270,6 +271,10 @@ fn arena_changes() -> Vec<ArenaChange> {
         ArenaChange::Begun(second),
         ArenaChange::Born(StackId(1)),
         ArenaChange::Filled(Filled { slabs: 63, used: 7, bytes: 1 << 40 }),
+        ArenaChange::Objects(Objects { born: 1 << 40, dead: 9, slabs: 3, bytes: 1 << 33 }),
+        ArenaChange::Closed { escaped: 2, popped: false },
+        ArenaChange::Closed { escaped: 0, popped: true },
+        ArenaChange::Escaped(StackId(1)),
         ArenaChange::Died,
         ArenaChange::Mistaken,
     ]

@@ -69,6 +69,11 @@ impl Detail {
         }
         self.entries.extend(arenas.into_iter().take(ARENAS_MAX));
         self.entries.extend((more > 0).then_some(Entry::More(more)));
+        let escape = states.iter().find_map(|state| state.closed?.stack);
+        if let Some(stack) = escape {
+            self.entries.extend([Entry::Blank, Entry::Heading("OBJECTS ESCAPED IN, INNERMOST FRAME FIRST")]);
+            self.entries.extend(model.stack(stack).iter().rev().map(|frame| Entry::Frame(*frame)));
+        }
         if let Some(stack) = row.stack {
             self.entries.extend([Entry::Blank, Entry::Heading("ONE OF THEM WAS BORN IN, INNERMOST FRAME FIRST")]);
             self.entries.extend(model.stack(stack).iter().rev().map(|frame| Entry::Frame(*frame)));
@@ -125,11 +130,20 @@ fn arena(state: &State, first: Nanos, now: Nanos) -> Entry {
     let size = number::bytes(state.arena.bytes);
     let begun = state.begun.as_secs_f64();
     let verb = if state.arena.born { "born" } else { "seen" };
+    let objects = match state.objects {
+        it if it.born == 0 => String::new(),
+        it => format!(", {} of {} objects left", number::count(it.born - it.dead), number::count(it.born)),
+    };
+    let closed = match state.closed {
+        Some(closed) if closed.popped => format!(", {} escaped", number::count(closed.escaped)),
+        Some(closed) => format!(", {} escaped, never given back", number::count(closed.escaped)),
+        None => String::new(),
+    };
     let end = state.died.map(|(died, _)| format!(", ended at {:.3} s", died.as_secs_f64())).unwrap_or_default();
     Entry::Arena {
         address: format!("{:#x}", state.arena.address),
         used,
         life: life(state.begun, state.died.map(|(died, _)| died), first, now, BAR),
-        words: format!("{size}, {verb} at {begun:.3} s{end}"),
+        words: format!("{size}, {verb} at {begun:.3} s{end}{objects}{closed}"),
     }
 }

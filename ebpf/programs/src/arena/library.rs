@@ -1,0 +1,175 @@
+//! Arenas of libraries, at the functions that a description names.
+
+use core::hint::black_box;
+
+use aya_ebpf::{
+    EbpfContext,
+    bindings::pt_regs,
+    helpers::{bpf_get_current_pid_tgid, generated::bpf_get_attach_cookie},
+    macros::{map, uprobe},
+    maps::{Array, LruHashMap},
+    programs::ProbeContext,
+};
+use pyobs_abi::{
+    arena::library::{Arguments, Call, Hit, READS_MAX, RESULT, SITES_MAX, Site, Value, flags, value},
+    record,
+};
+
+use crate::{
+    common::{memory::user, probe, ring, walk::Walk},
+    shm::watched,
+};
+
+#[map]
+static ARENA_SITES: Array<Site> = Array::with_max_entries(SITES_MAX, 0);
+
+/// The oldest give way: a call whose end is not seen must not stay for ever.
+#[map]
+static ARENA_CALLS: LruHashMap<Call, Arguments> = LruHashMap::with_max_entries(8192, 0);
+
+/// A function begins whose end needs its arguments.
+#[uprobe]
+pub fn arena_library_enter(context: ProbeContext) -> u32 {
+    if watched().is_some() {
+        let arguments = Arguments { words: arguments(&context) };
+        // A full table makes room by itself.
+        let _ = ARENA_CALLS.insert(call(&context), arguments, 0);
+    }
+    0
+}
+
+/// A function begins or ends.
+#[uprobe]
+pub fn arena_library_hit(context: ProbeContext) -> u32 {
+    hit(&context, Walk::run)
+}
+
+/// For kernels without `bpf_loop`.
+#[uprobe]
+pub fn arena_library_hit_bounded(context: ProbeContext) -> u32 {
+    hit(&context, Walk::run_bounded)
+}
+
+#[inline(always)]
+fn hit(context: &ProbeContext, run: impl Fn(u32)) -> u32 {
+    let Some(process) = watched() else { return 0 };
+    // SAFETY: the helper takes the context of a program that is attached to a perf event.
+    let number = unsafe { bpf_get_attach_cookie(context.as_ptr()) } as u32;
+    let Some(site) = ARENA_SITES.get(number) else { return 0 };
+    let Some(words) = words(context, site.flags & flags::ARGUMENTS != 0) else { return 0 };
+    // SAFETY: the pointer is to room for a record, of which everything is written.
+    let is_told = ring::send_filled::<Hit>(|hit| unsafe { fill(hit, number, site, &words) });
+    if is_told && site.flags & flags::STACK != 0 {
+        probe::send_stack(context, process, record::ARENA_STACK, [0; 2], run);
+    }
+    0
+}
+
+/// # Safety
+/// `hit` is to room for a record.
+#[inline(always)]
+unsafe fn fill(hit: *mut Hit, number: u32, site: &Site, words: &[u64; 8]) -> bool {
+    let mut known = 0;
+    let mut arena = 0;
+    // Hidden from the compiler, which would write the loop out.
+    let count = black_box(value::COUNT);
+    let mut index = 0;
+    while index < count {
+        if index >= value::COUNT {
+            break;
+        }
+        let read = if site.has & (1 << index) == 0 { None } else { evaluate(&site.values[index], words) };
+        known |= u32::from(read.is_some()) << index;
+        let word = read.unwrap_or(0);
+        if index == value::ARENA {
+            arena = word;
+        }
+        // SAFETY: the index is below the number of values.
+        unsafe { (&raw mut (*hit).values).cast::<u64>().add(index).write(word) };
+        index += 1;
+    }
+    // SAFETY: as the caller says.
+    unsafe {
+        (*hit).header = ring::header(record::ARENA_HIT);
+        (*hit).site = number;
+        (*hit).known = known;
+    }
+    arena != 0 || site.flags & flags::IN_ARENA == 0
+}
+
+#[inline(always)]
+fn evaluate(value: &Value, words: &[u64; 8]) -> Option<u64> {
+    let mut word = match value.register {
+        0 => words[0],
+        1 => words[1],
+        2 => words[2],
+        3 => words[3],
+        4 => words[4],
+        5 => words[5],
+        RESULT => words[6],
+        _ => words[7],
+    };
+    let reads = value.reads as usize;
+    let mut step = 0;
+    while step < READS_MAX {
+        if step >= reads {
+            break;
+        }
+        let address = word.wrapping_add(value.offsets[step]);
+        let bytes = if step + 1 == reads { value.bytes } else { 8 };
+        word = match bytes {
+            1 => u64::from(user::<u8>(address)?),
+            2 => u64::from(user::<u16>(address)?),
+            4 => u64::from(user::<u32>(address)?),
+            _ => user::<u64>(address)?,
+        };
+        step += 1;
+    }
+    Some(word.wrapping_add(value.offsets[step]))
+}
+
+/// The arguments, the result and the stack pointer.
+#[inline(always)]
+fn words(context: &ProbeContext, kept: bool) -> Option<[u64; 8]> {
+    let registers: *const pt_regs = context.as_ptr().cast();
+    // SAFETY: as in `arguments`.
+    let result = unsafe { (&raw const (*registers).rax).read_volatile() };
+    let (mut arguments, call) = (arguments(context), call(context));
+    if kept {
+        // SAFETY: the value is copied; its thread is here.
+        arguments = unsafe { ARENA_CALLS.get(call) }?.words;
+        let _ = ARENA_CALLS.remove(call);
+    }
+    let [a, b, c, d, e, f] = arguments;
+    Some([a, b, c, d, e, f, result, call.stack])
+}
+
+#[inline(always)]
+fn arguments(context: &ProbeContext) -> [u64; 6] {
+    let registers: *const pt_regs = context.as_ptr().cast();
+    let word = |at: *const u64| {
+        // SAFETY: the context of a uprobe's program is a pt_regs; the verifier checks each access. Volatile, for the
+        // compiler must not merge these loads with those of a map's value.
+        unsafe { at.read_volatile() }
+    };
+    // SAFETY: only addresses of fields are taken.
+    unsafe {
+        [
+            word(&raw const (*registers).rdi),
+            word(&raw const (*registers).rsi),
+            word(&raw const (*registers).rdx),
+            word(&raw const (*registers).rcx),
+            word(&raw const (*registers).r8),
+            word(&raw const (*registers).r9),
+        ]
+    }
+}
+
+/// At its first instruction and at its last, a function's return address is on top of the stack.
+#[inline(always)]
+fn call(context: &ProbeContext) -> Call {
+    let registers: *const pt_regs = context.as_ptr().cast();
+    // SAFETY: as in `arguments`.
+    let stack = unsafe { (&raw const (*registers).rsp).read_volatile() };
+    Call { thread: bpf_get_current_pid_tgid(), stack }
+}

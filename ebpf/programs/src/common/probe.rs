@@ -1,0 +1,61 @@
+//! Stacks of threads that come to a probe.
+//!
+//! These programs can be preempted: the walk's state says whose it is, and a walk that finds another's mark at its end is
+//! thrown away.
+
+use aya_ebpf::{
+    EbpfContext, bindings::pt_regs, helpers::bpf_get_current_pid_tgid, macros::map, maps::PerCpuArray,
+    programs::ProbeContext,
+};
+use pyobs_abi::{process::Process, record::loss};
+
+use super::{
+    maps::count_loss,
+    registers::Registers,
+    ring,
+    walk::{SLOT_PROBE, Walk},
+};
+
+/// Nobody walks.
+const FREE: u64 = 0;
+/// Two have walked with one state.
+const SPOILT: u64 = u64::MAX;
+
+/// Whose the CPU's state for walks in probes is.
+#[map]
+static PROBE_WALKER: PerCpuArray<u64> = PerCpuArray::with_max_entries(1, 0);
+
+/// Sends a record of this kind with the current thread's stack.
+#[inline(always)]
+pub fn send_stack(context: &ProbeContext, process: &Process, kind: u32, detail: [u64; 2], run: impl Fn(u32)) {
+    let registers: *const pt_regs = context.as_ptr().cast();
+    // SAFETY: the context of a uprobe's program is a pt_regs; the verifier checks each access.
+    let here = unsafe { Registers::running((*registers).rip, (*registers).rsp, (*registers).rbp) };
+    let Some(walker) = PROBE_WALKER.get_ptr_mut(0) else { return };
+    let own = bpf_get_current_pid_tgid();
+    // SAFETY: the pointer is into this CPU's slot; who else may come between is what the mark is for.
+    unsafe {
+        let mark = walker.read_volatile();
+        if mark != FREE && mark != SPOILT {
+            return count_loss(loss::WALK_TAKEN);
+        }
+        walker.write_volatile(own);
+    }
+    let number = Walk::number(SLOT_PROBE);
+    let Some(walk) = Walk::begin(number, SLOT_PROBE) else { return };
+    walk.sample.header = ring::header(kind);
+    walk.sample.detail = detail;
+    walk.start(process, &here);
+    run(number);
+    // SAFETY: as above.
+    unsafe {
+        let mark = walker.read_volatile();
+        if mark == own {
+            ring::send(walk.record());
+            walker.write_volatile(FREE);
+        } else {
+            walker.write_volatile(if mark == SPOILT { FREE } else { SPOILT });
+            count_loss(loss::WALK_TAKEN);
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! Arenas of libraries, of the family `arena`, against what the libraries count themselves: a module that has
+//! quelling_blade's names and layout, NumPy, whose memory tracemalloc follows as well, and pyarrow.
+
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
+
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+use pyobs_tests::{
+    Case, Folder, Python, Record, Recording, Workload, case, command, json, needs, python_module, workload,
+};
+use serde_json::Value;
+
+fn main() -> ExitCode {
+    let mut cases = Vec::new();
+    for python in Python::all().iter().filter(|python| python.root.is_none()) {
+        let own = python.clone();
+        cases.push(built(python, "arenas_are_those_that_the_library_counts", needs::every(python), move || {
+            quelling(&own);
+        }));
+        if python.is("3.12") {
+            let own = python.clone();
+            let name = "what_is_wrong_with_a_description_is_said_and_the_rest_goes_on";
+            cases.push(built(python, name, Ok(()), move || bad_descriptions(&own)));
+            let own = python.clone();
+            let name = "a_description_of_a_users_own_is_followed";
+            cases.push(built(python, name, Ok(()), move || own_description(&own)));
+            let own = python.clone();
+            let name = "a_library_is_off_unless_it_is_named";
+            cases.push(built(python, name, Ok(()), move || off_by_default(&own)));
+        }
+    }
+    for (name, module, body) in [
+        ("arrays_are_those_that_tracemalloc_counts", "numpy", numpy as fn()),
+        ("buffers_are_those_of_the_pool", "pyarrow", pyarrow),
+    ] {
+        cases.push(case(name, body).needs(needs::root()).needs(interpreter(module)));
+    }
+    pyobs_tests::run(cases)
+}
+
+fn interpreter(module: &str) -> Result<PathBuf, String> {
+    needs::executable_with(module, &format!("PYOBS_{}", module.to_uppercase()))
+}
+
+/// A recording of a program that uses a module, and what the program says.
+fn of_module(module: &str) -> (Recording, Value) {
+    let mut program = command(interpreter(module).unwrap());
+    program.args(["-B", "-u"]).arg(workload("libraries.py")).arg(module);
+    let mut running = Workload::start(program);
+    running.wait_for("ready");
+    let recording = record(module).pid(running.pid()).start();
+    running.signal(libc::SIGUSR1);
+    let told = json::parse(&running.line());
+    (recording.wait(), told)
+}
+
+fn built(python: &Python, name: &str, also: Result<(), String>, body: impl Fn() + Send + 'static) -> Case {
+    let case = case(format!("{}::{name}", python.name()), body).needs(needs::root()).needs(also);
+    case.needs(needs::program("c++")).needs(headers(python))
+}
+
+/// Where an interpreter's `Python.h` is.
+fn headers(python: &Python) -> Result<PathBuf, String> {
+    let mut ask = python.inline("import sysconfig; print(sysconfig.get_paths()['include'])");
+    let output = ask.output().map_err(|error| error.to_string())?;
+    let folder = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
+    let found = folder.join("Python.h").is_file();
+    if found { Ok(folder) } else { Err(format!("there is no Python.h of {}", python.name())) }
+}
+
+/// The module, and the program that uses it.
+fn program(python: &Python, folder: &Folder) -> Command {
+    let source = workload("quelling_blade.cpp");
+    python_module(&source, &folder.join("quelling_blade.so"), &headers(python).unwrap());
+    let mut command = python.script(workload("libraries.py"));
+    command.arg("quelling").arg(folder.join(""));
+    command
+}
+
+fn record(libraries: &str) -> Record {
+    Record::new().argument("--probe").argument(format!("arena={libraries}"))
+}
+
+fn told(recording: &Recording) -> Value {
+    let line = recording.stdout.lines().last().unwrap_or_else(|| panic!("{}", recording.stderr));
+    serde_json::from_str(line).unwrap()
+}
+
+fn arenas<'a>(recording: &'a Recording, kind: &str) -> Vec<&'a Value> {
+    json::list(&recording.report, "/arenas").iter().filter(|arena| arena["kind"] == kind).collect()
+}
+
+fn sum(arenas: &[&Value], key: &str) -> u64 {
+    arenas.iter().map(|arena| json::count(arena, key)).sum()
+}
+
+/// The function of the innermost Python frame.
+fn innermost<'a>(arena: &'a Value, key: &str) -> &'a str {
+    let python = json::list(arena, key).iter().rev().find(|frame| frame["kind"] == "python");
+    let name = python.map_or("", |frame| frame["function"].as_str().unwrap());
+    name.rsplit('.').next().unwrap()
+}
+
+fn quelling(python: &Python) {
+    let folder = Folder::new();
+    let recording = record("quelling_blade").command(program(python, &folder)).run();
+    let (arenas, told) = (arenas(&recording, "quelling_blade"), told(&recording));
+    let count = |key: &str| json::count(&told, key);
+    assert_eq!(arenas.len() as u64, count("/made"), "{arenas:#?}");
+    assert_eq!((sum(&arenas, "/objects_born"), sum(&arenas, "/objects_dead")), (count("/born"), count("/dead")));
+    assert_eq!(sum(&arenas, "/slabs"), count("/slabs"));
+    let by = |cause: &str| arenas.iter().filter(|arena| arena["cause"] == cause).copied().collect::<Vec<_>>();
+    let (clean, owned, lost) = (by("freed"), by("last_owner"), by("process_end"));
+    assert_eq!((clean.len() + owned.len()) as u64, count("/freed"), "{arenas:#?}");
+    assert_eq!((clean.len(), owned.len(), lost.len()), (3, 1, 1), "{arenas:#?}");
+    assert!(clean.iter().all(|arena| innermost(arena, "/stack") == "clean" && json::count(arena, "/escaped") == 0));
+    assert_eq!((json::count(owned[0], "/escaped"), innermost(owned[0], "/escape_stack")), (4, "last_owner"));
+    assert_eq!((json::count(lost[0], "/escaped"), innermost(lost[0], "/escape_stack")), (2, "lose"));
+    assert_eq!((json::count(lost[0], "/objects_born"), json::count(lost[0], "/objects_dead")), (26, 26));
+    // An object has 32 bytes.
+    assert!(clean.iter().all(|arena| (json::count(arena, "/slabs"), json::count(arena, "/bytes")) == (3, 3 * 256)));
+    assert_eq!(json::count(owned[0], "/bytes"), 2 * 512);
+    let ids: std::collections::BTreeSet<&str> = arenas.iter().map(|arena| json::text(arena, "/id")).collect();
+    assert_eq!(ids.len(), arenas.len(), "addresses are used again, ids are not");
+    let findings = json::list(&recording.report, "/findings");
+    let found: Vec<&Value> = findings.iter().filter(|finding| finding["id"] == "arena/leaked").collect();
+    let [finding] = found[..] else { panic!("{findings:#?}") };
+    assert_eq!(json::count(finding, "/evidence/escaped"), 2, "{finding:#}");
+    assert!(json::text(finding, "/evidence/line").contains("libraries.py"), "{finding:#}");
+}
+
+/// Arguments and a result at a return, a width, pointers to pointers.
+const OWN: &str = r#"
+name = "pool"
+module = "library.so"
+[[probe]]
+symbol = "pool_open"
+role = "opened"
+at = "return"
+arena = "result"
+bytes = "arg2"
+[[probe]]
+symbol = "pool_grow"
+role = "slab_added"
+at = "return"
+arena = "[arg1]"
+bytes = "[[arg1] + 12]:u32"
+[[probe]]
+symbol = "pool_t*ke"
+role = "object_born"
+at = "return"
+arena = "arg1"
+object = "result"
+bytes = "arg2"
+[[probe]]
+symbol = "pool_give"
+role = "object_died"
+object = "arg1 + 0"
+[[probe]]
+symbol = "pool_close"
+role = "destroyed"
+arena = "arg1"
+"#;
+
+fn own_description(python: &Python) {
+    let folder = Folder::new();
+    let file = folder.join("own.toml");
+    std::fs::write(&file, OWN).unwrap();
+    let library = pyobs_tests::shared_library(&workload("pool.c"), &folder);
+    let mut command = python.script(workload("libraries.py"));
+    command.arg("pool").arg(&library);
+    let recording = record(file.to_str().unwrap()).command(command).run();
+    let told = told(&recording);
+    let mut found = arenas(&recording, "pool");
+    found.sort_by_key(|arena| json::number(arena, "/born_s").to_bits());
+    let [ended, left] = found[..] else { panic!("{found:#?}\n{}", recording.stderr) };
+    // The size after growing.
+    for (arena, address, bytes, objects, cause) in
+        [(ended, 0, 5096, (9, 9), "freed"), (left, 1, 9192, (5, 2), "process_end")]
+    {
+        assert_eq!(arena["address"], told["addresses"][address], "{arena:#}");
+        let (slabs, cause_of) = (json::count(arena, "/slabs"), json::text(arena, "/cause"));
+        assert_eq!((slabs, json::count(arena, "/bytes"), cause_of), (1, bytes, cause), "{arena:#}");
+        assert_eq!((json::count(arena, "/objects_born"), json::count(arena, "/objects_dead")), objects, "{arena:#}");
+        assert_eq!(innermost(arena, "/stack"), "pool");
+    }
+}
+
+fn bad_descriptions(python: &Python) {
+    let folder = Folder::new();
+    let write = |name: &str, text: &str| {
+        let file = folder.join(name);
+        std::fs::write(&file, text).unwrap();
+        file.to_str().unwrap().to_owned()
+    };
+    let start = "name = \"NAME\"\nmodule = \"quelling_blade*\"\n[[probe]]\nrole = \"object_died\"\nobject = \"arg1\"\n";
+    let unknown = write("unknown.toml", &format!("{}symbol = \"f\"\nsize = 3\n", start.replace("NAME", "a")));
+    let wrong = write("wrong.toml", &start.replace("arg1", "[arg1").replace("role", "symbol = \"f\"\nrole"));
+    let missing = write("missing.toml", &format!("{}symbol = \"no_such_function\"\n", start.replace("NAME", "b")));
+    let garbage = write("garbage.toml", "\u{1b}[31m");
+    let absent = folder.join("absent.toml").to_str().unwrap().to_owned();
+    let list = format!("{unknown},{wrong},{missing},{garbage},{absent},quelling_blade");
+    let recording = record(&list).command(program(python, &folder)).run();
+    for (file, line, word) in [
+        (&unknown, ":7: ", "size"),
+        (&wrong, ":6: ", "`object`"),
+        (&missing, ":6: ", "no_such_function"),
+        (&garbage, ":1: ", ""),
+        (&absent, ": ", "cannot be read"),
+    ] {
+        let sentences: Vec<&str> = recording.stderr.lines().filter(|said| said.contains(file.as_str())).collect();
+        let [sentence] = sentences[..] else { panic!("{file}: {}", recording.stderr) };
+        assert!(sentence.contains(&format!("{file}{line}")) && sentence.contains(word), "{sentence}");
+        assert!(!sentence.contains('\u{1b}'), "{sentence:?}");
+    }
+    assert_eq!(arenas(&recording, "quelling_blade").len() as u64, json::count(&told(&recording), "/made"));
+    assert!(!arenas(&recording, "pymalloc").is_empty());
+}
+
+fn off_by_default(python: &Python) {
+    let folder = Folder::new();
+    let recording = Record::new().argument("--probe").argument("arena").command(program(python, &folder)).run();
+    assert!(arenas(&recording, "quelling_blade").is_empty() && !arenas(&recording, "pymalloc").is_empty());
+}
+
+/// What is alive, and its bytes, are what the program says; how much was made.
+fn agrees(recording: &Recording, kind: &str, told: &Value) -> (u64, u64) {
+    let arenas = arenas(recording, kind);
+    let [arena] = arenas[..] else { panic!("{arenas:#?}\n{}", recording.stderr) };
+    let (born, dead) = (json::count(arena, "/objects_born"), json::count(arena, "/objects_dead"));
+    assert_eq!((born - dead, json::count(arena, "/bytes")), (json::count(told, "/live"), json::count(told, "/bytes")));
+    (born, dead)
+}
+
+fn numpy() {
+    let (recording, told) = of_module("numpy");
+    let (_, dead) = agrees(&recording, "numpy", &told);
+    assert!(dead >= 200, "{dead}");
+}
+
+fn pyarrow() {
+    let (recording, told) = of_module("pyarrow");
+    let (born, _) = agrees(&recording, "pyarrow", &told);
+    // The one that grew was born twice.
+    assert_eq!(born, json::count(&told, "/all") + 1);
+}

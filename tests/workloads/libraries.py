@@ -1,0 +1,124 @@
+"""Objects in arenas of a library, and what the library itself counts of them.
+
+pool LIBRARY      arenas of the library made of pool.c: one that ends and one that does not
+quelling FOLDER   arenas of the module in the folder: three that nothing escapes from, one that its last object ends, one
+                  that is lost
+numpy             arrays, some of which live at the end; tracemalloc counts them, too
+pyarrow           buffers; the pool counts their bytes
+"""
+import ctypes
+import json
+import os
+import signal
+import sys
+import time
+import warnings
+
+# A module is known some milliseconds after it was imported.
+SETTLE = 1.0
+# What lives to the end.
+kept = []
+
+
+def settle():
+    """Waits for a recording of what is imported by now."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+    print("ready", flush=True)
+    signal.sigwait([signal.SIGUSR1])
+    time.sleep(SETTLE)
+
+
+def quelling(folder):
+    sys.path.insert(0, folder)
+    import quelling_blade as qb
+
+    def work():
+        return [qb.Node() for _ in range(20)]
+
+    def clean():
+        with qb.Arena(256):
+            work()
+
+    def last_owner():
+        qb.set_fixed(True)
+        with qb.Arena(512):
+            kept = work()[:4]
+        qb.set_fixed(False)
+        del kept
+
+    def lose():
+        with qb.Arena(256):
+            kept = work()[:2]
+        kept += [qb.Node() for _ in range(6)]
+        del kept
+
+    time.sleep(SETTLE)
+    outside = [qb.Node() for _ in range(5)]
+    del outside
+    for _ in range(3):
+        clean()
+    last_owner()
+    lose()
+    return qb.counts()
+
+
+def pool(path):
+    library = ctypes.CDLL(path)
+    pointer = ctypes.c_void_p
+    library.pool_open.restype = library.pool_take.restype = pointer
+    library.pool_open.argtypes = [ctypes.c_size_t, ctypes.c_uint32]
+    library.pool_grow.argtypes = [ctypes.POINTER(pointer), ctypes.c_uint32]
+    library.pool_take.argtypes = [pointer, ctypes.c_uint32]
+    library.pool_give.argtypes = [pointer, pointer]
+    library.pool_close.argtypes = [pointer]
+    time.sleep(SETTLE)
+    addresses = []
+    for size, taken, given in [(4096, 9, 9), (8192, 5, 2)]:
+        made = library.pool_open(0, size)
+        library.pool_grow(ctypes.byref(pointer(made)), 1000)
+        objects = [library.pool_take(made, 16) for _ in range(taken)]
+        for taken in objects[:given]:
+            library.pool_give(taken, made)
+        if given == len(objects):
+            library.pool_close(made)
+        addresses.append(hex(made))
+    return {"addresses": addresses}
+
+
+def numpy():
+    import tracemalloc
+
+    import numpy as np
+
+    domain = (np.lib.tracemalloc_domain if hasattr(np.lib, "tracemalloc_domain") else 389047)
+    settle()
+    tracemalloc.start()
+    kept[:] = [np.empty(1000 + index) for index in range(50)] + [np.zeros(77), np.full(5, 1.0)]
+    for index in range(200):
+        np.ones(index + 1)
+    kept[0].resize(9000, refcheck=False)
+    traces = tracemalloc.take_snapshot().traces
+    sizes = [trace.size for trace in traces if trace.domain == domain]
+    return {"live": len(sizes), "bytes": sum(sizes)}
+
+
+def pyarrow():
+    import pyarrow as pa
+
+    settle()
+    before = pa.total_allocated_bytes()
+    kept[:] = [pa.allocate_buffer(1000 + index) for index in range(20)]
+    for index in range(50):
+        pa.allocate_buffer(64 + index)
+    grown = pa.allocate_buffer(100, resizable=True)
+    grown.resize(100_000)
+    kept.append(grown)
+    return {"bytes": pa.total_allocated_bytes() - before, "live": len(kept), "all": len(kept) + 50}
+
+
+warnings.simplefilter("ignore")
+mode = {"pool": pool, "quelling": quelling, "numpy": numpy, "pyarrow": pyarrow}[sys.argv[1]]
+told = mode(*sys.argv[2:])
+print(json.dumps(told), flush=True)
+time.sleep(0.3)
+os._exit(0)

@@ -1,0 +1,242 @@
+//! Arenas of libraries that a description names: where probes belong, and which hits they send.
+
+mod description;
+mod expression;
+mod lives;
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use aya::maps::{Array, MapData};
+use pyobs_abi::arena::library::{Hit, SITES_MAX, Site, flags};
+use pyobs_model::{Event, Nanos, ProcessRef};
+
+pub use self::description::Named;
+use self::description::{At, Description, Probe, Role};
+use self::lives::{Lives, Where};
+use super::Ids;
+use crate::elf::{Elf, Symbol};
+use crate::families::Purpose;
+use crate::families::extension::{Extension, Meter, returns};
+use crate::files::FileId;
+use crate::kernel::uprobes::{Uprobes, close_later};
+use crate::pattern::is_like;
+use crate::process_maps::Mapping;
+
+/// Files that have probes, and the probes on one.
+const FILES_MAX: usize = 64;
+const PROBES_MAX: usize = 256;
+
+pub struct Programs {
+    pub enter: OwnedFd,
+    pub hit: OwnedFd,
+}
+
+pub struct Libraries {
+    programs: Programs,
+    uprobes: Uprobes,
+    meter: Meter,
+    descriptions: Vec<Description>,
+    /// By the number of a site: its description, and what it is for.
+    sites: Vec<(usize, Role)>,
+    probes: HashMap<(usize, FileId), Vec<OwnedFd>>,
+    seen: HashSet<(usize, FileId)>,
+    start: Nanos,
+    latest: Nanos,
+    lives: Lives,
+}
+
+impl Libraries {
+    /// Returns what cannot be followed, in words.
+    pub fn new(
+        named: &[Named],
+        programs: Programs,
+        mut sites: Array<MapData, Site>,
+        budget: Option<f64>,
+        (start, ids): (Nanos, Ids),
+    ) -> io::Result<(Self, Vec<String>)> {
+        let uprobes = Uprobes::of_this_kernel()?;
+        let mut own = Self {
+            programs,
+            meter: Meter::new(uprobes, budget)?,
+            uprobes,
+            descriptions: Vec::new(),
+            sites: Vec::new(),
+            probes: HashMap::new(),
+            seen: HashSet::new(),
+            start,
+            latest: Nanos(0),
+            lives: Lives::new(ids),
+        };
+        let mut notes = Vec::new();
+        for named in named {
+            match named.load() {
+                Ok(description) => notes.extend(own.add(description, &mut sites)),
+                Err(why) => notes.push(why),
+            }
+        }
+        Ok((own, notes))
+    }
+
+    fn add(&mut self, description: Description, sites: &mut Array<MapData, Site>) -> Option<String> {
+        let number = self.descriptions.len();
+        if self.descriptions.iter().any(|other| other.name == description.name) {
+            return Some(format!("{}: there is another library {} already", description.file, description.name));
+        }
+        if self.sites.len() + description.probes.len() > SITES_MAX as usize {
+            return Some(format!("{}: more than {SITES_MAX} probes were described", description.file));
+        }
+        for probe in &description.probes {
+            if let Err(error) = sites.set(self.sites.len() as u32, probe.site, 0) {
+                return Some(format!("{}: its sites cannot be set: {error}", description.file));
+            }
+            self.sites.push((number, probe.role));
+        }
+        self.descriptions.push(description);
+        None
+    }
+
+    /// Puts probes on libraries where a process has them. Returns what cannot be done, in words.
+    pub fn follow<'a>(&mut self, mappings: impl Iterator<Item = (u32, &'a Mapping)>) -> Vec<String> {
+        let mut notes = Vec::new();
+        if self.meter.is_over() {
+            return notes;
+        }
+        for (pid, mapping) in mappings {
+            let Some(file) = mapping.file else { continue };
+            for (number, description) in self.descriptions.iter().enumerate() {
+                if !description.probes.iter().any(|probe| is_like(&mapping.name, &probe.module))
+                    || self.probes.len() >= FILES_MAX
+                    || !self.seen.insert((number, file))
+                {
+                    continue;
+                }
+                match self.put(number, description, pid, mapping) {
+                    Ok(probes) => {
+                        self.probes.insert((number, file), probes);
+                    }
+                    Err(why) => notes.push(why),
+                }
+            }
+        }
+        notes
+    }
+
+    fn put(
+        &self,
+        number: usize,
+        description: &Description,
+        pid: u32,
+        mapping: &Mapping,
+    ) -> Result<Vec<OwnedFd>, String> {
+        let place = |line: usize| format!("{}:{line}", description.file);
+        let first = description.probes.first().map_or(1, |probe| probe.line);
+        let wrong = |why: String| format!("{}: {} is not followed: {why}", place(first), mapping.name);
+        let extension = Extension::open(pid, mapping).map_err(wrong)?;
+        let elf = extension.elf().map_err(wrong)?;
+        let mut places = Vec::new();
+        let sites = self.sites.iter().zip(0_u64..).filter(|((of, _), _)| *of == number).map(|(_, site)| site);
+        let probes = description.probes.iter().zip(sites);
+        for (probe, site) in probes.filter(|(probe, _)| is_like(&mapping.name, &probe.module)) {
+            let found = self.places(&elf, probe, site);
+            if found.is_empty() && !probe.optional {
+                return Err(format!(
+                    "{}: {} is not followed: it has no function {}",
+                    place(probe.line),
+                    mapping.name,
+                    probe.symbol
+                ));
+            }
+            places.extend(found);
+        }
+        if places.len() > PROBES_MAX {
+            return Err(wrong(format!("its functions begin and end at more than {PROBES_MAX} places")));
+        }
+        let attach = |(program, address, site)| extension.attach(self.uprobes, program, &elf, address, site);
+        places.into_iter().map(attach).collect::<Result<_, _>>().map_err(wrong)
+    }
+
+    /// Where a probe belongs: programs, addresses of the file, cookies.
+    fn places(&self, elf: &Elf<'_>, probe: &Probe, site: u64) -> Vec<(&OwnedFd, u64, u64)> {
+        let mut places = Vec::new();
+        for symbol in functions(elf, &probe.symbol) {
+            match probe.at {
+                At::Entry => places.push((&self.programs.hit, symbol.address, site)),
+                At::Return => {
+                    let ends = returns(elf, symbol.address, symbol.size);
+                    if !ends.is_empty() && probe.site.flags & flags::ARGUMENTS != 0 {
+                        places.push((&self.programs.enter, symbol.address, site));
+                    }
+                    places.extend(ends.into_iter().map(|end| (&self.programs.hit, end, site)));
+                }
+            }
+        }
+        places
+    }
+
+    pub fn hit(&mut self, hit: &Hit, process: ProcessRef, events: &mut Vec<Event>) {
+        self.meter.hit();
+        let at = self.at(Nanos(hit.header.time).saturating_sub(self.start));
+        let Some((library, role)) = self.sites.get(hit.site as usize).copied() else { return };
+        let Some(description) = self.descriptions.get(library) else { return };
+        self.lives.hit(role, &Where { hit, at, process, library, kind: &description.name }, events);
+    }
+
+    /// Two CPUs' records may be out of step by a little; what is told is not.
+    fn at(&mut self, at: Nanos) -> Nanos {
+        self.latest = self.latest.max(at);
+        self.latest
+    }
+
+    /// What the stack is for that a thread has sent.
+    pub fn stack(&mut self, tid: u32) -> Option<Purpose> {
+        self.lives.stack(tid)
+    }
+
+    /// To be called now and then: tells of objects.
+    pub fn tick(&mut self, now: Nanos, events: &mut Vec<Event>) {
+        let at = self.at(now);
+        self.lives.tick(at, events);
+    }
+
+    /// A process has ended, or is another program now.
+    pub fn ended(&mut self, pid: u32, events: &mut Vec<Event>) {
+        self.lives.ended(pid, self.latest, events);
+    }
+
+    /// What hits have cost so far besides their programs.
+    pub fn trap_cost(&self) -> Nanos {
+        self.meter.trap_cost()
+    }
+
+    /// Takes the probes away when they cost more than they may. Returns a sentence when it does.
+    pub fn hold_budget(&mut self, run_time: Duration, runs: u64) -> Option<String> {
+        let (share, budget) = self.meter.exceeds(run_time, runs)?;
+        close_later(self.probes.drain().flat_map(|(_, probes)| probes).collect());
+        Some(format!(
+            "arenas of libraries are not followed any more: that cost {share:.2} % of a core, and {budget:.2} % are allowed; \
+             what lived then is told as alive"
+        ))
+    }
+}
+
+impl Drop for Libraries {
+    fn drop(&mut self) {
+        close_later(self.probes.drain().flat_map(|(_, probes)| probes).collect());
+    }
+}
+
+/// The functions whose symbols are like `pattern`, without the parts of them that compilers set aside as seldom used.
+fn functions(elf: &Elf<'_>, pattern: &str) -> Vec<Symbol> {
+    let is_wanted =
+        |name: &&[u8]| std::str::from_utf8(name).is_ok_and(|name| is_like(name, pattern) && !name.ends_with(".cold"));
+    // Stripped files keep what they export.
+    let all = elf.symbols().chain(elf.exported_symbols());
+    let wanted = all.filter(|(name, symbol)| is_wanted(name) && elf.is_code(symbol.address));
+    let mut found: Vec<Symbol> = wanted.map(|(_, symbol)| symbol).collect();
+    found.sort_unstable_by_key(|symbol| symbol.address);
+    found.dedup_by_key(|symbol| symbol.address);
+    found
+}

@@ -1,0 +1,292 @@
+//! What hits mean for arenas and the objects in them.
+//!
+//! An arena's address may be known only when the first object is made in it: an open arena without an address takes that of the
+//! first object whose arena is not known. A library whose description has no arenas has one in each process, without an
+//! address.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use pyobs_abi::arena::library::{Hit, value};
+use pyobs_model::{Arena, ArenaChange, ArenaId, Event, Nanos, Objects, ProcessRef, Reason};
+
+use super::description::Role;
+use crate::families::Purpose;
+use crate::families::arena::Ids;
+
+/// Arenas, and objects, that are followed at a time.
+const ARENAS_MAX: usize = 65_536;
+const OBJECTS_MAX: usize = 1 << 19;
+/// Threads that something is remembered of from one hit to the next.
+const THREADS_MAX: usize = 4096;
+
+/// Of a process: a library and an address.
+type Key = (u32, usize, u64);
+
+struct Life {
+    pid: u32,
+    library: usize,
+    begun: Nanos,
+    arena: Arena,
+    context: Option<u64>,
+    /// Of a slab.
+    slab_bytes: u64,
+    slab_total: u64,
+    /// Of the objects that live.
+    object_bytes: u64,
+    sum: Objects,
+    closed: bool,
+}
+
+impl Life {
+    /// What it says of itself.
+    fn objects(&self) -> Objects {
+        let bytes = if self.slab_total > 0 { self.slab_total } else { self.object_bytes };
+        Objects { bytes, ..self.sum }
+    }
+}
+
+/// A hit, and whose it is.
+pub struct Where<'a> {
+    pub hit: &'a Hit,
+    pub at: Nanos,
+    pub process: ProcessRef,
+    pub library: usize,
+    pub kind: &'a Arc<str>,
+}
+
+impl Where<'_> {
+    fn key(&self, address: u64) -> Key {
+        (self.hit.header.pid, self.library, address)
+    }
+}
+
+#[derive(Default)]
+pub struct Lives {
+    ids: Ids,
+    lives: BTreeMap<ArenaId, Life>,
+    /// By what the program has of them, and by their addresses.
+    contexts: HashMap<Key, ArenaId>,
+    addresses: HashMap<Key, ArenaId>,
+    /// Open ones without an address, the last opened last.
+    unplaced: Vec<ArenaId>,
+    /// With their sizes.
+    objects: HashMap<Key, (ArenaId, u64)>,
+    /// Slabs that a thread has added, and their bytes, before it was known to what.
+    slabs: HashMap<u32, (u32, u64)>,
+    /// What the stack is for that a thread sends next.
+    stacks: HashMap<u32, Purpose>,
+    changed: BTreeSet<ArenaId>,
+}
+
+impl Lives {
+    pub fn new(ids: Ids) -> Self {
+        Self { ids, ..Self::default() }
+    }
+
+    pub fn hit(&mut self, role: Role, of: &Where<'_>, events: &mut Vec<Event>) {
+        let address = of.hit.value(value::ARENA).filter(|address| *address != 0);
+        match role {
+            Role::Opened => self.opened(of, address, events),
+            Role::Closed => self.closed(of, address, events),
+            Role::SlabAdded => self.slab_added(of, address),
+            Role::ObjectBorn => self.object_born(of, address, events),
+            Role::ObjectDied => self.object_died(of, events),
+            Role::Destroyed => {
+                let id = address.and_then(|address| self.addresses.get(&of.key(address)).copied());
+                id.into_iter().for_each(|id| self.die(id, of.at, events));
+            }
+        }
+    }
+
+    /// What the stack is for that a thread has sent.
+    pub fn stack(&mut self, tid: u32) -> Option<Purpose> {
+        self.stacks.remove(&tid)
+    }
+
+    fn expect_stack(&mut self, tid: u32, purpose: Purpose) {
+        if self.stacks.len() >= THREADS_MAX {
+            self.stacks.clear();
+        }
+        self.stacks.insert(tid, purpose);
+    }
+
+    fn begin(&mut self, of: &Where<'_>, address: Option<u64>, born: bool, events: &mut Vec<Event>) -> Option<ArenaId> {
+        if self.lives.len() >= ARENAS_MAX {
+            events.push(Event::Loss { at: of.at, reason: Reason::ArenaTableFull, count: 1 });
+            return None;
+        }
+        let id = self.ids.next();
+        let (process, kind) = (of.process, Arc::clone(of.kind));
+        let arena = Arena { process, kind, address: address.unwrap_or(0), bytes: 0, born, parent: None };
+        events.push(Event::Arena { at: of.at, id, change: ArenaChange::Begun(arena.clone()) });
+        let (pid, library, begun) = (of.hit.header.pid, of.library, of.at);
+        let (context, slab_bytes, slab_total, object_bytes) = (None, 0, 0, 0);
+        let (sum, closed) = (Objects::default(), false);
+        let life = Life { pid, library, begun, arena, context, slab_bytes, slab_total, object_bytes, sum, closed };
+        self.lives.insert(id, life);
+        if let Some(address) = address {
+            self.addresses.insert(of.key(address), id);
+        }
+        Some(id)
+    }
+
+    fn opened(&mut self, of: &Where<'_>, address: Option<u64>, events: &mut Vec<Event>) {
+        let context = of.hit.value(value::CONTEXT).filter(|context| *context != 0);
+        if address.is_none() && context.is_none() {
+            return;
+        }
+        let Some(id) = self.begin(of, address, true, events) else { return };
+        if let Some(life) = self.lives.get_mut(&id) {
+            life.context = context;
+            life.slab_bytes = of.hit.value(value::BYTES).unwrap_or(0);
+        }
+        if address.is_none() {
+            self.unplaced.push(id);
+        }
+        if let Some(context) = context {
+            self.contexts.insert(of.key(context), id);
+        }
+        self.expect_stack(of.hit.header.tid, Purpose::ArenaBirth { arena: id, at: of.at });
+    }
+
+    fn closed(&mut self, of: &Where<'_>, address: Option<u64>, events: &mut Vec<Event>) {
+        let by_context = of.hit.value(value::CONTEXT).and_then(|context| self.contexts.get(&of.key(context)));
+        let by_address = address.and_then(|address| self.addresses.get(&of.key(address)));
+        let Some(id) = by_context.or(by_address).copied() else { return };
+        let Some(life) = self.lives.get_mut(&id).filter(|life| !life.closed) else { return };
+        life.closed = true;
+        self.unplaced.retain(|other| *other != id);
+        let escaped = life.sum.born - life.sum.dead;
+        let popped = of.hit.value(value::POPPED).is_none_or(|popped| popped != 0);
+        if popped && escaped == 0 {
+            return self.die(id, of.at, events);
+        }
+        self.tell(id, of.at, events);
+        events.push(Event::Arena { at: of.at, id, change: ArenaChange::Closed { escaped, popped } });
+        self.expect_stack(of.hit.header.tid, Purpose::ArenaEscape { arena: id, at: of.at });
+    }
+
+    fn slab_added(&mut self, of: &Where<'_>, address: Option<u64>) {
+        let bytes = of.hit.value(value::BYTES).unwrap_or(0);
+        match address.and_then(|address| self.addresses.get(&of.key(address)).copied()) {
+            Some(id) => self.add_slabs(id, 1, bytes),
+            None => {
+                if self.slabs.len() >= THREADS_MAX {
+                    self.slabs.clear();
+                }
+                let (count, total) = self.slabs.entry(of.hit.header.tid).or_default();
+                *count += 1;
+                *total = total.saturating_add(bytes);
+            }
+        }
+    }
+
+    fn add_slabs(&mut self, id: ArenaId, count: u32, bytes: u64) {
+        let Some(life) = self.lives.get_mut(&id) else { return };
+        let bytes = if bytes == 0 { life.slab_bytes.saturating_mul(count.into()) } else { bytes };
+        life.sum.slabs = life.sum.slabs.saturating_add(count);
+        life.slab_total = life.slab_total.saturating_add(bytes);
+        self.changed.insert(id);
+    }
+
+    fn object_born(&mut self, of: &Where<'_>, address: Option<u64>, events: &mut Vec<Event>) {
+        let Some(object) = of.hit.value(value::OBJECT).filter(|object| *object != 0) else { return };
+        // What a function returns may have been returned to it.
+        if self.objects.contains_key(&of.key(object)) {
+            return;
+        }
+        if self.objects.len() >= OBJECTS_MAX {
+            return events.push(Event::Loss { at: of.at, reason: Reason::ArenaTableFull, count: 1 });
+        }
+        let known = self.addresses.get(&of.key(address.unwrap_or(0))).copied();
+        let placed = known.or_else(|| self.place(of, address?, events));
+        let Some(id) = placed.or_else(|| self.begin(of, Some(address.unwrap_or(0)), false, events)) else { return };
+        if let Some((count, bytes)) = self.slabs.remove(&of.hit.header.tid) {
+            self.add_slabs(id, count, bytes);
+        }
+        let bytes = of.hit.value(value::BYTES).unwrap_or(0);
+        self.objects.insert(of.key(object), (id, bytes));
+        if let Some(life) = self.lives.get_mut(&id) {
+            life.sum.born += 1;
+            life.object_bytes = life.object_bytes.saturating_add(bytes);
+            self.changed.insert(id);
+        }
+    }
+
+    /// Gives an address to the last opened arena of the process that has none.
+    fn place(&mut self, of: &Where<'_>, address: u64, events: &mut Vec<Event>) -> Option<ArenaId> {
+        let is_own = |id: &ArenaId| {
+            self.lives.get(id).is_some_and(|life| (life.pid, life.library) == (of.hit.header.pid, of.library))
+        };
+        let at = self.unplaced.iter().rposition(is_own)?;
+        let id = self.unplaced.remove(at);
+        let life = self.lives.get_mut(&id)?;
+        life.arena.address = address;
+        events.push(Event::Arena { at: life.begun, id, change: ArenaChange::Begun(life.arena.clone()) });
+        self.addresses.insert(of.key(address), id);
+        Some(id)
+    }
+
+    fn object_died(&mut self, of: &Where<'_>, events: &mut Vec<Event>) {
+        let object = of.hit.value(value::OBJECT).unwrap_or(0);
+        let Some((id, bytes)) = self.objects.remove(&of.key(object)) else { return };
+        let Some(life) = self.lives.get_mut(&id) else { return };
+        life.sum.dead += 1;
+        life.object_bytes = life.object_bytes.saturating_sub(bytes);
+        self.changed.insert(id);
+        // The last owner is about to go.
+        if life.closed && of.hit.value(value::USES) == Some(1) {
+            self.die(id, of.at, events);
+        }
+    }
+
+    fn die(&mut self, id: ArenaId, at: Nanos, events: &mut Vec<Event>) {
+        self.tell(id, at, events);
+        events.push(Event::Arena { at, id, change: ArenaChange::Died });
+        self.forget(id);
+    }
+
+    fn forget(&mut self, id: ArenaId) {
+        self.changed.remove(&id);
+        self.unplaced.retain(|other| *other != id);
+        let Some(life) = self.lives.remove(&id) else { return };
+        let key = |address| (life.pid, life.library, address);
+        for (map, address) in [(&mut self.addresses, Some(life.arena.address)), (&mut self.contexts, life.context)] {
+            if let Some(key) = address.map(key)
+                && map.get(&key) == Some(&id)
+            {
+                map.remove(&key);
+            }
+        }
+        if life.sum.born != life.sum.dead {
+            self.objects.retain(|_, (arena, _)| *arena != id);
+        }
+    }
+
+    fn tell(&mut self, id: ArenaId, at: Nanos, events: &mut Vec<Event>) {
+        if let Some(life) = self.lives.get(&id)
+            && self.changed.remove(&id)
+        {
+            events.push(Event::Arena { at, id, change: ArenaChange::Objects(life.objects()) });
+        }
+    }
+
+    /// Tells what has changed since the last call.
+    pub fn tick(&mut self, at: Nanos, events: &mut Vec<Event>) {
+        let changed: Vec<ArenaId> = self.changed.iter().copied().collect();
+        changed.into_iter().for_each(|id| self.tell(id, at, events));
+    }
+
+    /// A process has ended, or is another program now. Its end tells the same of its arenas.
+    pub fn ended(&mut self, pid: u32, at: Nanos, events: &mut Vec<Event>) {
+        let ids: Vec<ArenaId> = self.lives.iter().filter(|(_, life)| life.pid == pid).map(|(id, _)| *id).collect();
+        for id in ids {
+            self.tell(id, at, events);
+            self.forget(id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,148 @@
+use pyobs_abi::record::Header;
+
+use super::*;
+
+/// A library with contexts: what hits it makes, and what comes of them.
+struct Library {
+    lives: Lives,
+    kind: Arc<str>,
+    time: u64,
+    events: Vec<Event>,
+}
+
+impl Library {
+    fn new() -> Self {
+        Self { lives: Lives::new(Ids::default()), kind: Arc::from("lib"), time: 0, events: Vec::new() }
+    }
+
+    fn hit(&mut self, role: Role, values: &[(usize, u64)]) {
+        self.time += 1;
+        let header = Header { pid: 7, tid: 8, time: self.time, ..Header::default() };
+        let mut hit = Hit { header, ..Hit::default() };
+        for (index, value) in values {
+            hit.values[*index] = *value;
+            hit.known |= 1 << index;
+        }
+        let of = Where { hit: &hit, at: Nanos(self.time), process: ProcessRef(0), library: 0, kind: &self.kind };
+        self.lives.hit(role, &of, &mut self.events);
+    }
+
+    fn open(&mut self, context: u64) {
+        self.hit(Role::Opened, &[(value::CONTEXT, context), (value::BYTES, 100)]);
+    }
+
+    fn close(&mut self, context: u64, popped: u64) {
+        self.hit(Role::Closed, &[(value::CONTEXT, context), (value::POPPED, popped)]);
+    }
+
+    fn born(&mut self, object: u64, arena: u64) {
+        self.hit(Role::ObjectBorn, &[(value::OBJECT, object), (value::ARENA, arena)]);
+    }
+
+    fn died(&mut self, object: u64, uses: u64) {
+        self.hit(Role::ObjectDied, &[(value::OBJECT, object), (value::USES, uses)]);
+    }
+
+    /// What was told of an arena, in short.
+    fn told(&self, id: u32) -> Vec<String> {
+        let own = self.events.iter().filter_map(|event| match event {
+            Event::Arena { id: ArenaId(of), change, .. } if *of == id => Some(match change {
+                ArenaChange::Begun(arena) => format!("begun {:x}", arena.address),
+                ArenaChange::Objects(sum) => format!("{}-{} in {}: {}", sum.born, sum.dead, sum.slabs, sum.bytes),
+                ArenaChange::Closed { escaped, popped } => format!("closed {escaped} {popped}"),
+                ArenaChange::Died => "died".to_owned(),
+                other => panic!("{other:?}"),
+            }),
+            _ => None,
+        });
+        own.collect()
+    }
+}
+
+#[test]
+fn an_arena_that_nothing_escapes_from_dies_when_it_is_closed() {
+    let mut library = Library::new();
+    library.open(1);
+    library.hit(Role::SlabAdded, &[]);
+    library.born(10, 0xa0);
+    library.died(10, 2);
+    library.close(1, 1);
+    assert_eq!(library.told(0), ["begun 0", "begun a0", "1-1 in 1: 100", "died"]);
+    // The same address is another arena then.
+    library.open(1);
+    library.born(10, 0xa0);
+    library.lives.tick(Nanos(99), &mut library.events);
+    assert_eq!(library.told(1), ["begun 0", "begun a0", "1-0 in 0: 0"]);
+}
+
+#[test]
+fn the_last_owner_ends_an_arena_that_was_popped() {
+    let mut library = Library::new();
+    library.open(1);
+    library.born(10, 0xa0);
+    library.born(11, 0xa0);
+    library.close(1, 1);
+    library.close(1, 1);
+    library.died(10, 2);
+    library.died(11, 1);
+    library.died(11, 1);
+    assert_eq!(library.told(0), ["begun 0", "begun a0", "2-0 in 0: 0", "closed 2 true", "2-2 in 0: 0", "died"]);
+    assert!(matches!(library.lives.stack(8), Some(Purpose::ArenaEscape { .. })));
+    assert!(library.lives.stack(8).is_none());
+}
+
+#[test]
+fn one_that_was_not_popped_lives_on() {
+    let mut library = Library::new();
+    library.open(1);
+    library.born(10, 0xa0);
+    library.close(1, 0);
+    library.born(11, 0xa0);
+    library.died(10, 2);
+    library.died(11, 2);
+    library.lives.tick(Nanos(99), &mut library.events);
+    assert_eq!(library.told(0), ["begun 0", "begun a0", "1-0 in 0: 0", "closed 1 false", "2-2 in 0: 0"]);
+    library.lives.ended(7, Nanos(100), &mut library.events);
+    assert!(library.lives.lives.is_empty() && library.lives.addresses.is_empty() && library.lives.contexts.is_empty());
+}
+
+#[test]
+fn contexts_nest_and_a_library_without_arenas_has_one() {
+    let mut library = Library::new();
+    library.open(1);
+    library.open(2);
+    library.born(10, 0xb0);
+    library.born(11, 0xa0);
+    library.died(10, 0);
+    library.close(2, 1);
+    library.died(11, 0);
+    library.close(1, 1);
+    assert_eq!(library.told(1), ["begun 0", "begun b0", "1-1 in 0: 0", "died"]);
+    assert_eq!(library.told(0), ["begun 0", "begun a0", "1-1 in 0: 0", "died"]);
+    library.hit(Role::ObjectBorn, &[(value::OBJECT, 20), (value::BYTES, 640)]);
+    library.hit(Role::ObjectBorn, &[(value::OBJECT, 21), (value::BYTES, 60)]);
+    library.died(20, 0);
+    library.died(22, 0);
+    library.lives.tick(Nanos(99), &mut library.events);
+    assert_eq!(library.told(2), ["begun 0", "2-1 in 0: 60"]);
+    library.hit(Role::Destroyed, &[(value::ARENA, 0xff)]);
+}
+
+/// As cuDF would: a launch, a column of its array, a launch that frees it; the same without the last; launches of others.
+#[test]
+fn arrays_that_no_launch_frees_are_left() {
+    let mut library = Library::new();
+    let column = |library: &mut Library, array| library.hit(Role::ObjectBorn, &[(value::OBJECT, array)]);
+    let launch = |library: &mut Library, first| library.hit(Role::ObjectDied, &[(value::OBJECT, first)]);
+    launch(&mut library, 0x7f00);
+    column(&mut library, 0x7f00);
+    // The one without a stream calls the one with.
+    column(&mut library, 0x7f00);
+    library.hit(Role::ObjectDied, &[]);
+    launch(&mut library, 0x1234);
+    launch(&mut library, 0x7f00);
+    launch(&mut library, 0x7f00);
+    column(&mut library, 0x7f00);
+    library.lives.ended(7, Nanos(99), &mut library.events);
+    assert_eq!(library.told(0), ["begun 0", "2-1 in 0: 0"]);
+}
