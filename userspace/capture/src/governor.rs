@@ -2,7 +2,9 @@
 
 use pyobs_model::Nanos;
 
-/// The cost is judged over this much time, so that the start, when every file is new, sheds nothing.
+/// The start, when every file is new, sheds nothing.
+const START: Nanos = Nanos(3_000_000_000);
+/// The cost is judged over this much time.
 const WINDOW: Nanos = Nanos(5_000_000_000);
 /// Above all machines' needs: then a sample is taken every ten seconds at 99 Hz.
 const KEEP_MAX: u64 = 1024;
@@ -30,8 +32,12 @@ impl Governor {
         Self { budget: budget / 100.0, binds_rate, rate_hz, keep_every: 1, window_start: None }
     }
 
-    /// Takes the cost since the start: `bpf` in the kernel, `cpu` in user space.
+    /// Takes the cost since the start: `bpf` in the kernel, `cpu` in user space. What a file costs once, its unwind table and
+    /// its names, is no part of it: fewer samples would not make that less.
     pub fn observe(&mut self, at: Nanos, bpf: Nanos, cpu: Nanos) -> Option<Change> {
+        if at < START {
+            return None;
+        }
         let used = Nanos(bpf.0 + cpu.0);
         let (since, used_then) = *self.window_start.get_or_insert((at, used));
         if !self.binds_rate || at.saturating_sub(since) < WINDOW {
