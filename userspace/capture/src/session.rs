@@ -121,7 +121,7 @@ impl Session {
             nrt: None,
             maps_seen: 0,
             keep_every: 1,
-            governor: Governor::new(options.budget, options.budget_binds_rate, options.rate_hz),
+            governor: governor(options),
             meta: machine::meta(options),
             start,
             _statistics: statistics,
@@ -134,6 +134,7 @@ impl Session {
             scratch: Vec::new(),
             copies: matches!(options.walk, Walk::Copied { .. }).then(Copies::default),
         };
+        session.object.call_at_most_each(Rhythm::CALL_GAP);
         session.scan(&options.targets)?;
         session.count_calls(false);
         session.object.attach_waits(&options.probes)?;
@@ -277,7 +278,9 @@ impl Session {
         self.processes.native.settle();
         self.named();
         let news = self.news();
-        self.rhythm.found(news);
+        if let Some(gap) = self.rhythm.found(news) {
+            self.object.call_at_most_each(gap);
+        }
         self.families.tell(self.now(), false, |tid| self.object.sleeper(tid), &mut self.scratch);
         self.count_calls(false);
         self.tell_memory(false);
@@ -414,7 +417,7 @@ impl Session {
         let once: Duration = self.helpers.iter().map(Meter::time).sum();
         let watching = cpu.saturating_sub(Nanos(once.as_nanos() as u64));
         if let Some(change) = self.governor.observe(at, sampling, watching)
-            && self.object.shed(change.keep_every)
+            && self.object.shed(change.keep_every, change.sleeps_rarer)
         {
             self.keep_every = change.keep_every;
             self.scratch.push(Event::Shed { at, what: Arc::from(change.sentence) });
@@ -437,6 +440,11 @@ impl Session {
         self.account();
         events.append(&mut self.scratch);
     }
+}
+
+fn governor(options: &Options) -> Governor {
+    let has_sleeps = options.probes.iter().any(|probe| ["offcpu", "gil"].contains(probe));
+    Governor::new(options.budget, options.budget_binds_rate, options.rate_hz, has_sleeps)
 }
 
 fn eval(options: &Options, object: &mut Object, start: Nanos) -> Result<Eval, StartError> {

@@ -16,6 +16,12 @@ use rustix::event::{Timespec, epoll};
 const SHORTEST: Duration = Duration::from_millis(4);
 const SHORT: Duration = Duration::from_millis(10);
 const LONGEST: Duration = Duration::from_millis(200);
+/// The kernel side calls for a stack that may have new code in it, but a program whose stacks are all different must not
+/// have us come by for nothing all the time.
+const CALL_GAP_MAX: Duration = Duration::from_millis(50);
+
+/// Tells the kernel's records from the other sources.
+const RECORDS: u64 = 1;
 
 /// What the last look has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,10 +38,16 @@ pub struct Rhythm {
     bell: OwnedFd,
     looked_at: Instant,
     period: Duration,
+    /// By any source, and by the kernel's records.
     was_rung: bool,
+    was_called: bool,
+    call_gap: Duration,
 }
 
 impl Rhythm {
+    /// How often the kernel side may call at first.
+    pub const CALL_GAP: Duration = SHORT;
+
     /// The sources ring the bell from now on.
     pub fn new(mappings: impl Iterator<Item = impl AsFd>, records: impl AsFd) -> io::Result<Self> {
         let rhythm = Self {
@@ -43,8 +55,10 @@ impl Rhythm {
             looked_at: Instant::now(),
             period: SHORT,
             was_rung: false,
+            was_called: false,
+            call_gap: Self::CALL_GAP,
         };
-        rhythm.listen(records)?;
+        rhythm.add(records, RECORDS)?;
         for source in mappings {
             rhythm.listen(source)?;
         }
@@ -53,8 +67,12 @@ impl Rhythm {
 
     /// Has one more source ring the bell.
     pub fn listen(&self, source: impl AsFd) -> io::Result<()> {
+        self.add(source, 0)
+    }
+
+    fn add(&self, source: impl AsFd, number: u64) -> io::Result<()> {
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-        Ok(epoll::add(&self.bell, source, epoll::EventData::new_u64(0), flags)?)
+        Ok(epoll::add(&self.bell, source, epoll::EventData::new_u64(number), flags)?)
     }
 
     /// Waits for the next look: until the bell rings, something is due, or the period is over.
@@ -67,9 +85,9 @@ impl Rhythm {
         let timeout = due.map_or(timeout, |due| timeout.min(due));
         let timeout = Timespec { tv_sec: 0, tv_nsec: timeout.subsec_nanos().into() };
         let mut rung = [MaybeUninit::uninit(); 8];
-        self.was_rung = match epoll::wait(&self.bell, &mut rung, Some(&timeout)) {
-            Ok((rung, _)) => !rung.is_empty(),
-            Err(rustix::io::Errno::INTR) => false,
+        (self.was_rung, self.was_called) = match epoll::wait(&self.bell, &mut rung, Some(&timeout)) {
+            Ok((rung, _)) => (!rung.is_empty(), rung.iter().any(|event| event.data.u64() == RECORDS)),
+            Err(rustix::io::Errno::INTR) => (false, false),
             Err(error) => return Err(error.into()),
         };
         self.looked_at = Instant::now();
@@ -81,12 +99,21 @@ impl Rhythm {
         self.was_rung
     }
 
-    pub fn found(&mut self, news: News) {
+    /// Takes in what a look has found. Returns how often the kernel side may call, if that changes.
+    pub fn found(&mut self, news: News) -> Option<Duration> {
         self.period = match news {
             News::Newborn => SHORTEST,
             News::Code => SHORT,
             News::None => (self.period * 2).min(LONGEST),
         };
+        let gap = match news {
+            News::None if self.was_called => (self.call_gap * 2).min(CALL_GAP_MAX),
+            News::None => self.call_gap,
+            News::Code | News::Newborn => Self::CALL_GAP,
+        };
+        let has_changed = gap != self.call_gap;
+        self.call_gap = gap;
+        has_changed.then_some(gap)
     }
 }
 
@@ -118,5 +145,11 @@ mod tests {
         assert_eq!(rings(&rhythm), 0, "what lies there rings once");
         rustix::io::write(&writer, b"more").unwrap();
         assert_eq!(rings(&rhythm), 1);
+
+        rustix::io::write(&writer, b"for nothing").unwrap();
+        rhythm.wait(Instant::now(), None).unwrap();
+        assert!(rhythm.was_rung());
+        assert_eq!(rhythm.found(News::None), Some(SHORT * 2));
+        assert_eq!(rhythm.found(News::Code), Some(SHORT));
     }
 }
