@@ -28,7 +28,7 @@ pub struct Meter(Arc<AtomicU64>);
 impl Meter {
     /// To be called by the thread after each piece of work.
     pub fn note(&self) {
-        self.0.store(clock(ClockId::ThreadCPUTime).as_nanos() as u64, Ordering::Relaxed);
+        self.0.store(thread_time().as_nanos() as u64, Ordering::Relaxed);
     }
 
     pub fn time(&self) -> Duration {
@@ -39,6 +39,11 @@ impl Meter {
 /// CPU time of this process so far, all threads.
 pub fn cpu_time() -> Duration {
     clock(ClockId::ProcessCPUTime)
+}
+
+/// CPU time of the calling thread so far.
+pub fn thread_time() -> Duration {
+    clock(ClockId::ThreadCPUTime)
 }
 
 fn clock(which: ClockId) -> Duration {

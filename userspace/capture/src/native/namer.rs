@@ -14,9 +14,6 @@ use crate::kernel::cost::Meter;
 use crate::privileges::{self, Keep};
 use crate::process_maps::Mapping;
 
-/// Files that are held open.
-const SOURCES_MAX: usize = 64;
-
 /// A place in native code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
@@ -33,7 +30,7 @@ struct Question {
     pid: u32,
     module: Arc<str>,
     /// Of a file.
-    source: Option<Arc<Source>>,
+    source: Option<Source>,
     keys: Vec<Key>,
 }
 
@@ -45,8 +42,6 @@ pub struct Namer {
     meter: Meter,
     /// What [`Self::flush`] will ask.
     collected: HashMap<(Image, u32), Question>,
-    /// Files that questions came up about lately: they come up again, place by place.
-    sources: HashMap<Image, Arc<Source>>,
     /// What has an answer already: none.
     given_up: Vec<Answer>,
 }
@@ -78,33 +73,19 @@ impl Namer {
                 }
             }
         })?;
-        Ok(Self { questions, answers, meter, collected: HashMap::new(), sources: HashMap::new(), given_up: Vec::new() })
+        Ok(Self { questions, answers, meter, collected: HashMap::new(), given_up: Vec::new() })
     }
 
     /// Collects a place that a process has in this mapping.
     pub fn ask(&mut self, key: Key, pid: u32, mapping: &Mapping) {
-        if let Some(question) = self.collected.get_mut(&(key.image, key.pid)) {
-            return question.keys.push(key);
-        }
-        let module = Arc::clone(&mapping.name);
-        let source = self.source(key.image, pid, mapping);
-        self.collected
-            .insert((key.image, key.pid), Question { image: key.image, pid, module, source, keys: vec![key] });
-    }
-
-    fn source(&mut self, image: Image, pid: u32, mapping: &Mapping) -> Option<Arc<Source>> {
-        let Image::File(id) = image else { return None };
-        if let Some(source) = self.sources.get(&image) {
-            return Some(Arc::clone(source));
-        }
-        let (file, _) = files::open(pid, mapping).ok()??;
-        let root = PathBuf::from(format!("/proc/{pid}/root"));
-        let source = Arc::new(Source { id, file, path: mapping.path().to_owned(), root });
-        if self.sources.len() >= SOURCES_MAX {
-            self.sources.clear();
-        }
-        self.sources.insert(image, Arc::clone(&source));
-        Some(source)
+        let question = self.collected.entry((key.image, key.pid)).or_insert_with(|| Question {
+            image: key.image,
+            pid,
+            module: Arc::clone(&mapping.name),
+            source: source(key.image, pid, mapping),
+            keys: Vec::new(),
+        });
+        question.keys.push(key);
     }
 
     /// What it has cost so far.
@@ -128,4 +109,10 @@ impl Namer {
     pub fn answers(&mut self) -> Vec<Answer> {
         self.given_up.drain(..).chain(self.answers.try_iter()).collect()
     }
+}
+
+fn source(image: Image, pid: u32, mapping: &Mapping) -> Option<Source> {
+    let Image::File(id) = image else { return None };
+    let (file, _) = files::open(pid, mapping).ok()??;
+    Some(Source { id, file, path: mapping.path().to_owned(), root: PathBuf::from(format!("/proc/{pid}/root")) })
 }
