@@ -28,7 +28,7 @@ use crate::record::Stack;
 /// Arenas that are followed at a time: 64 GiB of them.
 const ARENAS_MAX: usize = 65_536;
 /// How often some are looked at, and how many: each takes some 20 µs. Where that comes to more than a 150th of the
-/// time, more seldom; but what nobody has looked at yet comes first.
+/// time, more seldom.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 const LOOKS: usize = 256;
 const LOOK_SHARE: u32 = 150;
@@ -74,8 +74,6 @@ pub struct Arenas {
     doubts: BTreeMap<(u32, u64), Doubt>,
     owners: HashMap<u32, Owner>,
     ids: Ids,
-    /// When those were looked at of which nothing is known, and when some of the others.
-    looked_new: Instant,
     looked: Instant,
     look_after: Duration,
     /// The last that was looked at.
@@ -92,7 +90,6 @@ impl Arenas {
             doubts: BTreeMap::new(),
             owners: HashMap::new(),
             ids,
-            looked_new: Instant::now(),
             looked: Instant::now(),
             look_after: LOOK_EVERY,
             looked_last: (0, 0),
@@ -214,12 +211,6 @@ impl Arenas {
         }
         let doubtful: Vec<(u32, u64)> = self.doubts.keys().copied().collect();
         self.look(now, &doubtful, events);
-        if self.looked_new.elapsed() >= LOOK_EVERY {
-            self.looked_new = Instant::now();
-            let new = self.live.iter().filter(|(_, live)| live.filled.is_none());
-            let new: Vec<(u32, u64)> = new.map(|(key, _)| *key).take(LOOKS).collect();
-            self.look(now, &new, events);
-        }
         if self.looked.elapsed() >= self.look_after {
             self.looked = Instant::now();
             let before = cost::thread_time();
