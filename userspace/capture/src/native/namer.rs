@@ -10,7 +10,7 @@ use super::images::Image;
 use super::names::{Name, Names, Source};
 use crate::doctor::kernel_version;
 use crate::files;
-use crate::kernel::cost::Meter;
+use crate::kernel::cost::ThreadTime;
 use crate::privileges::{self, Keep};
 use crate::process_maps::Mapping;
 
@@ -39,7 +39,7 @@ type Answer = (Key, Arc<str>, Vec<Name>);
 pub struct Namer {
     questions: Sender<Question>,
     answers: Receiver<Answer>,
-    meter: Meter,
+    time: ThreadTime,
     /// What [`Self::flush`] will ask.
     collected: HashMap<(Image, u32), Question>,
     /// What has an answer already: none.
@@ -50,8 +50,8 @@ impl Namer {
     pub fn start() -> std::io::Result<Self> {
         let (questions, receiver) = channel::<Question>();
         let (sender, answers) = channel();
-        let meter = Meter::default();
-        let own = meter.clone();
+        let time = ThreadTime::default();
+        let own = time.clone();
         thread::Builder::new().name("pyobs-names".to_owned()).spawn(move || {
             // It reads what strangers wrote.
             let _ = privileges::drop_after_attach(kernel_version(), Keep::Reading);
@@ -73,7 +73,7 @@ impl Namer {
                 }
             }
         })?;
-        Ok(Self { questions, answers, meter, collected: HashMap::new(), given_up: Vec::new() })
+        Ok(Self { questions, answers, time, collected: HashMap::new(), given_up: Vec::new() })
     }
 
     /// Collects a place that a process has in this mapping.
@@ -89,8 +89,8 @@ impl Namer {
     }
 
     /// What it has cost so far.
-    pub fn meter(&self) -> Meter {
-        self.meter.clone()
+    pub fn thread_time(&self) -> ThreadTime {
+        self.time.clone()
     }
 
     /// Answers that a place has no name.
