@@ -55,9 +55,10 @@ impl Python {
         let mut python = match &self.root {
             None => command(&self.executable),
             Some(root) => {
-                let mut chroot = command("chroot");
-                chroot.arg(root).arg(&self.executable);
-                chroot
+                // With mounts of its own, among them `/proc`, as a container has.
+                let mut unshare = command("unshare");
+                unshare.arg("--root").arg(root).arg("--mount-proc").arg(&self.executable);
+                unshare
             }
         };
         python.args(["-B", "-u"]).env_remove("PYTHONPATH").env_remove("PYTHONHOME");
