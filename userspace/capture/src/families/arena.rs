@@ -208,9 +208,14 @@ impl Arenas {
         self.look(now, &doubtful, events);
         if self.looked.elapsed() >= LOOK_EVERY {
             self.looked = Instant::now();
-            let after = (std::ops::Bound::Excluded(self.looked_last), std::ops::Bound::Unbounded);
-            let next: Vec<(u32, u64)> = self.live.range(after).map(|(key, _)| *key).take(LOOKS).collect();
-            self.looked_last = if next.len() < LOOKS { (0, 0) } else { next[LOOKS - 1] };
+            // Most of the time is for those that nobody has seen yet: their process may end soon.
+            let unseen = self.live.iter().filter(|(_, live)| live.filled.is_none()).map(|(key, _)| *key);
+            let unseen: Vec<(u32, u64)> = unseen.take(LOOKS - LOOKS / 4).collect();
+            let (after, turns) = (std::ops::Bound::Excluded(self.looked_last), LOOKS - unseen.len());
+            let next = self.live.range((after, std::ops::Bound::Unbounded)).map(|(key, _)| *key);
+            let next: Vec<(u32, u64)> = next.take(turns).collect();
+            self.looked_last = if next.len() < turns { (0, 0) } else { next[turns - 1] };
+            self.look(now, &unseen, events);
             self.look(now, &next, events);
         }
     }

@@ -53,6 +53,9 @@ impl Detail {
         let mut pair = |name, words| self.entries.push(Entry::Pair(name, words));
         pair("segment", format!("{}  {}  {}", label(state), segment.kind.name(), state.id()));
         pair("size", number::bytes(segment.bytes));
+        if let Some(allocated) = state.allocated {
+            pair("in memory", format!("{}, each page counted once", number::bytes(allocated)));
+        }
         pair("verdict", state.verdict().name().to_owned());
         match segment.creator {
             Some(pid) => pair("made", format!("{} by {}", at(state.begun), who(pid))),
@@ -76,7 +79,10 @@ impl Detail {
             fds: holder.fds,
             mappings: holder.mappings,
             life: bar(holder.since, end),
-            words: who(*pid),
+            words: match holder.shown {
+                Some(shown) => format!("{}  {} in memory", who(*pid), number::bytes(shown.resident)),
+                None => who(*pid),
+            },
         });
         self.list("HELD BY", now.collect());
         let past = state.past.iter().map(|past| Entry::Holder {
