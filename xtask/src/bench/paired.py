@@ -73,10 +73,13 @@ def main():
     lines = [tuple(map(float, line.split())) for line in program.stdout.read().decode().split("\n") if line.count(" ") == 1]
 
     def cost(span):
-        return statistics.median(cost for at, cost in lines if span[0] + WINDOW <= at <= span[1])
+        costs = [cost for at, cost in lines if span[0] + WINDOW <= at <= span[1]]
+        return statistics.median(costs) if costs else None
 
     costs = [cost(span) for span in spans]
-    shares = [costs[on] / ((costs[on - 1] + costs[on + 1]) / 2) - 1 for on in range(1, len(costs), 2)]
+    rounds = [costs[on - 1:on + 2] for on in range(1, len(costs), 2)]
+    # A machine that is busy with something else gives the program no time.
+    shares = [on / ((before + after) / 2) - 1 for before, on, after in rounds if before and on and after]
     print(json.dumps(shares))
 
 

@@ -72,6 +72,7 @@ impl Model {
         let region = RegionId::Arena(id);
         let known = self.arenas.get(id);
         let begun = |address, bytes| Region { id: region, address, bytes, offset: 0, born: at, died: None };
+        let was_known = known.is_some();
         let (arena, is_own) = match (change, known) {
             (ArenaChange::Begun(arena), _) => (arena, crate::families::arena::is_own(arena)),
             (_, Some(state)) => (&state.arena, crate::families::arena::is_own(&state.arena)),
@@ -83,17 +84,18 @@ impl Model {
             ArenaChange::Begun(_) if is_own => {
                 let before = self.regions.at(space, address).copied();
                 if before.is_none_or(|before| (before.id, before.address, before.bytes) != (region, address, bytes)) {
-                    self.regions.take_back(space, region);
+                    // Its address may be another than was thought.
+                    if was_known {
+                        self.regions.take_back(space, region);
+                    }
                     self.regions.begin(space, begun(address, bytes));
                 }
             }
             ArenaChange::Slab { address, bytes } => self.regions.begin(space, begun(*address, *bytes)),
-            ArenaChange::Died if is_own => {
-                if self.regions.at(space, address).is_some_and(|at| at.id == region) {
-                    self.regions.end(space, address..address.saturating_add(bytes), at);
-                }
+            ArenaChange::Died if self.regions.at(space, address).is_some_and(|found| is_own && found.id == region) => {
+                self.regions.end(space, address..address.saturating_add(bytes), at);
             }
-            ArenaChange::Died => self.regions.end_of(space, region, at),
+            ArenaChange::Died if !is_own => self.regions.end_of(space, region, at),
             ArenaChange::Mistaken => self.regions.take_back(space, region),
             _ => {}
         }

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use pyobs_abi::shm::Inode;
 use pyobs_model::{Event, Nanos, Pid, ProcessRef, Reason, Resident, SegmentChange, SegmentId};
 
+use super::person::Person;
 use super::{Live, Shm};
 
 /// How often each process is looked at.
@@ -85,7 +86,7 @@ impl Shm {
     }
 
     fn look_at_process(&mut self, pid: u32, process: Option<ProcessRef>, now: Nanos, events: &mut Vec<Event>) {
-        let has_mappings = self.people.get(&pid).is_some_and(|person| person.has_mappings());
+        let has_mappings = self.people.get(&pid).is_some_and(Person::has_mappings);
         let shown = if has_mappings { self.shown(pid, now, events) } else { Some(BTreeMap::new()) };
         let Some(shown) = shown else {
             // One that has just ended has nothing any more.
