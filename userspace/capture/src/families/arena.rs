@@ -26,9 +26,9 @@ use crate::record::Stack;
 
 /// Arenas that are followed at a time: 64 GiB of them.
 const ARENAS_MAX: usize = 65_536;
-/// How often some are looked at, and how many: each takes some 20 µs.
+/// How often some are looked at, and how many: each takes some 20 µs, and more where nothing of it is in the caches.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-const LOOKS: usize = 256;
+const LOOKS: usize = 32;
 /// Memory of an arena's size that has no pools in it after so many looks, and this time, is none.
 const TRIES: u32 = 4;
 const PATIENCE: Duration = Duration::from_millis(200);

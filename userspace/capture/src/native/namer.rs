@@ -10,8 +10,12 @@ use super::images::Image;
 use super::names::{Name, Names, Source};
 use crate::doctor::kernel_version;
 use crate::files;
+use crate::kernel::cost::Meter;
 use crate::privileges::{self, Keep};
 use crate::process_maps::Mapping;
+
+/// Files that are held open.
+const SOURCES_MAX: usize = 64;
 
 /// A place in native code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -28,8 +32,8 @@ struct Question {
     image: Image,
     pid: u32,
     module: Arc<str>,
-    /// With the first question about an image.
-    source: Option<Source>,
+    /// Of a file.
+    source: Option<Arc<Source>>,
     keys: Vec<Key>,
 }
 
@@ -38,8 +42,11 @@ type Answer = (Key, Arc<str>, Vec<Name>);
 pub struct Namer {
     questions: Sender<Question>,
     answers: Receiver<Answer>,
+    meter: Meter,
     /// What [`Self::flush`] will ask.
     collected: HashMap<(Image, u32), Question>,
+    /// Files that questions came up about lately: they come up again, place by place.
+    sources: HashMap<Image, Arc<Source>>,
     /// What has an answer already: none.
     given_up: Vec<Answer>,
 }
@@ -48,6 +55,8 @@ impl Namer {
     pub fn start() -> std::io::Result<Self> {
         let (questions, receiver) = channel::<Question>();
         let (sender, answers) = channel();
+        let meter = Meter::default();
+        let own = meter.clone();
         thread::Builder::new().name("pyobs-names".to_owned()).spawn(move || {
             // It reads what strangers wrote.
             let _ = privileges::drop_after_attach(kernel_version(), Keep::Reading);
@@ -60,6 +69,7 @@ impl Namer {
                     (_, Some(source)) => names.look_up_offsets(&source, &addresses),
                     (_, None) => Vec::new(),
                 };
+                own.note();
                 let found = found.into_iter().chain(std::iter::repeat_with(Vec::new));
                 for (key, names) in keys.into_iter().zip(found) {
                     if sender.send((key, Arc::clone(&module), names)).is_err() {
@@ -68,19 +78,38 @@ impl Namer {
                 }
             }
         })?;
-        Ok(Self { questions, answers, collected: HashMap::new(), given_up: Vec::new() })
+        Ok(Self { questions, answers, meter, collected: HashMap::new(), sources: HashMap::new(), given_up: Vec::new() })
     }
 
     /// Collects a place that a process has in this mapping.
     pub fn ask(&mut self, key: Key, pid: u32, mapping: &Mapping) {
-        let question = self.collected.entry((key.image, key.pid)).or_insert_with(|| Question {
-            image: key.image,
-            pid,
-            module: Arc::clone(&mapping.name),
-            source: source(key.image, pid, mapping),
-            keys: Vec::new(),
-        });
-        question.keys.push(key);
+        if let Some(question) = self.collected.get_mut(&(key.image, key.pid)) {
+            return question.keys.push(key);
+        }
+        let module = Arc::clone(&mapping.name);
+        let source = self.source(key.image, pid, mapping);
+        self.collected
+            .insert((key.image, key.pid), Question { image: key.image, pid, module, source, keys: vec![key] });
+    }
+
+    fn source(&mut self, image: Image, pid: u32, mapping: &Mapping) -> Option<Arc<Source>> {
+        let Image::File(id) = image else { return None };
+        if let Some(source) = self.sources.get(&image) {
+            return Some(Arc::clone(source));
+        }
+        let (file, _) = files::open(pid, mapping).ok()??;
+        let root = PathBuf::from(format!("/proc/{pid}/root"));
+        let source = Arc::new(Source { id, file, path: mapping.path().to_owned(), root });
+        if self.sources.len() >= SOURCES_MAX {
+            self.sources.clear();
+        }
+        self.sources.insert(image, Arc::clone(&source));
+        Some(source)
+    }
+
+    /// What it has cost so far.
+    pub fn meter(&self) -> Meter {
+        self.meter.clone()
     }
 
     /// Answers that a place has no name.
@@ -99,10 +128,4 @@ impl Namer {
     pub fn answers(&mut self) -> Vec<Answer> {
         self.given_up.drain(..).chain(self.answers.try_iter()).collect()
     }
-}
-
-fn source(image: Image, pid: u32, mapping: &Mapping) -> Option<Source> {
-    let Image::File(id) = image else { return None };
-    let (file, _) = files::open(pid, mapping).ok()??;
-    Some(Source { id, file, path: mapping.path().to_owned(), root: PathBuf::from(format!("/proc/{pid}/root")) })
 }
