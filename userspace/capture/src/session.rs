@@ -25,7 +25,7 @@ use crate::families::shm::Shm;
 use crate::families::{Families, KERNEL_LOSSES, Purpose};
 use crate::governor::Governor;
 use crate::intern::Interner;
-use crate::kernel::cost::{self, Meter, Statistics};
+use crate::kernel::cost::{self, Statistics, ThreadTime};
 use crate::kernel::object::{Object, SAMPLER, SAMPLER_BOUNDED, SAMPLER_COPIED, Wants};
 use crate::kernel::sideband::Sideband;
 use crate::machine;
@@ -67,7 +67,7 @@ pub struct Session {
     start: Nanos,
     _statistics: Statistics,
     /// Threads whose work is done once a file.
-    helpers: [Meter; 2],
+    helpers: [ThreadTime; 2],
     counted_losses: [u64; pyobs_abi::record::loss::COUNT as usize],
     cost_at: Instant,
     cpu_at_start: Duration,
@@ -100,7 +100,7 @@ impl Session {
         let (tables, mappings) = object.take_native()?;
         let native = Native::new(tables, mappings).map_err(StartError::Helper)?;
         let namer = Namer::start().map_err(StartError::Helper)?;
-        let helpers = [native.meter(), namer.meter()];
+        let helpers = [native.thread_time(), namer.thread_time()];
         let statistics = Statistics::enable();
         let cpus = aya::util::online_cpus().map_err(|(what, error)| StartError::Cpus(format!("{what}: {error}")))?;
         let sideband = Sideband::open(&cpus)?;
@@ -414,7 +414,7 @@ impl Session {
         let cpu = Nanos(cost::cpu_time().saturating_sub(self.cpu_at_start).as_nanos() as u64);
         let at = self.now();
         self.scratch.push(Event::Cost { at, bpf, cpu, rss_bytes: cost::resident_bytes() });
-        let once: Duration = self.helpers.iter().map(Meter::time).sum();
+        let once: Duration = self.helpers.iter().map(ThreadTime::so_far).sum();
         let watching = cpu.saturating_sub(Nanos(once.as_nanos() as u64));
         if let Some(change) = self.governor.observe(at, sampling, watching)
             && self.object.shed(change.keep_every, change.sleeps_rarer)

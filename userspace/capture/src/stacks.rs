@@ -271,7 +271,6 @@ fn python(
     let code = match watched.names.code(raw) {
         Some(code) => code,
         None => {
-            *learned = true;
             let python = watched.python.as_deref().ok_or(Reason::ProcessGone)?;
             let read = |pid| {
                 let memory = ProcessMemory::new(pid);
@@ -284,6 +283,7 @@ fn python(
                 _ => Err(reason),
             });
             let code = Arc::new(code?);
+            *learned = true;
             watched.names.insert_code(raw, Arc::clone(&code), at);
             code
         }

@@ -23,15 +23,15 @@ impl Statistics {
 
 /// CPU time of a helper thread so far, as it says itself.
 #[derive(Clone, Debug, Default)]
-pub struct Meter(Arc<AtomicU64>);
+pub struct ThreadTime(Arc<AtomicU64>);
 
-impl Meter {
+impl ThreadTime {
     /// To be called by the thread after each piece of work.
     pub fn note(&self) {
-        self.0.store(clock(ClockId::ThreadCPUTime).as_nanos() as u64, Ordering::Relaxed);
+        self.0.store(thread_time().as_nanos() as u64, Ordering::Relaxed);
     }
 
-    pub fn time(&self) -> Duration {
+    pub fn so_far(&self) -> Duration {
         Duration::from_nanos(self.0.load(Ordering::Relaxed))
     }
 }
@@ -39,6 +39,11 @@ impl Meter {
 /// CPU time of this process so far, all threads.
 pub fn cpu_time() -> Duration {
     clock(ClockId::ProcessCPUTime)
+}
+
+/// CPU time of the calling thread so far.
+pub fn thread_time() -> Duration {
+    clock(ClockId::ThreadCPUTime)
 }
 
 fn clock(which: ClockId) -> Duration {

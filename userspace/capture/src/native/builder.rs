@@ -6,7 +6,7 @@ use std::thread;
 
 use super::table::{self, Table};
 use crate::doctor::kernel_version;
-use crate::kernel::cost::Meter;
+use crate::kernel::cost::ThreadTime;
 use crate::privileges::{self, Keep};
 
 /// What a table is made from.
@@ -27,15 +27,15 @@ pub struct Built {
 pub struct Builder {
     jobs: Sender<(u32, From)>,
     done: Receiver<Built>,
-    meter: Meter,
+    time: ThreadTime,
 }
 
 impl Builder {
     pub fn start() -> std::io::Result<Self> {
         let (jobs, receiver) = channel::<(u32, From)>();
         let (sender, done) = channel();
-        let meter = Meter::default();
-        let own = meter.clone();
+        let time = ThreadTime::default();
+        let own = time.clone();
         thread::Builder::new().name("pyobs-tables".to_owned()).spawn(move || {
             // It reads what strangers wrote, from files that are open already.
             let _ = privileges::drop_after_attach(kernel_version(), Keep::Reading);
@@ -51,12 +51,12 @@ impl Builder {
                 }
             }
         })?;
-        Ok(Self { jobs, done, meter })
+        Ok(Self { jobs, done, time })
     }
 
     /// What it has cost so far.
-    pub fn meter(&self) -> Meter {
-        self.meter.clone()
+    pub fn thread_time(&self) -> ThreadTime {
+        self.time.clone()
     }
 
     pub fn ask(&self, number: u32, from: From) {

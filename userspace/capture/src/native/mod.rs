@@ -21,7 +21,7 @@ use self::builder::{Builder, Built, From};
 use self::images::{Image, Numbers};
 use self::store::{MappingTable, Placed, Tables};
 use crate::files;
-use crate::kernel::cost::Meter;
+use crate::kernel::cost::ThreadTime;
 use crate::memory::{Memory, ProcessMemory};
 use crate::process_maps::{Mapping, Mappings};
 
@@ -46,8 +46,8 @@ impl Native {
     }
 
     /// What the making of tables has cost.
-    pub fn meter(&self) -> Meter {
-        self.builder.meter()
+    pub fn thread_time(&self) -> ThreadTime {
+        self.builder.thread_time()
     }
 
     /// Tells the kernel side the mappings of a process; `None` where there is no room.

@@ -10,12 +10,9 @@ use super::images::Image;
 use super::names::{Name, Names, Source};
 use crate::doctor::kernel_version;
 use crate::files;
-use crate::kernel::cost::Meter;
+use crate::kernel::cost::ThreadTime;
 use crate::privileges::{self, Keep};
 use crate::process_maps::Mapping;
-
-/// Files that are held open.
-const SOURCES_MAX: usize = 64;
 
 /// A place in native code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -33,7 +30,7 @@ struct Question {
     pid: u32,
     module: Arc<str>,
     /// Of a file.
-    source: Option<Arc<Source>>,
+    source: Option<Source>,
     keys: Vec<Key>,
 }
 
@@ -42,11 +39,9 @@ type Answer = (Key, Arc<str>, Vec<Name>);
 pub struct Namer {
     questions: Sender<Question>,
     answers: Receiver<Answer>,
-    meter: Meter,
+    time: ThreadTime,
     /// What [`Self::flush`] will ask.
     collected: HashMap<(Image, u32), Question>,
-    /// Files that questions came up about lately: they come up again, place by place.
-    sources: HashMap<Image, Arc<Source>>,
     /// What has an answer already: none.
     given_up: Vec<Answer>,
 }
@@ -55,8 +50,8 @@ impl Namer {
     pub fn start() -> std::io::Result<Self> {
         let (questions, receiver) = channel::<Question>();
         let (sender, answers) = channel();
-        let meter = Meter::default();
-        let own = meter.clone();
+        let time = ThreadTime::default();
+        let own = time.clone();
         thread::Builder::new().name("pyobs-names".to_owned()).spawn(move || {
             // It reads what strangers wrote.
             let _ = privileges::drop_after_attach(kernel_version(), Keep::Reading);
@@ -78,38 +73,24 @@ impl Namer {
                 }
             }
         })?;
-        Ok(Self { questions, answers, meter, collected: HashMap::new(), sources: HashMap::new(), given_up: Vec::new() })
+        Ok(Self { questions, answers, time, collected: HashMap::new(), given_up: Vec::new() })
     }
 
     /// Collects a place that a process has in this mapping.
     pub fn ask(&mut self, key: Key, pid: u32, mapping: &Mapping) {
-        if let Some(question) = self.collected.get_mut(&(key.image, key.pid)) {
-            return question.keys.push(key);
-        }
-        let module = Arc::clone(&mapping.name);
-        let source = self.source(key.image, pid, mapping);
-        self.collected
-            .insert((key.image, key.pid), Question { image: key.image, pid, module, source, keys: vec![key] });
-    }
-
-    fn source(&mut self, image: Image, pid: u32, mapping: &Mapping) -> Option<Arc<Source>> {
-        let Image::File(id) = image else { return None };
-        if let Some(source) = self.sources.get(&image) {
-            return Some(Arc::clone(source));
-        }
-        let (file, _) = files::open(pid, mapping).ok()??;
-        let root = PathBuf::from(format!("/proc/{pid}/root"));
-        let source = Arc::new(Source { id, file, path: mapping.path().to_owned(), root });
-        if self.sources.len() >= SOURCES_MAX {
-            self.sources.clear();
-        }
-        self.sources.insert(image, Arc::clone(&source));
-        Some(source)
+        let question = self.collected.entry((key.image, key.pid)).or_insert_with(|| Question {
+            image: key.image,
+            pid,
+            module: Arc::clone(&mapping.name),
+            source: source(key.image, pid, mapping),
+            keys: Vec::new(),
+        });
+        question.keys.push(key);
     }
 
     /// What it has cost so far.
-    pub fn meter(&self) -> Meter {
-        self.meter.clone()
+    pub fn thread_time(&self) -> ThreadTime {
+        self.time.clone()
     }
 
     /// Answers that a place has no name.
@@ -128,4 +109,10 @@ impl Namer {
     pub fn answers(&mut self) -> Vec<Answer> {
         self.given_up.drain(..).chain(self.answers.try_iter()).collect()
     }
+}
+
+fn source(image: Image, pid: u32, mapping: &Mapping) -> Option<Source> {
+    let Image::File(id) = image else { return None };
+    let (file, _) = files::open(pid, mapping).ok()??;
+    Some(Source { id, file, path: mapping.path().to_owned(), root: PathBuf::from(format!("/proc/{pid}/root")) })
 }

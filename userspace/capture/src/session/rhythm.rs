@@ -1,8 +1,9 @@
 //! When user space looks at what the kernel side has sent.
 //!
-//! A look costs some 300 µs however little there is to see, for a busy machine's caches hold nothing of ours. But a code
-//! object can be gone before it could be named, within milliseconds while modules are imported. So looks come often
-//! while they find code that was not known, and half as often after each that finds none.
+//! A look costs something however little there is to see, for a busy machine's caches hold nothing of ours: with one busy
+//! process at 99 Hz, `record --budget 50` took 28 ms of CPU a second with a hundred looks in it, and 5 with five (the
+//! recording's table `costs`). But a code object can be gone before it could be named, within milliseconds while modules
+//! are imported. So looks come often while they find code that was not known, and half as often after each that finds none.
 
 use std::io;
 use std::mem::MaybeUninit;
