@@ -1,7 +1,5 @@
 //! MemInfos by where they were born.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by a panic")]
-
 use pyobs_model::report::Report;
 use pyobs_model::{
     Event, History, MemInfoChange, MemInfoId, Meta, Model, Nanos, Pid, Process, ProcessRef, Selection, StackId,

@@ -1,7 +1,5 @@
 //! What lies where, and when it did.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by a panic")]
-
 use std::collections::HashMap;
 
 use pyobs_model::regions::{Regions, Space};
@@ -156,7 +154,7 @@ fn thousands_of_changes_are_what_a_map_of_pages_says() {
     };
     let mut regions = Regions::default();
     let mut pages: HashMap<u64, (u32, u64)> = HashMap::new();
-    let mut history: Vec<(u64, u64, Option<(u32, u64)>)> = Vec::new();
+    let mut history = Vec::new();
     for step in 1..4000_u64 {
         let (page, count) = (random(64), random(8));
         let range = page..page + count;
