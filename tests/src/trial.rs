@@ -34,6 +34,9 @@ impl Case {
 
 /// Runs the cases that the command line selects. To be returned from `main`.
 pub fn run(cases: Vec<Case>) -> ExitCode {
+    // What runs in the background of a script ignores it, and would hand that on to every program that is tested.
+    // SAFETY: SIG_DFL is a disposition that it may have.
+    unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(1);
     if !arguments.list {
