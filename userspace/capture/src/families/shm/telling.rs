@@ -7,9 +7,9 @@ use pyobs_model::{Event, Nanos, Pid, Reason, SegmentChange};
 use super::Shm;
 use super::person::Piece;
 
-/// Mappings that are told one by one between two ticks, of which there are twenty a second; of more only what is left
-/// of them at the next.
-const AT_ONCE: usize = 16_384;
+/// Mappings that are told one by one between two ticks, of which there are five a second or more; of others only what is
+/// left of them at the next.
+const AT_ONCE: usize = 32_768;
 
 impl Shm {
     /// Tells where a process's mappings have begun and ended.
