@@ -3,6 +3,7 @@
 mod births;
 mod frames;
 mod processes;
+mod residents;
 mod tree;
 mod waits;
 mod weight;
@@ -10,6 +11,7 @@ mod weight;
 pub use births::{BirthRow, arenas, birthplace, is_selected, meminfos};
 pub use frames::{FrameRow, FramesView, frames};
 pub use processes::{ProcessRow, processes};
+pub use residents::{ResidentRow, residents};
 pub use tree::{Node, NodeId, Tree, tree};
 pub use waits::{GilRow, GilShare, GilThread, SleepRow, gil_shares, gil_waits, sleeps};
 pub use weight::Weight;

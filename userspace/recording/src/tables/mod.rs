@@ -12,6 +12,7 @@ pub(crate) mod meta;
 pub(crate) mod nrt;
 pub(crate) mod offcpu;
 pub(crate) mod processes;
+pub(crate) mod regions;
 mod scan;
 pub(crate) mod shm;
 pub(crate) mod stacks;
@@ -30,6 +31,7 @@ pub(crate) const SCHEMA: &[&str] = &[
     arena::SCHEMA,
     shm::SCHEMA,
     nrt::SCHEMA,
+    regions::SCHEMA,
     health::SCHEMA,
 ];
 
