@@ -15,10 +15,10 @@ mod mappings;
 
 use aya_ebpf::{
     bindings::pt_regs,
-    helpers::{bpf_get_current_pid_tgid, bpf_get_current_task_btf, generated::bpf_task_pt_regs},
-    macros::{map, raw_tracepoint},
+    helpers::bpf_get_current_pid_tgid,
+    macros::{btf_tracepoint, map},
     maps::HashMap,
-    programs::RawTracePointContext,
+    programs::BtfTracePointContext,
 };
 use pyobs_abi::{
     control::{FAMILY_ARENA, FAMILY_SHM},
@@ -86,10 +86,10 @@ static SHM_HOLDERS: HashMap<u32, Hull> = HashMap::with_max_entries(16_384, 0);
 pub struct Call(*const pt_regs);
 
 impl Call {
+    /// Of `sys_enter` and `sys_exit`, whose first argument are the registers at the top of the task's kernel stack.
     #[inline(always)]
-    fn current() -> Self {
-        // SAFETY: the helper gives the registers at the top of the current task's kernel stack.
-        Self(unsafe { bpf_task_pt_regs(bpf_get_current_task_btf()) } as *const pt_regs)
+    fn of(context: &BtfTracePointContext) -> Self {
+        Self(context.arg(0))
     }
 
     #[inline(always)]
@@ -142,21 +142,21 @@ impl Call {
 }
 
 /// `sys_enter(struct pt_regs *regs, long id)`
-#[raw_tracepoint(tracepoint = "sys_enter")]
-pub fn shm_call_enter(context: RawTracePointContext) -> i32 {
+#[btf_tracepoint(function = "sys_enter")]
+pub fn shm_call_enter(context: BtfTracePointContext) -> i32 {
     let number = context.arg::<u64>(1) as u32;
     match number {
         number::CLOSE | number::CLOSE_RANGE | number::DUP2 | number::DUP3 | number::MUNMAP | number::SENDMSG => {}
         _ => return 0,
     }
+    let call = Call::of(&context);
     if number == number::MUNMAP && is_on(FAMILY_ARENA) {
-        arena::unmapped(&Call::current());
+        arena::unmapped(&call);
     }
     // Nobody holds anything while the family is off.
     if hull().is_none() {
         return 0;
     }
-    let call = Call::current();
     let (first, second) = (call.first(), call.second());
     match number {
         number::CLOSE => descriptors::tell(what::CLOSED, first as u32),
@@ -169,21 +169,21 @@ pub fn shm_call_enter(context: RawTracePointContext) -> i32 {
 }
 
 /// `sys_exit(struct pt_regs *regs, long ret)`
-#[raw_tracepoint(tracepoint = "sys_exit")]
-pub fn shm_call_exit(context: RawTracePointContext) -> i32 {
+#[btf_tracepoint(function = "sys_exit")]
+pub fn shm_call_exit(context: BtfTracePointContext) -> i32 {
     exit(&context, Walk::run)
 }
 
 /// For kernels without `bpf_loop`.
-#[raw_tracepoint(tracepoint = "sys_exit")]
-pub fn shm_call_exit_bounded(context: RawTracePointContext) -> i32 {
+#[btf_tracepoint(function = "sys_exit")]
+pub fn shm_call_exit_bounded(context: BtfTracePointContext) -> i32 {
     exit(&context, Walk::run_bounded)
 }
 
 #[inline(always)]
-fn exit(context: &RawTracePointContext, run: impl Fn(u32)) -> i32 {
+fn exit(context: &BtfTracePointContext, run: impl Fn(u32)) -> i32 {
     let result = context.arg::<i64>(1);
-    let call = Call::current();
+    let call = Call::of(context);
     let number = call.number();
     if result < 0 {
         return 0;

@@ -61,6 +61,8 @@ def main():
             os.remove(file)
         pyobs = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         while not os.path.exists(file):
+            if pyobs.poll() is not None:
+                sys.exit("%s ended with %d" % (command[0], pyobs.returncode))
             time.sleep(0.01)
         # What it makes at its beginning is not what it costs.
         time.sleep(0.5)

@@ -7,13 +7,14 @@ use std::path::Path;
 /// The kernel's own type information.
 pub const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
 
-const MAGIC: u16 = 0xeb9f;
+pub(super) const MAGIC: u32 = 0xeb9f;
 const KIND_INT: u32 = 1;
 const KIND_ARRAY: u32 = 3;
 const KIND_STRUCT: u32 = 4;
 const KIND_UNION: u32 = 5;
 const KIND_ENUM: u32 = 6;
-const KIND_FUNC: u32 = 12;
+pub(super) const KIND_TYPEDEF: u32 = 8;
+pub(super) const KIND_FUNC: u32 = 12;
 const KIND_FUNC_PROTO: u32 = 13;
 const KIND_VAR: u32 = 14;
 const KIND_DATASEC: u32 = 15;
@@ -61,7 +62,7 @@ impl Btf {
 
     fn parse(data: Vec<u8>) -> Result<Self, BtfError> {
         let mut btf = Self { data, types: Vec::new(), strings: 0 };
-        if btf.word(0)? & 0xffff != u32::from(MAGIC) {
+        if btf.word(0)? & 0xffff != MAGIC {
             return Err(BtfError::Malformed(0));
         }
         let header = btf.word(4)? as usize;
@@ -92,9 +93,18 @@ impl Btf {
 
     /// The number of a function's type.
     pub fn function(&self, name: &str) -> Option<u32> {
+        self.number(KIND_FUNC, name)
+    }
+
+    /// The number of another name for a type.
+    pub fn typedef(&self, name: &str) -> Option<u32> {
+        self.number(KIND_TYPEDEF, name)
+    }
+
+    fn number(&self, kind: u32, name: &str) -> Option<u32> {
         let is_it = |at: &u32| {
             let at = *at as usize;
-            self.kind(at).is_ok_and(|kind| kind == KIND_FUNC) && self.word(at).is_ok_and(|of| self.name_is(of, name))
+            self.kind(at).is_ok_and(|it| it == kind) && self.word(at).is_ok_and(|of| self.name_is(of, name))
         };
         self.types.iter().zip(1_u32..).find(|(at, _)| is_it(at)).map(|(_, number)| number)
     }

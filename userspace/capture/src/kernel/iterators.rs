@@ -4,9 +4,9 @@ use std::fs::File;
 use std::io::{self, Read};
 
 use aya::programs::{Iter, ProgramError};
-use aya_obj::btf::{BtfType, Func, FuncLinkage, Int, IntEncoding};
 
 use super::btf::Btf;
+use super::sparse;
 
 /// Bytes that one run may write: some 900,000 mappings.
 const OUTPUT_MAX: u64 = 64 << 20;
@@ -20,17 +20,8 @@ fn function(kind: &str) -> String {
     format!("bpf_iter_{kind}")
 }
 
-/// aya finds the function's number by its name in types that it parses out of all of the kernel's BTF, for tens of megabytes. It
-/// is known already: here are as many types without a meaning, and then the function.
 pub fn load(program: &mut Iter, kind: &str, number: u32) -> Result<(), ProgramError> {
-    let mut types = aya::Btf::new();
-    let nothing = types.add_string("");
-    for _ in 1..number {
-        types.add_type(BtfType::Int(Int::new(nothing, 4, IntEncoding::None, 0)));
-    }
-    let name = types.add_string(&function(kind));
-    types.add_type(BtfType::Func(Func::new(name, 0, FuncLinkage::Static)));
-    program.load(kind, &types)
+    program.load(kind, &sparse::function(&function(kind), number)?)
 }
 
 /// Runs it, and returns all that it writes.

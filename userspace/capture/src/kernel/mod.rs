@@ -6,6 +6,7 @@ mod interrupts;
 mod iterators;
 pub mod object;
 pub mod sideband;
+mod sparse;
 pub mod symbols;
 mod ticks;
 pub mod uprobes;

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use aya::maps::{Array, ArrayOfMaps, HashMap, Map, MapData, PerCpuArray, RingBuf};
-use aya::programs::{Iter, PerfEvent, Program, ProgramError, RawTracePoint, UProbe};
+use aya::programs::{BtfTracePoint, Iter, PerfEvent, Program, ProgramError, RawTracePoint, UProbe};
 use aya::{Ebpf, EbpfError, EbpfLoader};
 use pyobs_abi::arena::library::Site;
 use pyobs_abi::control;
@@ -15,6 +15,7 @@ use pyobs_abi::shm::Row;
 use super::btf::{Btf, BtfError};
 use super::interrupts::EntryCode;
 use super::iterators;
+use super::sparse;
 use super::ticks::{Clock, Ticks};
 use crate::families::arena::library;
 use crate::families::{eval, nrt, shm};
@@ -50,8 +51,10 @@ const SHM: [(&str, &str); 4] = [
 const ITERATORS: [(&str, &str); 2] = [("shm_iterate_mappings", "task_vma"), ("shm_iterate_descriptors", "task_file")];
 /// Those that see every system call, for all families that have to do with some; that for its end with the sampler of the
 /// same kind.
-const CALL_ENTER: (&str, &str) = ("shm_call_enter", "sys_enter");
+const CALL_ENTER: &str = "shm_call_enter";
 const CALL_EXIT: [(&str, &str); 2] = [(SAMPLER, "shm_call_exit"), (SAMPLER_BOUNDED, "shm_call_exit_bounded")];
+/// The types of the tracepoints that they are at.
+const CALL_TYPES: [&str; 2] = ["btf_trace_sys_enter", "btf_trace_sys_exit"];
 /// Those for the birth, with the sampler of the same kind, and the death of a MemInfo.
 const NRT_BIRTH: [(&str, &str); 2] = [(SAMPLER, "nrt_birth"), (SAMPLER_BOUNDED, "nrt_birth_bounded")];
 const NRT_DEATH: &str = "nrt_death";
@@ -79,6 +82,8 @@ pub enum ObjectError {
     },
     #[error("the BPF object has no {0}; this build of pyobs is broken")]
     Missing(&'static str),
+    #[error("the kernel's type information has no {0}; `pyobs doctor` says what this machine lacks")]
+    NoType(&'static str),
     #[error("the BPF map {name} cannot be used: {error}")]
     Map { name: &'static str, error: aya::maps::MapError },
     #[error("cannot find the machine's CPUs: {0}")]
@@ -104,6 +109,8 @@ pub struct Object {
     sampler: &'static str,
     /// Their numbers in the kernel's BTF.
     iterators: [Option<u32>; ITERATORS.len()],
+    /// And those of the tracepoints of system calls.
+    calls: [Option<u32>; 2],
     has_iterators: bool,
     ticks: Option<Ticks>,
     pub records: RingBuf<MapData>,
@@ -147,6 +154,7 @@ impl Object {
         let interrupts = EntryCode::of_running_kernel();
         let files = shm::offsets::of(&btf)?;
         let iterators = ITERATORS.map(|(_, kind)| iterators::number(&btf, kind));
+        let calls = CALL_TYPES.map(|name| btf.typedef(name));
         drop(btf);
         let mut loader = EbpfLoader::new();
         if !wants.calls {
@@ -194,6 +202,7 @@ impl Object {
             ebpf,
             sampler,
             iterators,
+            calls,
             has_iterators: false,
             ticks: None,
         })
@@ -235,7 +244,15 @@ impl Object {
     pub fn attach_system_calls(&mut self) -> Result<(), ObjectError> {
         let exit =
             CALL_EXIT.iter().find(|(sampler, _)| *sampler == self.sampler).map_or(CALL_EXIT[0].1, |(_, name)| name);
-        self.attach_tracepoints([CALL_ENTER, (exit, "sys_exit")].into_iter())
+        for ((name, of), number) in [CALL_ENTER, exit].into_iter().zip(CALL_TYPES).zip(self.calls) {
+            let number = number.ok_or(ObjectError::NoType(of))?;
+            let program: &mut BtfTracePoint = program(&mut self.ebpf, name)?;
+            let fail = |error| ObjectError::Program { name, error };
+            let types = sparse::typedef(of, number).map_err(|error| fail(error.into()))?;
+            program.load(of.trim_start_matches("btf_trace_"), &types).map_err(fail)?;
+            program.attach().map_err(fail)?;
+        }
+        Ok(())
     }
 
     /// Starts to look at what processes share, and takes the maps of that; to be called once.
@@ -334,7 +351,7 @@ impl Object {
 
     /// The same of those that look at system calls and at what processes share.
     pub fn system_calls_run_time(&self) -> (Duration, u64) {
-        let calls = CALL_EXIT.iter().map(|(_, name)| *name).chain([CALL_ENTER.0]);
+        let calls = CALL_EXIT.iter().map(|(_, name)| *name).chain([CALL_ENTER]);
         self.run_time_of(SHM.iter().chain(&ITERATORS).map(|(name, _)| *name).chain(calls))
     }
 

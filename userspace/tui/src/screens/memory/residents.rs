@@ -11,7 +11,7 @@ use ratatui::layout::Rect;
 use crate::binding::Action;
 use crate::draw::{Heading, Order, Row};
 use crate::filter::Filter;
-use crate::list::{Cursor, step, turned};
+use crate::list::{Listing, turned};
 use crate::number;
 use crate::screens::Outcome;
 use crate::screens::frames::process_label;
@@ -32,8 +32,9 @@ const SORTS: [Sort; 4] = [Sort::Once, Sort::Rss, Sort::Own, Sort::Segments];
 pub(super) struct Residents {
     sort: Sort,
     rows: Vec<ResidentRow>,
-    shown: Vec<usize>,
-    cursor: Cursor<ProcessRef>,
+    listing: Listing<ProcessRef>,
+    /// Of all rows that are shown.
+    sums: [u64; 6],
 }
 
 impl Residents {
@@ -44,9 +45,10 @@ impl Residents {
     pub(super) fn arrange(&mut self, model: &Model, filter: Option<&Filter>, body: Rect) {
         let rows = &self.rows;
         let label = |index: usize| process_label(model, Some(rows[index].process));
-        self.shown = (0..rows.len()).filter(|it| filter.is_none_or(|filter| filter.matches(&label(*it)))).collect();
+        let is_shown = |index: &usize| filter.is_none_or(|filter| filter.matches(&label(*index)));
+        let mut shown: Vec<usize> = (0..rows.len()).filter(is_shown).collect();
         let sort = self.sort;
-        self.shown.sort_by_key(|it| {
+        shown.sort_by_key(|it| {
             let resident = rows[*it].resident;
             Reverse(match sort {
                 Sort::Once => resident.counted_once(),
@@ -55,20 +57,15 @@ impl Residents {
                 Sort::Segments => resident.segments,
             })
         });
-        // The last line has the sums.
-        let height = usize::from(body.height.saturating_sub(2));
-        self.cursor.follow(self.shown.len(), self.shown.iter().map(|index| rows[*index].process), height);
-        self.cursor.hold(self.selected());
-    }
-
-    fn selected(&self) -> Option<ProcessRef> {
-        self.shown.get(self.cursor.index()).and_then(|index| self.rows.get(*index)).map(|row| row.process)
+        self.sums = [0; 6];
+        for row in &shown {
+            self.sums.iter_mut().zip(sizes(&rows[*row])).for_each(|(sum, size)| *sum = sum.saturating_add(size));
+        }
+        self.listing.show(shown, |row| rows[row].process, height(body));
     }
 
     pub(super) fn act(&mut self, action: Action, body: Rect) -> Outcome {
-        if let Some(step) = step(action) {
-            self.cursor.step(step, self.shown.len(), usize::from(body.height.saturating_sub(2)));
-            self.cursor.hold(self.selected());
+        if self.listing.step(action, height(body)) {
             return Outcome::Nothing;
         }
         self.sort = match action {
@@ -83,7 +80,7 @@ impl Residents {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.shown.is_empty()
+        self.listing.is_empty()
     }
 
     pub(super) fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
@@ -98,10 +95,8 @@ impl Residents {
         head.right(10, "SEGMENTS", sorted(Sort::Segments));
         head.right(detail, "SHARE", None);
         head.left(usize::MAX, "PROCESS", None);
-        let visible = self.cursor.visible(self.shown.len(), usize::from(area.height).saturating_sub(2));
-        let first = visible.start;
-        let mut put = |y: u16, sizes: [u64; 6], label: &str, is_selected: bool| {
-            let mut row = Row::new(buf, Rect { y, height: 1, ..area });
+        let mut put = |line: Rect, sizes: [u64; 6], label: &str, is_selected: bool| {
+            let mut row = Row::new(buf, line);
             row.select(is_selected, theme);
             let [once, total, own, files, segments, share] = sizes.map(number::bytes);
             row.right(10, &once, theme.strong());
@@ -112,22 +107,27 @@ impl Residents {
             row.right(detail, &share, theme.dim());
             row.rest(label, theme.text());
         };
-        let sizes = |row: &ResidentRow| {
-            let it = row.resident;
-            [it.counted_once(), it.total, it.anonymous, it.files, it.segments, it.share]
-        };
-        let count = visible.len() as u16;
-        for (shown, index) in self.shown[visible].iter().zip(first..) {
-            let Some(row) = self.rows.get(*shown) else { continue };
-            let label = process_label(model, Some(row.process));
-            put(area.y + 1 + (index - first) as u16, sizes(row), &label, index == self.cursor.index());
+        let table = Rect { height: area.height.saturating_sub(1), ..area };
+        let mut last = Rect { height: 1, ..area };
+        for (row, line, is_selected) in self.listing.in_sight(table) {
+            let Some(row) = self.rows.get(row) else { continue };
+            put(line, sizes(row), &process_label(model, Some(row.process)), is_selected);
+            last = line;
         }
-        if area.height > count + 1 && !self.shown.is_empty() {
-            let mut sums = [0_u64; 6];
-            for row in self.shown.iter().filter_map(|index| self.rows.get(*index)) {
-                sums.iter_mut().zip(sizes(row)).for_each(|(sum, size)| *sum = sum.saturating_add(size));
-            }
-            put(area.y + 1 + count, sums, "all of these, each page of a segment once in COUNTED", false);
+        if area.height > 2 && !self.listing.is_empty() {
+            let line = Rect { y: last.y + 1, ..last };
+            put(line, self.sums, "all of these, each page of a segment once in COUNTED", false);
         }
     }
+}
+
+/// Of the rows: above them is the heading, below them the sums.
+fn height(body: Rect) -> usize {
+    usize::from(body.height.saturating_sub(2))
+}
+
+/// In the order of the columns.
+fn sizes(row: &ResidentRow) -> [u64; 6] {
+    let it = row.resident;
+    [it.counted_once(), it.total, it.anonymous, it.files, it.segments, it.share]
 }
