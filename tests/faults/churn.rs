@@ -67,7 +67,8 @@ pub fn cases() -> Vec<Case> {
             let named =
                 json::list(&recording.report, "/processes").iter().filter(|process| process["python"].is_string());
             assert!(named.count() > 300, "not all are known to be Python");
-        }),
+        })
+        .needs(needs::all()),
         case("churn/a_script_that_is_rewritten_and_deleted_keeps_its_lines", || {
             let folder = Folder::new();
             let mut rewritten = python().unwrap().script(workload("fault_rewritten.py"));

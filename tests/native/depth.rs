@@ -25,10 +25,10 @@ pub fn cases() -> Vec<Case> {
     }
     let body = || through_c("3.12", 200);
     cases.push(case("depth/3.12::200_levels_through_c", body).needs(needs::python("3.12")));
-    for (version, work) in [("3.8", "depth:1000"), ("3.11", "through_c:700")] {
+    for (version, work, slow) in [("3.8", "depth:1000", Ok(())), ("3.11", "through_c:700", needs::all())] {
         let body = move || beyond(version, work);
         let name = format!("depth/{version}::{work}_is_cut_at_the_root");
-        cases.push(case(name, body).needs(needs::python(version)));
+        cases.push(case(name, body).needs(needs::python(version)).needs(slow));
     }
     cases
 }

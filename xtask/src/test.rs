@@ -44,39 +44,28 @@ fn parse(args: &[String]) -> Result<Options> {
     Ok(options)
 }
 
-/// Both always run: a broken unit test must not hide what the whole program does.
+/// One command for all: of two, the second compiles what they share with other features once more. libtest-mimic takes one
+/// filter, so several are several runs.
 fn run_suites(options: &Options, list: &Path) -> Result<()> {
-    let units = passes(&["--workspace", "--exclude", "pyobs-tests"], options, list)?;
-    let whole = passes(&["--package", "pyobs-tests", "--tests"], options, list)?;
-    match (units, whole) {
-        (true, true) => Ok(()),
-        (false, true) => bail!("unit or documentation tests failed; they come first in what stands above"),
-        (true, false) => bail!("whole-program tests failed; see above"),
-        (false, false) => bail!("unit or documentation tests failed, and so did whole-program tests; see above"),
-    }
-}
-
-/// libtest-mimic takes one filter, so several are several runs.
-fn passes(selection: &[&str], options: &Options, list: &Path) -> Result<bool> {
-    if options.filters.is_empty() {
-        return succeeds(command(selection, options, list));
-    }
     let mut all = true;
-    for filter in &options.filters {
-        let mut command = command(selection, options, list);
-        command.args(["--", filter]);
+    let none = [String::new()];
+    for filter in if options.filters.is_empty() { &none[..] } else { &options.filters } {
+        let mut command = command(options, list);
+        if !filter.is_empty() {
+            command.args(["--", filter]);
+        }
         all &= succeeds(command)?;
     }
-    Ok(all)
+    if all { Ok(()) } else { bail!("tests failed; see above") }
 }
 
 fn succeeds(mut command: Command) -> Result<bool> {
     Ok(command.status()?.success())
 }
 
-fn command(selection: &[&str], options: &Options, list: &Path) -> Command {
+fn command(options: &Options, list: &Path) -> Command {
     let mut command = cargo();
-    command.args(["test", "--no-fail-fast"]).args(selection);
+    command.args(["test", "--workspace", "--no-fail-fast"]);
     command.env("PYOBS_BIN", repo::pyobs()).env("PYOBS_PYTHONS", list);
     if let Some(shared) = repo::shared() {
         command.env("PYOBS_SHARED", shared);

@@ -17,7 +17,7 @@ pub fn cases() -> Vec<Case> {
     for python in Python::all() {
         // Where the innermost frame is published before it is set up; see docs/families/cpu.md.
         let half_published = python.is("3.11") || python.is("3.12");
-        let quick = if python.is("3.12") { Ok(()) } else { needs::few(python) };
+        let quick = if python.is("3.12") { Ok(()) } else { needs::all() };
         cases.push(calls(python, if half_published { 10 } else { 5 }).needs(quick));
         cases.push(calls(python, if half_published { 120 } else { 30 }).needs(needs::all()));
     }
