@@ -102,6 +102,19 @@ fn gil_shares() -> Shape {
     ])
 }
 
+fn memory() -> Shape {
+    let sizes = [
+        "rss_bytes",
+        "anonymous_bytes",
+        "files_bytes",
+        "shared_bytes",
+        "segments_bytes",
+        "share_bytes",
+        "counted_once_bytes",
+    ];
+    Shape::object(sizes.map(|size| (size, Shape::Count))).with("looked_s", Shape::Number)
+}
+
 fn report() {
     let frame = frame_shape();
     let thread = Shape::object([
@@ -121,7 +134,8 @@ fn report() {
         ("threads", Shape::list(thread)),
     ])
     // Added to the contract, as the next are.
-    .with("gil", Shape::nullable(gil_shares()));
+    .with("gil", Shape::nullable(gil_shares()))
+    .with("memory", Shape::nullable(memory()));
     let about = Shape::object([
         ("started", Shape::Text),
         ("duration_s", Shape::Number),
@@ -184,6 +198,10 @@ fn report() {
         ("escaped", Shape::Count),
         ("escape_stack", stack()),
         ("stack", stack()),
+        (
+            "region",
+            Shape::nullable(Shape::object([("kind", Shape::OneOf(&["arena", "segment"])), ("id", Shape::Text)])),
+        ),
     ];
     let report = &recording().report;
     Shape::object([

@@ -44,7 +44,7 @@ pub fn cases() -> Vec<Case> {
             let mut spin = Workload::start(python().unwrap().script(workload("fault_spin.py")));
             spin.wait_for("ready");
             let mut shell = command("sh");
-            shell.args(["-c", "ulimit -f 200; exec \"$0\" record -o \"$1\" --rate 5000 --pid \"$2\""]);
+            shell.args(["-c", "ulimit -f 800; exec \"$0\" record -o \"$1\" --rate 5000 --pid \"$2\""]);
             shell.arg(pyobs_tests::pyobs()).arg(folder.join("a.pyobs")).arg(spin.pid().to_string());
             run(shell).fails_with(1);
             run(pyobs(["report".as_ref(), folder.join("a.pyobs").as_os_str()])).succeeds();
