@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ArenaId, FrameId, MemInfoId, Nanos, Pid, Place, ProcessRef, Reason, SegmentId, StackId, Tid};
+use crate::transfer::{TransferChange, TransferThread, Transfers};
+use crate::{ArenaId, FrameId, MemInfoId, Nanos, Pid, Place, ProcessRef, Reason, SegmentId, StackId, Tid, TransferId};
 
 /// What a recording says of itself before the first event.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -79,6 +80,16 @@ pub enum Event {
         id: MemInfoId,
         change: MemInfoChange,
     },
+    /// Family `ucx`: something is known of a transfer.
+    Transfer {
+        at: Nanos,
+        id: TransferId,
+        change: TransferChange,
+    },
+    /// Family `ucx`: transfers of one kind that are over, since the last word of them.
+    Transfers(Transfers),
+    /// Family `ucx`: what a thread has done with transfers so far.
+    TransferThread(TransferThread),
     /// `count` more things were lost for `reason`.
     Loss {
         at: Nanos,
@@ -112,7 +123,12 @@ impl Event {
             Self::GilWait(wait) => Some(wait.at),
             Self::GilHeld { at, .. } => Some(*at),
             Self::Calls(calls) => Some(calls.at),
-            Self::Segment { at, .. } | Self::Arena { at, .. } | Self::MemInfo { at, .. } => Some(*at),
+            Self::Segment { at, .. }
+            | Self::Arena { at, .. }
+            | Self::MemInfo { at, .. }
+            | Self::Transfer { at, .. } => Some(*at),
+            Self::Transfers(transfers) => Some(transfers.at),
+            Self::TransferThread(thread) => Some(thread.at),
         }
     }
 }

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use crate::families::{arena::Arenas, cpu::Cpu, eval::Eval, gil::Gil, nrt::Nrt, offcpu::OffCpu, shm::Shm};
+use crate::families::{arena::Arenas, cpu::Cpu, eval::Eval, gil::Gil, nrt::Nrt, offcpu::OffCpu, shm::Shm, ucx::Ucx};
 use crate::loss::Losses;
 use crate::{
     ArenaChange, Event, Frame, FrameId, FrameKind, MemInfoChange, Meta, Nanos, Process, ProcessRef, SegmentChange,
-    Selection, StackId, Tid,
+    Selection, StackId, Tid, TransferChange,
 };
 
 /// How much of the past is kept.
@@ -84,6 +84,7 @@ pub struct Model {
     arenas: Arenas,
     shm: Shm,
     nrt: Nrt,
+    ucx: Ucx,
     loss: Losses,
     cost: Cost,
     previous_cost: Cost,
@@ -107,6 +108,7 @@ impl Model {
             arenas: Arenas::new(history),
             shm: Shm::new(history),
             nrt: Nrt::default(),
+            ucx: Ucx::new(history),
             loss: Losses::default(),
             cost: Cost::default(),
             previous_cost: Cost::default(),
@@ -215,6 +217,26 @@ impl Model {
                     self.shm.add(*at, *id, change);
                 }
             }
+            Event::Transfer { at, id, change } => {
+                let known = match change {
+                    TransferChange::Seen(transfer) => self.sees(transfer.process, transfer.tid),
+                    TransferChange::Asked(stack) => self.has_stack(*stack),
+                    TransferChange::Woken { .. } => true,
+                };
+                if known {
+                    self.ucx.add(*at, *id, change);
+                }
+            }
+            Event::Transfers(transfers) => {
+                if (transfers.process.0 as usize) < self.processes.len() {
+                    self.ucx.add_total(*transfers);
+                }
+            }
+            Event::TransferThread(thread) => {
+                if self.sees(thread.process, thread.tid) {
+                    self.ucx.add_thread(*thread);
+                }
+            }
             Event::Loss { reason, count, .. } => self.loss.add(*reason, *count),
             Event::Cost { at, bpf, cpu, rss_bytes } => {
                 self.previous_cost = self.cost;
@@ -233,6 +255,7 @@ impl Model {
         self.eval.expire(self.now);
         self.arenas.expire(self.now);
         self.shm.expire(self.now);
+        self.ucx.expire(self.now);
     }
 
     fn has_stack(&self, id: StackId) -> bool {
@@ -320,6 +343,10 @@ impl Model {
 
     pub fn nrt(&self) -> &Nrt {
         &self.nrt
+    }
+
+    pub fn ucx(&self) -> &Ucx {
+        &self.ucx
     }
 
     pub fn loss(&self) -> &Losses {

@@ -3,6 +3,7 @@
 mod arena;
 mod nrt;
 mod shm;
+mod ucx;
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -12,6 +13,7 @@ use serde::Serialize;
 pub use self::arena::Arena;
 pub use self::nrt::MemInfos;
 pub use self::shm::Segment;
+pub use self::ucx::{Transfer, TransferCount, Worker};
 
 use crate::families::{Times, eval, gil, offcpu};
 use crate::findings::{self, Finding};
@@ -39,6 +41,9 @@ pub struct Report {
     pub arenas: Option<Vec<Arena>>,
     pub segments: Option<Vec<Segment>>,
     pub meminfos: Option<MemInfos>,
+    pub transfers: Option<Vec<Transfer>>,
+    pub transfer_counts: Option<Vec<TransferCount>>,
+    pub workers: Option<Vec<Worker>>,
     pub findings: Vec<Finding>,
 }
 
@@ -268,6 +273,9 @@ impl Report {
             arenas: model.is_on("arena").then(|| arena::arenas(model, selection, limit)),
             segments: model.is_on("shm").then(|| shm::segments(model, limit)),
             meminfos: model.is_on("nrt").then(|| nrt::meminfos(model, selection, limit)),
+            transfers: model.is_on("ucx").then(|| ucx::transfers(model, selection, limit)),
+            transfer_counts: model.is_on("ucx").then(|| ucx::counts(model, selection)),
+            workers: model.is_on("ucx").then(|| ucx::workers(model, selection)),
             findings: findings::find(model, selection),
         }
     }

@@ -105,7 +105,7 @@ pub(crate) struct Watch {
     /// called functions, in short windows that stay inside the budget; `eval=MODULE:QUALNAME,...` counts and times all
     /// calls of these, such as `+eval=json.decoder:JSONDecoder.decode,__main__:*`, whatever that costs unless --budget is
     /// typed too. `arena` (memory that CPython holds) follows the arenas of libraries where they are named, such as
-    /// `+arena=quelling_blade,numpy,./own.toml`. What a family needs, `pyobs doctor` says.
+    /// `+arena=quelling_blade,numpy,./own.toml`. `+ucx` follows each transfer of UCX and UCXX. What a family needs, `pyobs doctor` says.
     #[arg(long, value_name = "LIST", value_parser = probes::parse, allow_hyphen_values = true)]
     pub(crate) probe: Option<Probes>,
 

@@ -10,7 +10,7 @@ use rusqlite::limits::Limit;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::tables::{
-    Damage, MAX_TEXT, Range, Source, arena, cpu, eval, gil, health, meta, nrt, offcpu, processes, shm, stacks,
+    Damage, MAX_TEXT, Range, Source, arena, cpu, eval, gil, health, meta, nrt, offcpu, processes, shm, stacks, ucx,
 };
 use crate::{Error, file};
 
@@ -82,6 +82,7 @@ impl Reader {
         arena::read(source, &mut damage, range, |event| timed.push(event))?;
         nrt::read(source, &mut damage, range, |event| timed.push(event))?;
         shm::read(source, &mut damage, range, |event| timed.push(event))?;
+        ucx::read(source, &mut damage, range, |event| timed.push(event))?;
         timed.sort_by_key(Event::at);
 
         let mut order = Order { timed: timed.into_iter().peekable(), held: BTreeMap::new(), next: 0 };

@@ -42,6 +42,11 @@ impl Extension {
         cookie: u64,
     ) -> Result<OwnedFd, String> {
         let offset = address.wrapping_sub(elf.code_delta().ok_or("it has no code")?);
+        self.attach_at(uprobes, program, offset, cookie)
+    }
+
+    /// The same at an offset in the file.
+    pub fn attach_at(&self, uprobes: Uprobes, program: &OwnedFd, offset: u64, cookie: u64) -> Result<OwnedFd, String> {
         // Resolved by the kernel in our own process.
         let path = CString::new(format!("/proc/self/fd/{}", self.file.as_raw_fd())).unwrap_or_default();
         let attached = uprobes.attach(program.as_fd(), &path, offset, Scope::Everybody, cookie);
@@ -81,6 +86,11 @@ impl Meter {
 
     pub fn hit(&mut self) {
         self.hits += 1;
+    }
+
+    /// There have been so many hits in all.
+    pub fn count(&mut self, hits: u64) {
+        self.hits = hits;
     }
 
     /// What hits have cost so far besides their programs.

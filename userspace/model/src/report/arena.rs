@@ -43,12 +43,17 @@ pub(super) fn arenas(model: &Model, selection: &Selection, limit: usize) -> Vec<
     states.into_iter().take(limit).filter_map(|(_, state)| arena(model, state)).collect()
 }
 
+/// Of an arena of the process that has this pid.
+pub(super) fn id(pid: Pid, state: &State) -> String {
+    format!("{pid}:{:#x}:{}", state.arena.address, state.generation)
+}
+
 fn arena(model: &Model, state: &State) -> Option<Arena> {
     let arena = &state.arena;
     let (pid, address) = (pid(model, arena.process)?, format!("{:#x}", arena.address));
     let filled = state.filled.map(|(_, filled)| filled);
     Some(Arena {
-        id: format!("{pid}:{address}:{}", state.generation),
+        id: id(pid, state),
         pid,
         kind: arena.kind.to_string(),
         address,

@@ -3,6 +3,7 @@
 mod births;
 mod frames;
 mod processes;
+mod transfers;
 mod tree;
 mod waits;
 mod weight;
@@ -10,6 +11,7 @@ mod weight;
 pub use births::{BirthRow, arenas, birthplace, is_selected, meminfos};
 pub use frames::{FrameRow, FramesView, frames};
 pub use processes::{ProcessRow, processes};
+pub use transfers::{Role, Spread, Stage, WorkerRow, has_transfer, queue, spread, stages, transfers, workers};
 pub use tree::{Node, NodeId, Tree, tree};
 pub use waits::{GilRow, GilShare, GilThread, SleepRow, gil_shares, gil_waits, sleeps};
 pub use weight::Weight;

@@ -15,6 +15,7 @@ pub(crate) mod processes;
 mod scan;
 pub(crate) mod shm;
 pub(crate) mod stacks;
+pub(crate) mod ucx;
 
 pub(crate) use scan::{Damage, Field, Range, Source};
 
@@ -30,6 +31,7 @@ pub(crate) const SCHEMA: &[&str] = &[
     arena::SCHEMA,
     shm::SCHEMA,
     nrt::SCHEMA,
+    ucx::SCHEMA,
     health::SCHEMA,
 ];
 

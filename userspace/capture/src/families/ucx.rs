@@ -1,0 +1,373 @@
+//! The family `ucx`: transfers of UCX and UCXX.
+//!
+//! Probes are on the calls of libucp that submit a transfer, at their beginnings and at their returns, on what completes
+//! one, and where there is UCXX on what it does before and after. A function that a program gives to be called back gets
+//! its probe when it is first seen. There are no return probes: they replace return addresses on the program's stack; and
+//! none on `ucp_worker_progress`, which is called millions of times a second.
+
+mod sites;
+mod threads;
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use aya::maps::{Array, HashMap as KernelMap, MapData};
+use pyobs_abi::control;
+use pyobs_abi::ucx::{
+    Callback, Done, Early, Key, Kind, OF_UCXX, Thread, Total, Transfer, Woken, callback, flags, operation,
+};
+use pyobs_model::{Event, Library, Nanos, Operation, ProcessRef, Reason, Tid, TransferChange, TransferId, Transfers};
+
+use self::sites::Of;
+use self::threads::Threads;
+use super::extension::{Extension, Meter};
+use crate::files::FileId;
+use crate::kernel::uprobes::{Uprobes, close_later};
+use crate::process_maps::{Mapping, Mappings};
+
+/// Files that have probes, and functions that were given to be called back.
+const FILES_MAX: usize = 32;
+const CALLBACKS_MAX: usize = 256;
+/// How often sums are told, and how long a transfer is under way before it is told of as such.
+const TELL_EVERY: Duration = Duration::from_millis(250);
+const SLOW: u64 = 1_000_000_000;
+/// Transfers that are told of singly in a second, about.
+const TOLD_MAX: f64 = 5000.0;
+
+pub struct Programs {
+    pub submit_enter: OwnedFd,
+    pub submit_exit: OwnedFd,
+    pub complete: OwnedFd,
+    pub free: OwnedFd,
+    pub message: OwnedFd,
+    pub handler: OwnedFd,
+    pub ucxx: OwnedFd,
+}
+
+pub struct Maps {
+    pub open: KernelMap<MapData, Key, Transfer>,
+    pub early: KernelMap<MapData, Key, Early>,
+    pub requests: KernelMap<MapData, Key, Transfer>,
+    pub threads: KernelMap<MapData, u64, Thread>,
+    pub totals: KernelMap<MapData, Kind, Total>,
+}
+
+pub struct Ucx {
+    programs: Programs,
+    maps: Maps,
+    uprobes: Uprobes,
+    meter: Meter,
+    probes: HashMap<FileId, Vec<OwnedFd>>,
+    seen: HashSet<FileId>,
+    /// Places of functions that are called back.
+    callbacks: HashMap<(FileId, u64), Vec<OwnedFd>>,
+    start: Nanos,
+    processes: HashMap<u32, ProcessRef>,
+    totals: HashMap<Kind, Total>,
+    threads: Threads,
+    /// Transfers that were told of as being under way.
+    slow: HashSet<u64>,
+    told_at: Instant,
+    every: u32,
+}
+
+impl Ucx {
+    pub fn new(programs: Programs, maps: Maps, budget: Option<f64>, start: Nanos) -> io::Result<Self> {
+        let uprobes = Uprobes::of_this_kernel()?;
+        Ok(Self {
+            programs,
+            maps,
+            meter: Meter::new(uprobes, budget)?,
+            uprobes,
+            probes: HashMap::new(),
+            seen: HashSet::new(),
+            callbacks: HashMap::new(),
+            start,
+            processes: HashMap::new(),
+            totals: HashMap::new(),
+            threads: Threads::default(),
+            slow: HashSet::new(),
+            told_at: Instant::now(),
+            every: 1,
+        })
+    }
+
+    /// Puts probes on the libraries where a process has them. Returns what cannot be done, in words.
+    pub fn follow<'a>(&mut self, mappings: impl Iterator<Item = (u32, &'a Mapping)>) -> Vec<String> {
+        let mut notes = Vec::new();
+        if self.meter.is_over() {
+            return notes;
+        }
+        for (pid, mapping) in mappings {
+            let Some((of, file)) = Of::named(&mapping.name).zip(mapping.file) else { continue };
+            if self.probes.len() >= FILES_MAX || !self.seen.insert(file) {
+                continue;
+            }
+            match self.put(of, pid, mapping) {
+                Ok(probes) => {
+                    self.probes.insert(file, probes);
+                }
+                Err(why) => notes.push(format!("transfers of {} are not seen: {why}", mapping.name)),
+            }
+        }
+        notes
+    }
+
+    fn put(&self, of: Of, pid: u32, mapping: &Mapping) -> Result<Vec<OwnedFd>, String> {
+        let extension = Extension::open(pid, mapping)?;
+        let elf = extension.elf()?;
+        let sites = sites::of(of, &elf);
+        if sites.is_empty() {
+            return Err("it exports none of the functions that are known of it".to_owned());
+        }
+        let attach = |site: sites::Site| {
+            extension.attach(self.uprobes, site.program.of(&self.programs), &elf, site.address, site.cookie)
+        };
+        sites.into_iter().map(attach).collect()
+    }
+
+    /// A function that completes transfers was seen.
+    pub fn called_back(&mut self, callback: &Callback) {
+        if self.callbacks.len() >= CALLBACKS_MAX || self.meter.is_over() {
+            return;
+        }
+        // Of a process that has gone, and in memory without a file (a closure of libffi's): given back is all that is seen.
+        let Ok(mappings) = Mappings::of(callback.header.pid) else { return };
+        let Some(mapping) = mappings.find(callback.address) else { return };
+        let Some(file) = mapping.file else { return };
+        let offset = callback.address - mapping.start + mapping.offset;
+        if self.callbacks.contains_key(&(file, offset)) {
+            return;
+        }
+        let is_message = callback.kind == callback::MESSAGE;
+        let program = if is_message { &self.programs.message } else { &self.programs.complete };
+        let cookie = if is_message { 0 } else { callback.kind.into() };
+        // UCXX's handler has a probe by its name.
+        let is_known = is_message && Of::named(&mapping.name) == Some(Of::Ucxx);
+        let attach = || Extension::open(callback.header.pid, mapping)?.attach_at(self.uprobes, program, offset, cookie);
+        let probe = if is_known { None } else { attach().ok() };
+        self.callbacks.insert((file, offset), probe.into_iter().collect());
+    }
+
+    pub fn done(&mut self, done: &Done, process: ProcessRef, events: &mut Vec<Event>) {
+        self.processes.insert(done.header.pid, process);
+        self.slow.remove(&done.transfer.id);
+        self.tell(self.at(done.header.time), &done.transfer, process, events);
+    }
+
+    pub fn woken(&mut self, woken: &Woken, events: &mut Vec<Event>) {
+        let change = TransferChange::Woken { notified: self.at(woken.notified), tid: Tid(woken.header.tid) };
+        events.push(Event::Transfer { at: self.at(woken.header.time), id: number(woken.id), change });
+    }
+
+    fn at(&self, time: u64) -> Nanos {
+        Nanos(time).saturating_sub(self.start)
+    }
+
+    fn tell(&self, at: Nanos, transfer: &Transfer, process: ProcessRef, events: &mut Vec<Event>) {
+        let Some(operation) = operation_of(transfer.operation) else { return };
+        let has = |flag: u32| transfer.flags & flag != 0;
+        let time = |time: u64| (time != 0).then(|| self.at(time));
+        let thread = |tid: u32| (tid != 0).then_some(Tid(tid));
+        let asked = if transfer.registered == 0 { transfer.submit_tid } else { transfer.register_tid };
+        let transfer_told = pyobs_model::Transfer {
+            process,
+            library: if has(flags::UCXX) { Library::Ucxx } else { Library::Ucx },
+            operation,
+            bytes: transfer.bytes,
+            tag: has(flags::HAS_TAG).then_some(transfer.tag),
+            through: transfer.through,
+            buffer: transfer.buffer,
+            registered: time(transfer.registered),
+            submitted: time(transfer.submitted),
+            completed: time(transfer.completed),
+            immediate: has(flags::IMMEDIATE),
+            status: has(flags::HAS_STATUS).then_some(transfer.status),
+            tid: Tid(asked),
+            submitter: thread(transfer.submit_tid),
+            completer: thread(transfer.complete_tid),
+            parent: (transfer.parent != 0).then(|| number(transfer.parent)),
+            hash: has(flags::HAS_HASH).then_some(transfer.hash),
+        };
+        let change = TransferChange::Seen(Box::new(transfer_told));
+        events.push(Event::Transfer { at, id: number(transfer.id), change });
+    }
+
+    /// To be called now and then: tells sums, and what is under way.
+    pub fn tick(
+        &mut self,
+        now: Nanos,
+        at_the_end: bool,
+        running: impl Iterator<Item = (u32, ProcessRef)>,
+        control: &mut Array<MapData, u64>,
+        events: &mut Vec<Event>,
+    ) {
+        let elapsed = self.told_at.elapsed();
+        if self.probes.is_empty() || (elapsed < TELL_EVERY && !at_the_end) {
+            return;
+        }
+        self.told_at = Instant::now();
+        self.processes.extend(running);
+        let count = self.tell_totals(now, None, events);
+        self.threads.tell(now, &self.maps.threads, |pid| self.processes.get(&pid).copied(), events);
+        self.tell_open(now, None, at_the_end, events);
+        self.tell_half_seen(now, at_the_end, events);
+        self.choose(count as f64 / elapsed.as_secs_f64().max(1e-3), now, control, events);
+    }
+
+    /// Tells fewer singly where there are many.
+    fn choose(&mut self, rate: f64, now: Nanos, control: &mut Array<MapData, u64>, events: &mut Vec<Event>) {
+        let wanted = (rate / TOLD_MAX).ceil().max(1.0) as u32;
+        // Not back at once when it gets quieter.
+        let wanted = if wanted < self.every { wanted.max(self.every / 2) } else { wanted };
+        if wanted == self.every || control.set(control::TELL_EVERY, u64::from(wanted), 0).is_err() {
+            return;
+        }
+        if self.every == 1 {
+            let what = format!(
+                "{rate:.0} transfers a second: one in {wanted} or fewer is told of singly; the sums are of all of them"
+            );
+            events.push(Event::Shed { at: now, what: what.into() });
+        }
+        self.every = wanted;
+    }
+
+    /// Returns how many are new.
+    fn tell_totals(&mut self, at: Nanos, only: Option<u32>, events: &mut Vec<Event>) -> u64 {
+        let mut count = 0;
+        let sums: Vec<(Kind, Total)> = self.maps.totals.iter().flatten().collect();
+        for (kind, total) in sums.into_iter().filter(|(kind, _)| only.is_none_or(|pid| pid == kind.pid)) {
+            let before = self.totals.insert(kind, total).unwrap_or_default();
+            let Some(process) = self.processes.get(&kind.pid).copied() else { continue };
+            let Some(operation) = operation_of(kind.operation & !OF_UCXX) else { continue };
+            if total.count == before.count {
+                continue;
+            }
+            count += total.count - before.count;
+            events.push(Event::Transfers(Transfers {
+                at,
+                process,
+                library: if kind.operation & OF_UCXX == 0 { Library::Ucx } else { Library::Ucxx },
+                operation,
+                count: total.count - before.count,
+                bytes: total.bytes.wrapping_sub(before.bytes),
+                immediate: total.immediate.saturating_sub(before.immediate),
+                failed: total.failed.saturating_sub(before.failed),
+                spent: Nanos(total.spent.saturating_sub(before.spent)),
+                every: self.every,
+            }));
+        }
+        count
+    }
+
+    /// Tells of transfers that are long under way, at the end of all.
+    fn tell_open(&mut self, now: Nanos, only: Option<u32>, all: bool, events: &mut Vec<Event>) {
+        let (at, now) = (now, now.0.saturating_add(self.start.0));
+        let pending = self.maps.open.iter().flatten();
+        let registered = self.maps.requests.iter().flatten().filter(|(_, transfer)| transfer.completed == 0);
+        let mut told: HashMap<u64, (u32, Transfer)> = HashMap::new();
+        // A request of UCXX that UCX has, too, is told of by what is known there.
+        for (key, transfer) in registered.chain(pending) {
+            let since = if transfer.registered == 0 { transfer.submitted } else { transfer.registered };
+            let is_wanted = only.is_none_or(|pid| pid == key.pid) && transfer.flags & flags::TOLD != 0;
+            if is_wanted && (all || now.saturating_sub(since) >= SLOW) && !self.slow.contains(&transfer.id) {
+                told.insert(transfer.id, (key.pid, transfer));
+            }
+        }
+        for (id, (pid, transfer)) in told {
+            if let Some(process) = self.processes.get(&pid).copied() {
+                self.slow.insert(id);
+                self.tell(at, &transfer, process, events);
+            }
+        }
+    }
+
+    /// Completions of transfers whose beginnings were not seen.
+    fn tell_half_seen(&mut self, at: Nanos, all: bool, events: &mut Vec<Event>) {
+        let now = at.0.saturating_add(self.start.0);
+        let early: Vec<(Key, Early)> = self.maps.early.iter().flatten().collect();
+        let old = early.iter().filter(|(_, early)| all || now.saturating_sub(early.completed) >= SLOW);
+        let count = old.filter(|(key, _)| self.maps.early.remove(key).is_ok()).count() as u64;
+        if count > 0 {
+            events.push(Event::Loss { at, reason: Reason::TransferHalfSeen, count });
+        }
+    }
+
+    /// A process has ended, or is another program now: what was under way has no end.
+    pub fn ended(&mut self, pid: u32, at: Nanos, events: &mut Vec<Event>) {
+        if !self.processes.contains_key(&pid) {
+            return;
+        }
+        self.tell_totals(at, Some(pid), events);
+        let own = self.processes.get(&pid).copied();
+        self.threads.tell(at, &self.maps.threads, |of| own.filter(|_| of == pid), events);
+        self.tell_open(at, Some(pid), true, events);
+        forget(&mut self.maps.open, pid);
+        forget(&mut self.maps.requests, pid);
+        let kinds: Vec<Kind> = self.totals.keys().filter(|kind| kind.pid == pid).copied().collect();
+        for kind in kinds {
+            self.totals.remove(&kind);
+            // Where the map does not let go of it, its number is taken for that of another process of this pid.
+            let _ = self.maps.totals.remove(&kind);
+        }
+        self.threads.forget(pid, &mut self.maps.threads);
+        self.processes.remove(&pid);
+    }
+
+    /// What hits have cost so far besides their programs, which have run so often.
+    pub fn trap_cost(&mut self, runs: u64) -> Nanos {
+        self.meter.count(runs);
+        self.meter.trap_cost()
+    }
+
+    /// Takes the probes away when they cost more than they may. Returns a sentence when it does.
+    pub fn hold_budget(&mut self, run_time: Duration, runs: u64) -> Option<String> {
+        let (share, budget) = self.meter.exceeds(run_time, runs)?;
+        self.close();
+        Some(format!(
+            "transfers are not followed any more: that cost {share:.2} % of a core, and {budget:.2} % are allowed"
+        ))
+    }
+
+    fn close(&mut self) {
+        let probes = self.probes.drain().flat_map(|(_, probes)| probes);
+        close_later(probes.chain(self.callbacks.drain().flat_map(|(_, probes)| probes)).collect());
+    }
+}
+
+impl Drop for Ucx {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+fn forget(map: &mut KernelMap<MapData, Key, Transfer>, pid: u32) {
+    let keys: Vec<Key> = map.keys().flatten().filter(|key| key.pid == pid).collect();
+    for key in keys {
+        // It may have made room by itself.
+        let _ = map.remove(&key);
+    }
+}
+
+/// Recordings keep numbers with a sign.
+pub fn number(id: u64) -> TransferId {
+    TransferId(id & (u64::MAX >> 1))
+}
+
+fn operation_of(number: u32) -> Option<Operation> {
+    Some(match number {
+        operation::TAG_SEND => Operation::TagSend,
+        operation::TAG_RECV => Operation::TagRecv,
+        operation::STREAM_SEND => Operation::StreamSend,
+        operation::STREAM_RECV => Operation::StreamRecv,
+        operation::AM_SEND => Operation::AmSend,
+        operation::AM_RECV => Operation::AmRecv,
+        operation::PUT => Operation::Put,
+        operation::GET => Operation::Get,
+        operation::MULTI_SEND => Operation::MultiSend,
+        operation::MULTI_RECV => Operation::MultiRecv,
+        _ => return None,
+    })
+}

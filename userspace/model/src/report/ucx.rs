@@ -1,0 +1,180 @@
+//! The report's `transfers`, `transfer_counts` and `workers`.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::{FrameOut, pid, stack};
+use crate::families::arena;
+use crate::families::ucx::State;
+use crate::views;
+use crate::{Library, Model, Nanos, Operation, Pid, ProcessRef, Selection, Tid, TransferId};
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Transfer {
+    pub pid: Pid,
+    /// The thread that asked for it.
+    pub tid: Tid,
+    pub library: Library,
+    pub operation: Operation,
+    /// Of a transfer of several buffers: those of its parts, without what announces them.
+    pub bytes: u64,
+    pub tag: Option<String>,
+    pub immediate: bool,
+    pub delayed: bool,
+    pub registered_s: Option<f64>,
+    /// `None` where the moment was not seen.
+    pub submitted_s: Option<f64>,
+    pub completed_s: Option<f64>,
+    pub notified_s: Option<f64>,
+    pub woken_s: Option<f64>,
+    /// A `ucs_status_t`: 0 for success.
+    pub status: Option<i32>,
+    pub parent: Option<String>,
+    pub id: String,
+    pub buffer: String,
+    /// The endpoint's address, or for receives the worker's.
+    pub endpoint: String,
+    pub region: Option<Region>,
+    pub submit_tid: Option<Tid>,
+    pub complete_tid: Option<Tid>,
+    pub wake_tid: Option<Tid>,
+    /// Root first; of a part, where the whole was asked for.
+    pub stack: Vec<FrameOut>,
+}
+
+/// What a buffer lies in.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Region {
+    pub kind: &'static str,
+    pub id: String,
+}
+
+/// All transfers of a kind that are over, told of singly or not.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TransferCount {
+    pub pid: Pid,
+    pub library: Library,
+    pub operation: Operation,
+    pub count: u64,
+    pub bytes: u64,
+    pub immediate: u64,
+    pub failed: u64,
+    /// From being submitted to being completed, of all together.
+    pub total_s: f64,
+    /// One in so many is among `transfers`, at times at least.
+    pub told_every: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Worker {
+    pub pid: Pid,
+    pub tid: Tid,
+    pub role: &'static str,
+    pub mode: &'static str,
+    /// The share of its time on a CPU.
+    pub busy: f64,
+    pub progress_per_s: Option<f64>,
+    pub queue_max: u64,
+    /// `None` where the family `gil` was off.
+    pub gil_wait_s: Option<f64>,
+}
+
+pub(super) fn transfers(model: &Model, selection: &Selection, limit: usize) -> Vec<Transfer> {
+    let rows = views::transfers(model, selection);
+    let arenas = Arenas::of(model);
+    let out = |(id, state, bytes)| transfer(model, &arenas, id, state, bytes);
+    rows.into_iter().take(limit).filter_map(out).collect()
+}
+
+fn transfer(model: &Model, arenas: &Arenas<'_>, id: TransferId, state: &State, bytes: u64) -> Option<Transfer> {
+    let transfer = &state.transfer;
+    let hex = |number: u64| format!("{number:#x}");
+    let seconds = |at: Option<Nanos>| at.map(Nanos::as_secs_f64);
+    Some(Transfer {
+        pid: pid(model, transfer.process)?,
+        tid: transfer.tid,
+        library: transfer.library,
+        operation: transfer.operation,
+        bytes,
+        tag: transfer.tag.map(hex),
+        immediate: transfer.immediate,
+        delayed: transfer.is_delayed(),
+        registered_s: seconds(transfer.registered),
+        submitted_s: seconds(transfer.submitted),
+        completed_s: seconds(transfer.completed),
+        notified_s: seconds(state.woken.map(|woken| woken.notified)),
+        woken_s: seconds(state.woken.map(|woken| woken.woken)),
+        status: transfer.status,
+        parent: transfer.parent.map(|parent| hex(parent.0)),
+        id: hex(id.0),
+        buffer: hex(transfer.buffer),
+        endpoint: hex(transfer.through),
+        region: arenas.region(model, transfer),
+        submit_tid: transfer.submitter,
+        complete_tid: transfer.completer,
+        wake_tid: state.woken.map(|woken| woken.tid),
+        stack: model.ucx().stack(state).map_or_else(Vec::new, |id| stack(model, id)),
+    })
+}
+
+/// By process and address; of those at one address the first come first.
+struct Arenas<'model>(BTreeMap<(ProcessRef, u64), Vec<&'model arena::State>>);
+
+impl<'model> Arenas<'model> {
+    fn of(model: &'model Model) -> Self {
+        let mut arenas: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for (_, state) in model.arenas().arenas() {
+            arenas.entry((state.arena.process, state.arena.address)).or_default().push(state);
+        }
+        Self(arenas)
+    }
+
+    /// The arena that the buffer lay in when it was asked for.
+    fn region(&self, model: &Model, transfer: &crate::Transfer) -> Option<Region> {
+        let (at, process, buffer) = (transfer.begun()?, transfer.process, transfer.buffer);
+        let (_, here) = self.0.range((process, 0)..=(process, buffer)).next_back()?;
+        let holds = |state: &&&arena::State| {
+            buffer - state.arena.address < state.arena.bytes
+                && state.begun <= at
+                && state.died.is_none_or(|(died, _)| died >= at)
+        };
+        let state = here.iter().find(holds)?;
+        Some(Region { kind: "arena", id: super::arena::id(pid(model, process)?, state) })
+    }
+}
+
+pub(super) fn counts(model: &Model, selection: &Selection) -> Vec<TransferCount> {
+    let sums = model.ucx().sums().filter(|(kind, _)| selection.has_process(kind.process));
+    sums.filter_map(|(kind, sum)| {
+        Some(TransferCount {
+            pid: pid(model, kind.process)?,
+            library: kind.library,
+            operation: kind.operation,
+            count: sum.count,
+            bytes: sum.bytes,
+            immediate: sum.immediate,
+            failed: sum.failed,
+            total_s: sum.spent.as_secs_f64(),
+            told_every: sum.every,
+        })
+    })
+    .collect()
+}
+
+pub(super) fn workers(model: &Model, selection: &Selection) -> Vec<Worker> {
+    let rows = views::workers(model, selection).into_iter();
+    rows.filter_map(|row| {
+        Some(Worker {
+            pid: pid(model, row.process)?,
+            tid: row.tid,
+            role: row.role.name(),
+            mode: row.mode,
+            busy: row.busy,
+            progress_per_s: None,
+            queue_max: row.queue_max,
+            gil_wait_s: row.gil_wait.map(Nanos::as_secs_f64),
+        })
+    })
+    .collect()
+}
