@@ -26,6 +26,7 @@ fn main() -> ExitCode {
     }
     cases.push(of("the_line_that_asked_is_the_drivers".to_owned(), Box::new(asked)));
     cases.push(of("closures_of_ctypes_end_when_their_requests_are_given_back".to_owned(), Box::new(closures)));
+    cases.push(of("an_interpreter_that_waits_for_the_notifier_is_diagnosed".to_owned(), Box::new(shutdown)));
     cases.push(case("the_family_is_off_unless_asked_for", off_by_default).needs(needs::root()));
     pyobs_tests::run(cases)
 }
@@ -125,8 +126,6 @@ impl Driver {
         let whole = if self.api == "multi" { self.size * (1..=FRAMES).sum::<u64>() } else { self.size };
         for transfer in sides.sends.iter().chain(&sides.receives) {
             assert_eq!(transfer["library"], "ucxx", "{transfer:#}");
-            // The other side closes while the last of them is not looked at any more.
-            assert!(transfer["status"] == 0 || transfer["status"].is_null(), "{transfer:#}");
             assert_eq!(json::count(transfer, "/bytes"), whole, "{transfer:#}");
             let times: Vec<f64> = ["registered_s", "submitted_s", "completed_s", "notified_s", "woken_s"]
                 .iter()
@@ -138,6 +137,10 @@ impl Driver {
                 assert_eq!(transfer["delayed"], self.delayed, "{transfer:#}");
             }
         }
+        // UCS_ERR_CONNECTION_RESET: the other side may close before the last of them is there, which the driver says.
+        let statuses: Vec<&Value> = sides.sends.iter().chain(&sides.receives).map(|it| &it["status"]).collect();
+        let failed: Vec<&&Value> = statuses.iter().filter(|status| ***status != 0).collect();
+        assert!(failed.is_empty() || (failed.len() == 1 && **failed[0] == -25), "{failed:?}");
         let ended = |key: &str| {
             let all = sides.sends.iter().chain(&sides.receives);
             u64::try_from(all.filter(|transfer| transfer[key].is_number()).count()).unwrap()
@@ -238,6 +241,49 @@ fn closures() {
     assert!(transfers.iter().all(|transfer| transfer["completed_s"].is_number() && transfer["library"] == "ucx"));
     let counts = json::list(&recording.report, "/transfer_counts");
     assert_eq!(counts.iter().map(|count| json::count(count, "/bytes")).sum::<u64>(), 2 * ROUNDS * 200_000);
+}
+
+/// Nobody stops UCXX's notifier, which is a thread that the interpreter waits for; and nobody sends what is asked for.
+const FORGETS: &str = "
+import asyncio, os, threading
+os.environ.update(UCX_TLS='tcp,self,sm', UCX_NET_DEVICES='lo', UCX_LOG_LEVEL='error', UCXPY_PROGRESS_MODE='thread',
+                  UCXPY_ENABLE_DELAYED_SUBMISSION='1', UCXPY_ENABLE_PYTHON_FUTURE='1')
+import numpy
+import ucxx._cuda_context
+ucxx._cuda_context.ensure_cuda_context = lambda device_id=0: None
+import ucxx
+
+end = threading.Timer(15, os._exit, [0])
+end.daemon = True
+end.start()
+
+async def main():
+    async def handler(endpoint):
+        await endpoint.send(numpy.ones(1000, 'u1'))
+        await endpoint.recv(numpy.empty(777, 'u1'))
+    listener = ucxx.create_listener(handler, port=0)
+    endpoint = await ucxx.create_endpoint('127.0.0.1', listener.port)
+    await endpoint.recv(numpy.empty(1000, 'u1'))
+    print('leaves', flush=True)
+    raise SystemExit(1)
+
+asyncio.run(main())
+";
+
+fn shutdown() {
+    let mut python = command(interpreter().unwrap());
+    python.args(["-B", "-u", "-c", FORGETS]);
+    let recording = record("offcpu,ucx").seconds(10.0).command(python).run();
+    assert!(recording.stdout.contains("leaves"), "{}{}", recording.stdout, recording.stderr);
+    let transfers = json::list(&recording.report, "/transfers");
+    let open: Vec<u64> =
+        transfers.iter().filter(|it| it["completed_s"].is_null()).map(|it| json::count(it, "/bytes")).collect();
+    assert_eq!(open, [777], "{transfers:#?}");
+    let findings = json::list(&recording.report, "/findings");
+    let found: Vec<&Value> = findings.iter().filter(|finding| finding["id"] == "ucx/unfinished").collect();
+    let [finding] = found[..] else { panic!("{findings:#?}") };
+    assert!(json::text(finding, "/summary").contains("threading._shutdown"), "{finding:#}");
+    assert_eq!(json::count(finding, "/evidence/unfinished"), 1);
 }
 
 fn off_by_default() {

@@ -218,15 +218,20 @@ pub fn ucx_complete(context: ProbeContext) -> u32 {
     0
 }
 
-/// A request is given back. One that no callback has completed was completed before.
+/// A request is given back. One that no callback has completed was completed before; of UCXX's, the status comes next.
 #[uprobe]
 pub fn ucx_free(context: ProbeContext) -> u32 {
     if watched().is_none() {
         return 0;
     }
     let call = call(&context);
-    if let Some(transfer) = took(arguments(&context)[0]) {
+    let Some(mut transfer) = took(arguments(&context)[0]) else { return 0 };
+    if transfer.request == 0 {
         complete(transfer, None, call.stack);
+    } else {
+        transfer.handle = 0;
+        // A full table makes room by itself.
+        let _ = REQUESTS.insert(key(transfer.request), transfer, 0);
     }
     0
 }

@@ -169,7 +169,7 @@ pub struct TransferThread {
     pub notified: u64,
     /// Futures that it set.
     pub woken: u64,
-    /// The time in which it was looked at, and what of that it was on a CPU.
+    /// The time in which it was looked at, and what of that it was on a CPU or ready to be.
     pub observed: Nanos,
-    pub cpu: Nanos,
+    pub awake: Nanos,
 }

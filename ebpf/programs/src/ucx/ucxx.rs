@@ -153,6 +153,9 @@ fn status(request: u64, status: u64, stack: u64, thread: *mut Thread) -> Option<
     };
     if handle == 0 {
         if transfer.operation != operation::NONE {
+            let is_multi = matches!(transfer.operation, operation::MULTI_SEND | operation::MULTI_RECV);
+            // SAFETY: as above.
+            unsafe { (*thread).counts[deed::COMPLETE] += u64::from(!is_multi) };
             let transfer = Transfer { flags: transfer.flags | flags::HAS_STATUS, ..transfer };
             finish(&transfer);
         }

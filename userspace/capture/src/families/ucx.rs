@@ -33,8 +33,9 @@ const CALLBACKS_MAX: usize = 256;
 /// How often sums are told, and how long a transfer is under way before it is told of as such.
 const TELL_EVERY: Duration = Duration::from_millis(250);
 const SLOW: u64 = 1_000_000_000;
-/// Transfers that are told of singly in a second, about.
-const TOLD_MAX: f64 = 5000.0;
+/// Where there are more transfers a second than this, so many of them are told of singly, about: a stack costs some 50 µs.
+const RATE_MAX: f64 = 5000.0;
+const TOLD: f64 = 1000.0;
 
 pub struct Programs {
     pub submit_enter: OwnedFd,
@@ -71,6 +72,7 @@ pub struct Ucx {
     slow: HashSet<u64>,
     told_at: Instant,
     every: u32,
+    every_max: u32,
 }
 
 impl Ucx {
@@ -91,6 +93,7 @@ impl Ucx {
             slow: HashSet::new(),
             told_at: Instant::now(),
             every: 1,
+            every_max: 1,
         })
     }
 
@@ -219,16 +222,16 @@ impl Ucx {
 
     /// Tells fewer singly where there are many.
     fn choose(&mut self, rate: f64, now: Nanos, control: &mut Array<MapData, u64>, events: &mut Vec<Event>) {
-        let wanted = (rate / TOLD_MAX).ceil().max(1.0) as u32;
+        let wanted = if rate <= RATE_MAX { 1 } else { (rate / TOLD).ceil() as u32 };
         // Not back at once when it gets quieter.
         let wanted = if wanted < self.every { wanted.max(self.every / 2) } else { wanted };
         if wanted == self.every || control.set(control::TELL_EVERY, u64::from(wanted), 0).is_err() {
             return;
         }
-        if self.every == 1 {
-            let what = format!(
-                "{rate:.0} transfers a second: one in {wanted} or fewer is told of singly; the sums are of all of them"
-            );
+        if wanted > self.every_max {
+            self.every_max = wanted;
+            let what =
+                format!("{rate:.0} transfers a second: one in {wanted} is told of singly; the sums are of all of them");
             events.push(Event::Shed { at: now, what: what.into() });
         }
         self.every = wanted;
@@ -271,7 +274,8 @@ impl Ucx {
         // A request of UCXX that UCX has, too, is told of by what is known there.
         for (key, transfer) in registered.chain(pending) {
             let since = if transfer.registered == 0 { transfer.submitted } else { transfer.registered };
-            let is_wanted = only.is_none_or(|pid| pid == key.pid) && transfer.flags & flags::TOLD != 0;
+            let is_known = transfer.operation != operation::NONE && transfer.flags & flags::TOLD != 0;
+            let is_wanted = is_known && only.is_none_or(|pid| pid == key.pid);
             if is_wanted && (all || now.saturating_sub(since) >= SLOW) && !self.slow.contains(&transfer.id) {
                 told.insert(transfer.id, (key.pid, transfer));
             }

@@ -14,7 +14,7 @@ const POLL_TRANSFERS: f64 = 200.0;
 /// From so many wakes on, of which one in ten takes so long and longer than the transfers themselves.
 const WAKES: u64 = 20;
 const SLOW_WAKE: Nanos = Nanos(5_000_000);
-/// A queue that gets longer than this, and at the end is more than half as long.
+/// A queue that gets longer than this in the last quarter of its changes, and more than twice as long as in the first.
 const QUEUE: u64 = 32;
 /// A thread that waits so often for the GIL while others' transfers wait for it.
 const GIL_WAITS: u64 = 20;
@@ -65,7 +65,7 @@ fn busy_poll(model: &Model, worker: &WorkerRow) -> Option<Finding> {
     let who = name(model, worker.process, worker.tid);
     let summary = format!("thread {who} burns a core: it polls for {rate:.0} transfers a second");
     let detail = format!(
-        "Thread {who} was on a CPU for {:.0}% of {:.1} s and had {} transfers to submit or complete in that time. A \
+        "Thread {who} was on a CPU, or ready to be, for {:.0}% of {:.1} s and had {} transfers to submit or complete in that time. A \
          progress mode that waits for events (`blocking`, or `thread` for UCXX) leaves the core to others.",
         worker.busy * 100.0,
         seconds(thread.observed),
@@ -151,17 +151,20 @@ fn slow_notify(
 
 fn queue_grows(model: &Model, process: ProcessRef) -> Option<Finding> {
     let depths = views::queue(model, process);
-    let deepest = depths.iter().map(|(_, depth)| *depth).max()?;
-    let last = depths.last()?.1;
-    if deepest < QUEUE || last * 2 <= deepest {
+    let quarter = depths.len() / 4;
+    let deepest = |part: &[(Nanos, u64)]| part.iter().map(|(_, depth)| *depth).max();
+    let first = deepest(depths.get(..quarter)?)?;
+    let last = deepest(depths.get(depths.len() - quarter..)?)?;
+    if last < QUEUE || last <= first * 2 {
         return None;
     }
-    let summary = format!("{last} transfers were registered and not handed to UCX at the end, {deepest} at the most");
+    let summary = format!("{last} transfers waited at once to be handed to UCX, after {first} in the beginning");
     let detail = format!(
-        "Transfers are registered faster than the thread that makes progress hands them to UCX: {deepest} waited at once, \
-         and {last} still when the recording ended. Look at what else that thread does, or hold fewer transfers in flight."
+        "Transfers are registered faster than the thread that makes progress hands them to UCX: at the most {first} waited \
+         at once in the first quarter, and {last} in the last. Look at what else that thread does, or hold fewer transfers \
+         in flight."
     );
-    let evidence = BTreeMap::from([("last", Evidence::Count(last)), ("max", Evidence::Count(deepest))]);
+    let evidence = BTreeMap::from([("first", Evidence::Count(first)), ("last", Evidence::Count(last))]);
     Some(finding(model, process, ("ucx/queue-grows", Severity::Warning), (summary, detail), evidence))
 }
 

@@ -72,7 +72,7 @@ pub struct Worker {
     pub tid: Tid,
     pub role: &'static str,
     pub mode: &'static str,
-    /// The share of its time on a CPU.
+    /// The share of its time on a CPU or ready to be.
     pub busy: f64,
     pub progress_per_s: Option<f64>,
     pub queue_max: u64,

@@ -109,7 +109,7 @@ pub struct WorkerRow {
     /// How the process's progress is made.
     pub mode: &'static str,
     pub thread: TransferThread,
-    /// The share of its time on a CPU.
+    /// The share of its time on a CPU or ready to be.
     pub busy: f64,
     /// Of a thread that makes progress: the most that were registered at once and not handed to UCX.
     pub queue_max: u64,
@@ -165,7 +165,7 @@ fn busy(thread: &TransferThread) -> f64 {
     if thread.observed == Nanos(0) {
         return 0.0;
     }
-    (thread.cpu.as_secs_f64() / thread.observed.as_secs_f64()).min(1.0)
+    (thread.awake.as_secs_f64() / thread.observed.as_secs_f64()).min(1.0)
 }
 
 /// A thread that asks for nothing itself is there for progress; one that also asks makes progress in between.
@@ -222,10 +222,10 @@ pub fn spread(mut lengths: Vec<Nanos>) -> Spread {
     Spread { count: lengths.len() as u64, p50: at(50), p90: at(90), p99: at(99), max: at(100) }
 }
 
-/// Of the transfers in `rows`; those of several buffers are told by their parts.
+/// Of the transfers in `rows`; how long those of several buffers were pending is told by their parts.
 pub fn stages(rows: &[(TransferId, &State, u64)]) -> [(Stage, Spread); 4] {
     Stage::ALL.map(|stage| {
-        let own = rows.iter().filter(|(_, state, _)| !state.transfer.operation.is_multi());
+        let own = rows.iter().filter(|(_, state, _)| stage != Stage::Pending || !state.transfer.operation.is_multi());
         let lengths = own.filter_map(|(_, state, _)| stage.of(state));
         (stage, spread(lengths.map(|(from, to)| to.saturating_sub(from)).collect()))
     })

@@ -60,7 +60,7 @@ CREATE TABLE transfer_threads (
     notified    INTEGER NOT NULL,
     woken       INTEGER NOT NULL,
     observed_ns INTEGER NOT NULL,
-    cpu_ns      INTEGER NOT NULL
+    awake_ns    INTEGER NOT NULL
 );";
 
 pub(crate) fn change(
@@ -142,7 +142,7 @@ pub(crate) fn count(connection: &Connection, transfers: &Transfers) -> rusqlite:
 
 pub(crate) fn thread(connection: &Connection, thread: &TransferThread) -> rusqlite::Result<()> {
     let sql = "INSERT INTO transfer_threads
-               (at_ns, process, tid, registered, submitted, dispatched, completed, notified, woken, observed_ns, cpu_ns)
+               (at_ns, process, tid, registered, submitted, dispatched, completed, notified, woken, observed_ns, awake_ns)
                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
     connection.prepare_cached(sql)?.execute(params![
         integer(thread.at.0),
@@ -155,7 +155,7 @@ pub(crate) fn thread(connection: &Connection, thread: &TransferThread) -> rusqli
         integer(thread.notified),
         integer(thread.woken),
         integer(thread.observed.0),
-        integer(thread.cpu.0),
+        integer(thread.awake.0),
     ])?;
     Ok(())
 }
@@ -268,7 +268,7 @@ pub(crate) fn read(
         "notified",
         "woken",
         "observed_ns",
-        "cpu_ns",
+        "awake_ns",
     ];
     // What a thread has done up to then follows from the latest word of it.
     let until = Range { from: None, ..range };
@@ -284,7 +284,7 @@ pub(crate) fn read(
             notified: row.number(8)?,
             woken: row.number(9)?,
             observed: Nanos(row.number(10)?),
-            cpu: Nanos(row.number(11)?),
+            awake: Nanos(row.number(11)?),
         }));
         Some(())
     })

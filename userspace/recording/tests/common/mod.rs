@@ -345,7 +345,7 @@ fn transfer_events(at: Nanos) -> Vec<Event> {
             notified: 0,
             woken: 1,
             observed: Nanos(1_000_000),
-            cpu: Nanos(500_000),
+            awake: Nanos(500_000),
         }),
     ]
 }

@@ -49,7 +49,7 @@ fn events() -> Vec<Event> {
             events.push(Event::Transfer { at, id, change: TransferChange::Woken { notified, tid: Tid(4242) } });
         }
     }
-    let thread = |tid, registered, dispatched, woken, cpu_ms| {
+    let thread = |tid, registered, dispatched, woken, awake_ms| {
         Event::TransferThread(TransferThread {
             at: Nanos(9_900_000_000),
             process: ProcessRef(0),
@@ -61,7 +61,7 @@ fn events() -> Vec<Event> {
             notified: 0,
             woken,
             observed: Nanos(10_000_000_000),
-            cpu: Nanos(cpu_ms * 1_000_000),
+            awake: Nanos(awake_ms * 1_000_000),
         })
     };
     events.extend([thread(4242, 100, 0, 99, 1_500), thread(4243, 0, 100, 0, 400)]);

@@ -12,7 +12,7 @@ const THREADS_MAX: usize = 4096;
 /// A thread as it was when it was last looked at.
 struct Known {
     since: Instant,
-    cpu_at_first: Nanos,
+    awake_at_first: Nanos,
     told: Option<TransferThread>,
 }
 
@@ -35,16 +35,17 @@ impl Threads {
             if self.0.len() >= THREADS_MAX && !self.0.contains_key(&both) {
                 continue;
             }
-            let cpu = cpu_time(pid, tid);
-            let cpu_at_first = cpu.unwrap_or_default();
-            let known = self.0.entry(both).or_insert_with(|| Known { since: Instant::now(), cpu_at_first, told: None });
+            let awake = awake_time(pid, tid);
+            let awake_at_first = awake.unwrap_or_default();
+            let known =
+                self.0.entry(both).or_insert_with(|| Known { since: Instant::now(), awake_at_first, told: None });
             // One that has ended stays as it was when it was last looked at.
-            let (observed, cpu) = match (cpu, known.told) {
-                (Some(cpu), _) => {
+            let (observed, awake) = match (awake, known.told) {
+                (Some(awake), _) => {
                     let observed = u64::try_from(known.since.elapsed().as_nanos()).unwrap_or(u64::MAX);
-                    (Nanos(observed), cpu.saturating_sub(known.cpu_at_first))
+                    (Nanos(observed), awake.saturating_sub(known.awake_at_first))
                 }
-                (None, Some(before)) => (before.observed, before.cpu),
+                (None, Some(before)) => (before.observed, before.awake),
                 (None, None) => (Nanos(0), Nanos(0)),
             };
             let now = TransferThread {
@@ -58,7 +59,7 @@ impl Threads {
                 notified: thread.counts[deed::NOTIFY],
                 woken: thread.counts[deed::WAKE],
                 observed,
-                cpu,
+                awake,
             };
             if known.told.is_none_or(|before| TransferThread { at, ..before } != now) {
                 events.push(Event::TransferThread(now));
@@ -76,8 +77,10 @@ impl Threads {
     }
 }
 
-/// How long a thread was on a CPU: the first number of its schedstat (Documentation/scheduler/sched-stats.rst).
-fn cpu_time(pid: u32, tid: u32) -> Option<Nanos> {
+/// How long a thread was on a CPU, and how long it was ready to be: the first numbers of its schedstat
+/// (Documentation/scheduler/sched-stats.rst).
+fn awake_time(pid: u32, tid: u32) -> Option<Nanos> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).ok()?;
-    text.split_whitespace().next()?.parse().ok().map(Nanos)
+    let mut numbers = text.split_whitespace().map_while(|number| number.parse::<u64>().ok());
+    Some(Nanos(numbers.next()?.saturating_add(numbers.next()?)))
 }
