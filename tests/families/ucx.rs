@@ -142,7 +142,10 @@ impl Driver {
             }
         }
         // UCS_ERR_CONNECTION_RESET: the other side may close before the last of them is there, which the driver says.
-        let statuses: Vec<&Value> = sides.sends.iter().chain(&sides.receives).map(|it| &it["status"]).collect();
+        // The first of UCXX's messages that are fetched end before their callback has a probe.
+        let has_status = |it: &&&Value| it["operation"] != "am_recv" || !it["status"].is_null();
+        let all = sides.sends.iter().chain(&sides.receives).filter(has_status);
+        let statuses: Vec<&Value> = all.map(|it| &it["status"]).collect();
         let failed: Vec<&&Value> = statuses.iter().filter(|status| ***status != 0).collect();
         assert!(failed.is_empty() || (failed.len() == 1 && **failed[0] == -25), "{failed:?}");
         let ended = |key: &str| {
