@@ -141,11 +141,11 @@ impl Driver {
                 assert_eq!(transfer["delayed"], self.delayed, "{transfer:#}");
             }
         }
-        // UCS_ERR_CONNECTION_RESET: the other side may close before the last of them is there, which the driver says.
         // The first of UCXX's messages that are fetched end before their callback has a probe.
         let has_status = |it: &&&Value| it["operation"] != "am_recv" || !it["status"].is_null();
         let all = sides.sends.iter().chain(&sides.receives).filter(has_status);
         let statuses: Vec<&Value> = all.map(|it| &it["status"]).collect();
+        // UCS_ERR_CONNECTION_RESET: the other side may close before the last of them is there, which the driver says.
         let failed: Vec<&&Value> = statuses.iter().filter(|status| ***status != 0).collect();
         assert!(failed.is_empty() || (failed.len() == 1 && **failed[0] == -25), "{failed:?}");
         let ended = |key: &str| {
