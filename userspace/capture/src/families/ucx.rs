@@ -22,13 +22,12 @@ use pyobs_model::{Event, Library, Nanos, Operation, ProcessRef, Reason, Tid, Tra
 
 use self::sites::Of;
 use self::threads::Threads;
-use super::extension::{Extension, Meter};
+use super::extension::{Extension, Meter, Probes};
 use crate::files::FileId;
-use crate::kernel::uprobes::{Uprobes, close_later};
+use crate::kernel::uprobes::Uprobes;
 use crate::process_maps::{Mapping, Mappings};
 
-/// Files that have probes, and functions that were given to be called back.
-const FILES_MAX: usize = 32;
+/// Functions that were given to be called back.
 const CALLBACKS_MAX: usize = 256;
 /// How often sums are told, and how long a transfer is under way before it is told of as such.
 const TELL_EVERY: Duration = Duration::from_millis(250);
@@ -60,10 +59,10 @@ pub struct Ucx {
     maps: Maps,
     uprobes: Uprobes,
     meter: Meter,
-    probes: HashMap<FileId, Vec<OwnedFd>>,
+    probes: Probes,
     seen: HashSet<FileId>,
     /// Places of functions that are called back.
-    callbacks: HashMap<(FileId, u64), Vec<OwnedFd>>,
+    callbacks: HashSet<(FileId, u64)>,
     start: Nanos,
     processes: HashMap<u32, ProcessRef>,
     totals: HashMap<Kind, Total>,
@@ -83,9 +82,9 @@ impl Ucx {
             maps,
             meter: Meter::new(uprobes, budget)?,
             uprobes,
-            probes: HashMap::new(),
+            probes: Probes::default(),
             seen: HashSet::new(),
-            callbacks: HashMap::new(),
+            callbacks: HashSet::new(),
             start,
             processes: HashMap::new(),
             totals: HashMap::new(),
@@ -105,13 +104,11 @@ impl Ucx {
         }
         for (pid, mapping) in mappings {
             let Some((of, file)) = Of::named(&mapping.name).zip(mapping.file) else { continue };
-            if self.probes.len() >= FILES_MAX || !self.seen.insert(file) {
+            if !self.probes.has_room() || !self.seen.insert(file) {
                 continue;
             }
             match self.put(of, pid, mapping) {
-                Ok(probes) => {
-                    self.probes.insert(file, probes);
-                }
+                Ok(probes) => self.probes.add(probes),
                 Err(why) => notes.push(format!("transfers of {} are not seen: {why}", mapping.name)),
             }
         }
@@ -141,7 +138,7 @@ impl Ucx {
         let Some(mapping) = mappings.find(callback.address) else { return };
         let Some(file) = mapping.file else { return };
         let offset = callback.address - mapping.start + mapping.offset;
-        if self.callbacks.contains_key(&(file, offset)) {
+        if !self.callbacks.insert((file, offset)) {
             return;
         }
         let is_message = callback.kind == callback::MESSAGE;
@@ -150,8 +147,9 @@ impl Ucx {
         // UCXX's handler has a probe by its name.
         let is_known = is_message && Of::named(&mapping.name) == Some(Of::Ucxx);
         let attach = || Extension::open(callback.header.pid, mapping)?.attach_at(self.uprobes, program, offset, cookie);
-        let probe = if is_known { None } else { attach().ok() };
-        self.callbacks.insert((file, offset), probe.into_iter().collect());
+        if let Some(probe) = (!is_known).then(attach).and_then(Result::ok) {
+            self.probes.add_one(probe);
+        }
     }
 
     pub fn done(&mut self, done: &Done, process: ProcessRef, events: &mut Vec<Event>) {
@@ -328,22 +326,8 @@ impl Ucx {
 
     /// Takes the probes away when they cost more than they may. Returns a sentence when it does.
     pub fn hold_budget(&mut self, run_time: Duration, runs: u64) -> Option<String> {
-        let (share, budget) = self.meter.exceeds(run_time, runs)?;
-        self.close();
-        Some(format!(
-            "transfers are not followed any more: that cost {share:.2} % of a core, and {budget:.2} % are allowed"
-        ))
-    }
-
-    fn close(&mut self) {
-        let probes = self.probes.drain().flat_map(|(_, probes)| probes);
-        close_later(probes.chain(self.callbacks.drain().flat_map(|(_, probes)| probes)).collect());
-    }
-}
-
-impl Drop for Ucx {
-    fn drop(&mut self) {
-        self.close();
+        let rest = "what was under way then has no end";
+        self.probes.hold_budget(&mut self.meter, (run_time, runs), "transfers", rest)
     }
 }
 

@@ -49,7 +49,7 @@ fn events() -> Vec<Event> {
             events.push(Event::Transfer { at, id, change: TransferChange::Woken { notified, tid: Tid(4242) } });
         }
     }
-    let thread = |tid, registered, dispatched, woken, awake_ms| {
+    let thread = |tid, registered, dispatched, woken, awake_ms: u64| {
         Event::TransferThread(TransferThread {
             at: Nanos(9_900_000_000),
             process: ProcessRef(0),
