@@ -205,6 +205,7 @@ fn report() {
         ("findings", Shape::list(finding)),
     ])
     .with("transfer_counts", Shape::nullable(Shape::list(Shape::object([]))))
+    .with("transfer_stages", Shape::nullable(Shape::list(Shape::object([]))))
     .check(report);
     assert_eq!(report["version"], 1);
     assert_eq!(report["recording"]["rate_hz"], 499);

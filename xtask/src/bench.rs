@@ -10,6 +10,7 @@ mod record;
 mod table;
 mod tables;
 mod truth;
+mod ucx;
 
 use std::{
     fs,
@@ -30,13 +31,14 @@ use table::Table;
 /// Its name on the command line, and what measures it.
 type Bench = (&'static str, fn(&Setting) -> Result<Table>);
 
-const BENCHES: [Bench; 6] = [
+const BENCHES: [Bench; 7] = [
     ("overhead", overhead::run),
     ("kernel", kernel::run),
     ("tables", tables::run),
     ("memory", memory::run),
     ("first-screen", first_screen::run),
     ("truth", truth::run),
+    ("ucx", ucx::run),
 ];
 
 /// What every bench needs.

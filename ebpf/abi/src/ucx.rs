@@ -62,6 +62,10 @@ pub mod flags {
     pub const HAS_TAG: u32 = 8;
     pub const HAS_STATUS: u32 = 16;
     pub const HAS_HASH: u32 = 32;
+    /// The message went along with the first word of it.
+    pub const EAGER: u32 = 64;
+    /// The receiver was told of it first.
+    pub const RENDEZVOUS: u32 = 128;
 }
 
 /// `UCX_TRANSFER`: a transfer is over.
@@ -160,9 +164,11 @@ pub struct Thread {
     pub current: u64,
     pub current_stack: u64,
     pub current_flags: u64,
+    /// When it last told a receiver of a message to come, or began to receive one that it was told of.
+    pub rendezvous: u64,
 }
 
-shared!(Thread, 104);
+shared!(Thread, 112);
 
 /// What threads do with transfers.
 pub mod deed {

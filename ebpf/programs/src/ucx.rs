@@ -88,7 +88,7 @@ fn begin(context: &ProbeContext, run: impl Fn(u32)) -> Option<()> {
                 (*thread).counts[deed::REGISTER] += 1;
                 // A message that has come to UCXX is fetched.
                 if (*thread).current_stack > call.stack && submission.operation() == operation::AM_RECV {
-                    transfer.flags |= (*thread).current_flags as u32 & flags::UCXX;
+                    transfer.flags |= (*thread).current_flags as u32 & (flags::UCXX | flags::RENDEZVOUS);
                 }
             } else if transfer.register_tid != call.thread as u32 {
                 (*thread).counts[deed::DISPATCH] += 1;
@@ -152,6 +152,14 @@ fn end(context: &ProbeContext) -> Option<()> {
     // SAFETY: as in `probe::arguments`.
     let handle = unsafe { (&raw const (*registers).rax).read_volatile() };
     let asked = if transfer.request == 0 { None } else { REQUESTS.get_ptr_mut(key(transfer.request)) };
+    // SAFETY: the pointer is to an element of the map; the key is the current thread.
+    if thread().is_some_and(|thread| unsafe { (*thread).rendezvous } >= transfer.submitted) {
+        transfer.flags |= flags::RENDEZVOUS;
+    }
+    let may_be_eager = matches!(transfer.operation, operation::TAG_SEND | operation::TAG_RECV | operation::AM_SEND);
+    if handle == 0 && may_be_eager && transfer.flags & flags::RENDEZVOUS == 0 {
+        transfer.flags |= flags::EAGER;
+    }
     if handle == 0 || handle >= LOWEST_ERROR {
         transfer.status = handle as i32;
         transfer.flags |= flags::IMMEDIATE | flags::HAS_STATUS;
@@ -275,12 +283,12 @@ pub fn ucx_message(context: ProbeContext) -> u32 {
             (*thread).counts[deed::COMPLETE] += u64::from(is_all);
             (*thread).current = if is_all { transfer.id } else { 0 };
             (*thread).current_stack = call.stack;
-            (*thread).current_flags = transfer.flags.into();
+            (*thread).current_flags = (transfer.flags | if is_all { 0 } else { flags::RENDEZVOUS }).into();
         }
     }
     if is_all {
         transfer.operation = operation::AM_RECV;
-        transfer.flags |= flags::IMMEDIATE | flags::HAS_STATUS;
+        transfer.flags |= flags::IMMEDIATE | flags::HAS_STATUS | flags::EAGER;
         transfer.buffer = buffer;
         transfer.bytes = bytes;
         // SAFETY: the helper has no preconditions.
@@ -300,6 +308,27 @@ pub fn ucx_handler(context: ProbeContext) -> u32 {
         && let Some(address) = user::<u64>(arguments(&context)[1].wrapping_add(HANDLER))
     {
         announce(address, callback::MESSAGE);
+    }
+    0
+}
+
+/// A receiver is told of a message to come, by the call that sends it, or begins to receive one that it was told of. The
+/// cookie is 0 for the former, else how many bytes before a request the library's own part of it lies, which is the second
+/// argument then.
+#[uprobe]
+pub fn ucx_rendezvous(context: ProbeContext) -> u32 {
+    if watched().is_none() {
+        return 0;
+    }
+    let before = cookie(&context);
+    let own = arguments(&context)[1];
+    let open = if before == 0 { None } else { OPEN.get_ptr_mut(key(own.wrapping_add(before))) };
+    match (open, thread()) {
+        // SAFETY: the pointer is to an element of the map. Nobody else writes the flags of one that is pending.
+        (Some(open), _) => unsafe { (*open).flags |= flags::RENDEZVOUS },
+        // SAFETY: the pointer is to an element of the map; the key is the current thread.
+        (None, Some(thread)) => unsafe { (*thread).rendezvous = bpf_ktime_get_ns() },
+        (None, None) => {}
     }
     0
 }

@@ -26,4 +26,4 @@ pub use ids::{ArenaId, FrameId, MemInfoId, Nanos, Pid, Place, ProcessRef, Segmen
 pub use loss::Reason;
 pub use model::{History, Model, ProcessState, ThreadState};
 pub use selection::Selection;
-pub use transfer::{Library, Operation, Transfer, TransferChange, TransferThread, Transfers};
+pub use transfer::{Library, Operation, Protocol, Transfer, TransferChange, TransferThread, Transfers};

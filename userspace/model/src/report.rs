@@ -13,7 +13,7 @@ use serde::Serialize;
 pub use self::arena::Arena;
 pub use self::nrt::MemInfos;
 pub use self::shm::Segment;
-pub use self::ucx::{Transfer, TransferCount, Worker};
+pub use self::ucx::{Transfer, TransferCount, TransferStage, Worker};
 
 use crate::families::{Times, eval, gil, offcpu};
 use crate::findings::{self, Finding};
@@ -43,6 +43,7 @@ pub struct Report {
     pub meminfos: Option<MemInfos>,
     pub transfers: Option<Vec<Transfer>>,
     pub transfer_counts: Option<Vec<TransferCount>>,
+    pub transfer_stages: Option<Vec<TransferStage>>,
     pub workers: Option<Vec<Worker>>,
     pub findings: Vec<Finding>,
 }
@@ -275,6 +276,7 @@ impl Report {
             meminfos: model.is_on("nrt").then(|| nrt::meminfos(model, selection, limit)),
             transfers: model.is_on("ucx").then(|| ucx::transfers(model, selection, limit)),
             transfer_counts: model.is_on("ucx").then(|| ucx::counts(model, selection)),
+            transfer_stages: model.is_on("ucx").then(|| ucx::stages(model, selection)),
             workers: model.is_on("ucx").then(|| ucx::workers(model, selection)),
             findings: findings::find(model, selection),
         }

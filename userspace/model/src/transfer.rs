@@ -82,6 +82,30 @@ impl Library {
     }
 }
 
+/// How a message came to its receiver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    /// At once.
+    Eager,
+    /// The receiver was told of it, and took it then.
+    Rendezvous,
+}
+
+impl Protocol {
+    /// The name in JSON, recordings and on screens.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Eager => "eager",
+            Self::Rendezvous => "rendezvous",
+        }
+    }
+
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Eager, Self::Rendezvous].into_iter().find(|protocol| protocol.name() == name)
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transfer {
     pub process: ProcessRef,
@@ -106,6 +130,8 @@ pub struct Transfer {
     pub tid: Tid,
     pub submitter: Option<Tid>,
     pub completer: Option<Tid>,
+    /// Where it was seen.
+    pub protocol: Option<Protocol>,
     /// The transfer of several buffers that it is a part of.
     pub parent: Option<TransferId>,
     /// Of a sample of what was sent.

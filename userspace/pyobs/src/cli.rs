@@ -188,12 +188,13 @@ pub(crate) enum Format {
     Folded,
     Svg,
     Speedscope,
+    Perfetto,
     Json,
 }
 
 impl ValueEnum for Format {
     fn value_variants<'a>() -> &'a [Self] {
-        &[Self::Folded, Self::Svg, Self::Speedscope, Self::Json]
+        &[Self::Folded, Self::Svg, Self::Speedscope, Self::Perfetto, Self::Json]
     }
 
     fn to_possible_value(&self) -> Option<PossibleValue> {
@@ -203,6 +204,9 @@ impl ValueEnum for Format {
             }
             Self::Svg => PossibleValue::new("svg").help("a flame graph for any browser"),
             Self::Speedscope => PossibleValue::new("speedscope").help("a file for https://www.speedscope.app"),
+            Self::Perfetto => {
+                PossibleValue::new("perfetto").help("transfers of UCX on a timeline, for https://ui.perfetto.dev")
+            }
             Self::Json => PossibleValue::new("json").help("what `report --json` writes, of the part that is selected"),
         })
     }

@@ -18,7 +18,9 @@ use pyobs_abi::control;
 use pyobs_abi::ucx::{
     Callback, Done, Early, Key, Kind, OF_UCXX, Thread, Total, Transfer, Woken, callback, flags, operation,
 };
-use pyobs_model::{Event, Library, Nanos, Operation, ProcessRef, Reason, Tid, TransferChange, TransferId, Transfers};
+use pyobs_model::{
+    Event, Library, Nanos, Operation, ProcessRef, Protocol, Reason, Tid, TransferChange, TransferId, Transfers,
+};
 
 use self::sites::Of;
 use self::threads::Threads;
@@ -43,6 +45,7 @@ pub struct Programs {
     pub free: OwnedFd,
     pub message: OwnedFd,
     pub handler: OwnedFd,
+    pub rendezvous: OwnedFd,
     pub ucxx: OwnedFd,
 }
 
@@ -189,6 +192,11 @@ impl Ucx {
             tid: Tid(asked),
             submitter: thread(transfer.submit_tid),
             completer: thread(transfer.complete_tid),
+            protocol: if has(flags::RENDEZVOUS) {
+                Some(Protocol::Rendezvous)
+            } else {
+                has(flags::EAGER).then_some(Protocol::Eager)
+            },
             parent: (transfer.parent != 0).then(|| number(transfer.parent)),
             hash: has(flags::HAS_HASH).then_some(transfer.hash),
         };

@@ -1,5 +1,7 @@
 //! The BPF object: loading it, its maps, its programs.
 
+mod transfers;
+
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
@@ -15,7 +17,7 @@ use super::btf::{Btf, BtfError};
 use super::interrupts::EntryCode;
 use super::ticks::{Clock, Ticks};
 use crate::families::arena::library;
-use crate::families::{eval, nrt, shm, ucx};
+use crate::families::{eval, nrt, shm};
 use crate::native::store::{MappingTable, Tables};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("PYOBS_BPF_OBJECT"));
@@ -54,10 +56,6 @@ const NRT_DEATH: &str = "nrt_death";
 /// Those for arenas of libraries: for beginnings that are remembered, and for all hits, with the sampler of the same kind.
 const LIBRARY_ENTER: &str = "arena_library_enter";
 const LIBRARY_HIT: [(&str, &str); 2] = [(SAMPLER, "arena_library_hit"), (SAMPLER_BOUNDED, "arena_library_hit_bounded")];
-/// Those for transfers: for what walks stacks, the ones with the sampler of the same kind.
-const UCX_SUBMIT: [(&str, &str); 2] = [(SAMPLER, "ucx_submit_enter"), (SAMPLER_BOUNDED, "ucx_submit_enter_bounded")];
-const UCX_UCXX: [(&str, &str); 2] = [(SAMPLER, "ucx_ucxx"), (SAMPLER_BOUNDED, "ucx_ucxx_bounded")];
-const UCX_REST: [&str; 5] = ["ucx_submit_exit", "ucx_complete", "ucx_free", "ucx_message", "ucx_handler"];
 /// The sampler.
 pub const SAMPLER: &str = "cpu_sample";
 /// The sampler for kernels without `bpf_loop` (before 5.17).
@@ -157,9 +155,7 @@ impl Object {
             loader.map_max_entries("ARENA_CALLS", 1);
         }
         if !wants.transfers {
-            for map in
-                ["UCX_CALLS", "UCX_OPEN", "UCX_EARLY", "UCX_REQUESTS", "UCX_FUTURES", "UCX_THREADS", "UCX_TOTALS"]
-            {
+            for map in transfers::MAPS {
                 loader.map_max_entries(map, 1);
             }
         }
@@ -295,38 +291,6 @@ impl Object {
     /// How long these have run, and how often.
     pub fn libraries_run_time(&self) -> (Duration, u64) {
         self.run_time_of(LIBRARY_HIT.iter().map(|(_, name)| *name).chain([LIBRARY_ENTER]))
-    }
-
-    /// Loads the programs for transfers, and takes their maps; to be called once.
-    pub fn take_transfers(&mut self) -> Result<(ucx::Programs, ucx::Maps), ObjectError> {
-        let own = |names: [(&'static str, &'static str); 2]| {
-            names.iter().find(|(sampler, _)| *sampler == self.sampler).map_or(names[0].1, |(_, name)| name)
-        };
-        let (submit, ucxx) = (own(UCX_SUBMIT), own(UCX_UCXX));
-        let [exit, complete, free, message, handler] = UCX_REST;
-        let programs = ucx::Programs {
-            submit_enter: self.load_uprobe(submit)?,
-            submit_exit: self.load_uprobe(exit)?,
-            complete: self.load_uprobe(complete)?,
-            free: self.load_uprobe(free)?,
-            message: self.load_uprobe(message)?,
-            handler: self.load_uprobe(handler)?,
-            ucxx: self.load_uprobe(ucxx)?,
-        };
-        let maps = ucx::Maps {
-            open: take(&mut self.ebpf, "UCX_OPEN")?,
-            early: take(&mut self.ebpf, "UCX_EARLY")?,
-            requests: take(&mut self.ebpf, "UCX_REQUESTS")?,
-            threads: take(&mut self.ebpf, "UCX_THREADS")?,
-            totals: take(&mut self.ebpf, "UCX_TOTALS")?,
-        };
-        Ok((programs, maps))
-    }
-
-    /// How long these have run, and how often.
-    pub fn transfers_run_time(&self) -> (Duration, u64) {
-        let walkers = UCX_SUBMIT.iter().chain(&UCX_UCXX).map(|(_, name)| *name);
-        self.run_time_of(walkers.chain(UCX_REST))
     }
 
     fn load_uprobe(&mut self, name: &'static str) -> Result<OwnedFd, ObjectError> {

@@ -1,6 +1,5 @@
 //! Transfers of UCX: how many of each kind, and how long their stages took.
 
-use pyobs_model::Selection;
 use pyobs_model::findings::size;
 use pyobs_model::views;
 
@@ -32,10 +31,9 @@ impl Letter<'_> {
             self.line(&escape::line(&line, super::WIDTH));
         }
         self.rest(sums.len());
-        let rows = views::transfers(self.model, &Selection::default());
         self.line("");
         self.line(&format!("{:>10}  {:>10}  {:>10}  {:>10}  stage", "count", "half", "99 %", "longest"));
-        for (stage, spread) in views::stages(&rows) {
+        for (stage, spread) in views::stages(&self.model.ucx().transfers().map(|(_, state)| state)) {
             let (p50, p99, max) = (time(spread.p50), time(spread.p99), time(spread.max));
             self.line(&format!("{:>10}  {p50:>10}  {p99:>10}  {max:>10}  {}", grouped(spread.count), stage.name()));
         }

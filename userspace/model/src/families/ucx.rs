@@ -152,7 +152,7 @@ impl Ucx {
     }
 
     /// In the order in which they were first seen.
-    pub fn transfers(&self) -> impl DoubleEndedIterator<Item = (TransferId, &State)> + '_ {
+    pub fn transfers(&self) -> impl Iterator<Item = (TransferId, &State)> + Clone + '_ {
         self.transfers.iter().map(|(id, state)| (*id, state))
     }
 

@@ -32,6 +32,10 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
     for (_, state, _) in &rows {
         by_process.entry(state.transfer.process).or_default().push(state);
     }
+    // One whose transfers are all forgotten may still wait for its notifier.
+    for worker in &workers {
+        by_process.entry(worker.process).or_default();
+    }
     let mut found: Vec<Finding> =
         workers.iter().flat_map(|worker| [busy_poll(model, worker), gil(model, worker)]).flatten().collect();
     for (process, states) in &by_process {
@@ -57,7 +61,8 @@ fn finding(
 
 fn busy_poll(model: &Model, worker: &WorkerRow) -> Option<Finding> {
     let thread = &worker.thread;
-    let rate = (thread.completed + thread.submitted) as f64 / seconds(thread.observed).max(1e-9);
+    let handled = thread.completed.saturating_add(thread.submitted);
+    let rate = handled as f64 / seconds(thread.observed).max(1e-9);
     let polls = worker.role == Role::Progress && worker.mode.ends_with("polling");
     if !polls || thread.observed < POLL_TIME || worker.busy < POLL_BUSY || rate > POLL_TRANSFERS {
         return None;
@@ -69,7 +74,7 @@ fn busy_poll(model: &Model, worker: &WorkerRow) -> Option<Finding> {
          progress mode that waits for events (`blocking`, or `thread` for UCXX) leaves the core to others.",
         worker.busy * 100.0,
         seconds(thread.observed),
-        thread.completed + thread.submitted,
+        handled,
     );
     let evidence = BTreeMap::from([
         ("tid", Evidence::Count(u64::from(worker.tid.0))),
@@ -150,7 +155,7 @@ fn slow_notify(
 }
 
 fn queue_grows(model: &Model, process: ProcessRef) -> Option<Finding> {
-    let depths = views::queue(model, process);
+    let depths = views::queue(model, &Selection { processes: Some([process].into()), ..Selection::default() });
     let quarter = depths.len() / 4;
     let deepest = |part: &[(Nanos, u64)]| part.iter().map(|(_, depth)| *depth).max();
     let first = deepest(depths.get(..quarter)?)?;
@@ -198,7 +203,7 @@ fn unfinished(model: &Model, process: ProcessRef, states: &[&State], workers: &[
         return None;
     }
     let line = place(model, left.iter().find_map(|state| birthplace(model, model.ucx().stack(state))));
-    let bytes = left.iter().map(|state| state.transfer.bytes).sum::<u64>();
+    let bytes = left.iter().fold(0, |sum: u64, state| sum.saturating_add(state.transfer.bytes));
     let summary = format!("{} transfers ({}) had no end when the process ended", left.len(), size(bytes));
     let detail = format!(
         "{} transfers were asked for, the first at {line}, and neither completed nor cancelled before the process ended: \
@@ -236,14 +241,15 @@ fn resend(model: &Model, process: ProcessRef, states: &[&State]) -> Option<Findi
         }
     }
     let again = sends.into_iter().filter(|(_, same)| same.len() as u64 >= RESENDS);
-    let ((_, buffer, bytes, _), same) = again.max_by_key(|((_, _, bytes, _), same)| bytes * same.len() as u64)?;
+    let ((_, buffer, bytes, _), same) =
+        again.max_by_key(|((_, _, bytes, _), same)| bytes.saturating_mul(same.len() as u64))?;
     let line = place(model, same.iter().find_map(|state| birthplace(model, model.ucx().stack(state))));
     let count = same.len() as u64;
     let summary = format!("the same {} were sent {count} times, unchanged, at {line}", size(bytes));
     let detail = format!(
         "The buffer at {buffer:#x} was sent {count} times through one endpoint with the same content, as far as a sample of \
          128 bytes of it tells. Where the other side still has it, {} need not have been sent.",
-        size(bytes * (count - 1)),
+        size(bytes.saturating_mul(count - 1)),
     );
     let evidence = BTreeMap::from([
         ("sends", Evidence::Count(count)),

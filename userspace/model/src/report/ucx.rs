@@ -8,7 +8,7 @@ use super::{FrameOut, pid, stack};
 use crate::families::arena;
 use crate::families::ucx::State;
 use crate::views;
-use crate::{Library, Model, Nanos, Operation, Pid, ProcessRef, Selection, Tid, TransferId};
+use crate::{Library, Model, Nanos, Operation, Pid, ProcessRef, Protocol, Selection, Tid, TransferId};
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Transfer {
@@ -22,6 +22,8 @@ pub struct Transfer {
     pub tag: Option<String>,
     pub immediate: bool,
     pub delayed: bool,
+    /// `None` where it was not seen.
+    pub protocol: Option<Protocol>,
     pub registered_s: Option<f64>,
     /// `None` where the moment was not seen.
     pub submitted_s: Option<f64>,
@@ -66,6 +68,26 @@ pub struct TransferCount {
     pub told_every: u32,
 }
 
+/// How long a stage of a process's transfers took, of those among `transfers`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TransferStage {
+    pub pid: Pid,
+    pub stage: &'static str,
+    pub count: u64,
+    pub p50_s: f64,
+    pub p90_s: f64,
+    pub p99_s: f64,
+    pub max_s: f64,
+    /// By powers of two; those that are not empty.
+    pub histogram: Vec<Bucket>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Bucket {
+    pub from_s: f64,
+    pub count: u64,
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Worker {
     pub pid: Pid,
@@ -100,6 +122,7 @@ fn transfer(model: &Model, arenas: &Arenas<'_>, id: TransferId, state: &State, b
         tag: transfer.tag.map(hex),
         immediate: transfer.immediate,
         delayed: transfer.is_delayed(),
+        protocol: transfer.protocol,
         registered_s: seconds(transfer.registered),
         submitted_s: seconds(transfer.submitted),
         completed_s: seconds(transfer.completed),
@@ -160,6 +183,34 @@ pub(super) fn counts(model: &Model, selection: &Selection) -> Vec<TransferCount>
         })
     })
     .collect()
+}
+
+pub(super) fn stages(model: &Model, selection: &Selection) -> Vec<TransferStage> {
+    let mut processes: BTreeMap<ProcessRef, Vec<&State>> = BTreeMap::new();
+    for (_, state) in model.ucx().transfers().filter(|(_, state)| views::has_transfer(selection, state)) {
+        processes.entry(state.transfer.process).or_default().push(state);
+    }
+    let of_one = |(process, states): (ProcessRef, Vec<&State>)| {
+        let pid = pid(model, process)?;
+        Some(views::stages(&states.into_iter()).map(|(stage, spread)| stage_out(pid, stage, &spread)))
+    };
+    processes.into_iter().filter_map(of_one).flatten().filter(|stage| stage.count > 0).collect()
+}
+
+fn stage_out(pid: Pid, stage: views::Stage, spread: &views::Spread) -> TransferStage {
+    let buckets = spread.histogram.iter().enumerate().filter(|(_, count)| **count > 0);
+    TransferStage {
+        pid,
+        stage: stage.name(),
+        count: spread.count,
+        p50_s: spread.p50.as_secs_f64(),
+        p90_s: spread.p90.as_secs_f64(),
+        p99_s: spread.p99.as_secs_f64(),
+        max_s: spread.max.as_secs_f64(),
+        histogram: buckets
+            .map(|(bucket, count)| Bucket { from_s: views::bucket_start(bucket).as_secs_f64(), count: *count })
+            .collect(),
+    }
 }
 
 pub(super) fn workers(model: &Model, selection: &Selection) -> Vec<Worker> {

@@ -3,6 +3,7 @@
 mod births;
 mod frames;
 mod processes;
+mod stages;
 mod transfers;
 mod tree;
 mod waits;
@@ -11,7 +12,8 @@ mod weight;
 pub use births::{BirthRow, arenas, birthplace, is_selected, meminfos};
 pub use frames::{FrameRow, FramesView, frames};
 pub use processes::{ProcessRow, processes};
-pub use transfers::{Role, Spread, Stage, WorkerRow, has_transfer, queue, spread, stages, transfers, workers};
+pub use stages::{BUCKETS, Spread, Stage, bucket_start, queue, queue_over_time, spread, stages};
+pub use transfers::{Role, WorkerRow, has_transfer, transfers, workers};
 pub use tree::{Node, NodeId, Tree, tree};
 pub use waits::{GilRow, GilShare, GilThread, SleepRow, gil_shares, gil_waits, sleeps};
 pub use weight::Weight;

@@ -1,52 +1,15 @@
-//! Transfers as tables, the threads behind them, and how long their stages take.
+//! Transfers as a table, and the threads behind them.
 
 use std::collections::BTreeMap;
 
-use super::gil_shares;
+use super::{gil_shares, queue};
 use crate::families::ucx::State;
 use crate::{Model, Nanos, ProcessRef, Selection, Tid, TransferId, TransferThread};
 
 /// UCXX announces the parts of a transfer of several buffers in messages of this size, each up to so many
 /// (cpp/include/ucxx/header.h, HeaderFramesSize).
-pub const HEADER_BYTES: u64 = 1209;
+const HEADER_BYTES: u64 = 1209;
 const HEADER_PARTS: usize = 100;
-
-/// A stretch in the life of a transfer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Stage {
-    /// Registered with UCXX, not handed to UCX yet.
-    Queued,
-    /// With UCX.
-    Pending,
-    /// Over, and the future not handed over yet.
-    Completed,
-    /// The future was handed over, and is not set yet.
-    Notified,
-}
-
-impl Stage {
-    pub const ALL: [Self; 4] = [Self::Queued, Self::Pending, Self::Completed, Self::Notified];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Queued => "queued",
-            Self::Pending => "pending",
-            Self::Completed => "completed",
-            Self::Notified => "notified",
-        }
-    }
-
-    /// When it began and ended.
-    pub fn of(self, state: &State) -> Option<(Nanos, Nanos)> {
-        let transfer = &state.transfer;
-        Some(match self {
-            Self::Queued => (transfer.registered?, transfer.submitted.filter(|_| !transfer.operation.is_multi())?),
-            Self::Pending => (transfer.submitted?, transfer.completed?),
-            Self::Completed => (transfer.completed?, state.woken?.notified),
-            Self::Notified => (state.woken?.notified, state.woken?.woken),
-        })
-    }
-}
 
 /// Whether it belongs to one of the processes, threads and times that `selection` has.
 pub fn has_transfer(selection: &Selection, state: &State) -> bool {
@@ -79,7 +42,8 @@ pub fn transfers<'model>(model: &'model Model, selection: &Selection) -> Vec<(Tr
 fn payload(parts: &[u64]) -> u64 {
     let headers = parts.len().div_ceil(HEADER_PARTS + 1);
     let announcing = parts.iter().filter(|bytes| **bytes == HEADER_BYTES).take(headers).sum::<u64>();
-    parts.iter().sum::<u64>() - announcing
+    // A recording may say anything.
+    parts.iter().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes)).saturating_sub(announcing)
 }
 
 /// What a thread has to do with transfers.
@@ -129,7 +93,7 @@ pub fn workers(model: &Model, selection: &Selection) -> Vec<WorkerRow> {
     for thread in model.ucx().threads().filter(|thread| selection.has_thread(thread.process, thread.tid)) {
         let share = shares.get(&thread.process).and_then(|share| share.threads.get(&thread.tid));
         let progress = model.ucx().threads_of(thread.process).filter(|other| makes_progress(other));
-        let progress = progress.max_by_key(|other| other.completed + other.dispatched);
+        let progress = progress.max_by_key(|other| other.completed.saturating_add(other.dispatched));
         for role in roles(thread) {
             rows.push(WorkerRow {
                 process: thread.process,
@@ -138,7 +102,7 @@ pub fn workers(model: &Model, selection: &Selection) -> Vec<WorkerRow> {
                 mode: progress.map_or("unknown", mode),
                 thread: *thread,
                 busy: busy(thread),
-                queue_max: if role == Role::Progress { queue_max(model, thread) } else { 0 },
+                queue_max: if role == Role::Progress { deepest(model, thread.process, selection) } else { 0 },
                 gil_wait: model.is_on("gil").then(|| share.map_or(Nanos(0), |share| share.wanted.total)),
                 gil_waits: share.map_or(0, |share| share.wanted.count),
                 gil_held: share.map_or(Nanos(0), |share| share.held),
@@ -179,54 +143,7 @@ fn mode(thread: &TransferThread) -> &'static str {
     }
 }
 
-fn queue_max(model: &Model, thread: &TransferThread) -> u64 {
-    queue(model, thread.process).into_iter().map(|(_, depth)| depth).max().unwrap_or(0)
-}
-
-/// How many transfers of a process were registered and not handed to UCX, whenever that changed.
-pub fn queue(model: &Model, process: ProcessRef) -> Vec<(Nanos, u64)> {
-    let mut changes = Vec::new();
-    for (_, state) in model.ucx().transfers().filter(|(_, state)| state.transfer.process == process) {
-        let delayed = state.transfer.is_delayed() || state.transfer.submitted.is_none();
-        if let Some(registered) = state.transfer.registered.filter(|_| delayed && !state.transfer.operation.is_multi())
-        {
-            changes.push((registered, 1_i64));
-            changes.extend(state.transfer.submitted.map(|submitted| (submitted, -1)));
-        }
-    }
-    changes.sort_unstable();
-    let mut depth = 0_i64;
-    let add = |(at, change): (Nanos, i64)| {
-        depth += change;
-        (at, depth.unsigned_abs())
-    };
-    changes.into_iter().map(add).collect()
-}
-
-/// How long a stage took: of so many, half took no longer than `p50`, and so on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Spread {
-    pub count: u64,
-    pub p50: Nanos,
-    pub p90: Nanos,
-    pub p99: Nanos,
-    pub max: Nanos,
-}
-
-pub fn spread(mut lengths: Vec<Nanos>) -> Spread {
-    lengths.sort_unstable();
-    let at = |percent: usize| {
-        let rank = (lengths.len() * percent).div_ceil(100).max(1) - 1;
-        lengths.get(rank).copied().unwrap_or_default()
-    };
-    Spread { count: lengths.len() as u64, p50: at(50), p90: at(90), p99: at(99), max: at(100) }
-}
-
-/// Of the transfers in `rows`; how long those of several buffers were pending is told by their parts.
-pub fn stages(rows: &[(TransferId, &State, u64)]) -> [(Stage, Spread); 4] {
-    Stage::ALL.map(|stage| {
-        let own = rows.iter().filter(|(_, state, _)| stage != Stage::Pending || !state.transfer.operation.is_multi());
-        let lengths = own.filter_map(|(_, state, _)| stage.of(state));
-        (stage, spread(lengths.map(|(from, to)| to.saturating_sub(from)).collect()))
-    })
+fn deepest(model: &Model, process: ProcessRef, selection: &Selection) -> u64 {
+    let selection = Selection { processes: Some([process].into()), tid: None, ..selection.clone() };
+    queue(model, &selection).into_iter().map(|(_, depth)| depth).max().unwrap_or(0)
 }

@@ -1,8 +1,8 @@
 //! The family `ucx`: a row for each transfer that was told of singly, sums of all, and threads.
 
 use pyobs_model::{
-    Event, Library, Nanos, Operation, ProcessRef, StackId, Tid, Transfer, TransferChange, TransferId, TransferThread,
-    Transfers,
+    Event, Library, Nanos, Operation, ProcessRef, Protocol, StackId, Tid, Transfer, TransferChange, TransferId,
+    TransferThread, Transfers,
 };
 use rusqlite::{Connection, Row, params};
 
@@ -30,6 +30,7 @@ CREATE TABLE transfers (
     complete_tid  INTEGER,
     parent        INTEGER,
     hash          INTEGER,
+    protocol      TEXT,
     seen_ns       INTEGER,
     asked_ns      INTEGER,
     stack         INTEGER REFERENCES stacks,
@@ -90,12 +91,13 @@ pub(crate) fn change(
 fn seen(connection: &Connection, at: Nanos, id: i64, transfer: &Transfer) -> rusqlite::Result<()> {
     let sql = "INSERT INTO transfers (id, process, library, operation, bytes, tag, through, buffer, registered_ns,
                                       submitted_ns, completed_ns, immediate, status, tid, submit_tid, complete_tid,
-                                      parent, hash, seen_ns)
-               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)
+                                      parent, hash, protocol, seen_ns)
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)
                ON CONFLICT (id) DO UPDATE SET
                    process = ?2, library = ?3, operation = ?4, bytes = ?5, tag = ?6, through = ?7, buffer = ?8,
                    registered_ns = ?9, submitted_ns = ?10, completed_ns = ?11, immediate = ?12, status = ?13,
-                   tid = ?14, submit_tid = ?15, complete_tid = ?16, parent = ?17, hash = ?18, seen_ns = ?19";
+                   tid = ?14, submit_tid = ?15, complete_tid = ?16, parent = ?17, hash = ?18,
+                   protocol = ?19, seen_ns = ?20";
     let time = |at: Option<Nanos>| at.map(|at| integer(at.0));
     connection.prepare_cached(sql)?.execute(params![
         id,
@@ -116,6 +118,7 @@ fn seen(connection: &Connection, at: Nanos, id: i64, transfer: &Transfer) -> rus
         transfer.completer.map(|tid| tid.0),
         transfer.parent.map(|parent| integer(parent.0)),
         transfer.hash.map(u64::cast_signed),
+        transfer.protocol.map(Protocol::name),
         integer(at.0),
     ])?;
     Ok(())
@@ -165,6 +168,14 @@ fn bits(row: &Row<'_>, column: usize) -> Option<Option<u64>> {
     row.get::<_, Option<i64>>(column).ok().map(|number| number.map(i64::cast_unsigned))
 }
 
+/// NULL is a protocol that was not seen; `None` is no protocol's name.
+fn protocol(row: &Row<'_>, column: usize) -> Option<Option<Protocol>> {
+    match row.maybe_text(column)? {
+        Some(name) => Protocol::from_name(&name).map(Some),
+        None => Some(None),
+    }
+}
+
 fn transfer(row: &Row<'_>) -> Option<Transfer> {
     let time = |column| Some(row.maybe_number(column)?.map(Nanos));
     Some(Transfer {
@@ -185,6 +196,7 @@ fn transfer(row: &Row<'_>) -> Option<Transfer> {
         completer: row.maybe_small(15)?.map(Tid),
         parent: row.maybe_number(16)?.map(TransferId),
         hash: bits(row, 17)?,
+        protocol: protocol(row, 18)?,
     })
 }
 
@@ -213,6 +225,7 @@ pub(crate) fn read(
         "complete_tid",
         "parent",
         "hash",
+        "protocol",
         "seen_ns",
         "asked_ns",
         "stack",
@@ -221,21 +234,21 @@ pub(crate) fn read(
         "wake_tid",
     ];
     source.scan("transfers", &columns, "", damage, |id, row| {
-        let id = TransferId(u64::try_from(id).ok()?);
+        let id = TransferId(id);
         let mut tell = |at: Nanos, change| {
             if has(at) {
                 each(Event::Transfer { at, id, change });
             }
         };
         // One whose end a cut recording lacks has the rest only.
-        if let Some(seen) = row.maybe_number(18)? {
+        if let Some(seen) = row.maybe_number(19)? {
             tell(Nanos(seen), TransferChange::Seen(Box::new(transfer(row)?)));
         }
-        if let Some((asked, stack)) = row.maybe_number(19)?.zip(row.maybe_small(20)?) {
+        if let Some((asked, stack)) = row.maybe_number(20)?.zip(row.maybe_small(21)?) {
             tell(Nanos(asked), TransferChange::Asked(StackId(stack)));
         }
-        if let Some((woken, tid)) = row.maybe_number(22)?.zip(row.maybe_small(23)?) {
-            let notified = Nanos(row.maybe_number(21)?.unwrap_or(woken));
+        if let Some((woken, tid)) = row.maybe_number(23)?.zip(row.maybe_small(24)?) {
+            let notified = Nanos(row.maybe_number(22)?.unwrap_or(woken));
             tell(Nanos(woken), TransferChange::Woken { notified, tid: Tid(tid) });
         }
         Some(())

@@ -301,6 +301,7 @@ fn transfer_events(at: Nanos) -> Vec<Event> {
         completer: Some(Tid(2)),
         parent: Some(TransferId(5)),
         hash: Some(u64::MAX - 1),
+        protocol: Some(Protocol::Rendezvous),
     };
     let bare = Transfer {
         library: Library::Ucx,
@@ -314,6 +315,7 @@ fn transfer_events(at: Nanos) -> Vec<Event> {
         completer: None,
         parent: None,
         hash: None,
+        protocol: None,
         ..transfer
     };
     let change = |after, id, change| Event::Transfer { at: own(after), id: TransferId(id), change };

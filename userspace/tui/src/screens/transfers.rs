@@ -1,17 +1,19 @@
 //! Transfers of UCX and UCXX, how long their stages take, and the threads behind them.
 
 mod detail;
+mod summary;
 mod workers;
 
 use std::cmp::Reverse;
 
 use pyobs_model::families::ucx::State;
-use pyobs_model::views::{self, By, Spread, Stage, birthplace};
+use pyobs_model::views::{self, By, Stage, birthplace};
 use pyobs_model::{FrameId, Model, Nanos, Operation, ProcessRef, TransferId};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use self::detail::Detail;
+use self::summary::Summary;
 use self::workers::Workers;
 use super::Outcome;
 use super::frames::{place, process_label};
@@ -33,9 +35,8 @@ enum Sort {
 }
 
 const SORTS: [Sort; 5] = [Sort::Latest, Sort::Size, Sort::Queued, Sort::Pending, Sort::Wake];
-/// What stands above the table where there is room for both: a heading, a line a stage, a blank.
-const STAGES_LINES: u16 = 6;
-const STAGES_NEED: u16 = 18;
+/// The summary stands above the table where there is room for both.
+const SUMMARY_NEEDS: u16 = 18;
 
 struct Line {
     id: TransferId,
@@ -86,7 +87,7 @@ impl Line {
 pub(crate) struct TransfersScreen {
     sort: Sort,
     rows: Vec<Line>,
-    stages: Option<[(Stage, Spread); 4]>,
+    summary: Summary,
     shown: Vec<usize>,
     cursor: Cursor<TransferId>,
     detail: Option<Detail>,
@@ -107,7 +108,7 @@ impl TransfersScreen {
             detail.compute(model);
         }
         let rows = views::transfers(model, &scope.selection);
-        self.stages = Some(views::stages(&rows));
+        self.summary = Summary::of(model, &scope.selection, &rows);
         self.rows = rows.into_iter().map(|row| Line::of(model, row)).collect();
     }
 
@@ -196,8 +197,8 @@ impl TransfersScreen {
         if let Some(detail) = &self.detail {
             return detail.draw(model, ui, area, buf);
         }
-        if let Some(stages) = self.stages.as_ref().filter(|_| area.height >= STAGES_NEED) {
-            draw_stages(stages, ui, Rect { height: STAGES_LINES, ..area }, buf);
+        if area.height >= SUMMARY_NEEDS {
+            self.summary.draw(ui, Rect { height: summary::LINES, ..area }, buf);
         }
         self.draw_table(model, ui, table(area), buf);
     }
@@ -240,30 +241,8 @@ impl TransfersScreen {
 
 /// Where the table goes.
 fn table(area: Rect) -> Rect {
-    let above = if area.height >= STAGES_NEED { STAGES_LINES } else { 0 };
+    let above = if area.height >= SUMMARY_NEEDS { summary::LINES } else { 0 };
     Rect { y: area.y + above, height: area.height - above, ..area }
-}
-
-fn draw_stages(stages: &[(Stage, Spread); 4], ui: &Ui, area: Rect, buf: &mut Buffer) {
-    let theme = ui.theme;
-    let mut head = Heading::new(buf, area, theme);
-    head.left(12, " STAGE", None);
-    head.right(9, "COUNT", None);
-    for name in ["HALF", "90 %", "99 %", "LONGEST"] {
-        head.right(10, name, None);
-    }
-    let longest = stages.iter().map(|(_, spread)| spread.p99.0).max().unwrap_or(0).max(1);
-    for ((stage, spread), y) in stages.iter().zip(area.y + 1..) {
-        let mut row = Row::new(buf, Rect { y, height: 1, ..area });
-        row.left(12, &format!(" {}", stage.name()), theme.text());
-        row.right(9, &number::count(spread.count), theme.dim());
-        for time in [spread.p50, spread.p90, spread.p99, spread.max] {
-            let words = if spread.count == 0 { "–".to_owned() } else { number::time(time) };
-            row.right(10, &words, theme.text());
-        }
-        let width = usize::from(area.width).saturating_sub(70).min(40);
-        row.bar(width, spread.p99.0 as f64 / longest as f64, theme.total());
-    }
 }
 
 fn asked_at(model: &Model, frame: Option<FrameId>) -> String {
@@ -281,7 +260,8 @@ impl Widths {
     fn of(width: u16) -> Self {
         match width {
             0..76 => Self { queued: 0, wake: 0, process: 0 },
-            76..120 => Self { queued: 9, wake: 9, process: 12 },
+            76..96 => Self { queued: 0, wake: 9, process: 0 },
+            96..120 => Self { queued: 9, wake: 9, process: 12 },
             _ => Self { queued: 9, wake: 9, process: 30 },
         }
     }

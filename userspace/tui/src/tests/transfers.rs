@@ -2,8 +2,8 @@
 
 use insta::assert_snapshot;
 use pyobs_model::{
-    Event, Library, Nanos, Operation, ProcessRef, StackId, Tid, Transfer, TransferChange, TransferId, TransferThread,
-    families,
+    Event, Library, Nanos, Operation, ProcessRef, Protocol, StackId, Tid, Transfer, TransferChange, TransferId,
+    TransferThread, families,
 };
 
 use super::{Bench, Source, synthetic};
@@ -14,7 +14,7 @@ const MICRO: u64 = 1_000;
 fn transfer(id: u64) -> Transfer {
     let begun = Nanos(id * 8_000_000);
     let after = |micros: u64| Some(begun.saturating_add(Nanos(micros * MICRO)));
-    let sends = id % 2 == 0;
+    let sends = id.is_multiple_of(2);
     Transfer {
         process: ProcessRef(0),
         library: Library::Ucxx,
@@ -33,6 +33,7 @@ fn transfer(id: u64) -> Transfer {
         completer: Some(Tid(4243)),
         parent: None,
         hash: None,
+        protocol: Some(if id.is_multiple_of(3) { Protocol::Eager } else { Protocol::Rendezvous }),
     }
 }
 
@@ -76,7 +77,7 @@ fn picture(size: (u16, u16), keys: &str) -> String {
 
 #[test]
 fn transfers() {
-    for size in [(60, 15), (100, 30), (200, 50)] {
+    for size in [(60, 15), (80, 24), (120, 40), (200, 50)] {
         assert_snapshot!(format!("transfers_{}x{}", size.0, size.1), picture(size, "7"));
     }
 }

@@ -2,10 +2,11 @@
 
 use std::os::fd::OwnedFd;
 
+use iced_x86::{Decoder, DecoderOptions, Register};
 use pyobs_abi::ucx::{NOWHERE, ON_STACK, Submission, operation, site};
 
 use super::Programs;
-use crate::elf::Elf;
+use crate::elf::{Elf, Symbol};
 use crate::families::extension::returns;
 
 /// What a library is, as far as it matters here.
@@ -37,6 +38,7 @@ pub(super) enum Program {
     Free,
     Message,
     Handler,
+    Rendezvous,
     Ucxx,
 }
 
@@ -48,6 +50,7 @@ impl Program {
             Self::Free => &programs.free,
             Self::Message => &programs.message,
             Self::Handler => &programs.handler,
+            Self::Rendezvous => &programs.rendezvous,
             Self::Ucxx => &programs.ucxx,
         }
     }
@@ -75,6 +78,18 @@ const SUBMISSIONS: [(&str, Submission); 10] = [
 ];
 /// What gives requests back; the second is its former name.
 const FREES: [&str; 2] = ["ucp_request_free", "ucp_request_release"];
+/// What tells receivers of messages to come (ucp/tag/tag_rndv.c, ucp/am/rndv.c, ucp/rndv/rndv.c), and what begins to receive
+/// one that it was told of (ucp/rndv/proto_rndv.c). They are in the symbol table of a file that is not stripped.
+const ANNOUNCES: [&str; 4] = [
+    "ucp_tag_rndv_rts_progress",
+    "ucp_am_rndv_proto_progress",
+    "ucp_proto_progress_tag_rndv_rts",
+    "ucp_proto_progress_am_rndv_rts",
+];
+const RECEIVES: &str = "ucp_proto_rndv_receive_start";
+/// It reads the status of a request, which is the first word of the library's own part of it.
+const STATUS: &str = "ucp_request_check_status";
+const CODE_MAX: u64 = 1 << 10;
 const HANDLER: &str = "ucp_worker_set_am_recv_handler";
 
 /// Functions of UCXX (cpp/include/ucxx, cpp/python/include/ucxx), what they are, and whether their ends matter.
@@ -125,7 +140,34 @@ fn of_ucp(elf: &Elf<'_>) -> Vec<Site> {
         begins.push(Site { program: Program::Handler, address: symbol.address, cookie: 0 });
     }
     sites.append(&mut begins);
+    sites.extend(rendezvous(elf));
     sites
+}
+
+fn rendezvous(elf: &Elf<'_>) -> Vec<Site> {
+    let before = elf
+        .exported(STATUS)
+        .and_then(|symbol| elf.bytes(symbol.address, symbol.size.min(CODE_MAX)))
+        .map_or(0, own_part);
+    let site = |(name, symbol): (&[u8], Symbol)| {
+        let cookie = match name {
+            name if ANNOUNCES.iter().any(|known| known.as_bytes() == name) => 0,
+            name if RECEIVES.as_bytes() == name && before != 0 => before,
+            _ => return None,
+        };
+        elf.is_code(symbol.address).then_some(Site { program: Program::Rendezvous, address: symbol.address, cookie })
+    };
+    elf.symbols().filter_map(site).collect()
+}
+
+/// How long the library's own part of a request is, which lies before the address that the program knows: as far back as
+/// the function reads from its argument. 0 where it does not.
+fn own_part(code: &[u8]) -> u64 {
+    const LENGTH_MAX: u64 = 4096;
+    let instructions = Decoder::new(64, code, DecoderOptions::NONE).into_iter();
+    let reads = instructions.filter(|it| it.memory_base() == Register::RDI && it.memory_index() == Register::None);
+    let back = reads.map(|it| it.memory_displacement64().wrapping_neg());
+    back.filter(|back| *back <= LENGTH_MAX).max().unwrap_or(0)
 }
 
 fn of_ucxx(elf: &Elf<'_>) -> Vec<Site> {
@@ -166,6 +208,19 @@ mod tests {
     fn names_are_mangled_as_compilers_do() {
         assert_eq!(mangled("ucxx::Request::setStatus"), "_ZN4ucxx7Request9setStatusE");
         assert_eq!(mangled("ucxx::python::Future::set"), "_ZN4ucxx6python6Future3setE");
+    }
+
+    /// The function in libucp 1.21.0 of the package libucx-cu12, whose debug information says that sizeof(struct ucp_request)
+    /// is 272.
+    #[test]
+    fn a_request_begins_where_its_status_is_read() {
+        let code = [
+            0xb8, 1, 0, 0, 0, 0xf6, 0x87, 0xf4, 0xfe, 0xff, 0xff, 1, 0x75, 2, 0xc3, 0x90, 0x0f, 0xb6, 0x87, 0xf0, 0xfe,
+            0xff, 0xff, 0xc3,
+        ];
+        assert_eq!(own_part(&code), 272);
+        assert_eq!(own_part(&code[..5]), 0);
+        assert_eq!(own_part(&[]), 0);
     }
 
     #[test]

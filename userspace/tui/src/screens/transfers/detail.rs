@@ -55,6 +55,9 @@ impl Detail {
         if let Some(tag) = transfer.tag {
             pair("tag", format!("{tag:#x}"));
         }
+        if let Some(protocol) = transfer.protocol {
+            pair("protocol", protocol.name().to_owned());
+        }
         pair("through", format!("{:#x}", transfer.through));
         let ends = match (transfer.completed, transfer.status) {
             (None, _) => "pending".to_owned(),

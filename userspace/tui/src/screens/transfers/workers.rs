@@ -66,7 +66,7 @@ impl Workers {
         head.right(9, "THREAD", None);
         head.left(11, "ROLE", None);
         head.left(15, "MODE", None);
-        head.right(7, "BUSY", None);
+        head.right(7, "BUSY %", None);
         head.right(more(9), "SUBMITS", None);
         head.right(more(10), "COMPLETES", None);
         head.right(more(6), "QUEUE", None);
