@@ -1,7 +1,5 @@
 //! What transfers add up to, and what is found in them.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by a panic")]
-
 use std::sync::Arc;
 
 use pyobs_model::findings::{self, Evidence, Finding};
