@@ -20,11 +20,11 @@ const HEADER_BYTES: u64 = 1 + 8 + 100 * 4 + 100 * 8;
 const SENDS: StackId = StackId(0);
 const SHUTDOWN: StackId = StackId(1);
 
-fn model() -> Model {
+fn model(history: History) -> Model {
     let text = String::new;
     let probes = families::NAMES.iter().map(ToString::to_string).collect();
     let (started, host, kernel, pyobs, sampler) = (text(), text(), text(), text(), text());
-    let mut model = Model::new(Meta { started, host, kernel, pyobs, rate_hz: 99, probes, sampler }, History::All);
+    let mut model = Model::new(Meta { started, host, kernel, pyobs, rate_hz: 99, probes, sampler }, history);
     let python = |function: &str, file: &str, line| Frame {
         kind: FrameKind::Python,
         function: function.into(),
@@ -98,7 +98,7 @@ fn thread(tid: Tid, registered: u64, dispatched: u64, awake: u64) -> TransferThr
 }
 
 fn filled(events: impl IntoIterator<Item = Event>) -> Model {
-    let mut model = model();
+    let mut model = model(History::All);
     for event in events {
         model.apply(&event);
     }
@@ -167,6 +167,24 @@ fn what_is_told_in_another_order_is_the_same() {
         assert_eq!((state.stack, state.ended()), (Some(SENDS), Some(Nanos(150 * MICRO))));
         assert_eq!(Some(state), all[0].ucx().get(TransferId(3)));
     }
+}
+
+#[test]
+fn what_ended_long_ago_is_forgotten_though_one_before_it_goes_on() {
+    let mut model = model(History::Window { length: Nanos(2 * SECOND), samples: 50 });
+    let open = Transfer { completed: None, completer: None, status: None, ..transfer(0) };
+    model.apply(&seen(0, open));
+    let known = |model: &Model| model.ucx().transfers().map(|(id, _)| id.0).collect::<Vec<_>>();
+    for second in 1..=9 {
+        model.apply(&seen(second, transfer(second * SECOND)));
+        model.advance(Nanos(second * SECOND + MS));
+    }
+    assert_eq!(known(&model), [0, 8, 9]);
+    // However short the time is in which they come.
+    for id in 10..200 {
+        model.apply(&seen(id, transfer(9 * SECOND + id)));
+    }
+    assert_eq!(model.ucx().transfers().count(), 50);
 }
 
 #[test]
@@ -312,11 +330,13 @@ fn the_report_names_the_arena_that_a_buffer_lies_in() {
     let in_it = Transfer { buffer: 0x1fff, ..transfer(100) };
     let behind = Transfer { buffer: 0x2000, ..transfer(100) };
     let too_early = Transfer { buffer: 0x1000, ..transfer(1) };
-    let all = [begun(0, 0x1000, 50), seen(1, in_it), seen(2, behind), seen(3, too_early)];
+    let born = Event::Arena { at: Nanos(50), id: ArenaId(0), change: ArenaChange::Born(SENDS) };
+    let all = [begun(0, 0x1000, 50), born, seen(1, in_it), seen(2, behind), seen(3, too_early)];
     let report = Report::new(&filled(all), &Selection::default(), None);
     let arena = report.arenas.unwrap()[0].id.clone();
-    let regions = report.transfers.unwrap().into_iter().map(|transfer| transfer.region.map(|region| region.id));
-    assert_eq!(regions.collect::<Vec<_>>(), [Some(arena), None, None]);
+    let regions: Vec<_> = report.transfers.unwrap().into_iter().map(|transfer| transfer.region).collect();
+    let [Some(region), None, None] = &regions[..] else { panic!("{regions:?}") };
+    assert_eq!((&region.id, region.born_at.as_ref().unwrap().line), (&arena, Some(31)));
 }
 
 #[test]

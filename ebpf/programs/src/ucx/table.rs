@@ -45,7 +45,7 @@ static THREADS: LruHashMap<u64, Thread> = LruHashMap::with_max_entries(4096, 0);
 #[map(name = "UCX_TOTALS")]
 static TOTALS: HashMap<Kind, Total> = HashMap::with_max_entries(8192, 0);
 
-/// Functions that user space knows of.
+/// Functions that user space knows of, and how many these are.
 #[map(name = "UCX_CALLBACKS")]
 static CALLBACKS: LruHashMap<Key, u32> = LruHashMap::with_max_entries(1024, 0);
 
@@ -122,13 +122,23 @@ pub fn finish(transfer: &Transfer) {
     }
 }
 
+/// A program that makes a function for each call must not call user space each time.
+const ANNOUNCED_MAX: u32 = 256;
+
 /// Lets user space know of a function that completes transfers, once for each process.
 #[inline(always)]
 pub fn announce(address: u64, kind: u32) {
-    let key = key(address);
-    if address == 0 || CALLBACKS.get_ptr(key).is_some() || CALLBACKS.insert(key, kind, BPF_NOEXIST.into()).is_err() {
+    // How many of the process's are known stands where no function can be.
+    let (own, all) = (key(address), key(0));
+    if address == 0 || CALLBACKS.get_ptr(own).is_some() {
         return;
     }
+    // SAFETY: the value is copied.
+    let count = unsafe { CALLBACKS.get(all) }.copied().unwrap_or(0);
+    if count >= ANNOUNCED_MAX || CALLBACKS.insert(own, kind, BPF_NOEXIST.into()).is_err() {
+        return;
+    }
+    let _ = CALLBACKS.insert(all, count + 1, 0);
     let callback = Callback { header: ring::header(record::UCX_CALLBACK), address, kind, padding: 0 };
     // SAFETY: plain integers without padding (pyobs-abi asserts it).
     ring::send_now(unsafe { core::slice::from_raw_parts((&raw const callback).cast(), size_of::<Callback>()) });

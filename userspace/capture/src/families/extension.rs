@@ -83,10 +83,6 @@ impl Probes {
         self.all.push(probe);
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.all.is_empty()
-    }
-
     /// Takes them away where they cost more than they may. Returns a sentence when it does: `what` is followed no more,
     /// and what becomes of the rest.
     pub fn hold_budget(

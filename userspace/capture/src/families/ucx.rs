@@ -70,8 +70,8 @@ pub struct Ucx {
     processes: HashMap<u32, ProcessRef>,
     totals: HashMap<Kind, Total>,
     threads: Threads,
-    /// Transfers that were told of as being under way.
-    slow: HashSet<u64>,
+    /// Transfers that were told of as being under way, and their processes.
+    slow: HashMap<u64, u32>,
     told_at: Instant,
     every: u32,
     every_max: u32,
@@ -92,7 +92,7 @@ impl Ucx {
             processes: HashMap::new(),
             totals: HashMap::new(),
             threads: Threads::default(),
-            slow: HashSet::new(),
+            slow: HashMap::new(),
             told_at: Instant::now(),
             every: 1,
             every_max: 1,
@@ -214,7 +214,7 @@ impl Ucx {
         events: &mut Vec<Event>,
     ) {
         let elapsed = self.told_at.elapsed();
-        if self.probes.is_empty() || (elapsed < TELL_EVERY && !at_the_end) {
+        if self.seen.is_empty() || (elapsed < TELL_EVERY && !at_the_end) {
             return;
         }
         self.told_at = Instant::now();
@@ -271,8 +271,11 @@ impl Ucx {
         count
     }
 
-    /// Tells of transfers that are long under way, at the end of all.
+    /// Tells of transfers that are long under way, at the end of all. Without probes nobody knows what has become of them.
     fn tell_open(&mut self, now: Nanos, only: Option<u32>, all: bool, events: &mut Vec<Event>) {
+        if self.meter.is_over() {
+            return;
+        }
         let (at, now) = (now, now.0.saturating_add(self.start.0));
         let pending = self.maps.open.iter().flatten();
         let registered = self.maps.requests.iter().flatten().filter(|(_, transfer)| transfer.completed == 0);
@@ -282,13 +285,13 @@ impl Ucx {
             let since = if transfer.registered == 0 { transfer.submitted } else { transfer.registered };
             let is_known = transfer.operation != operation::NONE && transfer.flags & flags::TOLD != 0;
             let is_wanted = is_known && only.is_none_or(|pid| pid == key.pid);
-            if is_wanted && (all || now.saturating_sub(since) >= SLOW) && !self.slow.contains(&transfer.id) {
+            if is_wanted && (all || now.saturating_sub(since) >= SLOW) && !self.slow.contains_key(&transfer.id) {
                 told.insert(transfer.id, (key.pid, transfer));
             }
         }
         for (id, (pid, transfer)) in told {
             if let Some(process) = self.processes.get(&pid).copied() {
-                self.slow.insert(id);
+                self.slow.insert(id, pid);
                 self.tell(at, &transfer, process, events);
             }
         }
@@ -314,6 +317,7 @@ impl Ucx {
         let own = self.processes.get(&pid).copied();
         self.threads.tell(at, &self.maps.threads, |of| own.filter(|_| of == pid), events);
         self.tell_open(at, Some(pid), true, events);
+        self.slow.retain(|_, of| *of != pid);
         forget(&mut self.maps.open, pid);
         forget(&mut self.maps.requests, pid);
         let kinds: Vec<Kind> = self.totals.keys().filter(|kind| kind.pid == pid).copied().collect();
@@ -334,7 +338,7 @@ impl Ucx {
 
     /// Takes the probes away when they cost more than they may. Returns a sentence when it does.
     pub fn hold_budget(&mut self, run_time: Duration, runs: u64) -> Option<String> {
-        let rest = "what was under way then has no end";
+        let rest = "what was under way then is not told of";
         self.probes.hold_budget(&mut self.meter, (run_time, runs), "transfers", rest)
     }
 }

@@ -10,6 +10,9 @@ use crate::{
 /// Stacks and wakes that are told before their transfers.
 const EARLY_MAX: usize = 1 << 16;
 
+/// How often transfers that ended too long ago are looked for: one that has no end may lie before them.
+const SWEEP: Nanos = Nanos(1_000_000_000);
+
 /// What became of a transfer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
@@ -69,6 +72,7 @@ pub struct Ucx {
     early_order: VecDeque<TransferId>,
     sums: BTreeMap<Kind, Sum>,
     threads: BTreeMap<(ProcessRef, Tid), TransferThread>,
+    swept: Nanos,
 }
 
 impl Ucx {
@@ -80,6 +84,7 @@ impl Ucx {
             early_order: VecDeque::new(),
             sums: BTreeMap::new(),
             threads: BTreeMap::new(),
+            swept: Nanos(0),
         }
     }
 
@@ -142,13 +147,12 @@ impl Ucx {
 
     pub fn expire(&mut self, now: Nanos) {
         let History::Window { length, .. } = self.history else { return };
-        let since = now.saturating_sub(length);
-        while let Some(oldest) = self.transfers.first_entry() {
-            if oldest.get().ended().is_none_or(|ended| ended >= since) {
-                break;
-            }
-            oldest.remove();
+        if now.saturating_sub(self.swept) < SWEEP {
+            return;
         }
+        self.swept = now;
+        let since = now.saturating_sub(length);
+        self.transfers.retain(|_, state| state.ended().is_none_or(|ended| ended >= since));
     }
 
     /// In the order in which they were first seen.

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::{FrameOut, pid, stack};
 use crate::families::arena;
 use crate::families::ucx::State;
-use crate::views;
+use crate::views::{self, Regions};
 use crate::{Library, Model, Nanos, Operation, Pid, ProcessRef, Protocol, Selection, Tid, TransferId};
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -50,6 +50,8 @@ pub struct Transfer {
 pub struct Region {
     pub kind: &'static str,
     pub id: String,
+    /// The innermost Python frame of its birth, where that was seen.
+    pub born_at: Option<FrameOut>,
 }
 
 /// All transfers of a kind that are over, told of singly or not.
@@ -104,12 +106,12 @@ pub struct Worker {
 
 pub(super) fn transfers(model: &Model, selection: &Selection, limit: usize) -> Vec<Transfer> {
     let rows = views::transfers(model, selection);
-    let arenas = Arenas::of(model);
-    let out = |(id, state, bytes)| transfer(model, &arenas, id, state, bytes);
+    let regions = Regions::of(model);
+    let out = |(id, state, bytes)| transfer(model, &regions, id, state, bytes);
     rows.into_iter().take(limit).filter_map(out).collect()
 }
 
-fn transfer(model: &Model, arenas: &Arenas<'_>, id: TransferId, state: &State, bytes: u64) -> Option<Transfer> {
+fn transfer(model: &Model, regions: &Regions<'_>, id: TransferId, state: &State, bytes: u64) -> Option<Transfer> {
     let transfer = &state.transfer;
     let hex = |number: u64| format!("{number:#x}");
     let seconds = |at: Option<Nanos>| at.map(Nanos::as_secs_f64);
@@ -133,7 +135,7 @@ fn transfer(model: &Model, arenas: &Arenas<'_>, id: TransferId, state: &State, b
         id: hex(id.0),
         buffer: hex(transfer.buffer),
         endpoint: hex(transfer.through),
-        region: arenas.region(model, transfer),
+        region: regions.arena_of(transfer).and_then(|arena| region(model, arena)),
         submit_tid: transfer.submitter,
         complete_tid: transfer.completer,
         wake_tid: state.woken.map(|woken| woken.tid),
@@ -141,30 +143,9 @@ fn transfer(model: &Model, arenas: &Arenas<'_>, id: TransferId, state: &State, b
     })
 }
 
-/// By process and address; of those at one address the first come first.
-struct Arenas<'model>(BTreeMap<(ProcessRef, u64), Vec<&'model arena::State>>);
-
-impl<'model> Arenas<'model> {
-    fn of(model: &'model Model) -> Self {
-        let mut arenas: BTreeMap<_, Vec<_>> = BTreeMap::new();
-        for (_, state) in model.arenas().arenas() {
-            arenas.entry((state.arena.process, state.arena.address)).or_default().push(state);
-        }
-        Self(arenas)
-    }
-
-    /// The arena that the buffer lay in when it was asked for.
-    fn region(&self, model: &Model, transfer: &crate::Transfer) -> Option<Region> {
-        let (at, process, buffer) = (transfer.begun()?, transfer.process, transfer.buffer);
-        let (_, here) = self.0.range((process, 0)..=(process, buffer)).next_back()?;
-        let holds = |state: &&&arena::State| {
-            buffer - state.arena.address < state.arena.bytes
-                && state.begun <= at
-                && state.died.is_none_or(|(died, _)| died >= at)
-        };
-        let state = here.iter().find(holds)?;
-        Some(Region { kind: "arena", id: super::arena::id(pid(model, process)?, state) })
-    }
+fn region(model: &Model, arena: &arena::State) -> Option<Region> {
+    let born_at = views::birthplace(model, arena.stack).and_then(|frame| model.frame(frame)).map(FrameOut::from);
+    Some(Region { kind: "arena", id: super::arena::id(pid(model, arena.arena.process)?, arena), born_at })
 }
 
 pub(super) fn counts(model: &Model, selection: &Selection) -> Vec<TransferCount> {

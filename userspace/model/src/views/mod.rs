@@ -3,6 +3,7 @@
 mod births;
 mod frames;
 mod processes;
+mod regions;
 mod stages;
 mod transfers;
 mod tree;
@@ -12,6 +13,7 @@ mod weight;
 pub use births::{BirthRow, arenas, birthplace, is_selected, meminfos};
 pub use frames::{FrameRow, FramesView, frames};
 pub use processes::{ProcessRow, processes};
+pub use regions::Regions;
 pub use stages::{BUCKETS, Spread, Stage, bucket_start, queue, queue_over_time, spread, stages};
 pub use transfers::{Role, WorkerRow, has_transfer, transfers, workers};
 pub use tree::{Node, NodeId, Tree, tree};

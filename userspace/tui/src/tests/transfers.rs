@@ -2,8 +2,8 @@
 
 use insta::assert_snapshot;
 use pyobs_model::{
-    Event, Library, Nanos, Operation, ProcessRef, Protocol, StackId, Tid, Transfer, TransferChange, TransferId,
-    TransferThread, families,
+    Arena, ArenaChange, ArenaId, Event, Library, Nanos, Operation, ProcessRef, Protocol, StackId, Tid, Transfer,
+    TransferChange, TransferId, TransferThread, families,
 };
 
 use super::{Bench, Source, synthetic};
@@ -39,6 +39,11 @@ fn transfer(id: u64) -> Transfer {
 
 fn events() -> Vec<Event> {
     let mut events = synthetic::waiting();
+    let (kind, address) = ("pymalloc".into(), 0x7f12_0000_0000);
+    let arena = Arena { process: ProcessRef(0), kind, address, bytes: 1 << 20, born: true, parent: None };
+    for change in [ArenaChange::Begun(arena), ArenaChange::Born(StackId(6))] {
+        events.push(Event::Arena { at: Nanos(0), id: ArenaId(0), change });
+    }
     for id in 0..100 {
         let transfer = transfer(id);
         let at = transfer.completed.or(transfer.submitted).unwrap_or_default();

@@ -1,7 +1,7 @@
 //! One transfer: its stages as a bar, what it was, who had to do with it, where it was asked for.
 
 use pyobs_model::families::ucx::State;
-use pyobs_model::views::{By, Stage};
+use pyobs_model::views::{By, Regions, Stage, birthplace};
 use pyobs_model::{FrameId, Model, Nanos, TransferId};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -10,7 +10,7 @@ use crate::binding::Action;
 use crate::draw::{Row, put_more};
 use crate::list::scroll;
 use crate::number;
-use crate::screens::frames::{draw_frame, process_label};
+use crate::screens::frames::{draw_frame, place, process_label};
 use crate::ui::Ui;
 
 /// Parts of a transfer of several buffers; the others are only counted.
@@ -52,6 +52,12 @@ impl Detail {
         pair("process", process_label(model, Some(transfer.process)));
         pair("size", number::bytes(transfer.bytes));
         pair("buffer", format!("{:#x}", transfer.buffer));
+        if let Some(arena) = Regions::of(model).arena_of(transfer) {
+            pair("lies in", format!("an arena of {} at {:#x}", arena.arena.kind, arena.arena.address));
+            if let Some(frame) = birthplace(model, arena.stack).and_then(|frame| model.frame(frame)) {
+                pair("born at", place(frame, By::Line));
+            }
+        }
         if let Some(tag) = transfer.tag {
             pair("tag", format!("{tag:#x}"));
         }
