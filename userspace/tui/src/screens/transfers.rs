@@ -20,7 +20,7 @@ use super::frames::{place, process_label};
 use crate::binding::Action;
 use crate::draw::{Heading, Order, Row};
 use crate::filter::Filter;
-use crate::list::{Cursor, step, turned};
+use crate::list::{Listing, turned};
 use crate::number;
 use crate::ui::{Scope, Ui};
 
@@ -88,8 +88,7 @@ pub(crate) struct TransfersScreen {
     sort: Sort,
     rows: Vec<Line>,
     summary: Summary,
-    shown: Vec<usize>,
-    cursor: Cursor<TransferId>,
+    listing: Listing<TransferId>,
     detail: Option<Detail>,
     workers: Workers,
     shows_workers: bool,
@@ -128,21 +127,15 @@ impl TransfersScreen {
                     || filter.matches(&process_label(model, Some(row.process)))
             })
         };
-        self.shown = (0..rows.len()).filter(is_shown).collect();
+        let mut shown: Vec<usize> = (0..rows.len()).filter(is_shown).collect();
         match self.sort {
-            Sort::Latest => self.shown.sort_by_key(|it| Reverse(rows[*it].begun)),
-            Sort::Size => self.shown.sort_by_key(|it| Reverse(rows[*it].bytes)),
-            Sort::Queued => self.shown.sort_by_key(|it| Reverse(rows[*it].queued)),
-            Sort::Pending => self.shown.sort_by_key(|it| Reverse(rows[*it].pending)),
-            Sort::Wake => self.shown.sort_by_key(|it| Reverse(rows[*it].wake)),
+            Sort::Latest => shown.sort_by_key(|it| Reverse(rows[*it].begun)),
+            Sort::Size => shown.sort_by_key(|it| Reverse(rows[*it].bytes)),
+            Sort::Queued => shown.sort_by_key(|it| Reverse(rows[*it].queued)),
+            Sort::Pending => shown.sort_by_key(|it| Reverse(rows[*it].pending)),
+            Sort::Wake => shown.sort_by_key(|it| Reverse(rows[*it].wake)),
         }
-        let height = usize::from(table(body).height.saturating_sub(1));
-        self.cursor.follow(self.shown.len(), self.shown.iter().map(|index| rows[*index].id), height);
-        self.cursor.hold(self.selected());
-    }
-
-    fn selected(&self) -> Option<TransferId> {
-        self.shown.get(self.cursor.index()).and_then(|index| self.rows.get(*index)).map(|row| row.id)
+        self.listing.show(shown, |row| rows[row].id, usize::from(table(body).height.saturating_sub(1)));
     }
 
     pub(crate) fn act(&mut self, action: Action, body: Rect) -> Outcome {
@@ -157,15 +150,13 @@ impl TransfersScreen {
         if self.shows_workers {
             return self.workers.act(action, body);
         }
-        if let Some(step) = step(action) {
-            self.cursor.step(step, self.shown.len(), usize::from(table(body).height.saturating_sub(1)));
-            self.cursor.hold(self.selected());
+        if self.listing.step(action, usize::from(table(body).height.saturating_sub(1))) {
             return Outcome::Nothing;
         }
         self.sort = match action {
             Action::SortNext | Action::SortPrevious => turned(&SORTS, self.sort, action),
             Action::Open => {
-                self.detail = self.selected().map(Detail::new);
+                self.detail = self.listing.selected().copied().map(Detail::new);
                 return Outcome::View;
             }
             _ => return Outcome::Nothing,
@@ -187,7 +178,7 @@ impl TransfersScreen {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        if self.shows_workers { self.workers.is_empty() } else { self.detail.is_none() && self.shown.is_empty() }
+        if self.shows_workers { self.workers.is_empty() } else { self.detail.is_none() && self.listing.is_empty() }
     }
 
     pub(crate) fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
@@ -217,13 +208,10 @@ impl TransfersScreen {
         head.left(8, "STATUS", None);
         head.left(widths.process, "PROCESS", None);
         head.left(usize::MAX, "ASKED AT", None);
-        let visible = self.cursor.visible(self.shown.len(), usize::from(area.height).saturating_sub(1));
-        let first = visible.start;
-        for (shown, index) in self.shown[visible].iter().zip(first..) {
-            let Some(line) = self.rows.get(*shown) else { continue };
-            let y = area.y + 1 + (index - first) as u16;
-            let mut row = Row::new(buf, Rect { y, height: 1, ..area });
-            row.select(index == self.cursor.index(), theme);
+        for (index, spot, is_selected) in self.listing.in_sight(area) {
+            let Some(line) = self.rows.get(index) else { continue };
+            let mut row = Row::new(buf, spot);
+            row.select(is_selected, theme);
             let time = |time: Option<Nanos>| time.map_or_else(|| "–".to_owned(), number::time);
             row.right(10, &format!("{:.3} s", line.begun.as_secs_f64()), theme.dim());
             row.left(11, line.operation.name(), theme.text());

@@ -1,14 +1,14 @@
 //! The threads that submit and complete transfers, and wake those who wait for them.
 
-use pyobs_model::Model;
-use pyobs_model::views::{self, WorkerRow};
+use pyobs_model::views::{self, Role, WorkerRow};
+use pyobs_model::{Model, ProcessRef, Tid};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use crate::binding::Action;
 use crate::draw::{Heading, Row};
 use crate::filter::Filter;
-use crate::list::{Cursor, step};
+use crate::list::Listing;
 use crate::number;
 use crate::screens::Outcome;
 use crate::screens::frames::process_label;
@@ -17,8 +17,7 @@ use crate::ui::{Scope, Ui};
 #[derive(Default)]
 pub(super) struct Workers {
     rows: Vec<WorkerRow>,
-    shown: Vec<usize>,
-    cursor: Cursor<usize>,
+    listing: Listing<(ProcessRef, Tid, Role)>,
 }
 
 impl Workers {
@@ -36,17 +35,13 @@ impl Workers {
                     || filter.matches(&process_label(model, Some(row.process)))
             })
         };
-        self.shown = (0..rows.len()).filter(is_shown).collect();
-        let height = usize::from(body.height.saturating_sub(1));
-        self.cursor.follow(self.shown.len(), self.shown.iter().copied(), height);
-        self.cursor.hold(self.shown.get(self.cursor.index()).copied());
+        let shown = (0..rows.len()).filter(is_shown).collect();
+        let key = |row: usize| (rows[row].process, rows[row].tid, rows[row].role);
+        self.listing.show(shown, key, usize::from(body.height.saturating_sub(1)));
     }
 
     pub(super) fn act(&mut self, action: Action, body: Rect) -> Outcome {
-        if let Some(step) = step(action) {
-            self.cursor.step(step, self.shown.len(), usize::from(body.height.saturating_sub(1)));
-            self.cursor.hold(self.shown.get(self.cursor.index()).copied());
-        }
+        self.listing.step(action, usize::from(body.height.saturating_sub(1)));
         Outcome::Nothing
     }
 
@@ -55,7 +50,7 @@ impl Workers {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.shown.is_empty()
+        self.listing.is_empty()
     }
 
     pub(super) fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
@@ -72,13 +67,10 @@ impl Workers {
         head.right(more(6), "QUEUE", None);
         head.right(more(9), "GIL WAIT", None);
         head.left(usize::MAX, "PROCESS", None);
-        let visible = self.cursor.visible(self.shown.len(), usize::from(area.height).saturating_sub(1));
-        let first = visible.start;
-        for (shown, index) in self.shown[visible].iter().zip(first..) {
-            let Some(worker) = self.rows.get(*shown) else { continue };
-            let y = area.y + 1 + (index - first) as u16;
-            let mut row = Row::new(buf, Rect { y, height: 1, ..area });
-            row.select(index == self.cursor.index(), theme);
+        for (index, spot, is_selected) in self.listing.in_sight(area) {
+            let Some(worker) = self.rows.get(index) else { continue };
+            let mut row = Row::new(buf, spot);
+            row.select(is_selected, theme);
             row.right(9, &worker.tid.to_string(), theme.strong());
             row.left(11, worker.role.name(), theme.text());
             row.left(15, worker.mode, theme.text());
