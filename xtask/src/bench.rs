@@ -7,6 +7,7 @@ mod machine;
 mod memory;
 mod overhead;
 mod record;
+mod segments;
 mod table;
 mod tables;
 mod truth;
@@ -31,11 +32,12 @@ use table::Table;
 /// Its name on the command line, and what measures it.
 type Bench = (&'static str, fn(&Setting) -> Result<Table>);
 
-const BENCHES: [Bench; 7] = [
+const BENCHES: [Bench; 8] = [
     ("overhead", overhead::run),
     ("kernel", kernel::run),
     ("tables", tables::run),
     ("memory", memory::run),
+    ("segments", segments::run),
     ("first-screen", first_screen::run),
     ("truth", truth::run),
     ("ucx", ucx::run),

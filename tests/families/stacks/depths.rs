@@ -54,9 +54,8 @@ fn are_there(recording: &Recording, truth: &Value, frames: usize) {
         }
     }
     let others: u64 = wrong.iter().map(|(samples, ..)| samples).sum();
-    // On its way back a frame is on the last line of the function, too: that of the return without a value.
     assert!(
-        others * 1000 <= right.max(2000),
+        others * 1000 <= right,
         "{others} of {} stacks are not of {} frames: {wrong:?}",
         right + others,
         expected.len()

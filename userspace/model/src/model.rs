@@ -1,13 +1,17 @@
 //! The state that events add up to.
 
+mod memory;
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use crate::families::{arena::Arenas, cpu::Cpu, eval::Eval, gil::Gil, nrt::Nrt, offcpu::OffCpu, shm::Shm, ucx::Ucx};
+use crate::ids::Pid;
 use crate::loss::Losses;
+use crate::regions::{Region, RegionId, Regions, Space};
 use crate::{
-    ArenaChange, Event, Frame, FrameId, FrameKind, MemInfoChange, Meta, Nanos, Process, ProcessRef, SegmentChange,
-    Selection, StackId, Tid, TransferChange,
+    ArenaChange, Event, Frame, FrameId, FrameKind, MemInfoChange, Meta, Nanos, Process, ProcessRef, Resident,
+    SegmentChange, Selection, StackId, Tid, TransferChange,
 };
 
 /// How much of the past is kept.
@@ -27,6 +31,8 @@ pub struct ProcessState {
     pub threads: BTreeMap<Tid, ThreadState>,
     /// Samples since the recording began.
     pub samples: u64,
+    /// What of its memory was there when somebody looked last.
+    pub resident: Option<(Nanos, Resident)>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -70,6 +76,7 @@ impl Function {
 #[derive(Debug)]
 pub struct Model {
     meta: Meta,
+    history: History,
     now: Nanos,
     processes: Vec<ProcessState>,
     frames: Vec<Frame>,
@@ -85,6 +92,7 @@ pub struct Model {
     shm: Shm,
     nrt: Nrt,
     ucx: Ucx,
+    regions: Regions,
     loss: Losses,
     cost: Cost,
     previous_cost: Cost,
@@ -95,6 +103,7 @@ impl Model {
     pub fn new(meta: Meta, history: History) -> Self {
         Self {
             meta,
+            history,
             now: Nanos(0),
             processes: Vec::new(),
             frames: Vec::new(),
@@ -109,6 +118,7 @@ impl Model {
             shm: Shm::new(history),
             nrt: Nrt::default(),
             ucx: Ucx::new(history),
+            regions: Regions::default(),
             loss: Losses::default(),
             cost: Cost::default(),
             previous_cost: Cost::default(),
@@ -146,6 +156,7 @@ impl Model {
                         ended: None,
                         threads: BTreeMap::new(),
                         samples: 0,
+                        resident: None,
                     });
                 }
             }
@@ -154,6 +165,7 @@ impl Model {
                     state.ended = Some(*at);
                 }
                 self.arenas.ended(*id, *at);
+                self.end_regions(*id, *at);
             }
             Event::Thread { process, tid, name } => {
                 if let Some(state) = self.processes.get_mut(process.0 as usize) {
@@ -199,6 +211,7 @@ impl Model {
                     MemInfoChange::Referenced(_) | MemInfoChange::Died => true,
                 };
                 if known {
+                    self.meminfo_region(*at, *id, change);
                     self.nrt.add(*at, *id, change);
                 }
             }
@@ -209,11 +222,13 @@ impl Model {
                     _ => true,
                 };
                 if known {
+                    self.arena_region(*at, *id, change);
                     self.arenas.add(*at, *id, change);
                 }
             }
             Event::Segment { at, id, change } => {
                 if !matches!(change, SegmentChange::Born(stack) if !self.has_stack(*stack)) {
+                    self.segment_region(*at, *id, change);
                     self.shm.add(*at, *id, change);
                 }
             }
@@ -237,6 +252,11 @@ impl Model {
                     self.ucx.add_thread(*thread);
                 }
             }
+            Event::Resident { at, process, resident } => {
+                if let Some(state) = self.processes.get_mut(process.0 as usize) {
+                    state.resident = Some((*at, *resident));
+                }
+            }
             Event::Loss { reason, count, .. } => self.loss.add(*reason, *count),
             Event::Cost { at, bpf, cpu, rss_bytes } => {
                 self.previous_cost = self.cost;
@@ -256,6 +276,9 @@ impl Model {
         self.arenas.expire(self.now);
         self.shm.expire(self.now);
         self.ucx.expire(self.now);
+        if let History::Window { length, .. } = self.history {
+            self.regions.expire(self.now.saturating_sub(length));
+        }
     }
 
     fn has_stack(&self, id: StackId) -> bool {

@@ -2,6 +2,8 @@
 
 mod arena;
 mod nrt;
+mod region;
+mod resident;
 mod shm;
 mod ucx;
 
@@ -12,6 +14,8 @@ use serde::Serialize;
 
 pub use self::arena::Arena;
 pub use self::nrt::MemInfos;
+pub use self::region::RegionOut;
+pub use self::resident::Memory;
 pub use self::shm::Segment;
 pub use self::ucx::{Transfer, TransferCount, TransferStage, Worker};
 
@@ -79,6 +83,8 @@ pub struct Process {
     pub ended_s: Option<f64>,
     pub samples: u64,
     pub threads: Vec<Thread>,
+    /// `None` when the family `shm` was off, or nobody has looked.
+    pub memory: Option<Memory>,
     /// `None` when nobody was seen to hold or want it.
     pub gil: Option<GilTime>,
 }
@@ -306,6 +312,7 @@ fn processes(model: &Model, selection: &Selection) -> Vec<Process> {
                     samples: row.threads.get(tid).copied().unwrap_or(0),
                 })
                 .collect(),
+            memory: state.resident.map(Memory::from),
             gil: shares.get(&row.process).map(GilTime::from),
         })
         .collect()

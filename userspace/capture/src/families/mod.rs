@@ -46,7 +46,7 @@ pub enum Purpose {
     Birth { segment: SegmentId, at: Nanos },
     ArenaBirth { arena: ArenaId, at: Nanos },
     ArenaEscape { arena: ArenaId, at: Nanos },
-    NrtBirth { id: MemInfoId, at: Nanos, process: ProcessRef, bytes: u64 },
+    NrtBirth { id: MemInfoId, at: Nanos, process: ProcessRef, data: u64, bytes: u64 },
     Asked { transfer: TransferId, at: Nanos },
 }
 
@@ -120,8 +120,8 @@ impl Families {
                 Some(stack) => Event::Transfer { at, id: transfer, change: TransferChange::Asked(stack) },
                 None => no_number(at),
             }),
-            Purpose::NrtBirth { id, at, process, bytes } => events.push(match stack {
-                Some(stack) => Event::MemInfo { at, id, change: MemInfoChange::Born { process, bytes, stack } },
+            Purpose::NrtBirth { id, at, process, data, bytes } => events.push(match stack {
+                Some(stack) => Event::MemInfo { at, id, change: MemInfoChange::Born { process, bytes, data, stack } },
                 None => no_number(at),
             }),
         }

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{FrameOut, pid, stack};
-use crate::families::arena;
+use super::{FrameOut, RegionOut, pid, stack};
 use crate::families::ucx::State;
-use crate::views::{self, Regions};
-use crate::{Library, Model, Nanos, Operation, Pid, ProcessRef, Protocol, Selection, Tid, TransferId};
+use crate::views;
+use crate::{
+    Library, Model, Nanos, Operation, Pid, ProcessRef, Protocol, Region, RegionId, Selection, Tid, TransferId,
+};
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Transfer {
@@ -37,7 +38,7 @@ pub struct Transfer {
     pub buffer: String,
     /// The endpoint's address, or for receives the worker's.
     pub endpoint: String,
-    pub region: Option<Region>,
+    pub region: Option<BufferRegion>,
     pub submit_tid: Option<Tid>,
     pub complete_tid: Option<Tid>,
     pub wake_tid: Option<Tid>,
@@ -45,10 +46,12 @@ pub struct Transfer {
     pub stack: Vec<FrameOut>,
 }
 
-/// What a buffer lies in.
+/// What a buffer lies in, innermost.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Region {
+pub struct BufferRegion {
+    /// `arena`, `segment` or `meminfo`.
     pub kind: &'static str,
+    /// The `id` of that; of a MemInfo `pid:address` of its data.
     pub id: String,
     /// The innermost Python frame of its birth, where that was seen.
     pub born_at: Option<FrameOut>,
@@ -106,12 +109,11 @@ pub struct Worker {
 
 pub(super) fn transfers(model: &Model, selection: &Selection, limit: usize) -> Vec<Transfer> {
     let rows = views::transfers(model, selection);
-    let regions = Regions::of(model);
-    let out = |(id, state, bytes)| transfer(model, &regions, id, state, bytes);
+    let out = |(id, state, bytes)| transfer(model, id, state, bytes);
     rows.into_iter().take(limit).filter_map(out).collect()
 }
 
-fn transfer(model: &Model, regions: &Regions<'_>, id: TransferId, state: &State, bytes: u64) -> Option<Transfer> {
+fn transfer(model: &Model, id: TransferId, state: &State, bytes: u64) -> Option<Transfer> {
     let transfer = &state.transfer;
     let hex = |number: u64| format!("{number:#x}");
     let seconds = |at: Option<Nanos>| at.map(Nanos::as_secs_f64);
@@ -135,7 +137,7 @@ fn transfer(model: &Model, regions: &Regions<'_>, id: TransferId, state: &State,
         id: hex(id.0),
         buffer: hex(transfer.buffer),
         endpoint: hex(transfer.through),
-        region: regions.arena_of(transfer).and_then(|arena| region(model, arena)),
+        region: views::buffer_region(model, transfer).and_then(|it| region(model, transfer.process, it)),
         submit_tid: transfer.submitter,
         complete_tid: transfer.completer,
         wake_tid: state.woken.map(|woken| woken.tid),
@@ -143,9 +145,17 @@ fn transfer(model: &Model, regions: &Regions<'_>, id: TransferId, state: &State,
     })
 }
 
-fn region(model: &Model, arena: &arena::State) -> Option<Region> {
-    let born_at = views::birthplace(model, arena.stack).and_then(|frame| model.frame(frame)).map(FrameOut::from);
-    Some(Region { kind: "arena", id: super::arena::id(pid(model, arena.arena.process)?, arena), born_at })
+fn region(model: &Model, process: ProcessRef, region: &Region) -> Option<BufferRegion> {
+    let id = match region.id {
+        RegionId::MemInfo(_) => format!("{}:{:#x}", pid(model, process)?, region.address),
+        RegionId::Arena(_) | RegionId::Segment(_) => RegionOut::of(model, region)?.id,
+    };
+    let birth = views::birthplace(model, views::region_birth(model, region));
+    Some(BufferRegion {
+        kind: region.id.kind(),
+        id,
+        born_at: birth.and_then(|frame| model.frame(frame)).map(FrameOut::from),
+    })
 }
 
 pub(super) fn counts(model: &Model, selection: &Selection) -> Vec<TransferCount> {

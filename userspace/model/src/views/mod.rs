@@ -3,17 +3,17 @@
 mod births;
 mod frames;
 mod processes;
-mod regions;
+mod residents;
 mod stages;
 mod transfers;
 mod tree;
 mod waits;
 mod weight;
 
-pub use births::{BirthRow, arenas, birthplace, is_selected, meminfos};
+pub use births::{BirthRow, arenas, birthplace, buffer_region, is_selected, meminfos, region_birth};
 pub use frames::{FrameRow, FramesView, frames};
 pub use processes::{ProcessRow, processes};
-pub use regions::Regions;
+pub use residents::{ResidentRow, residents};
 pub use stages::{BUCKETS, Spread, Stage, bucket_start, queue, queue_over_time, spread, stages};
 pub use transfers::{Role, WorkerRow, has_transfer, transfers, workers};
 pub use tree::{Node, NodeId, Tree, tree};

@@ -72,6 +72,7 @@ at_sizes!(arena_detail, [SMALL, WIDE, HUGE], Bench::sharing, "6m\n");
 at_sizes!(meminfos, [WIDE], Bench::sharing, "6mm");
 at_sizes!(meminfos_detail, [WIDE], Bench::sharing, "6mm\n");
 at_sizes!(arenas_that_are_off, [WIDE], Bench::live, "6m");
+at_sizes!(memory_of_processes, [SMALL, WIDE, HUGE], Bench::sharing, "6mmm");
 at_sizes!(memory_that_is_off, [SMALL, WIDE], Bench::live, "6");
 at_sizes!(flame_off_cpu, [SMALL, WIDE, HUGE], Bench::waiting, "3m↓↓");
 at_sizes!(flame_with_all_native_code, [WIDE], Bench::waiting, "3mff");

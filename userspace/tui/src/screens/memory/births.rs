@@ -64,7 +64,7 @@ impl Births {
         self.now = scope.selection.to.unwrap_or_else(|| model.now()).min(model.now());
         self.rows = match self.table {
             Table::MemInfos => views::meminfos(model, &scope.selection),
-            Table::Arenas | Table::Segments => views::arenas(model, &scope.selection),
+            Table::Arenas | Table::Segments | Table::Processes => views::arenas(model, &scope.selection),
         };
         if let Some(detail) = &mut self.detail {
             detail.compute(model, &self.rows, self.now);

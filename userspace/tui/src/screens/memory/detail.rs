@@ -47,6 +47,9 @@ impl Detail {
         let mut pair = |name, words| self.page.pair(name, words);
         pair("segment", format!("{}  {}  {}", label(state), segment.kind.name(), state.id()));
         pair("size", number::bytes(segment.bytes));
+        if let Some(allocated) = state.allocated {
+            pair("in memory", format!("{}, each page counted once", number::bytes(allocated)));
+        }
         pair("verdict", state.verdict().name().to_owned());
         match segment.creator {
             Some(pid) => pair("made", format!("{} by {}", at(state.begun), who(pid))),
@@ -70,7 +73,10 @@ impl Detail {
             fds: holder.fds,
             mappings: holder.mappings,
             life: bar(holder.since, end),
-            words: who(*pid),
+            words: match holder.shown {
+                Some(shown) => format!("{}  {} in memory", who(*pid), number::bytes(shown.resident)),
+                None => who(*pid),
+            },
         });
         self.page.list("HELD BY", now.map(Line::Part), PARTS_MAX);
         let past = state.past.iter().map(|past| Holder {

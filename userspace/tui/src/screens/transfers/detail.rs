@@ -1,14 +1,15 @@
 //! One transfer: its stages as a bar, what it was, who had to do with it, where it was asked for.
 
 use pyobs_model::families::ucx::State;
-use pyobs_model::views::{By, Regions, Stage, birthplace};
-use pyobs_model::{Model, Nanos, TransferId};
+use pyobs_model::views::{By, Stage, birthplace, buffer_region, region_birth};
+use pyobs_model::{Model, Nanos, Region, RegionId, TransferId};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use crate::binding::Action;
 use crate::number;
 use crate::screens::frames::{place, process_label};
+use crate::screens::memory::segment_label;
 use crate::screens::page::{Line, Page};
 use crate::ui::Ui;
 
@@ -43,11 +44,10 @@ impl Detail {
         pair("process", process_label(model, Some(transfer.process)));
         pair("size", number::bytes(transfer.bytes));
         pair("buffer", format!("{:#x}", transfer.buffer));
-        if let Some(arena) = Regions::of(model).arena_of(transfer) {
-            pair("lies in", format!("an arena of {} at {:#x}", arena.arena.kind, arena.arena.address));
-            if let Some(frame) = birthplace(model, arena.stack).and_then(|frame| model.frame(frame)) {
-                pair("born at", place(frame, By::Line));
-            }
+        pair("lies in", region_words(model, buffer_region(model, transfer)));
+        let birth = buffer_region(model, transfer).and_then(|region| birthplace(model, region_birth(model, region)));
+        if let Some(frame) = birth.and_then(|frame| model.frame(frame)) {
+            pair("born at", place(frame, By::Line));
         }
         if let Some(tag) = transfer.tag {
             pair("tag", format!("{tag:#x}"));
@@ -127,4 +127,18 @@ impl Detail {
             row.rest(&bar.chars().take(width).collect::<String>(), theme.total());
         });
     }
+}
+
+fn region_words(model: &Model, region: Option<&Region>) -> String {
+    let Some(region) = region else { return "plain memory".to_owned() };
+    let what = match region.id {
+        RegionId::Arena(id) => {
+            model.arenas().get(id).map_or_else(|| "an arena".to_owned(), |it| format!("an arena of {}", it.arena.kind))
+        }
+        RegionId::Segment(id) => {
+            model.shm().get(id).map_or_else(|| "a segment".to_owned(), |it| format!("segment {}", segment_label(it)))
+        }
+        RegionId::MemInfo(_) => "a MemInfo".to_owned(),
+    };
+    format!("{what} at {:#x}, {}", region.address, number::bytes(region.bytes))
 }
