@@ -5,6 +5,7 @@
 //! its probe when it is first seen. There are no return probes: they replace return addresses on the program's stack; and
 //! none on `ucp_worker_progress`, which is called millions of times a second.
 
+mod layout;
 mod sites;
 mod threads;
 
@@ -121,6 +122,9 @@ impl Ucx {
     fn put(&self, of: Of, pid: u32, mapping: &Mapping) -> Result<Vec<OwnedFd>, String> {
         let extension = Extension::open(pid, mapping)?;
         let elf = extension.elf()?;
+        if of == Of::Ucp {
+            layout::check(&elf)?;
+        }
         let sites = sites::of(of, &elf);
         if sites.is_empty() {
             return Err("it exports none of the functions that are known of it".to_owned());

@@ -13,8 +13,8 @@ use ratatui::layout::Rect;
 
 use self::births::Births;
 use self::residents::Residents;
-pub(super) use self::segments::label as segment_label;
 use self::segments::Segments;
+pub(super) use self::segments::label as segment_label;
 use super::Outcome;
 use crate::binding::Action;
 use crate::filter::Filter;
