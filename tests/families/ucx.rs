@@ -4,6 +4,8 @@
 
 #[path = "ucx/driver.rs"]
 mod driver;
+#[path = "ucx/regions.rs"]
+mod regions;
 #[path = "ucx/strange.rs"]
 mod strange;
 
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
     cases.push(of("an_interpreter_that_waits_for_the_notifier_is_diagnosed".to_owned(), Box::new(shutdown)));
     cases.push(case("the_family_is_off_unless_asked_for", off_by_default).needs(needs::root()));
     cases.extend(strange::cases());
+    cases.extend(regions::cases());
     pyobs_tests::run(cases)
 }
 

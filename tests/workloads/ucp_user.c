@@ -1,4 +1,4 @@
-/* Sends by the libucp of ucp.c. usage: program LIBRARY midway|reuse|fork|attached */
+/* Sends by the libucp of ucp.c. usage: program LIBRARY midway|reuse|fork|attached|idle */
 #include <dlfcn.h>
 #include <signal.h>
 #include <stdint.h>
@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 typedef struct {
@@ -107,6 +108,21 @@ int main(int count, char **words)
         sigwait(&signals, &number);
         end(open);
         sends(1, 51);
+    }
+    else if (!strcmp(mode, "idle")) {
+        load(file);
+        sends(0, 5);
+        struct timespec from, to;
+        clock_gettime(CLOCK_MONOTONIC, &from);
+        uint64_t calls = 0;
+        do {
+            progress(NULL);
+            calls++;
+            usleep(500);
+            clock_gettime(CLOCK_MONOTONIC, &to);
+        } while (to.tv_sec - from.tv_sec < 4);
+        double seconds = (to.tv_sec - from.tv_sec) + (to.tv_nsec - from.tv_nsec) / 1e9;
+        printf("rate %.0f ", calls / seconds);
     }
     printf("called %lu sent %lu\n", (unsigned long)called, (unsigned long)all_sent());
     fflush(stdout);

@@ -168,7 +168,7 @@ pub struct Thread {
     pub rendezvous: u64,
 }
 
-shared!(Thread, 112);
+shared!(Thread, 120);
 
 /// What threads do with transfers.
 pub mod deed {
@@ -184,7 +184,9 @@ pub mod deed {
     pub const WAKE: usize = 4;
     /// It hands one to UCX that another thread has asked for.
     pub const DISPATCH: usize = 5;
-    pub const COUNT: usize = 6;
+    /// It makes progress, in the short times in which that is counted.
+    pub const PROGRESS: usize = 6;
+    pub const COUNT: usize = 7;
 }
 
 /// The key of `UCX_TOTALS`.

@@ -4,6 +4,7 @@
 //! Requests are joined here: a request's address is used again within microseconds. A transfer leaves the kernel once,
 //! when it is over.
 
+mod progress;
 mod table;
 mod ucxx;
 

@@ -21,6 +21,7 @@ pub(super) fn cases() -> Vec<Case> {
         of("a_fork_has_no_transfers_of_its_parent_s", forked),
         of("what_was_under_way_at_the_attach_is_half_seen_and_nothing_is_made_up", attached),
         of("a_library_with_moved_fields_is_refused_with_a_reason", moved),
+        of("calls_of_progress_are_counted_for_a_moment", progress),
         of("another_interface_is_refused_with_a_reason", another),
     ]
 }
@@ -140,4 +141,14 @@ fn moved() {
 fn another() {
     let why = refused(&["-DMAJOR=2"]);
     assert!(why.contains("it is UCX 2.7, and only the interface of UCX 1 is known"), "{why}");
+}
+
+/// The program counts its calls over all of its life, a few hundred a second.
+fn progress() {
+    let recording = Built::new(&[]).run("idle");
+    let own = said(&recording, "rate") as f64;
+    let workers = json::list(&recording.report, "/workers");
+    let rates: Vec<f64> = workers.iter().filter_map(|worker| worker["progress_per_s"].as_f64()).collect();
+    let [rate] = rates[..] else { panic!("{workers:#?}") };
+    assert!(rate > own / 4.0 && rate < own * 4.0, "{rate} of {own}");
 }

@@ -195,6 +195,9 @@ pub struct TransferThread {
     pub notified: u64,
     /// Futures that it set.
     pub woken: u64,
+    /// Its calls of progress, in the short times in which these were counted, and how long those were together.
+    pub progress: u64,
+    pub probed: Nanos,
     /// The time in which it was looked at, and what of that it was on a CPU or ready to be.
     pub observed: Nanos,
     pub awake: Nanos,

@@ -92,6 +92,8 @@ fn thread(tid: Tid, registered: u64, dispatched: u64, awake: u64) -> TransferThr
         completed: dispatched,
         notified: 0,
         woken: 0,
+        progress: 0,
+        probed: Nanos(0),
         observed: Nanos(10 * SECOND),
         awake: Nanos(awake),
     }
@@ -337,6 +339,53 @@ fn the_report_names_the_arena_that_a_buffer_lies_in() {
     let regions: Vec<_> = report.transfers.unwrap().into_iter().map(|transfer| transfer.region).collect();
     let [Some(region), None, None] = &regions[..] else { panic!("{regions:?}") };
     assert_eq!((&region.id, region.born_at.as_ref().unwrap().line), (&arena, Some(31)));
+}
+
+#[test]
+fn the_report_names_the_segment_and_the_meminfo_that_a_buffer_lies_in() {
+    let name = Some("psm_1".into());
+    let segment = Segment {
+        dev: 27,
+        ino: 559,
+        generation: 3,
+        kind: SegmentKind::Shm,
+        name,
+        linked: true,
+        bytes: 1 << 20,
+        creator: None,
+    };
+    let change = |at, change| Event::Segment { at: Nanos(at), id: SegmentId(0), change };
+    let mapped = SegmentChange::Mapped { pid: Pid(42), address: 0x10_0000, bytes: 0x10_0000, offset: 0 };
+    let born = MemInfoChange::Born { process: PROCESS, bytes: 0x100, data: 0x10_8000, stack: SENDS };
+    let at = |id, buffer, begun| seen(id, Transfer { buffer, ..transfer(begun) });
+    let model = filled([
+        change(10, SegmentChange::Begun(segment)),
+        change(11, SegmentChange::Holds { pid: Pid(42), fds: 1, mappings: 1 }),
+        change(12, mapped),
+        change(13, SegmentChange::Born(SHUTDOWN)),
+        at(1, 0x10_8010, 20),
+        // A MemInfo lies in the segment for a while: its end is told before its beginning, which waits for names.
+        Event::MemInfo { at: Nanos(40), id: MemInfoId(0), change: MemInfoChange::Died },
+        Event::MemInfo { at: Nanos(30), id: MemInfoId(0), change: born },
+        at(2, 0x10_8010, 35),
+        at(3, 0x10_8010, 50),
+        at(4, 0x20_0000, 50),
+    ]);
+    let report = Report::new(&model, &Selection::default(), None);
+    let told: Vec<_> = report.transfers.unwrap().into_iter().map(|transfer| transfer.region).collect();
+    let kinds: Vec<_> = told.iter().map(|region| region.as_ref().map(|it| (it.kind, it.id.as_str()))).collect();
+    let segment = Some(("segment", "27:559:3"));
+    assert_eq!(kinds, [segment, Some(("meminfo", "42:0x108000")), segment, None]);
+    let lines: Vec<_> = told.iter().flatten().map(|region| region.born_at.as_ref().unwrap().line).collect();
+    assert_eq!(lines, [Some(1592), Some(31), Some(1592)]);
+}
+
+#[test]
+fn progress_is_counted_where_it_was_looked_at() {
+    let probed = TransferThread { progress: 30, probed: Nanos(30 * MS), ..thread(PROGRESS, 0, 9, 0) };
+    let model = filled([thread(MAIN, 9, 0, 0), probed].map(Event::TransferThread));
+    let rates: Vec<_> = views::workers(&model, &Selection::default()).into_iter().map(|row| row.progress).collect();
+    assert_eq!(rates, [Some(1000.0)]);
 }
 
 #[test]

@@ -32,6 +32,10 @@ impl Extension {
         Elf::parse(&self.bytes).map_err(|error| error.to_string())
     }
 
+    pub fn into_file(self) -> File {
+        self.file
+    }
+
     /// Runs a program at an address of the file, whoever comes there.
     pub fn attach(
         &self,

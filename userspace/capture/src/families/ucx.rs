@@ -6,8 +6,10 @@
 //! none on `ucp_worker_progress`, which is called millions of times a second.
 
 mod layout;
+mod progress;
 mod sites;
 mod threads;
+mod told;
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -19,12 +21,13 @@ use pyobs_abi::control;
 use pyobs_abi::ucx::{
     Callback, Done, Early, Key, Kind, OF_UCXX, Thread, Total, Transfer, Woken, callback, flags, operation,
 };
-use pyobs_model::{
-    Event, Library, Nanos, Operation, ProcessRef, Protocol, Reason, Tid, TransferChange, TransferId, Transfers,
-};
+use pyobs_model::{Event, Library, Nanos, ProcessRef, Reason, Tid, TransferChange, Transfers};
 
+use self::progress::Progress;
 use self::sites::Of;
 use self::threads::Threads;
+pub use self::told::number;
+use self::told::operation_of;
 use super::extension::{Extension, Meter, Probes};
 use crate::files::FileId;
 use crate::kernel::uprobes::Uprobes;
@@ -48,6 +51,7 @@ pub struct Programs {
     pub handler: OwnedFd,
     pub rendezvous: OwnedFd,
     pub ucxx: OwnedFd,
+    pub progress: OwnedFd,
 }
 
 pub struct Maps {
@@ -71,6 +75,8 @@ pub struct Ucx {
     processes: HashMap<u32, ProcessRef>,
     totals: HashMap<Kind, Total>,
     threads: Threads,
+    /// Not where a budget binds: an open window costs more than most allow.
+    progress: Option<Progress>,
     /// Transfers that were told of as being under way, and their processes.
     slow: HashMap<u64, u32>,
     told_at: Instant,
@@ -81,7 +87,12 @@ pub struct Ucx {
 impl Ucx {
     pub fn new(programs: Programs, maps: Maps, budget: Option<f64>, start: Nanos) -> io::Result<Self> {
         let uprobes = Uprobes::of_this_kernel()?;
+        let progress = match budget {
+            Some(_) => None,
+            None => Some(Progress::new(programs.progress.try_clone()?, uprobes)),
+        };
         Ok(Self {
+            progress,
             programs,
             maps,
             meter: Meter::new(uprobes, budget)?,
@@ -108,18 +119,20 @@ impl Ucx {
         }
         for (pid, mapping) in mappings {
             let Some((of, file)) = Of::named(&mapping.name).zip(mapping.file) else { continue };
-            if !self.probes.has_room() || !self.seen.insert(file) {
-                continue;
+            if self.probes.has_room() && self.seen.insert(file) {
+                match self.put(of, pid, (mapping, file)) {
+                    Ok(probes) => self.probes.add(probes),
+                    Err(why) => notes.push(format!("transfers of {} are not seen: {why}", mapping.name)),
+                }
             }
-            match self.put(of, pid, mapping) {
-                Ok(probes) => self.probes.add(probes),
-                Err(why) => notes.push(format!("transfers of {} are not seen: {why}", mapping.name)),
+            if let Some(progress) = self.progress.as_mut().filter(|_| of == Of::Ucp) {
+                progress.has(pid, file);
             }
         }
         notes
     }
 
-    fn put(&self, of: Of, pid: u32, mapping: &Mapping) -> Result<Vec<OwnedFd>, String> {
+    fn put(&mut self, of: Of, pid: u32, (mapping, file): (&Mapping, FileId)) -> Result<Vec<OwnedFd>, String> {
         let extension = Extension::open(pid, mapping)?;
         let elf = extension.elf()?;
         if of == Of::Ucp {
@@ -132,7 +145,13 @@ impl Ucx {
         let attach = |site: sites::Site| {
             extension.attach(self.uprobes, site.program.of(&self.programs), &elf, site.address, site.cookie)
         };
-        sites.into_iter().map(attach).collect()
+        let probes = sites.into_iter().map(attach).collect::<Result<_, _>>()?;
+        let offset =
+            elf.exported("ucp_worker_progress").zip(elf.code_delta()).map(|(it, delta)| it.address.wrapping_sub(delta));
+        if let Some((progress, offset)) = self.progress.as_mut().zip(offset) {
+            progress.place(file, extension.into_file(), offset);
+        }
+        Ok(probes)
     }
 
     /// A function that completes transfers was seen.
@@ -175,37 +194,9 @@ impl Ucx {
     }
 
     fn tell(&self, at: Nanos, transfer: &Transfer, process: ProcessRef, events: &mut Vec<Event>) {
-        let Some(operation) = operation_of(transfer.operation) else { return };
-        let has = |flag: u32| transfer.flags & flag != 0;
-        let time = |time: u64| (time != 0).then(|| self.at(time));
-        let thread = |tid: u32| (tid != 0).then_some(Tid(tid));
-        let asked = if transfer.registered == 0 { transfer.submit_tid } else { transfer.register_tid };
-        let transfer_told = pyobs_model::Transfer {
-            process,
-            library: if has(flags::UCXX) { Library::Ucxx } else { Library::Ucx },
-            operation,
-            bytes: transfer.bytes,
-            tag: has(flags::HAS_TAG).then_some(transfer.tag),
-            through: transfer.through,
-            buffer: transfer.buffer,
-            registered: time(transfer.registered),
-            submitted: time(transfer.submitted),
-            completed: time(transfer.completed),
-            immediate: has(flags::IMMEDIATE),
-            status: has(flags::HAS_STATUS).then_some(transfer.status),
-            tid: Tid(asked),
-            submitter: thread(transfer.submit_tid),
-            completer: thread(transfer.complete_tid),
-            protocol: if has(flags::RENDEZVOUS) {
-                Some(Protocol::Rendezvous)
-            } else {
-                has(flags::EAGER).then_some(Protocol::Eager)
-            },
-            parent: (transfer.parent != 0).then(|| number(transfer.parent)),
-            hash: has(flags::HAS_HASH).then_some(transfer.hash),
-        };
-        let change = TransferChange::Seen(Box::new(transfer_told));
-        events.push(Event::Transfer { at, id: number(transfer.id), change });
+        if let Some(told) = told::transfer(transfer, process, |time| self.at(time)) {
+            events.push(Event::Transfer { at, id: number(transfer.id), change: TransferChange::Seen(Box::new(told)) });
+        }
     }
 
     /// To be called now and then: tells sums, and what is under way.
@@ -224,10 +215,22 @@ impl Ucx {
         self.told_at = Instant::now();
         self.processes.extend(running);
         let count = self.tell_totals(now, None, events);
-        self.threads.tell(now, &self.maps.threads, |pid| self.processes.get(&pid).copied(), events);
+        if let Some(progress) = &mut self.progress {
+            progress.tick(now.0.saturating_add(self.start.0), control);
+        }
+        let mut threads = std::mem::take(&mut self.threads);
+        let process = |pid| Some((self.processes.get(&pid).copied()?, self.probed(pid)));
+        threads.tell(now, &self.maps.threads, process, events);
+        self.threads = threads;
         self.tell_open(now, None, at_the_end, events);
         self.tell_half_seen(now, at_the_end, events);
         self.choose(count as f64 / elapsed.as_secs_f64().max(1e-3), now, control, events);
+    }
+
+    /// For how long a process's calls of progress were counted; `None` while they are.
+    fn probed(&self, pid: u32) -> Option<Nanos> {
+        let progress = self.progress.as_ref()?;
+        (!progress.is_open()).then(|| progress.probed(pid))
     }
 
     /// Tells fewer singly where there are many.
@@ -319,7 +322,8 @@ impl Ucx {
         }
         self.tell_totals(at, Some(pid), events);
         let own = self.processes.get(&pid).copied();
-        self.threads.tell(at, &self.maps.threads, |of| own.filter(|_| of == pid), events);
+        let probed = self.probed(pid);
+        self.threads.tell(at, &self.maps.threads, |of| own.filter(|_| of == pid).map(|own| (own, probed)), events);
         self.tell_open(at, Some(pid), true, events);
         self.slow.retain(|_, of| *of != pid);
         forget(&mut self.maps.open, pid);
@@ -331,6 +335,9 @@ impl Ucx {
             let _ = self.maps.totals.remove(&kind);
         }
         self.threads.forget(pid, &mut self.maps.threads);
+        if let Some(progress) = &mut self.progress {
+            progress.ended(pid);
+        }
         self.processes.remove(&pid);
     }
 
@@ -353,25 +360,4 @@ fn forget(map: &mut KernelMap<MapData, Key, Transfer>, pid: u32) {
         // It may have made room by itself.
         let _ = map.remove(&key);
     }
-}
-
-/// Recordings keep numbers with a sign.
-pub fn number(id: u64) -> TransferId {
-    TransferId(id & (u64::MAX >> 1))
-}
-
-fn operation_of(number: u32) -> Option<Operation> {
-    Some(match number {
-        operation::TAG_SEND => Operation::TagSend,
-        operation::TAG_RECV => Operation::TagRecv,
-        operation::STREAM_SEND => Operation::StreamSend,
-        operation::STREAM_RECV => Operation::StreamRecv,
-        operation::AM_SEND => Operation::AmSend,
-        operation::AM_RECV => Operation::AmRecv,
-        operation::PUT => Operation::Put,
-        operation::GET => Operation::Get,
-        operation::MULTI_SEND => Operation::MultiSend,
-        operation::MULTI_RECV => Operation::MultiRecv,
-        _ => return None,
-    })
 }

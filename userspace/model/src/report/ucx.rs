@@ -101,6 +101,7 @@ pub struct Worker {
     pub mode: &'static str,
     /// The share of its time on a CPU or ready to be.
     pub busy: f64,
+    /// Counted for some milliseconds now and then; `None` where it was not.
     pub progress_per_s: Option<f64>,
     pub queue_max: u64,
     /// `None` where the family `gil` was off.
@@ -213,7 +214,7 @@ pub(super) fn workers(model: &Model, selection: &Selection) -> Vec<Worker> {
             role: row.role.name(),
             mode: row.mode,
             busy: row.busy,
-            progress_per_s: None,
+            progress_per_s: row.progress,
             queue_max: row.queue_max,
             gil_wait_s: row.gil_wait.map(Nanos::as_secs_f64),
         })

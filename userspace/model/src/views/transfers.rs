@@ -75,6 +75,8 @@ pub struct WorkerRow {
     pub thread: TransferThread,
     /// The share of its time on a CPU or ready to be.
     pub busy: f64,
+    /// How often it makes progress a second, where that was counted.
+    pub progress: Option<f64>,
     /// Of a thread that makes progress: the most that were registered at once and not handed to UCX.
     pub queue_max: u64,
     /// `None` where the family `gil` was off.
@@ -102,6 +104,8 @@ pub fn workers(model: &Model, selection: &Selection) -> Vec<WorkerRow> {
                 mode: progress.map_or("unknown", mode),
                 thread: *thread,
                 busy: busy(thread),
+                progress: (role == Role::Progress && thread.probed > Nanos(0))
+                    .then(|| thread.progress as f64 / thread.probed.as_secs_f64()),
                 queue_max: if role == Role::Progress { deepest(model, thread.process, selection) } else { 0 },
                 gil_wait: model.is_on("gil").then(|| share.map_or(Nanos(0), |share| share.wanted.total)),
                 gil_waits: share.map_or(0, |share| share.wanted.count),

@@ -60,6 +60,8 @@ CREATE TABLE transfer_threads (
     completed   INTEGER NOT NULL,
     notified    INTEGER NOT NULL,
     woken       INTEGER NOT NULL,
+    progress    INTEGER NOT NULL,
+    probed_ns   INTEGER NOT NULL,
     observed_ns INTEGER NOT NULL,
     awake_ns    INTEGER NOT NULL
 );";
@@ -145,8 +147,9 @@ pub(crate) fn count(connection: &Connection, transfers: &Transfers) -> rusqlite:
 
 pub(crate) fn thread(connection: &Connection, thread: &TransferThread) -> rusqlite::Result<()> {
     let sql = "INSERT INTO transfer_threads
-               (at_ns, process, tid, registered, submitted, dispatched, completed, notified, woken, observed_ns, awake_ns)
-               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
+               (at_ns, process, tid, registered, submitted, dispatched, completed, notified, woken, progress, probed_ns,
+                observed_ns, awake_ns)
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
     connection.prepare_cached(sql)?.execute(params![
         integer(thread.at.0),
         thread.process.0,
@@ -157,6 +160,8 @@ pub(crate) fn thread(connection: &Connection, thread: &TransferThread) -> rusqli
         integer(thread.completed),
         integer(thread.notified),
         integer(thread.woken),
+        integer(thread.progress),
+        integer(thread.probed.0),
         integer(thread.observed.0),
         integer(thread.awake.0),
     ])?;
@@ -280,6 +285,8 @@ pub(crate) fn read(
         "completed",
         "notified",
         "woken",
+        "progress",
+        "probed_ns",
         "observed_ns",
         "awake_ns",
     ];
@@ -296,8 +303,10 @@ pub(crate) fn read(
             completed: row.number(7)?,
             notified: row.number(8)?,
             woken: row.number(9)?,
-            observed: Nanos(row.number(10)?),
-            awake: Nanos(row.number(11)?),
+            progress: row.number(10)?,
+            probed: Nanos(row.number(11)?),
+            observed: Nanos(row.number(12)?),
+            awake: Nanos(row.number(13)?),
         }));
         Some(())
     })

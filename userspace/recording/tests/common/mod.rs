@@ -355,6 +355,8 @@ fn transfer_events(at: Nanos) -> Vec<Event> {
             completed: 2,
             notified: 0,
             woken: 1,
+            progress: 40,
+            probed: Nanos(30_000),
             observed: Nanos(1_000_000),
             awake: Nanos(500_000),
         }),

@@ -66,6 +66,8 @@ fn events() -> Vec<Event> {
             completed: dispatched,
             notified: 0,
             woken,
+            progress: dispatched / 4,
+            probed: Nanos(if dispatched == 0 { 0 } else { 30_000_000 }),
             observed: Nanos(10_000_000_000),
             awake: Nanos(awake_ms * 1_000_000),
         })

@@ -21,17 +21,17 @@ struct Known {
 pub(super) struct Threads(HashMap<u64, Known>);
 
 impl Threads {
-    /// Tells of those of processes that `process` knows.
+    /// Tells of those of processes that `process` knows, with the time for which their calls of progress were counted.
     pub(super) fn tell(
         &mut self,
         at: Nanos,
         counts: &KernelMap<MapData, u64, Thread>,
-        process: impl Fn(u32) -> Option<ProcessRef>,
+        process: impl Fn(u32) -> Option<(ProcessRef, Option<Nanos>)>,
         events: &mut Vec<Event>,
     ) {
         for (both, thread) in counts.iter().flatten() {
             let (pid, tid) = ((both >> 32) as u32, both as u32);
-            let Some(process) = process(pid) else { continue };
+            let Some((process, probed)) = process(pid) else { continue };
             if self.0.len() >= THREADS_MAX && !self.0.contains_key(&both) {
                 continue;
             }
@@ -48,6 +48,9 @@ impl Threads {
                 (None, Some(before)) => (before.observed, before.awake),
                 (None, None) => (Nanos(0), Nanos(0)),
             };
+            // While they are being counted, what was told before holds.
+            let before = known.told.map_or((0, Nanos(0)), |before| (before.progress, before.probed));
+            let (progress, probed) = probed.map_or(before, |probed| (thread.counts[deed::PROGRESS], probed));
             let now = TransferThread {
                 at,
                 process,
@@ -58,6 +61,8 @@ impl Threads {
                 completed: thread.counts[deed::COMPLETE],
                 notified: thread.counts[deed::NOTIFY],
                 woken: thread.counts[deed::WAKE],
+                progress,
+                probed,
                 observed,
                 awake,
             };

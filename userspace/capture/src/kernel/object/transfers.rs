@@ -11,7 +11,8 @@ pub(super) const MAPS: [&str; 7] =
 /// Of what walks stacks, the ones with the sampler of the same kind.
 const SUBMIT: [(&str, &str); 2] = [(SAMPLER, "ucx_submit_enter"), (SAMPLER_BOUNDED, "ucx_submit_enter_bounded")];
 const UCXX: [(&str, &str); 2] = [(SAMPLER, "ucx_ucxx"), (SAMPLER_BOUNDED, "ucx_ucxx_bounded")];
-const REST: [&str; 6] = ["ucx_submit_exit", "ucx_complete", "ucx_free", "ucx_message", "ucx_handler", "ucx_rendezvous"];
+const REST: [&str; 7] =
+    ["ucx_submit_exit", "ucx_complete", "ucx_free", "ucx_message", "ucx_handler", "ucx_rendezvous", "ucx_progress"];
 
 impl Object {
     /// Loads the programs for transfers, and takes their maps; to be called once.
@@ -20,7 +21,7 @@ impl Object {
             names.iter().find(|(sampler, _)| *sampler == self.sampler).map_or(names[0].1, |(_, name)| name)
         };
         let (submit, ucxx) = (own(SUBMIT), own(UCXX));
-        let [exit, complete, free, message, handler, rendezvous] = REST;
+        let [exit, complete, free, message, handler, rendezvous, progress] = REST;
         let programs = Programs {
             submit_enter: self.load_uprobe(submit)?,
             submit_exit: self.load_uprobe(exit)?,
@@ -30,6 +31,7 @@ impl Object {
             handler: self.load_uprobe(handler)?,
             rendezvous: self.load_uprobe(rendezvous)?,
             ucxx: self.load_uprobe(ucxx)?,
+            progress: self.load_uprobe(progress)?,
         };
         let maps = Maps {
             open: take(&mut self.ebpf, "UCX_OPEN")?,

@@ -55,13 +55,14 @@ impl Workers {
 
     pub(super) fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
         let theme = ui.theme;
-        let is_wide = area.width >= 76;
+        let (is_wide, is_widest) = (area.width >= 76, area.width >= 120);
         let more = |width: usize| if is_wide { width } else { 0 };
         let mut head = Heading::new(buf, area, theme);
         head.right(9, "THREAD", None);
         head.left(11, "ROLE", None);
         head.left(15, "MODE", None);
         head.right(7, "BUSY %", None);
+        head.right(if is_widest { 11 } else { 0 }, "PROGRESS/S", None);
         head.right(more(9), "SUBMITS", None);
         head.right(more(10), "COMPLETES", None);
         head.right(more(6), "QUEUE", None);
@@ -75,6 +76,8 @@ impl Workers {
             row.left(11, worker.role.name(), theme.text());
             row.left(15, worker.mode, theme.text());
             row.right(7, &number::percent(worker.busy * 100.0), theme.text());
+            let progress = worker.progress.map_or_else(|| "–".to_owned(), |rate| number::short(rate as u64));
+            row.right(if is_widest { 11 } else { 0 }, &progress, theme.text());
             row.right(more(9), &number::short(worker.thread.submitted), theme.dim());
             row.right(more(10), &number::short(worker.thread.completed), theme.dim());
             row.right(more(6), &number::short(worker.queue_max), theme.dim());
