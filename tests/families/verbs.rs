@@ -218,8 +218,12 @@ fn report() {
         ("segments", Shape::nullable(Shape::list(Shape::object([])))),
         ("arenas", Shape::nullable(Shape::list(Shape::object(arena)))),
         ("meminfos", Shape::nullable(Shape::object([]))),
+        ("transfers", Shape::nullable(Shape::list(Shape::object([])))),
+        ("workers", Shape::nullable(Shape::list(Shape::object([])))),
         ("findings", Shape::list(finding)),
     ])
+    .with("transfer_counts", Shape::nullable(Shape::list(Shape::object([]))))
+    .with("transfer_stages", Shape::nullable(Shape::list(Shape::object([]))))
     .check(report);
     assert_eq!(report["version"], 1);
     assert_eq!(report["recording"]["rate_hz"], 499);

@@ -9,6 +9,12 @@ pub fn shared_library(source: &Path, folder: &Path) -> PathBuf {
     compile(source, &folder.join("library.so"), &["-shared", "-fPIC"])
 }
 
+/// With a name, and more options. Needs the program `cc`.
+#[track_caller]
+pub fn shared_library_named(source: &Path, output: &Path, options: &[&str]) -> PathBuf {
+    compile(source, output, &[&["-shared", "-fPIC"], options].concat())
+}
+
 /// Needs the program `cc`.
 #[track_caller]
 pub fn executable(source: &Path, folder: &Path) -> PathBuf {

@@ -39,7 +39,7 @@ mod record;
 mod trial;
 mod workload;
 
-pub use compiler::{executable, plus_plus_library, python_module, shared_library};
+pub use compiler::{executable, plus_plus_library, python_module, shared_library, shared_library_named};
 pub use folded::{Frame, Place, Stack, UNREADABLE};
 pub use folder::Folder;
 pub use places::{pyobs, shared, workload};

@@ -11,6 +11,7 @@ mod segments;
 mod table;
 mod tables;
 mod truth;
+mod ucx;
 
 use std::{
     fs,
@@ -31,7 +32,7 @@ use table::Table;
 /// Its name on the command line, and what measures it.
 type Bench = (&'static str, fn(&Setting) -> Result<Table>);
 
-const BENCHES: [Bench; 7] = [
+const BENCHES: [Bench; 8] = [
     ("overhead", overhead::run),
     ("kernel", kernel::run),
     ("tables", tables::run),
@@ -39,6 +40,7 @@ const BENCHES: [Bench; 7] = [
     ("segments", segments::run),
     ("first-screen", first_screen::run),
     ("truth", truth::run),
+    ("ucx", ucx::run),
 ];
 
 /// What every bench needs.

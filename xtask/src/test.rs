@@ -1,6 +1,9 @@
 //! `cargo xtask test`: the whole suite, and nothing left out in silence.
 
-use std::{path::Path, process::Command};
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use anyhow::{Result, bail};
 
@@ -9,18 +12,23 @@ use crate::{
     errors::usage,
     interpreters,
     process::{cargo, is_root},
-    repo,
+    pythons, repo, venvs,
 };
 
 struct Options {
     all: bool,
     filters: Vec<String>,
+    /// Variables for the tests.
+    environment: Vec<(&'static str, PathBuf)>,
 }
 
 pub(crate) fn run(args: &[String]) -> Result<()> {
-    let options = parse(args)?;
+    let mut options = parse(args)?;
     build::release()?;
     let list = interpreters::prepare(options.all)?;
+    if options.all {
+        options.environment = venvs::others(&pythons::find_all());
+    }
     if repo::shared().is_none() {
         eprintln!("skipped the workloads of ../shared: there is no such folder beside this checkout");
     }
@@ -31,7 +39,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
 }
 
 fn parse(args: &[String]) -> Result<Options> {
-    let mut options = Options { all: false, filters: Vec::new() };
+    let mut options = Options { all: false, filters: Vec::new(), environment: Vec::new() };
     for argument in args {
         match argument.as_str() {
             "--all" => options.all = true,
@@ -72,6 +80,7 @@ fn command(options: &Options, list: &Path) -> Command {
     }
     if options.all {
         command.env("PYOBS_ALL", "1");
+        command.envs(options.environment.iter().map(|(name, value)| (*name, value)));
     }
     command
 }

@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 
 use crate::{
     process::{output, progress},
-    pythons::Found,
+    pythons::{self, Found},
     repo,
 };
 
@@ -29,6 +29,27 @@ pub(crate) fn ensure_all(found: &mut Found) -> Result<()> {
         found.skip(what, why);
     }
     Ok(())
+}
+
+/// What the tests want in other versions beside their own: the variable that tells them of an interpreter with it, and the
+/// file of its pins.
+const OTHERS: [(&str, &str); 2] =
+    [("PYOBS_UCXX_0_46", "requirements-ucxx-0.46.txt"), ("PYOBS_UCXX_0_48", "requirements-ucxx-0.48.txt")];
+/// The interpreter that has wheels of all of them.
+const OTHERS_PYTHON: &str = "3.12";
+
+/// Environments of their own for these, for `--all`; one that cannot be is named as skipped.
+pub(crate) fn others(found: &Found) -> Vec<(&'static str, PathBuf)> {
+    let Some(python) = pythons::of_version(found, OTHERS_PYTHON) else { return Vec::new() };
+    let mut made = Vec::new();
+    for (variable, pins) in OTHERS {
+        let folder = repo::target().join("venvs").join(pins.trim_end_matches(".txt"));
+        match ensure(&python.executable, &python.version, &folder, &repo::root().join("tests").join(pins)) {
+            Ok(interpreter) => made.push((variable, interpreter)),
+            Err(error) => eprintln!("skipped the packages of {pins}: {error:#}"),
+        }
+    }
+    made
 }
 
 /// The interpreter of an environment that holds what `pins` names; made where it does not exist or differs.

@@ -8,7 +8,11 @@ pub const FAMILIES: u32 = 1;
 pub const SLEEP_PERIOD: u32 = 2;
 /// User space is called for a stack that may be new to it only when it was not called for so many nanoseconds.
 pub const CALL_GAP: u32 = 3;
-pub const COUNT: u32 = 4;
+/// Of transfers, every how-many-th is told of singly; 0 and 1 stand for all.
+pub const TELL_EVERY: u32 = 4;
+/// Calls of progress are counted until then, in nanoseconds of `CLOCK_MONOTONIC`.
+pub const PROGRESS_UNTIL: u32 = 5;
+pub const COUNT: u32 = 6;
 
 pub const FAMILY_OFFCPU: u64 = 1;
 pub const FAMILY_GIL: u64 = 1 << 1;

@@ -12,6 +12,7 @@ pub mod process;
 pub mod record;
 pub mod shm;
 pub mod stack;
+pub mod ucx;
 pub mod unwind;
 
 /// Lets user space put a shared type into a map, and checks its size on both sides.

@@ -39,6 +39,14 @@ pub const NRT_DEATH: u32 = 19;
 pub const ARENA_HIT: u32 = 20;
 /// A `stack::Sample` of the thread whose `ARENA_HIT` came last.
 pub const ARENA_STACK: u32 = 21;
+/// A [`crate::ucx::Done`].
+pub const UCX_TRANSFER: u32 = 22;
+/// A [`crate::ucx::Woken`].
+pub const UCX_WOKEN: u32 = 23;
+/// A [`crate::ucx::Callback`].
+pub const UCX_CALLBACK: u32 = 24;
+/// A `stack::Sample` of the thread that asked for a transfer, whose number is in its detail.
+pub const UCX_ASKED: u32 = 25;
 
 /// The length of the kernel's `comm`, its closing NUL included (`TASK_COMM_LEN`).
 pub const COMM_LEN: usize = 16;
@@ -81,5 +89,7 @@ pub mod loss {
     pub const SHM_MESSAGE: u32 = 8;
     /// Two threads of a CPU would have walked with one state.
     pub const WALK_TAKEN: u32 = 9;
-    pub const COUNT: u32 = 10;
+    /// A transfer has no place in its table.
+    pub const TRANSFER_TABLE: u32 = 10;
+    pub const COUNT: u32 = 11;
 }

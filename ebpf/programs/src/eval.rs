@@ -3,7 +3,7 @@
 //! These are uprobes: they run in the process that calls, where updating a hash map is safe, and can be preempted, so
 //! that what they keep lies on the stack and what they count is counted atomically.
 
-use core::{ffi::c_void, intrinsics};
+use core::ffi::c_void;
 
 use aya_ebpf::{
     EbpfContext,
@@ -24,7 +24,7 @@ use pyobs_abi::{
 use crate::common::{
     cpython::{Top, top_frame},
     maps::{LAYOUTS, PROCESSES},
-    memory::user,
+    memory::{atomic_add, user},
 };
 
 const FUNCTIONS_MAX: u32 = 16_384;
@@ -292,13 +292,4 @@ fn add(index: u32, value: u64) {
         // SAFETY: the pointer is to an element of the array.
         unsafe { atomic_add(number, value) };
     }
-}
-
-/// # Safety
-/// `to` must point into a map's value.
-#[inline(always)]
-unsafe fn atomic_add(to: *mut u64, value: u64) {
-    // SAFETY: the caller's promise; aligned, as all words of the shared types are. The result is not used, so that it
-    // is an instruction that every kernel has.
-    let _ = unsafe { intrinsics::atomic_xadd::<u64, u64, { intrinsics::AtomicOrdering::Relaxed }>(to, value) };
 }

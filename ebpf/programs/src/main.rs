@@ -17,6 +17,7 @@ mod nrt;
 mod offcpu;
 mod process;
 mod shm;
+mod ucx;
 
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {

@@ -10,6 +10,7 @@ use pyobs_abi::process::Fork;
 use pyobs_abi::record::{self, COMM_LEN, Header};
 use pyobs_abi::shm::{Change, Segment, Unlink};
 use pyobs_abi::stack::{FRAMES_MAX, Frame, KERNEL_MAX, NATIVE_MAX, Sample};
+use pyobs_abi::ucx::{Callback, Done, Woken};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
@@ -27,6 +28,16 @@ pub enum Record {
     ArenaStack(Stack),
     NrtBirth(Stack),
     NrtDeath(Death),
+    Ucx(Box<Ucx>),
+    UcxAsked(Stack),
+}
+
+/// Of the family `ucx`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ucx {
+    Done(Done),
+    Woken(Woken),
+    Callback(Callback),
 }
 
 /// Of the family `shm`.
@@ -88,14 +99,16 @@ impl Record {
             | Self::Birth(stack)
             | Self::ArenaBirth(stack)
             | Self::ArenaStack(stack)
-            | Self::NrtBirth(stack) => Some(stack),
+            | Self::NrtBirth(stack)
+            | Self::UcxAsked(stack) => Some(stack),
             Self::Wake(_)
             | Self::Life(_)
             | Self::StackCopy(_)
             | Self::Shm(_)
             | Self::ArenaFreed(_)
             | Self::ArenaHit(_)
-            | Self::NrtDeath(_) => None,
+            | Self::NrtDeath(_)
+            | Self::Ucx(_) => None,
         }
     }
 
@@ -117,6 +130,10 @@ impl Record {
             record::ARENA_STACK => Some(Self::ArenaStack(Stack::parse(bytes)?)),
             record::NRT_BIRTH => Some(Self::NrtBirth(Stack::parse(bytes)?)),
             record::NRT_DEATH => Some(Self::NrtDeath(read(bytes, 0)?)),
+            record::UCX_TRANSFER => ucx(Ucx::Done(read(bytes, 0)?)),
+            record::UCX_WOKEN => ucx(Ucx::Woken(read(bytes, 0)?)),
+            record::UCX_CALLBACK => ucx(Ucx::Callback(read(bytes, 0)?)),
+            record::UCX_ASKED => Some(Self::UcxAsked(Stack::parse(bytes)?)),
             record::SHM_FORK => shm(Shm::Fork(read(bytes, 0)?)),
             record::SHM_EXEC => shm(Shm::Exec(header)),
             record::SHM_EXIT => shm(Shm::Exit(header)),
@@ -134,6 +151,11 @@ impl Record {
 #[expect(clippy::unnecessary_wraps, reason = "as all other records")]
 fn shm(record: Shm) -> Option<Record> {
     Some(Record::Shm(Box::new(record)))
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "as all other records")]
+fn ucx(record: Ucx) -> Option<Record> {
+    Some(Record::Ucx(Box::new(record)))
 }
 
 /// A thread's name as the kernel has it.

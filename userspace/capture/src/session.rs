@@ -4,6 +4,7 @@ mod error;
 mod memory;
 mod options;
 mod rhythm;
+mod transfers;
 
 use std::collections::HashSet;
 use std::os::fd::AsFd;
@@ -22,6 +23,7 @@ use crate::families::eval::{self, Eval};
 use crate::families::nrt::Nrt;
 use crate::families::offcpu::Key;
 use crate::families::shm::Shm;
+use crate::families::ucx::Ucx;
 use crate::families::{Families, KERNEL_LOSSES, Purpose};
 use crate::governor::Governor;
 use crate::intern::Interner;
@@ -59,7 +61,8 @@ pub struct Session {
     libraries: Option<Libraries>,
     shm: Option<Shm>,
     nrt: Option<Nrt>,
-    /// The memory maps that `nrt` and the libraries have seen.
+    ucx: Option<Ucx>,
+    /// The memory maps that these and the libraries have seen.
     maps_seen: u64,
     keep_every: u64,
     governor: Governor,
@@ -95,7 +98,11 @@ impl Session {
             Walk::Copied { pages } => (&[SAMPLER_COPIED][..], pages),
         };
         let counts_calls = options.probes.contains(&"eval");
-        let wants = Wants { calls: counts_calls, libraries: !options.libraries.is_empty() };
+        let wants = Wants {
+            calls: counts_calls,
+            libraries: !options.libraries.is_empty(),
+            transfers: options.probes.contains(&"ucx"),
+        };
         let mut object = Object::load(samplers, pages, wants)?;
         let (tables, mappings) = object.take_native()?;
         let native = Native::new(tables, mappings).map_err(StartError::Helper)?;
@@ -119,6 +126,7 @@ impl Session {
             libraries: None,
             shm: None,
             nrt: None,
+            ucx: None,
             maps_seen: 0,
             keep_every: 1,
             governor: governor(options),
@@ -139,6 +147,7 @@ impl Session {
         session.count_calls(false);
         session.object.attach_waits(&options.probes)?;
         session.follow_nrt(options)?;
+        session.follow_transfers(options)?;
         session.follow_memory(options)?;
         if options.probes.contains(&"cpu") {
             let clock = session.object.attach_sampler(options.rate_hz)?;
@@ -179,7 +188,7 @@ impl Session {
 
     /// Whether probes are put while it runs, which takes rights.
     pub fn goes_on_probing(&self) -> bool {
-        self.eval.is_some() || self.nrt.is_some() || self.libraries.is_some()
+        self.eval.is_some() || self.nrt.is_some() || self.libraries.is_some() || self.ucx.is_some()
     }
 
     /// Sentences for the user that have come up since the last call.
@@ -235,7 +244,8 @@ impl Session {
                 | Record::Birth(stack)
                 | Record::ArenaBirth(stack)
                 | Record::ArenaStack(stack)
-                | Record::NrtBirth(stack) => {
+                | Record::NrtBirth(stack)
+                | Record::UcxAsked(stack) => {
                     if let (Some(copies), Record::CpuSample(_)) = (&mut self.copies, &record) {
                         copies.sample(stack);
                     }
@@ -249,11 +259,13 @@ impl Session {
                 Record::Shm(_) | Record::ArenaFreed(_) | Record::ArenaHit(_) | Record::NrtDeath(_) => {
                     self.memory_changed(&record);
                 }
+                Record::Ucx(record) => self.transferred(record),
                 Record::Wake(wake) => {
                     let no_stack = self.interner.stack(&[], &mut self.scratch);
                     self.families.woken(wake, no_stack, &mut self.scratch);
                 }
                 Record::Life(notice) => {
+                    self.transfers_end(notice);
                     if let Some(ended) = self.processes.notice(notice, &mut self.object, &mut self.scratch) {
                         self.families.ended(ended);
                     }
@@ -283,6 +295,7 @@ impl Session {
         }
         self.families.tell(self.now(), false, |tid| self.object.sleeper(tid), &mut self.scratch);
         self.count_calls(false);
+        self.tell_transfers(false);
         self.tell_memory(false);
         if self.cost_at.elapsed() >= COST_PERIOD {
             self.account();
@@ -342,6 +355,7 @@ impl Session {
                 Some(purpose) => Some(purpose),
                 None => return,
             },
+            (Record::UcxAsked(_), _) => Some(Purpose::Asked { transfer: transfers::asked(stack), at }),
             (Record::NrtBirth(_), _) => match self.nrt.as_mut().and_then(|nrt| nrt.born(stack, &mut self.scratch)) {
                 Some((meminfo, (data, bytes))) => Some(Purpose::NrtBirth { id: meminfo, at, process: id, data, bytes }),
                 None => return,
@@ -355,7 +369,11 @@ impl Session {
         self.stacks.take(stack, at, watched, native, &mut self.interner, &mut self.scratch, |outcome| match record {
             Record::Sleep(_) => Purpose::Sleep(Key::of(sample)),
             Record::GilHolder(_) => families.holder(sample),
-            Record::Birth(_) | Record::ArenaBirth(_) | Record::ArenaStack(_) | Record::NrtBirth(_)
+            Record::Birth(_)
+            | Record::ArenaBirth(_)
+            | Record::ArenaStack(_)
+            | Record::NrtBirth(_)
+            | Record::UcxAsked(_)
                 if let Some(born) = born =>
             {
                 born
@@ -408,6 +426,9 @@ impl Session {
         let (time, traps) = self.account_memory();
         sampling = sampling.saturating_sub(time);
         bpf.0 += traps.0;
+        let (time, traps) = self.account_transfers();
+        sampling = sampling.saturating_sub(time);
+        bpf.0 += traps.0;
         // These look at every system call of the machine; fewer samples would not make them cheaper.
         let (time, _) = self.object.system_calls_run_time();
         sampling = sampling.saturating_sub(Nanos(time.as_nanos() as u64));
@@ -435,6 +456,7 @@ impl Session {
             self.named();
         }
         self.families.tell(self.now(), true, |tid| self.object.sleeper(tid), &mut self.scratch);
+        self.tell_transfers(true);
         self.tell_memory(true);
         self.count_calls(true);
         self.account();

@@ -7,6 +7,7 @@ pub mod escape;
 mod folded;
 mod json;
 mod names;
+mod perfetto;
 mod speedscope;
 mod svg;
 mod words;
@@ -24,17 +25,19 @@ pub enum Format {
     Folded,
     Svg,
     Speedscope,
+    Perfetto,
     Json,
 }
 
 impl Format {
-    pub const ALL: &'static [Self] = &[Self::Folded, Self::Svg, Self::Speedscope, Self::Json];
+    pub const ALL: &'static [Self] = &[Self::Folded, Self::Svg, Self::Speedscope, Self::Perfetto, Self::Json];
 
     pub fn name(self) -> &'static str {
         match self {
             Self::Folded => "folded",
             Self::Svg => "svg",
             Self::Speedscope => "speedscope",
+            Self::Perfetto => "perfetto",
             Self::Json => "json",
         }
     }
@@ -86,6 +89,8 @@ pub struct Options {
 pub enum Error {
     #[error("the recording has no `{0}` data, for its probe was off; record with it on, or leave --weight out")]
     NoData(Weight),
+    #[error("the recording has no transfers, for the family `ucx` was off; record with --probe +ucx")]
+    NoTransfers,
     #[error("the output could not be written: {0}")]
     Write(#[from] io::Error),
 }
@@ -98,8 +103,9 @@ impl From<serde_json::Error> for Error {
 
 /// Writes what `options` select of a model.
 pub fn export(model: &Model, format: Format, options: &Options, out: &mut dyn Write) -> Result<(), Error> {
-    // The report says itself which families were off; who asks for another weight than the default means its family.
-    let optional = format == Format::Json && options.weight == Weight::default();
+    // The report says itself which families were off, and a timeline has no weights; who asks for another weight than the
+    // default means its family.
+    let optional = matches!(format, Format::Json | Format::Perfetto) && options.weight == Weight::default();
     if !optional && !options.weight.is_known(model) {
         return Err(Error::NoData(options.weight));
     }
@@ -107,6 +113,7 @@ pub fn export(model: &Model, format: Format, options: &Options, out: &mut dyn Wr
         Format::Folded => folded::write(model, options, out),
         Format::Svg => svg::write(model, options, out),
         Format::Speedscope => speedscope::write(model, options, out),
+        Format::Perfetto => perfetto::write(model, options, out),
         Format::Json => json::write(model, options, out),
     }
 }

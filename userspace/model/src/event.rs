@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ArenaId, FrameId, MemInfoId, Nanos, Pid, Place, ProcessRef, Reason, SegmentId, StackId, Tid};
+use crate::transfer::{TransferChange, TransferThread, Transfers};
+use crate::{ArenaId, FrameId, MemInfoId, Nanos, Pid, Place, ProcessRef, Reason, SegmentId, StackId, Tid, TransferId};
 
 /// What a recording says of itself before the first event.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -79,6 +80,16 @@ pub enum Event {
         id: MemInfoId,
         change: MemInfoChange,
     },
+    /// Family `ucx`: something is known of a transfer.
+    Transfer {
+        at: Nanos,
+        id: TransferId,
+        change: TransferChange,
+    },
+    /// Family `ucx`: transfers of one kind that are over, since the last word of them.
+    Transfers(Transfers),
+    /// Family `ucx`: what a thread has done with transfers so far.
+    TransferThread(TransferThread),
     /// Family `shm`: what of a process's memory was there when somebody looked.
     Resident {
         at: Nanos,
@@ -121,7 +132,10 @@ impl Event {
             Self::Segment { at, .. }
             | Self::Arena { at, .. }
             | Self::MemInfo { at, .. }
+            | Self::Transfer { at, .. }
             | Self::Resident { at, .. } => Some(*at),
+            Self::Transfers(transfers) => Some(transfers.at),
+            Self::TransferThread(thread) => Some(thread.at),
         }
     }
 }

@@ -3,6 +3,7 @@
 mod arena;
 mod nrt;
 mod shm;
+mod ucx;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -61,6 +62,7 @@ pub fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
     findings.extend(arena::find(model, selection));
     findings.extend(shm::find(model));
     findings.extend(nrt::find(model, selection));
+    findings.extend(ucx::find(model, selection));
     findings.sort_by_key(|finding| Reverse(finding.severity));
     findings
 }

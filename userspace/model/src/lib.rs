@@ -16,14 +16,16 @@ mod model;
 pub mod regions;
 pub mod report;
 pub mod selection;
+pub mod transfer;
 pub mod views;
 
 pub use event::{
     Arena, ArenaChange, Calls, Event, Filled, Frame, FrameKind, GilHolder, GilWait, MemInfoChange, Meta, Objects,
     Outcome, Process, Resident, Sample, Segment, SegmentChange, SegmentKind, Sleep, WaitReason, Waker,
 };
-pub use ids::{ArenaId, FrameId, MemInfoId, Nanos, Pid, Place, ProcessRef, SegmentId, StackId, Tid};
+pub use ids::{ArenaId, FrameId, MemInfoId, Nanos, Pid, Place, ProcessRef, SegmentId, StackId, Tid, TransferId};
 pub use loss::Reason;
 pub use model::{History, Model, ProcessState, ThreadState};
 pub use regions::{Region, RegionId};
 pub use selection::Selection;
+pub use transfer::{Library, Operation, Protocol, Transfer, TransferChange, TransferThread, Transfers};

@@ -72,6 +72,8 @@ reasons! {
     WalkTaken = "walk_taken", "a stack was given up because a thread that came between was walked with the same state";
     MemInfoUnreadable = "meminfo_unreadable", "a MemInfo's reference count could not be read, or was none";
     MemInfoTableFull = "meminfo_table_full", "more MemInfos than pyobs keeps";
+    TransferTableFull = "transfer_table_full", "more transfers under way than pyobs keeps";
+    TransferHalfSeen = "transfer_half_seen", "a transfer was completed whose beginning was not seen";
     BudgetShed = "budget_shed", "samples were left out to stay inside --budget";
 }
 

@@ -5,13 +5,13 @@ mod memory;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use crate::families::{arena::Arenas, cpu::Cpu, eval::Eval, gil::Gil, nrt::Nrt, offcpu::OffCpu, shm::Shm};
+use crate::families::{arena::Arenas, cpu::Cpu, eval::Eval, gil::Gil, nrt::Nrt, offcpu::OffCpu, shm::Shm, ucx::Ucx};
 use crate::ids::Pid;
 use crate::loss::Losses;
 use crate::regions::{Region, RegionId, Regions, Space};
 use crate::{
     ArenaChange, Event, Frame, FrameId, FrameKind, MemInfoChange, Meta, Nanos, Process, ProcessRef, Resident,
-    SegmentChange, Selection, StackId, Tid,
+    SegmentChange, Selection, StackId, Tid, TransferChange,
 };
 
 /// How much of the past is kept.
@@ -91,6 +91,7 @@ pub struct Model {
     arenas: Arenas,
     shm: Shm,
     nrt: Nrt,
+    ucx: Ucx,
     regions: Regions,
     loss: Losses,
     cost: Cost,
@@ -116,6 +117,7 @@ impl Model {
             arenas: Arenas::new(history),
             shm: Shm::new(history),
             nrt: Nrt::default(),
+            ucx: Ucx::new(history),
             regions: Regions::default(),
             loss: Losses::default(),
             cost: Cost::default(),
@@ -230,6 +232,26 @@ impl Model {
                     self.shm.add(*at, *id, change);
                 }
             }
+            Event::Transfer { at, id, change } => {
+                let known = match change {
+                    TransferChange::Seen(transfer) => self.sees(transfer.process, transfer.tid),
+                    TransferChange::Asked(stack) => self.has_stack(*stack),
+                    TransferChange::Woken { .. } => true,
+                };
+                if known {
+                    self.ucx.add(*at, *id, change);
+                }
+            }
+            Event::Transfers(transfers) => {
+                if (transfers.process.0 as usize) < self.processes.len() {
+                    self.ucx.add_total(*transfers);
+                }
+            }
+            Event::TransferThread(thread) => {
+                if self.sees(thread.process, thread.tid) {
+                    self.ucx.add_thread(*thread);
+                }
+            }
             Event::Resident { at, process, resident } => {
                 if let Some(state) = self.processes.get_mut(process.0 as usize) {
                     state.resident = Some((*at, *resident));
@@ -253,6 +275,7 @@ impl Model {
         self.eval.expire(self.now);
         self.arenas.expire(self.now);
         self.shm.expire(self.now);
+        self.ucx.expire(self.now);
         if let History::Window { length, .. } = self.history {
             self.regions.expire(self.now.saturating_sub(length));
         }
@@ -343,6 +366,10 @@ impl Model {
 
     pub fn nrt(&self) -> &Nrt {
         &self.nrt
+    }
+
+    pub fn ucx(&self) -> &Ucx {
+        &self.ucx
     }
 
     pub fn loss(&self) -> &Losses {

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Range;
 
-use crate::{ArenaId, MemInfoId, Nanos, Pid, ProcessRef, SegmentId};
+use crate::{ArenaId, MemInfoId, Nanos, Pid, ProcessRef, SegmentId, StackId};
 
 /// Regions that have ended and are kept.
 const PAST_MAX: usize = 1 << 18;
@@ -39,6 +39,8 @@ pub struct Region {
     pub bytes: u64,
     /// Where in the segment it begins; 0 for others.
     pub offset: u64,
+    /// Where a MemInfo was born; segments and arenas have their own.
+    pub stack: Option<StackId>,
     pub born: Nanos,
     pub died: Option<Nanos>,
 }

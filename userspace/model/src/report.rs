@@ -5,6 +5,7 @@ mod nrt;
 mod region;
 mod resident;
 mod shm;
+mod ucx;
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -16,6 +17,7 @@ pub use self::nrt::MemInfos;
 pub use self::region::RegionOut;
 pub use self::resident::Memory;
 pub use self::shm::Segment;
+pub use self::ucx::{Transfer, TransferCount, TransferStage, Worker};
 
 use crate::families::{Times, eval, gil, offcpu};
 use crate::findings::{self, Finding};
@@ -43,6 +45,10 @@ pub struct Report {
     pub arenas: Option<Vec<Arena>>,
     pub segments: Option<Vec<Segment>>,
     pub meminfos: Option<MemInfos>,
+    pub transfers: Option<Vec<Transfer>>,
+    pub transfer_counts: Option<Vec<TransferCount>>,
+    pub transfer_stages: Option<Vec<TransferStage>>,
+    pub workers: Option<Vec<Worker>>,
     pub findings: Vec<Finding>,
 }
 
@@ -274,6 +280,10 @@ impl Report {
             arenas: model.is_on("arena").then(|| arena::arenas(model, selection, limit)),
             segments: model.is_on("shm").then(|| shm::segments(model, limit)),
             meminfos: model.is_on("nrt").then(|| nrt::meminfos(model, selection, limit)),
+            transfers: model.is_on("ucx").then(|| ucx::transfers(model, selection, limit)),
+            transfer_counts: model.is_on("ucx").then(|| ucx::counts(model, selection)),
+            transfer_stages: model.is_on("ucx").then(|| ucx::stages(model, selection)),
+            workers: model.is_on("ucx").then(|| ucx::workers(model, selection)),
             findings: findings::find(model, selection),
         }
     }

@@ -163,7 +163,8 @@ fn thousands_of_changes_are_what_a_map_of_pages_says() {
             pages.retain(|page, _| !range.contains(page));
         } else {
             let id = RegionId::Segment(SegmentId(step as u32));
-            let region = Region { id, address: page, bytes: count, offset: 100, born: Nanos(step), died: None };
+            let region =
+                Region { id, address: page, bytes: count, offset: 100, stack: None, born: Nanos(step), died: None };
             regions.begin(SPACE, region);
             pages.extend(range.map(|at| (at, (step as u32, 100 + at - page))));
         }

@@ -105,7 +105,7 @@ pub(crate) struct Watch {
     /// called functions, in short windows that stay inside the budget; `eval=MODULE:QUALNAME,...` counts and times all
     /// calls of these, such as `+eval=json.decoder:JSONDecoder.decode,__main__:*`, whatever that costs unless --budget is
     /// typed too. `arena` (memory that CPython holds) follows the arenas of libraries where they are named, such as
-    /// `+arena=quelling_blade,numpy,./own.toml`. What a family needs, `pyobs doctor` says.
+    /// `+arena=quelling_blade,numpy,./own.toml`. `+ucx` follows each transfer of UCX and UCXX. What a family needs, `pyobs doctor` says.
     #[arg(long, value_name = "LIST", value_parser = probes::parse, allow_hyphen_values = true)]
     pub(crate) probe: Option<Probes>,
 
@@ -188,12 +188,13 @@ pub(crate) enum Format {
     Folded,
     Svg,
     Speedscope,
+    Perfetto,
     Json,
 }
 
 impl ValueEnum for Format {
     fn value_variants<'a>() -> &'a [Self] {
-        &[Self::Folded, Self::Svg, Self::Speedscope, Self::Json]
+        &[Self::Folded, Self::Svg, Self::Speedscope, Self::Perfetto, Self::Json]
     }
 
     fn to_possible_value(&self) -> Option<PossibleValue> {
@@ -203,6 +204,9 @@ impl ValueEnum for Format {
             }
             Self::Svg => PossibleValue::new("svg").help("a flame graph for any browser"),
             Self::Speedscope => PossibleValue::new("speedscope").help("a file for https://www.speedscope.app"),
+            Self::Perfetto => {
+                PossibleValue::new("perfetto").help("transfers of UCX on a timeline, for https://ui.perfetto.dev")
+            }
             Self::Json => PossibleValue::new("json").help("what `report --json` writes, of the part that is selected"),
         })
     }

@@ -64,7 +64,7 @@ fn a_command_needs_the_dashes_and_excludes_pids() {
 #[test]
 fn a_minus_takes_a_family_away() {
     assert!(refusal("pyobs top --probe -cpu,-offcpu,-gil,-arena,-shm").contains("no family on"));
-    assert!(refusal("pyobs top --probe -ucx").contains("does not have the family `ucx` yet"));
+    assert!(refusal("pyobs top --probe -redundancy").contains("does not have the family `redundancy` yet"));
 }
 
 #[test]

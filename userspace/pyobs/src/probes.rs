@@ -6,7 +6,7 @@ use pyobs_model::families;
 /// Every family of the contract, in its order; this version may have fewer.
 const CONTRACT: &[&str] = &["cpu", "offcpu", "gil", "eval", "arena", "shm", "nrt", "ucx", "redundancy"];
 /// Too dear to be on unless asked for.
-const ONLY_WHEN_ASKED: &[&str] = &["eval", "nrt", "redundancy"];
+const ONLY_WHEN_ASKED: &[&str] = &["eval", "nrt", "ucx", "redundancy"];
 /// The family that can be told which functions it is about, and the one that can be told of libraries.
 const CHOOSES: &str = "eval";
 const NAMES_LIBRARIES: &str = "arena";
@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn a_family_to_come_is_told_from_nonsense() {
         assert!(parse("+redundancy").unwrap_err().contains("does not have the family `redundancy` yet"));
-        assert!(parse("-ucx").unwrap_err().contains("does not have"));
+        assert!(parse("-redundancy").unwrap_err().contains("does not have"));
         for nonsense in ["cup", "", ",", "cpu,", "+", "-", "ü", "--pid"] {
             assert!(parse(nonsense).unwrap_err().contains("there is no family"), "{nonsense}");
         }

@@ -32,7 +32,7 @@ fn wrong_arguments_are_2() {
     refused(&[], 2);
     refused(&["nonsense"], 2);
     refused(&["top", "--rate", "0"], 2);
-    refused(&["record", "--probe", "ucx"], 2);
+    refused(&["record", "--probe", "nonsense"], 2);
     refused(&["export", "x.pyobs"], 2);
     // Standard output is no terminal here.
     refused(&["top"], 2);

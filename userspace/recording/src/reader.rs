@@ -11,6 +11,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::tables::{
     Damage, MAX_TEXT, Range, Source, arena, cpu, eval, gil, health, meta, nrt, offcpu, processes, regions, shm, stacks,
+    ucx,
 };
 use crate::{Error, file};
 
@@ -82,6 +83,7 @@ impl Reader {
         arena::read(source, &mut damage, range, |event| timed.push(event))?;
         nrt::read(source, &mut damage, range, |event| timed.push(event))?;
         shm::read(source, &mut damage, range, |event| timed.push(event))?;
+        ucx::read(source, &mut damage, range, |event| timed.push(event))?;
         regions::read(source, &mut damage, range, |event| timed.push(event))?;
         timed.sort_by_key(Event::at);
 

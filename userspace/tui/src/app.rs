@@ -216,6 +216,7 @@ impl App {
             Tab::Flame => self.ui.flame.compute(&self.model, &scope),
             Tab::Waits => self.ui.waits.compute(&self.model, &scope),
             Tab::Memory => self.ui.memory.compute(&self.model, &scope),
+            Tab::Transfers => self.ui.transfers.compute(&self.model, &scope),
             Tab::Health => {}
         }
         if matches!(self.ui.tab, Tab::Processes | Tab::Health) {
@@ -236,6 +237,7 @@ impl App {
             Tab::Flame => ui.flame.arrange(&self.model, ui.frame_filter.as_ref(), body),
             Tab::Waits => ui.waits.arrange(&self.model, ui.wait_filter.as_ref(), body),
             Tab::Memory => ui.memory.arrange(&self.model, ui.memory_filter.as_ref(), body),
+            Tab::Transfers => ui.transfers.arrange(&self.model, ui.transfer_filter.as_ref(), body),
             Tab::Health => {}
         }
     }
@@ -272,6 +274,7 @@ impl App {
             Action::ShowWaits => self.show(Tab::Waits),
             Action::ShowHealth => self.show(Tab::Health),
             Action::ShowMemory => self.show(Tab::Memory),
+            Action::ShowTransfers => self.show(Tab::Transfers),
             Action::NextScreen => self.show(self.ui.tab.neighbour(1)),
             Action::PreviousScreen => self.show(self.ui.tab.neighbour(Tab::ALL.len() - 1)),
             Action::Help => self.ui.help = Some(0),
@@ -293,7 +296,7 @@ impl App {
                 };
                 self.mark(Stale::View);
             }
-            Action::Measure if !matches!(self.ui.tab, Tab::Waits | Tab::Memory) => {
+            Action::Measure if !matches!(self.ui.tab, Tab::Waits | Tab::Memory | Tab::Transfers) => {
                 let at = Weight::ALL.iter().position(|weight| *weight == self.ui.look.weight).unwrap_or(0);
                 let others = Weight::ALL.iter().cycle().skip(at + 1).take(Weight::ALL.len());
                 if let Some(next) = others.copied().find(|weight| weight.is_known(&self.model)) {
@@ -328,6 +331,7 @@ impl App {
             Tab::Flame => ui.flame.act(action, body),
             Tab::Waits => ui.waits.act(action, body),
             Tab::Memory => ui.memory.act(action, body),
+            Tab::Transfers => ui.transfers.act(action, body),
             Tab::Health => ui.health.act(action, draw::health_lines(&self.model, ui).len(), usize::from(body.height)),
         };
         match outcome {
@@ -350,6 +354,7 @@ impl App {
             Tab::Flame => ui.flame.zoom_out(body),
             Tab::Waits => ui.waits.close_detail(),
             Tab::Memory => ui.memory.close_detail(),
+            Tab::Transfers => ui.transfers.close_detail(),
             Tab::Processes | Tab::Health => false,
         };
         if has_closed {

@@ -10,7 +10,9 @@ use ratatui::layout::Rect;
 
 use crate::binding::Context;
 use crate::filter::Filter;
-use crate::screens::{self, FlameScreen, FramesScreen, HealthScreen, MemoryScreen, ProcessesScreen, WaitsScreen};
+use crate::screens::{
+    self, FlameScreen, FramesScreen, HealthScreen, MemoryScreen, ProcessesScreen, TransfersScreen, WaitsScreen,
+};
 use crate::theme::Theme;
 use crate::{Options, Source};
 
@@ -22,11 +24,12 @@ pub(crate) enum Tab {
     Waits,
     Health,
     Memory,
+    Transfers,
 }
 
 impl Tab {
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Processes, Self::Frames, Self::Flame, Self::Waits, Self::Health, Self::Memory];
+    pub(crate) const ALL: [Self; 7] =
+        [Self::Processes, Self::Frames, Self::Flame, Self::Waits, Self::Health, Self::Memory, Self::Transfers];
 
     pub(crate) fn title(self) -> &'static str {
         match self {
@@ -36,6 +39,7 @@ impl Tab {
             Self::Waits => "Waits",
             Self::Health => "Health",
             Self::Memory => "Memory",
+            Self::Transfers => "Transfers",
         }
     }
 
@@ -128,6 +132,7 @@ pub(crate) struct Ui {
     pub(crate) frame_filter: Option<Filter>,
     pub(crate) wait_filter: Option<Filter>,
     pub(crate) memory_filter: Option<Filter>,
+    pub(crate) transfer_filter: Option<Filter>,
     pub(crate) prompt: Option<Prompt>,
     /// The first line in sight, while the help is open.
     pub(crate) help: Option<usize>,
@@ -142,6 +147,7 @@ pub(crate) struct Ui {
     pub(crate) waits: WaitsScreen,
     pub(crate) health: HealthScreen,
     pub(crate) memory: MemoryScreen,
+    pub(crate) transfers: TransfersScreen,
 }
 
 const HEADER_LINES: u16 = 2;
@@ -166,6 +172,7 @@ impl Ui {
             frame_filter: None,
             wait_filter: None,
             memory_filter: None,
+            transfer_filter: None,
             prompt: None,
             help: None,
             notes: VecDeque::new(),
@@ -177,6 +184,7 @@ impl Ui {
             waits: WaitsScreen::new(model),
             health: HealthScreen::default(),
             memory: MemoryScreen::new(model),
+            transfers: TransfersScreen::default(),
         }
     }
 
@@ -194,12 +202,17 @@ impl Ui {
             Tab::Health => Context::Health,
             Tab::Memory if self.memory.shows_detail() => Context::Segment,
             Tab::Memory => Context::Memory,
+            Tab::Transfers if self.transfers.shows_detail() => Context::Transfer,
+            Tab::Transfers => Context::Transfers,
         }
     }
 
     /// Whether there are rows or boxes that a pattern could choose from.
     pub(crate) fn takes_filter(&self) -> bool {
-        !matches!(self.context(), Context::Health | Context::Detail | Context::Wait | Context::Segment)
+        !matches!(
+            self.context(),
+            Context::Health | Context::Detail | Context::Wait | Context::Segment | Context::Transfer
+        )
     }
 
     /// Whether Esc has something to undo here.
@@ -209,6 +222,7 @@ impl Ui {
             Tab::Flame => self.flame.is_zoomed(),
             Tab::Waits => self.waits.shows_detail(),
             Tab::Memory => self.memory.shows_detail(),
+            Tab::Transfers => self.transfers.shows_detail(),
             Tab::Processes | Tab::Health => false,
         };
         is_inside || self.filter().is_some() || self.picked.is_some()
@@ -245,6 +259,7 @@ impl Ui {
             Tab::Frames | Tab::Flame => self.frame_filter.as_ref(),
             Tab::Waits => self.wait_filter.as_ref(),
             Tab::Memory => self.memory_filter.as_ref(),
+            Tab::Transfers => self.transfer_filter.as_ref(),
             Tab::Health => None,
         }
     }
@@ -255,6 +270,7 @@ impl Ui {
             Tab::Frames | Tab::Flame => self.frame_filter = Filter::new(text),
             Tab::Waits => self.wait_filter = Filter::new(text),
             Tab::Memory => self.memory_filter = Filter::new(text),
+            Tab::Transfers => self.transfer_filter = Filter::new(text),
             Tab::Health => {}
         }
     }

@@ -5,7 +5,7 @@ use core::hint::black_box;
 use aya_ebpf::{
     EbpfContext,
     bindings::pt_regs,
-    helpers::{bpf_get_current_pid_tgid, generated::bpf_get_attach_cookie},
+    helpers::generated::bpf_get_attach_cookie,
     macros::{map, uprobe},
     maps::{Array, LruHashMap},
     programs::ProbeContext,
@@ -16,7 +16,12 @@ use pyobs_abi::{
 };
 
 use crate::{
-    common::{memory::user, probe, ring, walk::Walk},
+    common::{
+        memory::user,
+        probe::{self, arguments, call},
+        ring,
+        walk::Walk,
+    },
     shm::watched,
 };
 
@@ -132,7 +137,7 @@ fn evaluate(value: &Value, words: &[u64; 8]) -> Option<u64> {
 #[inline(always)]
 fn words(context: &ProbeContext, kept: bool) -> Option<[u64; 8]> {
     let registers: *const pt_regs = context.as_ptr().cast();
-    // SAFETY: as in `arguments`.
+    // SAFETY: as in `probe::arguments`.
     let result = unsafe { (&raw const (*registers).rax).read_volatile() };
     let (mut arguments, call) = (arguments(context), call(context));
     if kept {
@@ -142,34 +147,4 @@ fn words(context: &ProbeContext, kept: bool) -> Option<[u64; 8]> {
     }
     let [a, b, c, d, e, f] = arguments;
     Some([a, b, c, d, e, f, result, call.stack])
-}
-
-#[inline(always)]
-fn arguments(context: &ProbeContext) -> [u64; 6] {
-    let registers: *const pt_regs = context.as_ptr().cast();
-    let word = |at: *const u64| {
-        // SAFETY: the context of a uprobe's program is a pt_regs; the verifier checks each access. Volatile, for the
-        // compiler must not merge these loads with those of a map's value.
-        unsafe { at.read_volatile() }
-    };
-    // SAFETY: only addresses of fields are taken.
-    unsafe {
-        [
-            word(&raw const (*registers).rdi),
-            word(&raw const (*registers).rsi),
-            word(&raw const (*registers).rdx),
-            word(&raw const (*registers).rcx),
-            word(&raw const (*registers).r8),
-            word(&raw const (*registers).r9),
-        ]
-    }
-}
-
-/// At its first instruction and at its last, a function's return address is on top of the stack.
-#[inline(always)]
-fn call(context: &ProbeContext) -> Call {
-    let registers: *const pt_regs = context.as_ptr().cast();
-    // SAFETY: as in `arguments`.
-    let stack = unsafe { (&raw const (*registers).rsp).read_volatile() };
-    Call { thread: bpf_get_current_pid_tgid(), stack }
 }

@@ -7,7 +7,7 @@ use aya_ebpf::{
     EbpfContext, bindings::pt_regs, helpers::bpf_get_current_pid_tgid, macros::map, maps::PerCpuArray,
     programs::ProbeContext,
 };
-use pyobs_abi::{process::Process, record::loss};
+use pyobs_abi::{arena::library::Call, process::Process, record::loss};
 
 use super::{
     maps::count_loss,
@@ -58,4 +58,35 @@ pub fn send_stack(context: &ProbeContext, process: &Process, kind: u32, detail: 
             count_loss(loss::WALK_TAKEN);
         }
     }
+}
+
+/// The first six arguments of a function that begins.
+#[inline(always)]
+pub fn arguments(context: &ProbeContext) -> [u64; 6] {
+    let registers: *const pt_regs = context.as_ptr().cast();
+    let word = |at: *const u64| {
+        // SAFETY: the context of a uprobe's program is a pt_regs; the verifier checks each access. Volatile, for the
+        // compiler must not merge these loads with those of a map's value.
+        unsafe { at.read_volatile() }
+    };
+    // SAFETY: only addresses of fields are taken.
+    unsafe {
+        [
+            word(&raw const (*registers).rdi),
+            word(&raw const (*registers).rsi),
+            word(&raw const (*registers).rdx),
+            word(&raw const (*registers).rcx),
+            word(&raw const (*registers).r8),
+            word(&raw const (*registers).r9),
+        ]
+    }
+}
+
+/// At its first instruction and at its last, a function's return address is on top of the stack.
+#[inline(always)]
+pub fn call(context: &ProbeContext) -> Call {
+    let registers: *const pt_regs = context.as_ptr().cast();
+    // SAFETY: as in `arguments`.
+    let stack = unsafe { (&raw const (*registers).rsp).read_volatile() };
+    Call { thread: bpf_get_current_pid_tgid(), stack }
 }

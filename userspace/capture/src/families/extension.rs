@@ -32,6 +32,10 @@ impl Extension {
         Elf::parse(&self.bytes).map_err(|error| error.to_string())
     }
 
+    pub fn into_file(self) -> File {
+        self.file
+    }
+
     /// Runs a program at an address of the file, whoever comes there.
     pub fn attach(
         &self,
@@ -42,6 +46,11 @@ impl Extension {
         cookie: u64,
     ) -> Result<OwnedFd, String> {
         let offset = address.wrapping_sub(elf.code_delta().ok_or("it has no code")?);
+        self.attach_at(uprobes, program, offset, cookie)
+    }
+
+    /// The same at an offset in the file.
+    pub fn attach_at(&self, uprobes: Uprobes, program: &OwnedFd, offset: u64, cookie: u64) -> Result<OwnedFd, String> {
         // Resolved by the kernel in our own process.
         let path = CString::new(format!("/proc/self/fd/{}", self.file.as_raw_fd())).unwrap_or_default();
         let attached = uprobes.attach(program.as_fd(), &path, offset, Scope::Everybody, cookie);
@@ -51,6 +60,9 @@ impl Extension {
 
 /// Files that have probes.
 const FILES_MAX: usize = 64;
+
+/// What becomes of lives that are not followed any more.
+pub const LIVES_ON: &str = "what lived then is told as alive";
 
 /// The probes of a family. They are closed beside the work: each takes the kernel milliseconds.
 #[derive(Default)]
@@ -70,13 +82,24 @@ impl Probes {
         self.all.extend(of_a_file);
     }
 
-    /// Takes them away where they cost more than they may. Returns a sentence when it does; `what` is followed no more.
-    pub fn hold_budget(&mut self, meter: &mut Meter, run_time: Duration, runs: u64, what: &str) -> Option<String> {
+    /// One more of a file that has some.
+    pub fn add_one(&mut self, probe: OwnedFd) {
+        self.all.push(probe);
+    }
+
+    /// Takes them away where they cost more than they may. Returns a sentence when it does: `what` is followed no more,
+    /// and what becomes of the rest.
+    pub fn hold_budget(
+        &mut self,
+        meter: &mut Meter,
+        (run_time, runs): (Duration, u64),
+        what: &str,
+        rest: &str,
+    ) -> Option<String> {
         let (share, budget) = meter.exceeds(run_time, runs)?;
         close_later(std::mem::take(&mut self.all));
         Some(format!(
-            "{what} are not followed any more: that cost {share:.2} % of a core, and {budget:.2} % are allowed; what lived \
-             then is told as alive"
+            "{what} are not followed any more: that cost {share:.2} % of a core, and {budget:.2} % are allowed; {rest}"
         ))
     }
 }
@@ -119,6 +142,11 @@ impl Meter {
 
     pub fn hit(&mut self) {
         self.hits += 1;
+    }
+
+    /// There have been so many hits in all.
+    pub fn count(&mut self, hits: u64) {
+        self.hits = hits;
     }
 
     /// What hits have cost so far besides their programs.

@@ -8,13 +8,14 @@ pub mod gil;
 pub mod nrt;
 pub mod offcpu;
 pub mod shm;
+pub mod ucx;
 
 use pyobs_abi::offcpu::{Sleeper, Wake};
 use pyobs_abi::record::{Header, loss};
 use pyobs_abi::stack::{Sample, flags};
 use pyobs_model::{
     ArenaChange, ArenaId, Event, GilHolder, MemInfoChange, MemInfoId, Nanos, Outcome, ProcessRef, Reason,
-    SegmentChange, SegmentId, StackId, Tid,
+    SegmentChange, SegmentId, StackId, Tid, TransferChange, TransferId,
 };
 
 use self::cpu::CpuSample;
@@ -33,6 +34,7 @@ pub const KERNEL_LOSSES: [Reason; loss::COUNT as usize] = [
     Reason::SegmentUnseen,
     Reason::DescriptorsUnseen,
     Reason::WalkTaken,
+    Reason::TransferTableFull,
 ];
 
 /// What a stack is for.
@@ -45,6 +47,7 @@ pub enum Purpose {
     ArenaBirth { arena: ArenaId, at: Nanos },
     ArenaEscape { arena: ArenaId, at: Nanos },
     NrtBirth { id: MemInfoId, at: Nanos, process: ProcessRef, data: u64, bytes: u64 },
+    Asked { transfer: TransferId, at: Nanos },
 }
 
 /// The families that records with stacks are about.
@@ -111,6 +114,10 @@ impl Families {
             }),
             Purpose::ArenaEscape { arena, at } => events.push(match stack {
                 Some(stack) => Event::Arena { at, id: arena, change: ArenaChange::Escaped(stack) },
+                None => no_number(at),
+            }),
+            Purpose::Asked { transfer, at } => events.push(match stack {
+                Some(stack) => Event::Transfer { at, id: transfer, change: TransferChange::Asked(stack) },
                 None => no_number(at),
             }),
             Purpose::NrtBirth { id, at, process, data, bytes } => events.push(match stack {

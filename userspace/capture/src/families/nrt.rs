@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use pyobs_abi::nrt::{Death, data};
 use pyobs_model::{Event, MemInfoChange, MemInfoId, Nanos, Reason};
 
-use super::extension::{Extension, Meter, Probes, returns};
+use super::extension::{Extension, LIVES_ON, Meter, Probes, returns};
 use crate::elf::Elf;
 use crate::files::FileId;
 use crate::kernel::uprobes::Uprobes;
@@ -208,7 +208,7 @@ impl Nrt {
 
     /// Takes the probes away when they cost more than they may. Returns a sentence when it does.
     pub fn hold_budget(&mut self, run_time: Duration, runs: u64) -> Option<String> {
-        self.probes.hold_budget(&mut self.meter, run_time, runs, "MemInfos")
+        self.probes.hold_budget(&mut self.meter, (run_time, runs), "MemInfos", LIVES_ON)
     }
 }
 

@@ -1,5 +1,7 @@
 //! The BPF object: loading it, its maps, its programs.
 
+mod transfers;
+
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
@@ -128,6 +130,8 @@ pub struct Wants {
     pub calls: bool,
     /// Arenas of libraries.
     pub libraries: bool,
+    /// The family `ucx`.
+    pub transfers: bool,
 }
 
 /// A walk in interrupt context may interrupt another, and either one in a probe.
@@ -165,6 +169,11 @@ impl Object {
         }
         if !wants.libraries {
             loader.map_max_entries("ARENA_CALLS", 1);
+        }
+        if !wants.transfers {
+            for map in transfers::MAPS {
+                loader.map_max_entries(map, 1);
+            }
         }
         for (name, offset) in &files {
             loader.override_global(name, offset, true);

@@ -2,6 +2,7 @@
 
 mod arena;
 mod shm;
+mod ucx;
 mod waits;
 
 use std::fmt::Write as _;
@@ -45,6 +46,9 @@ pub fn words(model: &Model, limit: usize, out: &mut dyn Write) -> Result<(), Err
     }
     if model.is_on("nrt") {
         letter.meminfos();
+    }
+    if model.is_on("ucx") {
+        letter.transfers();
     }
     letter.loss();
     letter.cost();

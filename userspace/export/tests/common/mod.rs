@@ -9,6 +9,9 @@ use pyobs_export::{Format, Options, escape, export, words};
 use pyobs_model::*;
 use serde_json::Value;
 
+/// Those that need no transfers.
+pub const OF_SAMPLES: [Format; 4] = [Format::Folded, Format::Svg, Format::Speedscope, Format::Json];
+
 pub fn meta(host: &str) -> Meta {
     Meta {
         started: "2026-01-02T03:04:05Z".into(),

@@ -8,13 +8,14 @@ pub mod nrt;
 pub mod offcpu;
 mod past;
 pub mod shm;
+pub mod ucx;
 
 use past::{Past, Timed};
 
 use crate::Nanos;
 
 /// The probe families, in the order in which they are listed everywhere.
-pub const NAMES: &[&str] = &["cpu", "offcpu", "gil", "eval", "arena", "shm", "nrt"];
+pub const NAMES: &[&str] = &["cpu", "offcpu", "gil", "eval", "arena", "shm", "nrt", "ucx"];
 
 /// Things that take time, added up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

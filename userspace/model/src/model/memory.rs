@@ -49,7 +49,7 @@ impl Model {
         match change {
             SegmentChange::Mapped { pid, address, bytes, offset } => {
                 let (address, bytes, offset) = (*address, *bytes, *offset);
-                let begun = Region { id: region, address, bytes, offset, born: at, died: None };
+                let begun = Region { id: region, address, bytes, offset, stack: None, born: at, died: None };
                 self.regions.begin(Space::Segments(*pid), begun);
             }
             SegmentChange::Unmapped { pid, address, bytes } => {
@@ -71,7 +71,8 @@ impl Model {
     pub(super) fn arena_region(&mut self, at: Nanos, id: ArenaId, change: &ArenaChange) {
         let region = RegionId::Arena(id);
         let known = self.arenas.get(id);
-        let begun = |address, bytes| Region { id: region, address, bytes, offset: 0, born: at, died: None };
+        let begun =
+            |address, bytes| Region { id: region, address, bytes, offset: 0, stack: None, born: at, died: None };
         let was_known = known.is_some();
         let (arena, is_own) = match (change, known) {
             (ArenaChange::Begun(arena), _) => (arena, crate::families::arena::is_own(arena)),
@@ -105,11 +106,12 @@ impl Model {
     pub(super) fn meminfo_region(&mut self, at: Nanos, id: MemInfoId, change: &MemInfoChange) {
         let region = RegionId::MemInfo(id);
         match *change {
-            MemInfoChange::Born { process, bytes, data, .. } if data != 0 => {
+            MemInfoChange::Born { process, bytes, data, stack } if data != 0 => {
                 let died = self.nrt.died_early(id);
                 let ended = self.process(process).and_then(|state| state.ended);
                 let space = Space::MemInfos(process);
-                let begun = Region { id: region, address: data, bytes, offset: 0, born: at, died: None };
+                let stack = Some(stack);
+                let begun = Region { id: region, address: data, bytes, offset: 0, stack, born: at, died: None };
                 match died.into_iter().chain(ended).min() {
                     Some(end) => self.regions.add_past(space, Region { died: Some(end), ..begun }),
                     None => self.regions.begin(space, begun),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::families::arena::State;
-use crate::{ArenaId, FrameId, FrameKind, Model, Nanos, ProcessRef, Selection, StackId};
+use crate::{ArenaId, FrameId, FrameKind, Model, Nanos, ProcessRef, Region, RegionId, Selection, StackId, Transfer};
 
 /// The arenas of one kind, or the MemInfos, that one line of one process gave birth to.
 #[derive(Clone, Debug, PartialEq)]
@@ -72,6 +72,20 @@ pub fn birthplace(model: &Model, stack: Option<StackId>) -> Option<FrameId> {
     let frames = stack.map_or(&[][..], |stack| model.stack(stack));
     let is_python = |id: &&FrameId| model.frame(**id).is_some_and(|frame| frame.kind == FrameKind::Python);
     frames.iter().rev().find(is_python).copied()
+}
+
+/// What a transfer's buffer lay in, innermost, when the transfer was asked for.
+pub fn buffer_region<'model>(model: &'model Model, transfer: &Transfer) -> Option<&'model Region> {
+    model.region_at_time(transfer.process, transfer.buffer, transfer.begun()?)
+}
+
+/// Where the segment, arena or MemInfo was born that a region is a piece of.
+pub fn region_birth(model: &Model, region: &Region) -> Option<StackId> {
+    match region.id {
+        RegionId::Segment(id) => model.shm().get(id)?.stack,
+        RegionId::Arena(id) => model.arenas().birth(model.arenas().get(id)?),
+        RegionId::MemInfo(_) => region.stack,
+    }
 }
 
 /// Those that hold the most memory first.

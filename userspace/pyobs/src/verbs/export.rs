@@ -17,6 +17,7 @@ pub(super) fn run(arguments: &Export) -> Result<(), Failure> {
         Format::Folded => pyobs_export::Format::Folded,
         Format::Svg => pyobs_export::Format::Svg,
         Format::Speedscope => pyobs_export::Format::Speedscope,
+        Format::Perfetto => pyobs_export::Format::Perfetto,
         Format::Json => pyobs_export::Format::Json,
     };
     let text = in_memory(|out| pyobs_export::export(&model, format, &options, out))?;

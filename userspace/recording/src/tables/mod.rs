@@ -16,6 +16,7 @@ pub(crate) mod regions;
 mod scan;
 pub(crate) mod shm;
 pub(crate) mod stacks;
+pub(crate) mod ucx;
 
 pub(crate) use scan::{Damage, Field, Range, Source};
 
@@ -31,6 +32,7 @@ pub(crate) const SCHEMA: &[&str] = &[
     arena::SCHEMA,
     shm::SCHEMA,
     nrt::SCHEMA,
+    ucx::SCHEMA,
     regions::SCHEMA,
     health::SCHEMA,
 ];

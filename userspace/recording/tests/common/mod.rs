@@ -206,6 +206,7 @@ pub fn every_event() -> Vec<Event> {
         id: SegmentId(u32::from(after == 15)),
         change,
     }));
+    events.extend(transfer_events(at));
     let resident = Resident { total: 9 << 40, anonymous: 1, files: 2, shared: 3, segments: 4, share: 5 };
     events.push(Event::Resident { at: Nanos(at.0 + 100), process: ProcessRef(0), resident });
     let change = ArenaChange::Slab { address: 0x7f00_0000_1000, bytes: 8192 };
@@ -286,5 +287,78 @@ fn arena_changes() -> Vec<ArenaChange> {
         ArenaChange::Escaped(StackId(1)),
         ArenaChange::Died,
         ArenaChange::Mistaken,
+    ]
+}
+
+fn transfer_events(at: Nanos) -> Vec<Event> {
+    let own = |after| Nanos(at.0 + after);
+    let transfer = Transfer {
+        process: ProcessRef(0),
+        library: Library::Ucxx,
+        operation: Operation::TagSend,
+        bytes: 1 << 20,
+        tag: Some(u64::MAX),
+        through: 0xffff_8000_0000_0001,
+        buffer: 0x7f00_0000_1000,
+        registered: Some(own(40)),
+        submitted: Some(own(41)),
+        completed: Some(own(45)),
+        immediate: false,
+        status: Some(-25),
+        tid: Tid(1),
+        submitter: Some(Tid(2)),
+        completer: Some(Tid(2)),
+        parent: Some(TransferId(5)),
+        hash: Some(u64::MAX - 1),
+        protocol: Some(Protocol::Rendezvous),
+    };
+    let bare = Transfer {
+        library: Library::Ucx,
+        operation: Operation::MultiRecv,
+        tag: None,
+        registered: None,
+        submitted: None,
+        completed: None,
+        status: None,
+        submitter: None,
+        completer: None,
+        parent: None,
+        hash: None,
+        protocol: None,
+        ..transfer
+    };
+    let change = |after, id, change| Event::Transfer { at: own(after), id: TransferId(id), change };
+    vec![
+        change(40, 5, TransferChange::Asked(StackId(1))),
+        change(45, 6, TransferChange::Seen(Box::new(transfer))),
+        change(46, 5, TransferChange::Seen(Box::new(bare))),
+        change(47, 6, TransferChange::Woken { notified: own(46), tid: Tid(3) }),
+        Event::Transfers(Transfers {
+            at: own(48),
+            process: ProcessRef(0),
+            library: Library::Ucxx,
+            operation: Operation::TagSend,
+            count: 3,
+            bytes: 3 << 20,
+            immediate: 1,
+            failed: 1,
+            spent: Nanos(12),
+            every: 2,
+        }),
+        Event::TransferThread(TransferThread {
+            at: own(49),
+            process: ProcessRef(0),
+            tid: Tid(2),
+            registered: 0,
+            submitted: 3,
+            dispatched: 3,
+            completed: 2,
+            notified: 0,
+            woken: 1,
+            progress: 40,
+            probed: Nanos(30_000),
+            observed: Nanos(1_000_000),
+            awake: Nanos(500_000),
+        }),
     ]
 }

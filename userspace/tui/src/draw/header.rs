@@ -132,7 +132,7 @@ fn fitting(pieces: Vec<Piece>, room: usize, gap: usize) -> Vec<Piece> {
 
 /// Returns the column after the tabs. Where there is little room, only the one in sight has its name.
 fn draw_tabs(ui: &Ui, area: Rect, buf: &mut Buffer) -> u16 {
-    const NAMES_NEED: u16 = 64;
+    const NAMES_NEED: u16 = 90;
     let theme = ui.theme;
     let mut x = 1;
     for (index, tab) in Tab::ALL.into_iter().enumerate() {

@@ -30,6 +30,7 @@ pub(super) fn instead_of(model: &Model, ui: &Ui) -> Option<Message> {
         Tab::Waits => ui.waits.is_empty(),
         Tab::Health => false,
         Tab::Memory => ui.memory.is_empty(),
+        Tab::Transfers => ui.transfers.is_empty(),
     };
     if !is_empty {
         return None;
@@ -62,6 +63,7 @@ fn has_rows_without_filter(ui: &Ui) -> bool {
         Tab::Frames => ui.frames.has_rows(),
         Tab::Waits => ui.waits.has_rows(),
         Tab::Memory => ui.memory.has_rows(),
+        Tab::Transfers => ui.transfers.has_rows(),
         Tab::Flame | Tab::Health => false,
     }
 }
@@ -73,6 +75,7 @@ fn family(ui: &Ui) -> Option<&'static str> {
         Tab::Frames | Tab::Flame => Some(ui.look.weight.name()),
         Tab::Waits => Some(ui.waits.table().weight().name()),
         Tab::Memory => Some(ui.memory.table().family()),
+        Tab::Transfers => Some("ucx"),
         Tab::Processes | Tab::Health => None,
     }
 }
@@ -85,6 +88,7 @@ fn off(ui: &Ui, family: &str) -> Option<Message> {
         "shm" => "Shared segments",
         "arena" => "Arenas",
         "nrt" => "MemInfos of Numba",
+        "ucx" => "Transfers of UCX",
         _ => "Calls",
     };
     message(format!("{what} are not watched"), format!("The family {family} is off. {}", how_to_see(ui, family)))
@@ -111,6 +115,7 @@ fn nothing(model: &Model, ui: &Ui, pythons: u64, is_live: bool) -> Option<Messag
         Some("shm") => ("shared segments", "No Python process has made or mapped one."),
         Some("nrt") => ("MemInfos", "No code compiled by Numba has made one."),
         Some("arena") => ("arenas", "No Python process has any, or none uses CPython's allocator."),
+        Some("ucx") => ("transfers", "No process has submitted one to UCX."),
         Some("eval") => ("calls", "No function that is watched was called."),
         _ => return no_samples(model, ui, pythons, is_live),
     };

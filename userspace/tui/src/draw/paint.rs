@@ -76,6 +76,11 @@ impl<'a> Row<'a> {
         self.column(width, &bar(share, width), 0, style);
     }
 
+    /// A column of blocks for each number, as high as it is beside the highest; no column for none.
+    pub(crate) fn blocks(&mut self, numbers: &[u64], style: Style) {
+        self.column(self.room(numbers.len()), &blocks(numbers), 0, style);
+    }
+
     /// All that is left.
     pub(crate) fn rest(&mut self, words: &str, style: Style) {
         self.left(usize::MAX, words, style);
@@ -158,9 +163,25 @@ fn bar(share: f64, width: usize) -> String {
     "█".repeat(eighths / 8) + EIGHTHS[eighths % 8]
 }
 
+/// What is not 0 is seen, however low.
+fn blocks(numbers: &[u64]) -> String {
+    const HEIGHTS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let highest = numbers.iter().copied().max().unwrap_or(0).max(1) as f64;
+    let block = |number: &u64| HEIGHTS[(*number as f64 / highest * 8.0).ceil().min(8.0) as usize];
+    numbers.iter().map(block).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn blocks_stand_beside_the_highest_and_none_is_lost() {
+        assert_eq!(blocks(&[0, 1, 4, 8]), " ▁▄█");
+        assert_eq!(blocks(&[1, u64::MAX]), "▁█");
+        assert_eq!(blocks(&[0, 0]), "  ");
+        assert_eq!(blocks(&[]), "");
+    }
 
     #[test]
     fn bars_fill_their_room_and_no_more() {

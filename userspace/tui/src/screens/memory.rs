@@ -14,6 +14,7 @@ use ratatui::layout::Rect;
 use self::births::Births;
 use self::residents::Residents;
 use self::segments::Segments;
+pub(super) use self::segments::label as segment_label;
 use super::Outcome;
 use crate::binding::Action;
 use crate::filter::Filter;

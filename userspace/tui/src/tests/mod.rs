@@ -5,6 +5,7 @@ mod nasty;
 mod screens;
 pub(crate) mod synthetic;
 mod time;
+mod transfers;
 
 use std::time::Duration;
 

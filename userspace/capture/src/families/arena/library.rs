@@ -19,7 +19,7 @@ use self::lives::{Lives, Where};
 use super::Ids;
 use crate::elf::{Elf, Symbol};
 use crate::families::Purpose;
-use crate::families::extension::{Extension, Meter, Probes, returns};
+use crate::families::extension::{Extension, LIVES_ON, Meter, Probes, returns};
 use crate::files::FileId;
 use crate::kernel::uprobes::Uprobes;
 use crate::pattern::is_like;
@@ -210,7 +210,7 @@ impl Libraries {
 
     /// Takes the probes away when they cost more than they may. Returns a sentence when it does.
     pub fn hold_budget(&mut self, run_time: Duration, runs: u64) -> Option<String> {
-        self.probes.hold_budget(&mut self.meter, run_time, runs, "arenas of libraries")
+        self.probes.hold_budget(&mut self.meter, (run_time, runs), "arenas of libraries", LIVES_ON)
     }
 }
 

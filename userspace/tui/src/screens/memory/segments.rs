@@ -199,7 +199,7 @@ pub(super) fn life(begun: Nanos, ended: Option<Nanos>, from: Nanos, to: Nanos, w
     (0..width).map(|at| if (first..=last).contains(&at) { '━' } else { '·' }).collect()
 }
 
-pub(super) fn label(state: &State) -> String {
+pub(in crate::screens) fn label(state: &State) -> String {
     match state.segment.name.as_deref() {
         Some(name) => text::head(name, 256).to_owned(),
         None => format!("({} {})", state.segment.kind.name(), state.segment.ino),

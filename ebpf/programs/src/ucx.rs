@@ -1,0 +1,391 @@
+//! The family `ucx`: transfers of UCX, at the beginnings and ends of the calls that submit them and at the beginnings of
+//! what completes them. [`ucxx`] has what comes before and after where the caller is UCXX.
+//!
+//! Requests are joined here: a request's address is used again within microseconds. A transfer leaves the kernel once,
+//! when it is over.
+
+mod progress;
+mod table;
+mod ucxx;
+
+use core::hint::black_box;
+
+use aya_ebpf::{
+    EbpfContext,
+    bindings::pt_regs,
+    helpers::{bpf_ktime_get_ns, generated::bpf_get_attach_cookie},
+    macros::uprobe,
+    programs::ProbeContext,
+};
+use pyobs_abi::{
+    record,
+    ucx::{Early, NOWHERE, ON_STACK, Submission, Transfer, callback, deed, flags, operation},
+};
+
+use self::table::{CALLS, EARLY, OPEN, REQUESTS, announce, finish, key, new, thread, took};
+use crate::{
+    common::{
+        maps::count_loss,
+        memory::user,
+        probe::{self, arguments, call},
+        walk::Walk,
+    },
+    shm::watched,
+};
+
+/// Of ucp/api/ucp.h: bits of `ucp_request_param_t.op_attr_mask`.
+const HAS_CALLBACK: u64 = 2;
+const HAS_USER_DATA: u64 = 4;
+const HAS_DATATYPE: u64 = 8;
+/// Kinds of `ucp_datatype_t`, which are its lowest three bits.
+const CONTIGUOUS: u64 = 0;
+const VECTOR: u64 = 2;
+/// Parts of a vector that are added up.
+const PARTS: u64 = 8;
+/// Results from here on are negative statuses (UCS_ERR_LAST in ucs/type/status.h).
+const LOWEST_ERROR: u64 = -100_i64 as u64;
+/// Of `ucp_am_recv_param_t.recv_attr`: only the message's announcement has come (UCP_AM_RECV_ATTR_FLAG_RNDV).
+const ANNOUNCED: u64 = 1 << 17;
+/// Where `ucp_am_handler_param_t` has the callback: behind the mask, the number and the flags.
+const HANDLER: u64 = 16;
+
+/// A call begins that submits a transfer.
+#[uprobe]
+pub fn ucx_submit_enter(context: ProbeContext) -> u32 {
+    let _ = begin(&context, Walk::run);
+    0
+}
+
+/// For kernels without `bpf_loop`.
+#[uprobe]
+pub fn ucx_submit_enter_bounded(context: ProbeContext) -> u32 {
+    let _ = begin(&context, Walk::run_bounded);
+    0
+}
+
+#[inline(always)]
+fn begin(context: &ProbeContext, run: impl Fn(u32)) -> Option<()> {
+    let process = watched()?;
+    let submission = Submission(cookie(context));
+    let (words, call) = (arguments(context), call(context));
+    let at = match submission.parameters() {
+        ON_STACK => user(call.stack.wrapping_add(8))?,
+        number => word(&words, number),
+    };
+    // The mask and the flags, the request, the callback, the datatype, the caller's word.
+    let [mask, _, callback, datatype, data]: [u64; 5] = user(at)?;
+    let asked = if mask & HAS_USER_DATA == 0 { None } else { REQUESTS.get_ptr_mut(key(data)) };
+    let mut transfer = match asked {
+        // SAFETY: the pointer is to an element of the map; only its own request's thread writes it now.
+        Some(asked) if unsafe { (*asked).completed } == 0 => unsafe { *asked },
+        _ => new(),
+    };
+    let is_new = transfer.request == 0;
+    if let Some(thread) = thread() {
+        // SAFETY: the pointer is to an element of the map; the key is the current thread.
+        unsafe {
+            (*thread).counts[deed::SUBMIT] += 1;
+            if is_new {
+                (*thread).counts[deed::REGISTER] += 1;
+                // A message that has come to UCXX is fetched.
+                if (*thread).current_stack > call.stack && submission.operation() == operation::AM_RECV {
+                    transfer.flags |= (*thread).current_flags as u32 & (flags::UCXX | flags::RENDEZVOUS);
+                }
+            } else if transfer.register_tid != call.thread as u32 {
+                (*thread).counts[deed::DISPATCH] += 1;
+            }
+        }
+    }
+    transfer.operation = submission.operation();
+    transfer.submit_tid = call.thread as u32;
+    transfer.through = words[0];
+    transfer.buffer = word(&words, submission.buffer());
+    let count = word(&words, submission.count());
+    let kind = if mask & HAS_DATATYPE == 0 { 1 << 3 } else { datatype };
+    match kind & 7 {
+        CONTIGUOUS => transfer.bytes = count.wrapping_mul(kind >> 3),
+        VECTOR => vector(&mut transfer, count),
+        _ => {}
+    }
+    if submission.tag() != NOWHERE {
+        transfer.tag = word(&words, submission.tag());
+        transfer.flags |= flags::HAS_TAG;
+    }
+    let sends = matches!(
+        transfer.operation,
+        operation::TAG_SEND | operation::STREAM_SEND | operation::AM_SEND | operation::PUT
+    );
+    if sends && transfer.flags & flags::TOLD != 0 && kind & 7 == CONTIGUOUS {
+        hash(&mut transfer);
+    }
+    // SAFETY: the helper has no preconditions.
+    transfer.submitted = unsafe { bpf_ktime_get_ns() };
+    // A full table makes room by itself.
+    let _ = CALLS.insert(call, transfer, 0);
+    if is_new && mask & HAS_CALLBACK != 0 {
+        let kind = match transfer.operation {
+            operation::TAG_RECV => callback::TAG,
+            operation::STREAM_RECV | operation::AM_RECV => callback::LENGTH,
+            _ => callback::SEND,
+        };
+        announce(callback, kind);
+    }
+    if is_new && transfer.flags & flags::TOLD != 0 {
+        probe::send_stack(context, process, record::UCX_ASKED, [transfer.id, 0], run);
+    }
+    Some(())
+}
+
+/// A call ends that submitted a transfer.
+#[uprobe]
+pub fn ucx_submit_exit(context: ProbeContext) -> u32 {
+    let _ = end(&context);
+    0
+}
+
+#[inline(always)]
+fn end(context: &ProbeContext) -> Option<()> {
+    let call = call(context);
+    // SAFETY: the value is copied; its thread is here.
+    let mut transfer = unsafe { CALLS.get(call) }.copied()?;
+    let _ = CALLS.remove(call);
+    let registers: *const pt_regs = context.as_ptr().cast();
+    // SAFETY: as in `probe::arguments`.
+    let handle = unsafe { (&raw const (*registers).rax).read_volatile() };
+    let asked = if transfer.request == 0 { None } else { REQUESTS.get_ptr_mut(key(transfer.request)) };
+    // SAFETY: the pointer is to an element of the map; the key is the current thread.
+    if thread().is_some_and(|thread| unsafe { (*thread).rendezvous } >= transfer.submitted) {
+        transfer.flags |= flags::RENDEZVOUS;
+    }
+    let may_be_eager = matches!(transfer.operation, operation::TAG_SEND | operation::TAG_RECV | operation::AM_SEND);
+    if handle == 0 && may_be_eager && transfer.flags & flags::RENDEZVOUS == 0 {
+        transfer.flags |= flags::EAGER;
+    }
+    if handle == 0 || handle >= LOWEST_ERROR {
+        transfer.status = handle as i32;
+        transfer.flags |= flags::IMMEDIATE | flags::HAS_STATUS;
+        // SAFETY: the helper has no preconditions.
+        transfer.completed = unsafe { bpf_ktime_get_ns() };
+        transfer.complete_tid = call.thread as u32;
+        finish(&transfer);
+        return Some(());
+    }
+    transfer.handle = handle;
+    let open = key(handle);
+    if OPEN.insert(open, transfer, 0).is_err() {
+        count_loss(record::loss::TRANSFER_TABLE);
+    }
+    // Another thread may have completed it before this one is back. Whoever removes it tells of it.
+    if let Some(asked) = asked {
+        // SAFETY: the pointer is to an element of the map.
+        unsafe {
+            (&raw mut (*asked).handle).write_volatile(handle);
+            transfer.completed = (&raw const (*asked).completed).read_volatile();
+            transfer.status = (*asked).status;
+            transfer.complete_tid = (*asked).complete_tid;
+        }
+    // SAFETY: the value is copied.
+    } else if let Some(early) = unsafe { EARLY.get(open) }.copied()
+        && early.completed >= transfer.submitted
+    {
+        let _ = EARLY.remove(open);
+        transfer.completed = early.completed;
+        transfer.status = early.status;
+        transfer.complete_tid = early.tid;
+    }
+    if transfer.completed != 0 && OPEN.remove(open).is_ok() {
+        transfer.flags |= flags::HAS_STATUS;
+        finish(&transfer);
+    }
+    Some(())
+}
+
+/// A callback begins that completes a request: its arguments are the request, a status and more.
+#[uprobe]
+pub fn ucx_complete(context: ProbeContext) -> u32 {
+    if watched().is_none() {
+        return 0;
+    }
+    let ([handle, status, more, ..], call) = (arguments(&context), call(&context));
+    let status = i32::from(status as i8);
+    let mut taken = took(handle);
+    if taken.is_none() {
+        // SAFETY: the helper has no preconditions.
+        let completed = unsafe { bpf_ktime_get_ns() };
+        // A full table makes room by itself.
+        let _ = EARLY.insert(key(handle), Early { completed, tid: call.thread as u32, status }, 0);
+        taken = took(handle);
+    }
+    let Some(mut transfer) = taken else { return 0 };
+    let length = match cookie(&context) as u32 {
+        callback::TAG => user(more.wrapping_add(8)),
+        callback::LENGTH => Some(more),
+        _ => None,
+    };
+    transfer.bytes = length.unwrap_or(transfer.bytes);
+    complete(transfer, Some(status), call.stack);
+    0
+}
+
+/// A request is given back. One that no callback has completed was completed before; of UCXX's, the status comes next.
+#[uprobe]
+pub fn ucx_free(context: ProbeContext) -> u32 {
+    if watched().is_none() {
+        return 0;
+    }
+    let call = call(&context);
+    let Some(mut transfer) = took(arguments(&context)[0]) else { return 0 };
+    if transfer.request == 0 {
+        complete(transfer, None, call.stack);
+    } else {
+        transfer.handle = 0;
+        // A full table makes room by itself.
+        let _ = REQUESTS.insert(key(transfer.request), transfer, 0);
+    }
+    0
+}
+
+#[inline(always)]
+fn complete(mut transfer: Transfer, status: Option<i32>, stack: u64) {
+    // SAFETY: the helper has no preconditions.
+    transfer.completed = unsafe { bpf_ktime_get_ns() };
+    if let Some(status) = status {
+        transfer.status = status;
+        transfer.flags |= flags::HAS_STATUS;
+    }
+    if let Some(thread) = thread() {
+        // SAFETY: the pointer is to an element of the map; the key is the current thread.
+        unsafe {
+            (*thread).counts[deed::COMPLETE] += 1;
+            (*thread).current = transfer.id;
+            (*thread).current_stack = stack;
+            (*thread).current_flags = transfer.flags.into();
+        }
+    }
+    transfer.complete_tid = aya_ebpf::helpers::bpf_get_current_pid_tgid() as u32;
+    finish(&transfer);
+}
+
+/// An active message has come: the arguments are the handler's word, header and length, data and length, and what the
+/// message is. The cookie is 1 for UCXX's handler.
+#[uprobe]
+pub fn ucx_message(context: ProbeContext) -> u32 {
+    if watched().is_none() {
+        return 0;
+    }
+    let [_, _, _, buffer, bytes, about] = arguments(&context);
+    let call = call(&context);
+    let mut transfer = new();
+    transfer.flags |= if cookie(&context) == 0 { 0 } else { flags::UCXX };
+    let is_all = user::<u64>(about).is_some_and(|attributes| attributes & ANNOUNCED == 0);
+    if let Some(thread) = thread() {
+        // SAFETY: as in `complete`.
+        unsafe {
+            (*thread).counts[deed::COMPLETE] += u64::from(is_all);
+            (*thread).current = if is_all { transfer.id } else { 0 };
+            (*thread).current_stack = call.stack;
+            (*thread).current_flags = (transfer.flags | if is_all { 0 } else { flags::RENDEZVOUS }).into();
+        }
+    }
+    if is_all {
+        transfer.operation = operation::AM_RECV;
+        transfer.flags |= flags::IMMEDIATE | flags::HAS_STATUS | flags::EAGER;
+        transfer.buffer = buffer;
+        transfer.bytes = bytes;
+        // SAFETY: the helper has no preconditions.
+        transfer.submitted = unsafe { bpf_ktime_get_ns() };
+        transfer.completed = transfer.submitted;
+        transfer.submit_tid = call.thread as u32;
+        transfer.complete_tid = call.thread as u32;
+        finish(&transfer);
+    }
+    0
+}
+
+/// A handler of active messages is set.
+#[uprobe]
+pub fn ucx_handler(context: ProbeContext) -> u32 {
+    if watched().is_some()
+        && let Some(address) = user::<u64>(arguments(&context)[1].wrapping_add(HANDLER))
+    {
+        announce(address, callback::MESSAGE);
+    }
+    0
+}
+
+/// A receiver is told of a message to come, by the call that sends it, or begins to receive one that it was told of. The
+/// cookie is 0 for the former, else how many bytes before a request the library's own part of it lies, which is the second
+/// argument then.
+#[uprobe]
+pub fn ucx_rendezvous(context: ProbeContext) -> u32 {
+    if watched().is_none() {
+        return 0;
+    }
+    let before = cookie(&context);
+    let own = arguments(&context)[1];
+    let open = if before == 0 { None } else { OPEN.get_ptr_mut(key(own.wrapping_add(before))) };
+    match (open, thread()) {
+        // SAFETY: the pointer is to an element of the map. Nobody else writes the flags of one that is pending.
+        (Some(open), _) => unsafe { (*open).flags |= flags::RENDEZVOUS },
+        // SAFETY: the pointer is to an element of the map; the key is the current thread.
+        (None, Some(thread)) => unsafe { (*thread).rendezvous = bpf_ktime_get_ns() },
+        (None, None) => {}
+    }
+    0
+}
+
+#[inline(always)]
+fn cookie(context: &ProbeContext) -> u64 {
+    // SAFETY: the helper takes the context of a program that is attached to a perf event.
+    unsafe { bpf_get_attach_cookie(context.as_ptr()) }
+}
+
+#[inline(always)]
+fn word(words: &[u64; 6], number: u64) -> u64 {
+    match number {
+        0 => words[0],
+        1 => words[1],
+        2 => words[2],
+        3 => words[3],
+        4 => words[4],
+        _ => words[5],
+    }
+}
+
+/// What a vector's parts have together: address and length each (`ucp_dt_iov_t`).
+#[inline(always)]
+fn vector(transfer: &mut Transfer, count: u64) {
+    let mut part = 0;
+    let count = black_box(count);
+    while part < PARTS {
+        if part >= count {
+            break;
+        }
+        let length = user::<u64>(transfer.buffer.wrapping_add(part * 16 + 8)).unwrap_or(0);
+        transfer.bytes = transfer.bytes.wrapping_add(length);
+        part += 1;
+    }
+}
+
+/// A sample of what is sent: four pieces of 32 bytes.
+#[inline(always)]
+fn hash(transfer: &mut Transfer) {
+    const PIECE: u64 = 32;
+    const PIECES: u64 = 4;
+    if transfer.bytes < PIECE {
+        return;
+    }
+    let step = (transfer.bytes - PIECE) / (PIECES - 1);
+    // FNV-1a, by words.
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    let mut piece = 0;
+    while piece < PIECES {
+        let Some(words) = user::<[u64; 4]>(transfer.buffer.wrapping_add(piece * step)) else { return };
+        for word in words {
+            hash = (hash ^ word).wrapping_mul(0x0100_0000_01b3);
+        }
+        piece += 1;
+    }
+    transfer.hash = hash;
+    transfer.flags |= flags::HAS_HASH;
+}

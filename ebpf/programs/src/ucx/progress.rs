@@ -1,0 +1,22 @@
+//! How often threads make progress.
+
+use aya_ebpf::{helpers::bpf_ktime_get_ns, macros::uprobe, programs::ProbeContext};
+use pyobs_abi::{control::PROGRESS_UNTIL, ucx::deed};
+
+use super::table::thread;
+use crate::{common::maps::control, shm::watched};
+
+/// A thread makes progress. The probe is there for a few milliseconds at a time; what comes while it is taken away does not
+/// count.
+#[uprobe]
+pub fn ucx_progress(_context: ProbeContext) -> u32 {
+    // SAFETY: the helper has no preconditions.
+    if watched().is_none() || unsafe { bpf_ktime_get_ns() } >= control(PROGRESS_UNTIL) {
+        return 0;
+    }
+    if let Some(thread) = thread() {
+        // SAFETY: the pointer is to an element of the map; the key is the current thread.
+        unsafe { (*thread).counts[deed::PROGRESS] += 1 };
+    }
+    0
+}

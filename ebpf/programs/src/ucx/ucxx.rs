@@ -1,0 +1,209 @@
+//! UCXX: who asks for transfers before they come to UCX, and whom it wakes when they are over.
+
+use aya_ebpf::{helpers::bpf_ktime_get_ns, macros::uprobe, programs::ProbeContext};
+use pyobs_abi::{
+    process::Process,
+    record,
+    ucx::{Future, Thread, Transfer, Woken, deed, flags, operation, site},
+};
+
+use super::{
+    cookie,
+    table::{FUTURES, OPEN, REQUESTS, finish, key, new, thread},
+};
+use crate::{
+    common::{
+        memory::user,
+        probe::{self, arguments, call},
+        ring,
+        walk::Walk,
+    },
+    shm::watched,
+};
+
+/// A function of UCXX begins or ends; the cookie says which.
+#[uprobe]
+pub fn ucx_ucxx(context: ProbeContext) -> u32 {
+    let _ = come(&context, Walk::run);
+    0
+}
+
+/// For kernels without `bpf_loop`.
+#[uprobe]
+pub fn ucx_ucxx_bounded(context: ProbeContext) -> u32 {
+    let _ = come(&context, Walk::run_bounded);
+    0
+}
+
+#[inline(always)]
+fn come(context: &ProbeContext, run: impl Fn(u32)) -> Option<()> {
+    let process = watched()?;
+    let ([first, second, ..], call) = (arguments(context), call(context));
+    let thread = thread()?;
+    let site = cookie(context);
+    match site {
+        site::REGISTER => register(context, process, second, thread, run),
+        site::MULTI_SEND | site::MULTI_RECV => {
+            let operation = if site == site::MULTI_SEND { operation::MULTI_SEND } else { operation::MULTI_RECV };
+            several(context, process, (first, operation), thread, run)
+        }
+        site::STATUS => status(first, second, call.stack, thread),
+        _ => {
+            // SAFETY: the pointer is to an element of the map; the key is the current thread.
+            unsafe { rest(site, first, call.stack, thread) }
+        }
+    }
+}
+
+/// A request is registered; the argument is the address of a shared pointer.
+#[inline(always)]
+fn register(
+    context: &ProbeContext,
+    process: &Process,
+    shared: u64,
+    thread: *mut Thread,
+    run: impl Fn(u32),
+) -> Option<()> {
+    let call = call(context);
+    let request = user(shared)?;
+    let mut transfer = new();
+    // SAFETY: the pointer is to an element of the map; the key is the current thread.
+    unsafe {
+        (*thread).counts[deed::REGISTER] += 1;
+        // The call that makes parts goes on: its return address is where it was.
+        if (*thread).parent != 0
+            && (*thread).parent_stack > call.stack
+            && user((*thread).parent_stack) == Some((*thread).parent_return)
+        {
+            transfer.parent = (*thread).parent;
+            transfer.flags = (*thread).parent_flags as u32 & flags::TOLD;
+        }
+    }
+    begun(&mut transfer, request, call.thread as u32);
+    let is_asked = transfer.flags & flags::TOLD != 0 && transfer.parent == 0;
+    let _ = REQUESTS.insert(key(request), transfer, 0);
+    if is_asked {
+        probe::send_stack(context, process, record::UCX_ASKED, [transfer.id, 0], run);
+    }
+    Some(())
+}
+
+#[inline(always)]
+fn begun(transfer: &mut Transfer, request: u64, tid: u32) {
+    transfer.flags |= flags::UCXX;
+    transfer.request = request;
+    transfer.register_tid = tid;
+    // SAFETY: the helper has no preconditions.
+    transfer.registered = unsafe { bpf_ktime_get_ns() };
+}
+
+/// Parts of a transfer of several buffers are going to be made by its own request.
+#[inline(always)]
+fn several(
+    context: &ProbeContext,
+    process: &Process,
+    (request, operation): (u64, u32),
+    thread: *mut Thread,
+    run: impl Fn(u32),
+) -> Option<()> {
+    let call = call(context);
+    let key = key(request);
+    // SAFETY: the value is copied.
+    let known = unsafe { REQUESTS.get(key) }.copied();
+    let known = known.filter(|known| known.completed == 0 && known.operation == operation);
+    let is_new = known.is_none();
+    let mut transfer = known.unwrap_or_else(new);
+    if is_new {
+        begun(&mut transfer, request, call.thread as u32);
+        transfer.operation = operation;
+        transfer.submitted = transfer.registered;
+        transfer.submit_tid = transfer.register_tid;
+        let _ = REQUESTS.insert(key, transfer, 0);
+    }
+    // SAFETY: the pointer is to an element of the map; the key is the current thread.
+    unsafe {
+        (*thread).counts[deed::REGISTER] += u64::from(is_new);
+        (*thread).parent = transfer.id;
+        (*thread).parent_stack = call.stack;
+        (*thread).parent_return = user(call.stack).unwrap_or(0);
+        (*thread).parent_flags = transfer.flags.into();
+    }
+    if is_new && transfer.flags & flags::TOLD != 0 {
+        probe::send_stack(context, process, record::UCX_ASKED, [transfer.id, 0], run);
+    }
+    Some(())
+}
+
+/// A request gets its status: it is over.
+#[inline(always)]
+fn status(request: u64, status: u64, stack: u64, thread: *mut Thread) -> Option<()> {
+    let asked = REQUESTS.get_ptr_mut(key(request))?;
+    // SAFETY: the pointers are to elements of maps. A request is completed by one thread.
+    let (handle, transfer) = unsafe {
+        if (*asked).completed != 0 {
+            return None;
+        }
+        (*asked).status = i32::from(status as i8);
+        (*asked).complete_tid = aya_ebpf::helpers::bpf_get_current_pid_tgid() as u32;
+        (&raw mut (*asked).completed).write_volatile(bpf_ktime_get_ns());
+        (*thread).current = (*asked).id;
+        (*thread).current_stack = stack;
+        (*thread).current_flags = (*asked).flags.into();
+        ((&raw const (*asked).handle).read_volatile(), *asked)
+    };
+    if handle == 0 {
+        if transfer.operation != operation::NONE {
+            let is_multi = matches!(transfer.operation, operation::MULTI_SEND | operation::MULTI_RECV);
+            // SAFETY: as above.
+            unsafe { (*thread).counts[deed::COMPLETE] += u64::from(!is_multi) };
+            let transfer = Transfer { flags: transfer.flags | flags::HAS_STATUS, ..transfer };
+            finish(&transfer);
+        }
+        return Some(());
+    }
+    let open = key(handle);
+    // SAFETY: the value is copied.
+    let mut pending = unsafe { OPEN.get(open) }.copied()?;
+    // The request's memory may serve another by now.
+    if pending.id != transfer.id || OPEN.remove(open).is_err() {
+        return None;
+    }
+    pending.completed = transfer.completed;
+    pending.complete_tid = transfer.complete_tid;
+    pending.status = transfer.status;
+    pending.flags |= flags::HAS_STATUS;
+    // SAFETY: as above.
+    unsafe { (*thread).counts[deed::COMPLETE] += 1 };
+    finish(&pending);
+    Some(())
+}
+
+/// # Safety
+/// `thread` must point to the current thread's element.
+#[inline(always)]
+unsafe fn rest(site: u64, first: u64, stack: u64, thread: *mut Thread) -> Option<()> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match site {
+            site::MULTI_END if (*thread).parent_stack == stack => (*thread).parent = 0,
+            site::NOTIFY if (*thread).current != 0 && (*thread).current_stack > stack => {
+                let told = (*thread).current_flags & u64::from(flags::TOLD);
+                let future = Future { id: (*thread).current, notified: bpf_ktime_get_ns(), told };
+                let _ = FUTURES.insert(key(first), future, 0);
+            }
+            site::WAIT => (*thread).counts[deed::NOTIFY] += 1,
+            site::WAKE => {
+                (*thread).counts[deed::WAKE] += 1;
+                let future = FUTURES.get(key(first)).copied()?;
+                let _ = FUTURES.remove(key(first));
+                if future.told != 0 {
+                    let header = ring::header(record::UCX_WOKEN);
+                    let woken = Woken { header, id: future.id, notified: future.notified };
+                    ring::send(core::slice::from_raw_parts((&raw const woken).cast(), size_of::<Woken>()));
+                }
+            }
+            _ => {}
+        }
+    }
+    Some(())
+}

@@ -1,0 +1,236 @@
+//! The family `ucx` against programs that say what they sent and received.
+
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
+
+#[path = "ucx/driver.rs"]
+mod driver;
+#[path = "ucx/regions.rs"]
+mod regions;
+#[path = "ucx/strange.rs"]
+mod strange;
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::sync::LazyLock;
+
+use pyobs_tests::{Case, Record, Recording, case, command, json, needs};
+use serde_json::Value;
+
+use self::driver::Driver;
+
+const ITERATIONS: u64 = 40;
+
+/// UCXX in other versions than the tests' own, and the variable that names an interpreter with it.
+const VERSIONS: [(&str, &str); 2] = [("0.46", "PYOBS_UCXX_0_46"), ("0.48", "PYOBS_UCXX_0_48")];
+
+fn main() -> ExitCode {
+    let of = |name: String, body: Box<dyn Fn() + Send>| {
+        case(name, body).needs(needs::root()).needs(interpreter()).needs(needs::shared())
+    };
+    let mut cases: Vec<Case> = Vec::new();
+    for driver in Driver::all() {
+        let is_quick = driver.is_quick();
+        let case = of(driver.name(), Box::new(move || driver.counted(&interpreter().unwrap())));
+        cases.push(if is_quick { case } else { case.needs(needs::all()) });
+        for (version, variable) in VERSIONS.into_iter().filter(|_| driver.is_of_each_version()) {
+            let name = format!("{}_by_ucxx_{}", driver.name(), version.replace('.', "_"));
+            let body = move || driver.counted(&other(version, variable).unwrap());
+            cases.push(of(name, Box::new(body)).needs(needs::all()).needs(other(version, variable)));
+        }
+    }
+    for api in ["tag", "stream", "am", "multi"] {
+        let case = of(format!("{api}_by_the_synchronous_interface"), Box::new(move || synchronous(api)));
+        cases.push(case.needs(needs::all()));
+    }
+    let wheel = || closures(&libucp(&interpreter().unwrap()));
+    cases.push(of("closures_of_ctypes_end_when_their_requests_are_given_back".to_owned(), Box::new(wheel)));
+    let packaged = || closures(&packaged().unwrap());
+    let name = "closures_of_ctypes_with_the_distribution_s_libucp".to_owned();
+    cases.push(of(name, Box::new(packaged)).needs(self::packaged()));
+    cases.push(of("rendezvous_is_told_where_ucx_is_set_to_it".to_owned(), Box::new(protocols)));
+    let more = case("each_message_more_of_ucx_perftest_is_one_more", perftest);
+    cases.push(more.needs(needs::root()).needs(needs::program("ucx_perftest")).needs(needs::all()));
+    cases.push(of("an_interpreter_that_waits_for_the_notifier_is_diagnosed".to_owned(), Box::new(shutdown)));
+    cases.push(case("the_family_is_off_unless_asked_for", off_by_default).needs(needs::root()));
+    cases.extend(strange::cases());
+    cases.extend(regions::cases());
+    pyobs_tests::run(cases)
+}
+
+/// To import it takes seconds.
+fn interpreter() -> Result<PathBuf, String> {
+    static FOUND: LazyLock<Result<PathBuf, String>> = LazyLock::new(|| needs::executable_with("ucxx", "PYOBS_UCXX"));
+    FOUND.clone()
+}
+
+fn other(version: &str, variable: &str) -> Result<PathBuf, String> {
+    let named = env::var_os(variable).map(PathBuf::from);
+    named.ok_or_else(|| {
+        format!("there is no UCXX {version} here; `cargo xtask test --all` makes an environment with it")
+    })
+}
+
+/// Of the package libucx that an interpreter has.
+fn libucp(interpreter: &Path) -> PathBuf {
+    let print = "import libucx, os; print(os.path.dirname(libucx.__file__))";
+    let output = command(interpreter).args(["-c", print]).output().unwrap();
+    Path::new(String::from_utf8(output.stdout).unwrap().trim()).join("lib/libucp.so.0")
+}
+
+/// The distribution's own, which is stripped; a variable may name another.
+fn packaged() -> Result<PathBuf, String> {
+    let named = env::var_os("PYOBS_LIBUCP").map(PathBuf::from);
+    let folders = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"];
+    let here = named.into_iter().chain(folders.map(|folder| Path::new(folder).join("libucp.so.0")));
+    here.into_iter().find(|file| file.exists()).ok_or_else(|| {
+        "there is no libucp.so.0 of the distribution here; its package is libucx0, or PYOBS_LIBUCP may name one"
+            .to_owned()
+    })
+}
+
+fn script(interpreter: &Path, name: &str) -> Command {
+    let mut python = command(interpreter);
+    python.args(["-B", "-u"]).arg(needs::shared().unwrap().join("workloads/ucx").join(name));
+    // The libraries tell of variables that they do not know.
+    python.env("UCX_WARN_UNUSED_ENV_VARS", "n");
+    python
+}
+
+fn record(probes: &str) -> Record {
+    Record::new().argument("--probe").argument(probes)
+}
+
+/// Each side sends and receives as often as it was told to; the driver fails where bytes are not what they should be.
+fn synchronous(api: &str) {
+    let mut python = script(&interpreter().unwrap(), "ucxx_sync_driver.py");
+    python.args(["--api", api, "--size", "65536", "--iters", &ITERATIONS.to_string(), "--hold", "0.5"]);
+    let recording = record("ucx").command(python).run();
+    assert!(recording.stdout.contains("us_per_rt"), "{}{}", recording.stdout, recording.stderr);
+    let counts = json::list(&recording.report, "/transfer_counts");
+    for operation in [format!("{api}_send"), format!("{api}_recv")] {
+        let own = counts.iter().filter(|count| count["operation"] == operation && count["library"] == "ucxx");
+        let own: Vec<u64> = own.map(|count| json::count(count, "/count")).collect();
+        assert_eq!(own, [ITERATIONS; 2], "{operation}: {counts:#?}");
+    }
+}
+
+/// What the driver with ctypes says of itself after these words.
+fn said(recording: &Recording, name: &str) -> u64 {
+    let mut words = recording.stdout.split_whitespace().skip_while(|word| *word != name);
+    words.nth(1).unwrap_or_else(|| panic!("{}{}", recording.stdout, recording.stderr)).parse().unwrap()
+}
+
+fn with_ctypes(library: &Path, threshold: Option<&str>, rounds: u64) -> Recording {
+    let mut python = script(&interpreter().unwrap(), "ctypes_ucp.py");
+    python.args(["--size", "200000", "--iters", &rounds.to_string(), "--lib"]).arg(library);
+    python.envs(threshold.map(|threshold| ("UCX_RNDV_THRESH", threshold)));
+    // Its own libraries lie beside it.
+    python.env("LD_LIBRARY_PATH", library.parent().unwrap());
+    record("ucx").command(python).run()
+}
+
+/// Callbacks are closures of libffi here, whose memory has no file. The driver counts what was over at once.
+fn closures(library: &Path) {
+    const ROUNDS: u64 = 300;
+    let recording = with_ctypes(library, None, ROUNDS);
+    let transfers = json::list(&recording.report, "/transfers");
+    assert_eq!(
+        transfers.len() as u64,
+        said(&recording, "immediate") + said(&recording, "pending"),
+        "{}",
+        recording.stdout
+    );
+    let at_once = transfers.iter().filter(|transfer| transfer["immediate"] == true).count() as u64;
+    assert_eq!(at_once, said(&recording, "immediate"));
+    assert!(transfers.iter().all(|transfer| transfer["completed_s"].is_number() && transfer["library"] == "ucx"));
+    let counts = json::list(&recording.report, "/transfer_counts");
+    assert_eq!(counts.iter().map(|count| json::count(count, "/bytes")).sum::<u64>(), 2 * ROUNDS * 200_000);
+}
+
+/// UCX takes the size from which on it tells the receiver first out of a variable.
+fn protocols() {
+    const ROUNDS: u64 = 20;
+    let library = libucp(&interpreter().unwrap());
+    let of = |threshold| {
+        let recording = with_ctypes(&library, Some(threshold), ROUNDS);
+        let transfers = json::list(&recording.report, "/transfers");
+        assert_eq!(transfers.len() as u64, 2 * ROUNDS);
+        let protocols = transfers.iter().map(|transfer| (transfer["immediate"] == true, transfer["protocol"].clone()));
+        protocols.collect::<Vec<_>>()
+    };
+    assert!(of("1000").iter().all(|(_, protocol)| protocol == "rendezvous"));
+    let eager = of("inf");
+    assert!(eager.iter().all(|(at_once, protocol)| if *at_once { protocol == "eager" } else { protocol.is_null() }));
+}
+
+/// A program in C. How many messages it warms up with is its own affair; the others are as many as it was told to send.
+fn perftest() {
+    let counted = |messages: u64| {
+        let mut shell = command("sh");
+        let server = "ucx_perftest -p 13555 > /dev/null & sleep 1";
+        let client = format!("ucx_perftest 127.0.0.1 -p 13555 -t tag_bw -s 64 -w 100 -n {messages} > /dev/null; wait");
+        shell.args(["-c", &format!("{server}; {client}")]);
+        shell.envs([("UCX_TLS", "tcp,self"), ("UCX_NET_DEVICES", "lo"), ("UCX_WARN_UNUSED_ENV_VARS", "n")]);
+        let recording = record("ucx").command(shell).run();
+        let counts = json::list(&recording.report, "/transfer_counts");
+        ["tag_send", "tag_recv"].map(|operation| {
+            let own = counts.iter().filter(|count| count["operation"] == operation && count["library"] == "ucx");
+            own.map(|count| json::count(count, "/count")).sum::<u64>()
+        })
+    };
+    let (few, many) = (counted(1000), counted(21_000));
+    assert_eq!([many[0] - few[0], many[1] - few[1]], [20_000; 2], "{few:?} {many:?}");
+}
+
+/// Nobody stops UCXX's notifier, which is a thread that the interpreter waits for; and nobody sends what is asked for.
+const FORGETS: &str = "
+import asyncio, os, threading
+os.environ.update(UCX_TLS='tcp,self,sm', UCX_NET_DEVICES='lo', UCX_LOG_LEVEL='error', UCXPY_PROGRESS_MODE='thread',
+                  UCXPY_ENABLE_DELAYED_SUBMISSION='1', UCXPY_ENABLE_PYTHON_FUTURE='1')
+import numpy
+import ucxx._cuda_context
+ucxx._cuda_context.ensure_cuda_context = lambda device_id=0: None
+import ucxx
+
+end = threading.Timer(15, os._exit, [0])
+end.daemon = True
+end.start()
+
+async def main():
+    async def handler(endpoint):
+        await endpoint.send(numpy.ones(1000, 'u1'))
+        await endpoint.recv(numpy.empty(777, 'u1'))
+    listener = ucxx.create_listener(handler, port=0)
+    endpoint = await ucxx.create_endpoint('127.0.0.1', listener.port)
+    await endpoint.recv(numpy.empty(1000, 'u1'))
+    print('leaves', flush=True)
+    raise SystemExit(1)
+
+asyncio.run(main())
+";
+
+fn shutdown() {
+    let mut python = command(interpreter().unwrap());
+    python.args(["-B", "-u", "-c", FORGETS]);
+    let recording = record("offcpu,ucx").seconds(10.0).command(python).run();
+    assert!(recording.stdout.contains("leaves"), "{}{}", recording.stdout, recording.stderr);
+    let transfers = json::list(&recording.report, "/transfers");
+    let open: Vec<u64> =
+        transfers.iter().filter(|it| it["completed_s"].is_null()).map(|it| json::count(it, "/bytes")).collect();
+    assert_eq!(open, [777], "{transfers:#?}");
+    let findings = json::list(&recording.report, "/findings");
+    let found: Vec<&Value> = findings.iter().filter(|finding| finding["id"] == "ucx/unfinished").collect();
+    let [finding] = found[..] else { panic!("{findings:#?}") };
+    assert!(json::text(finding, "/summary").contains("threading._shutdown"), "{finding:#}");
+    assert_eq!(json::count(finding, "/evidence/unfinished"), 1);
+}
+
+fn off_by_default() {
+    let mut nothing = command("true");
+    nothing.env("LANG", "C");
+    let recording = Record::new().command(nothing).run();
+    assert!(recording.report["transfers"].is_null());
+    assert!(recording.report["workers"].is_null());
+    assert!(recording.report["arenas"].is_array());
+}

@@ -1,0 +1,240 @@
+//! UCXX's interface for asyncio, in all the ways that it can be told to work.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use pyobs_tests::{Folder, Recording, json};
+use serde_json::Value;
+
+use super::{ITERATIONS, record, script};
+
+const SIZES: [u64; 2] = [4096, 1 << 20];
+/// Of the driver's transfers of several buffers.
+const FRAMES: u64 = 4;
+
+/// The driver takes a function of a module away that versions before 0.50 do not have.
+const BEFORE: &str = "
+import importlib.machinery, sys
+class Context:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name == 'ucxx._cuda_context':
+            return importlib.machinery.ModuleSpec(name, Context)
+    create_module = staticmethod(lambda spec: None)
+    @staticmethod
+    def exec_module(module):
+        module.ensure_cuda_context = lambda device_id=0: None
+sys.meta_path.append(Context)
+";
+
+/// A way to run the driver with UCXX's API for asyncio: two processes that send each message there and back.
+#[derive(Clone, Copy)]
+pub(super) struct Driver {
+    mode: &'static str,
+    delayed: bool,
+    future: bool,
+    api: &'static str,
+    size: u64,
+}
+
+impl Driver {
+    /// UCXX takes delayed submission and futures only with a thread that makes progress.
+    pub(super) fn all() -> Vec<Self> {
+        let mut drivers = Vec::new();
+        for (mode, switches) in [
+            ("thread", &[(true, true), (true, false), (false, true), (false, false)][..]),
+            ("thread-polling", &[(true, true), (false, false)]),
+            ("polling", &[(false, false)]),
+            ("blocking", &[(false, false)]),
+        ] {
+            for (delayed, future) in switches.iter().copied() {
+                for api in ["tag", "am", "multi"] {
+                    drivers.extend(SIZES.map(|size| Self { mode, delayed, future, api, size }));
+                }
+            }
+        }
+        drivers
+    }
+
+    pub(super) fn is_quick(&self) -> bool {
+        let Self { mode, delayed, future, api, size } = *self;
+        matches!(
+            (mode, delayed, future, api, size),
+            ("thread", true, true, "tag" | "multi", 4096) | ("thread", true, true, "am", 1_048_576)
+        )
+    }
+
+    pub(super) fn name(&self) -> String {
+        let Self { mode, delayed, future, api, size } = *self;
+        let with = |word, is: bool| if is { word } else { "" };
+        format!(
+            "{api}_of_{size}_bytes_by_{}{}{}",
+            mode.replace('-', "_"),
+            with("_delayed", delayed),
+            with("_with_futures", future)
+        )
+    }
+
+    /// What is tried with each version of UCXX.
+    pub(super) fn is_of_each_version(&self) -> bool {
+        self.mode == "thread" && self.delayed && self.future && self.size == SIZES[0]
+    }
+
+    pub(super) fn counted(&self, interpreter: &Path) {
+        let mut python = script(interpreter, "ucxx_async_driver.py");
+        python.args(["--mode", self.mode, "--api", self.api, "--frames", &FRAMES.to_string()]);
+        python.args(["--delayed", if self.delayed { "1" } else { "0" }]);
+        python.args(["--future", if self.future { "1" } else { "0" }]);
+        python.args(["--size", &self.size.to_string(), "--iters", &ITERATIONS.to_string(), "--hold", "0.5"]);
+        let folder = Folder::new();
+        std::fs::write(folder.join("sitecustomize.py"), BEFORE).unwrap();
+        python.env("PYTHONPATH", folder.join(""));
+        let recording = record("ucx").command(python).run();
+        let line = recording.stdout.lines().find(|line| line.starts_with('{'));
+        let told = json::parse(line.unwrap_or_else(|| panic!("{}{}", recording.stdout, recording.stderr)));
+        assert_eq!(json::count(&told, "/round_trips"), ITERATIONS);
+        let processes = by_process(&recording, self);
+        assert_eq!(processes.len(), 2, "{:?}", processes.keys());
+        assert!(processes.contains_key(&json::count(&told, "/pid")), "{told}");
+        for sides in processes.values() {
+            self.check(sides);
+        }
+        if self.api == "tag" {
+            self.both_sides(&processes);
+            asked(&processes);
+            timeline(&recording);
+        }
+        if self.mode.starts_with("thread") && self.delayed && self.future {
+            roles(&recording.report);
+        }
+        assert!(!recording.report["loss"].as_object().unwrap().contains_key("transfer_table_full"));
+    }
+
+    /// What one process has done.
+    fn check(&self, sides: &Sides<'_>) {
+        let own = |side: &[&Value]| u64::try_from(side.len()).unwrap();
+        assert_eq!((own(&sides.sends), own(&sides.receives)), (ITERATIONS, ITERATIONS));
+        let whole = if self.api == "multi" { self.size * (1..=FRAMES).sum::<u64>() } else { self.size };
+        for transfer in sides.sends.iter().chain(&sides.receives) {
+            assert_eq!(transfer["library"], "ucxx", "{transfer:#}");
+            assert_eq!(json::count(transfer, "/bytes"), whole, "{transfer:#}");
+            let times: Vec<f64> = ["registered_s", "submitted_s", "completed_s", "notified_s", "woken_s"]
+                .iter()
+                .filter_map(|key| transfer[*key].as_f64())
+                .collect();
+            assert!(times.is_sorted(), "{transfer:#}");
+            let is_message = transfer["operation"] == "am_recv";
+            if !is_message && self.api != "multi" {
+                assert_eq!(transfer["delayed"], self.delayed, "{transfer:#}");
+            }
+        }
+        // The first of UCXX's messages that are fetched end before their callback has a probe.
+        let has_status = |it: &&&Value| it["operation"] != "am_recv" || !it["status"].is_null();
+        let all = sides.sends.iter().chain(&sides.receives).filter(has_status);
+        let statuses: Vec<&Value> = all.map(|it| &it["status"]).collect();
+        // UCS_ERR_CONNECTION_RESET: the other side may close before the last of them is there, which the driver says.
+        let failed: Vec<&&Value> = statuses.iter().filter(|status| ***status != 0).collect();
+        assert!(failed.is_empty() || (failed.len() == 1 && **failed[0] == -25), "{failed:?}");
+        let ended = |key: &str| {
+            let all = sides.sends.iter().chain(&sides.receives);
+            u64::try_from(all.filter(|transfer| transfer[key].is_number()).count()).unwrap()
+        };
+        assert_eq!(ended("completed_s"), 2 * ITERATIONS);
+        if self.future && self.api == "tag" {
+            assert_eq!(ended("woken_s"), 2 * ITERATIONS);
+        } else if !self.future {
+            assert_eq!(ended("woken_s"), 0);
+        }
+        if self.api == "multi" {
+            for whole in sides.sends.iter().chain(&sides.receives) {
+                let parts = sides.parts.get(json::text(whole, "/id")).map_or(&[][..], Vec::as_slice);
+                // One more announces them.
+                assert_eq!(own(parts), FRAMES + 1, "{whole:#}");
+            }
+        }
+    }
+
+    /// What one sent, the other received: as many, under tags that both know. What is left when the other side has
+    /// closed is fetched by its handle, without a tag.
+    fn both_sides(&self, processes: &BTreeMap<u64, Sides<'_>>) {
+        let tags = |side: &[&Value]| {
+            side.iter().filter_map(|it| it["tag"].as_str()).map(str::to_owned).collect::<BTreeSet<_>>()
+        };
+        let [one, other] = [processes.values().next().unwrap(), processes.values().nth(1).unwrap()];
+        assert_eq!(tags(&one.sends), tags(&other.receives));
+        assert_eq!(tags(&other.sends), tags(&one.receives));
+    }
+}
+
+/// The transfers of a process that the driver asked for.
+#[derive(Default)]
+struct Sides<'report> {
+    sends: Vec<&'report Value>,
+    receives: Vec<&'report Value>,
+    /// By the transfer that they are parts of.
+    parts: BTreeMap<&'report str, Vec<&'report Value>>,
+}
+
+fn by_process<'report>(recording: &'report Recording, driver: &Driver) -> BTreeMap<u64, Sides<'report>> {
+    let mut processes: BTreeMap<u64, Sides<'report>> = BTreeMap::new();
+    for transfer in json::list(&recording.report, "/transfers") {
+        let sides = processes.entry(json::count(transfer, "/pid")).or_default();
+        let operation = json::text(transfer, "/operation");
+        if let Some(parent) = transfer["parent"].as_str() {
+            sides.parts.entry(parent).or_default().push(transfer);
+        } else if operation == format!("{}_send", driver.api) {
+            sides.sends.push(transfer);
+        } else if operation == format!("{}_recv", driver.api) {
+            sides.receives.push(transfer);
+        }
+    }
+    processes
+}
+
+/// The driver's own functions lead to each transfer.
+fn asked(processes: &BTreeMap<u64, Sides<'_>>) {
+    for transfer in processes.values().flat_map(|sides| sides.sends.iter().chain(&sides.receives)) {
+        let frames = json::list(transfer, "/stack");
+        let is_driver = |frame: &Value| frame["function"].as_str().is_some_and(|name| name.starts_with("xfer"));
+        // What gather() runs is a task of its own, which begins in UCXX.
+        let is_task = |frame: &Value| frame["function"] == "Endpoint.send" || frame["function"] == "Endpoint.recv";
+        assert!(frames.iter().any(|frame| is_driver(frame) || is_task(frame)), "{transfer:#}");
+    }
+}
+
+/// In each of the two processes a thread of its own for each.
+fn roles(report: &Value) {
+    let workers = json::list(report, "/workers");
+    for role in ["progress", "notifier", "event_loop"] {
+        let of_it = workers.iter().filter(|worker| worker["role"] == role);
+        let pids: BTreeSet<u64> = of_it.map(|worker| json::count(worker, "/pid")).collect();
+        assert_eq!(pids.len(), 2, "{role}: {workers:#?}");
+    }
+    let tids: BTreeSet<u64> = workers.iter().map(|worker| json::count(worker, "/tid")).collect();
+    assert_eq!(tids.len(), workers.len(), "{workers:#?}");
+}
+
+/// The timeline has each transfer once, and for each that was woken arrows that end where it was.
+fn timeline(recording: &Recording) {
+    let trace = json::parse(&recording.export("perfetto", &[]));
+    let events = json::list(&trace, "/traceEvents");
+    let of =
+        |phase: &str, name: &str| events.iter().filter(|event| event["ph"] == phase && event["name"] == name).count();
+    // Both sides.
+    let expected = usize::try_from(2 * ITERATIONS).unwrap();
+    assert_eq!((of("b", "tag_send"), of("b", "tag_recv")), (expected, expected));
+    let transfers = json::list(&recording.report, "/transfers");
+    let woken = transfers.iter().filter(|transfer| transfer["woken_s"].is_number()).count();
+    let wakes = |event: &&Value| event["ph"] == "X" && json::text(event, "/name").starts_with("wake ");
+    assert_eq!(events.iter().filter(wakes).count(), woken);
+    // An arrow begins where there is more than one moment to join: the first of all may be half seen.
+    let begun: BTreeSet<&str> =
+        events.iter().filter(|event| event["ph"] == "s").map(|event| json::text(event, "/id")).collect();
+    let moments = |transfer: &Value| {
+        let times = ["registered_s", "submitted_s", "completed_s", "woken_s"];
+        times.iter().filter(|key| transfer[**key].is_number()).count()
+    };
+    for transfer in transfers {
+        assert_eq!(begun.contains(json::text(transfer, "/id")), moments(transfer) > 1, "{transfer:#}");
+    }
+}

@@ -1,0 +1,154 @@
+//! What libraries and programs may do that others do not: a libucp of our own (workloads/ucp.c) that has one request, at one
+//! address, and a program (workloads/ucp_user.c) that knows what it has sent.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use pyobs_tests::{
+    Case, Folder, Recording, Workload, case, command, executable, json, needs, shared_library_named, workload,
+};
+use serde_json::Value;
+
+use super::{record, said};
+
+pub(super) fn cases() -> Vec<Case> {
+    let of = |name: &str, body: fn()| case(name, body).needs(needs::root()).needs(needs::program("cc"));
+    vec![
+        of("a_library_may_come_go_and_come_again", come_and_go),
+        of("a_request_s_address_is_used_again_at_once", reused),
+        of("a_fork_has_no_transfers_of_its_parent_s", forked),
+        of("what_was_under_way_at_the_attach_is_half_seen_and_nothing_is_made_up", attached),
+        of("a_library_with_moved_fields_is_refused_with_a_reason", moved),
+        of("calls_of_progress_are_counted_for_a_moment", progress),
+        of("another_interface_is_refused_with_a_reason", another),
+    ]
+}
+
+struct Built {
+    folder: Folder,
+    library: PathBuf,
+}
+
+impl Built {
+    fn new(options: &[&str]) -> Self {
+        let folder = Folder::new();
+        let library = shared_library_named(&workload("ucp.c"), &folder.join("libucp.so.0"), options);
+        Self { folder, library }
+    }
+
+    fn program(&self, mode: &str) -> Command {
+        let mut program = command(executable(&workload("ucp_user.c"), &self.folder));
+        program.arg(&self.library).arg(mode);
+        program
+    }
+
+    fn run(&self, mode: &str) -> Recording {
+        record("ucx").command(self.program(mode)).run()
+    }
+}
+
+/// Transfers by their tags, which are numbers from 0 on; each is 1000 bytes and its number long.
+fn by_tag(recording: &Recording, pid: Option<u64>) -> BTreeMap<u64, &Value> {
+    let own = json::list(&recording.report, "/transfers").iter();
+    let own = own.filter(|it| pid.is_none_or(|pid| json::count(it, "/pid") == pid));
+    let mut found = BTreeMap::new();
+    for transfer in own {
+        let tag = u64::from_str_radix(json::text(transfer, "/tag").trim_start_matches("0x"), 16).unwrap();
+        assert_eq!(json::count(transfer, "/bytes"), 1000 + tag, "{transfer:#}");
+        assert!(transfer["status"] == 0 || transfer["status"].is_null(), "{transfer:#}");
+        assert!(found.insert(tag, transfer).is_none(), "{transfer:#}");
+    }
+    found
+}
+
+fn lost(recording: &Recording, reason: &str) -> u64 {
+    recording.report["loss"][reason].as_u64().unwrap_or(0)
+}
+
+/// All of these are over, as the program has it: and one after the other, by their beginnings and ends.
+fn all_over(found: &BTreeMap<u64, &Value>, tags: impl Iterator<Item = u64>) {
+    assert_eq!(found.keys().copied().collect::<Vec<_>>(), tags.collect::<Vec<_>>());
+    let mut before = 0.0;
+    for transfer in found.values() {
+        let (begun, ended) = (json::number(transfer, "/submitted_s"), json::number(transfer, "/completed_s"));
+        assert!(before <= begun && begun <= ended, "{before} {transfer:#}");
+        before = ended;
+    }
+}
+
+fn come_and_go() {
+    let recording = Built::new(&[]).run("midway");
+    assert_eq!(said(&recording, "called"), 200, "{}{}", recording.stdout, recording.stderr);
+    all_over(&by_tag(&recording, None), 0..200);
+    assert_eq!(recording.report["loss"], serde_json::json!({}));
+}
+
+fn reused() {
+    const SENDS: u64 = 1000;
+    let recording = Built::new(&[]).run("reuse");
+    assert_eq!(said(&recording, "called"), SENDS, "{}{}", recording.stdout, recording.stderr);
+    let found = by_tag(&recording, None);
+    all_over(&found, 0..SENDS);
+    let ids: BTreeSet<&str> = found.values().map(|transfer| json::text(transfer, "/id")).collect();
+    assert_eq!(ids.len() as u64, SENDS);
+    let counts = json::list(&recording.report, "/transfer_counts");
+    assert_eq!(counts.iter().map(|count| json::count(count, "/bytes")).sum::<u64>(), said(&recording, "sent"));
+    assert_eq!(recording.report["loss"], serde_json::json!({}));
+}
+
+fn forked() {
+    let recording = Built::new(&[]).run("fork");
+    assert_eq!(said(&recording, "called"), 11, "{}{}", recording.stdout, recording.stderr);
+    let all = json::list(&recording.report, "/transfers");
+    let pids: BTreeSet<u64> = all.iter().map(|transfer| json::count(transfer, "/pid")).collect();
+    let [parent, child] = *pids.into_iter().collect::<Vec<_>>() else { panic!("{all:#?}") };
+    let child_is_first = by_tag(&recording, Some(parent)).contains_key(&20);
+    let (parent, child) = if child_is_first { (child, parent) } else { (parent, child) };
+    all_over(&by_tag(&recording, Some(parent)), 0..11);
+    all_over(&by_tag(&recording, Some(child)), 20..25);
+    // The child completes what its parent has begun, in its own memory.
+    assert_eq!(lost(&recording, "transfer_half_seen"), 1);
+}
+
+fn attached() {
+    let built = Built::new(&[]);
+    let mut running = Workload::start(built.program("attached"));
+    running.wait_for("ready");
+    let recording = record("ucx").pid(running.pid()).start();
+    std::thread::sleep(Duration::from_secs(1));
+    running.signal(libc::SIGUSR1);
+    let recording = recording.wait();
+    let ended = running.wait();
+    assert!(ended.stdout.contains("called 51"), "{ended:?}");
+    all_over(&by_tag(&recording, None), 1..51);
+}
+
+fn refused(options: &[&str]) -> String {
+    let recording = Built::new(options).run("reuse");
+    assert_eq!(recording.report["transfers"], serde_json::json!([]));
+    let why = recording.stderr.lines().find(|line| line.contains("transfers of ")).map(str::to_owned);
+    why.unwrap_or_else(|| panic!("{}", recording.stderr))
+}
+
+fn moved() {
+    let why = refused(&["-DMOVED"]);
+    assert!(why.contains("libucp.so.0 are not seen"), "{why}");
+    assert!(why.contains("datatype at 32 of ucp_request_param_t"), "{why}");
+}
+
+fn another() {
+    let why = refused(&["-DMAJOR=2"]);
+    assert!(why.contains("it is UCX 2.7, and only the interface of UCX 1 is known"), "{why}");
+}
+
+/// The program counts its calls over all of its life, a few hundred a second.
+fn progress() {
+    let recording = Built::new(&[]).run("idle");
+    let own = said(&recording, "rate") as f64;
+    let workers = json::list(&recording.report, "/workers");
+    let rates: Vec<f64> = workers.iter().filter_map(|worker| worker["progress_per_s"].as_f64()).collect();
+    let [rate] = rates[..] else { panic!("{workers:#?}") };
+    assert!(rate > own / 4.0 && rate < own * 4.0, "{rate} of {own}");
+}

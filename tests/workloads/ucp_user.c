@@ -1,0 +1,131 @@
+/* Sends by the libucp of ucp.c. usage: program LIBRARY midway|reuse|fork|attached|idle */
+#include <dlfcn.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+typedef struct {
+    uint32_t mask, flags;
+    void *request;
+    void (*callback)(void *, int8_t, void *);
+    uint64_t datatype;
+    void *data;
+} parameters;
+
+static void *(*tag_send)(void *, const void *, size_t, uint64_t, const parameters *);
+static unsigned (*progress)(void *);
+static void (*give_back)(void *);
+static uint64_t (*all_sent)(void);
+
+static char buffer[1 << 16];
+static uint64_t called;
+
+static void done(void *request, int8_t status, void *data)
+{
+    called += request != NULL && status == 0 && data == &called;
+}
+
+static void *load(const char *file)
+{
+    void *library = dlopen(file, RTLD_NOW);
+    if (!library) {
+        fprintf(stderr, "%s\n", dlerror());
+        exit(1);
+    }
+    tag_send = (void *(*)(void *, const void *, size_t, uint64_t, const parameters *))dlsym(library, "ucp_tag_send_nbx");
+    progress = (unsigned (*)(void *))dlsym(library, "ucp_worker_progress");
+    give_back = (void (*)(void *))dlsym(library, "ucp_request_free");
+    all_sent = (uint64_t (*)(void))dlsym(library, "ucp_all_sent");
+    /* Somebody may want to have a look. */
+    usleep(1000000);
+    return library;
+}
+
+static void *begin(uint64_t number)
+{
+    parameters with = {2 | 4 | 8, 0, NULL, done, 1 << 3, &called};
+    return tag_send(NULL, buffer, 1000 + number, number, &with);
+}
+
+static void end(void *request)
+{
+    progress(NULL);
+    give_back(request);
+}
+
+static void sends(uint64_t from, uint64_t to)
+{
+    for (uint64_t number = from; number < to; number++)
+        end(begin(number));
+}
+
+int main(int count, char **words)
+{
+    if (count != 3)
+        return 2;
+    const char *file = words[1], *mode = words[2];
+    sigset_t signals;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGUSR1);
+    sigprocmask(SIG_BLOCK, &signals, NULL);
+    if (!strcmp(mode, "midway")) {
+        usleep(500000);
+        void *library = load(file);
+        sends(0, 100);
+        dlclose(library);
+        if (dlopen(file, RTLD_NOW | RTLD_NOLOAD))
+            return 3;
+        usleep(300000);
+        load(file);
+        sends(100, 200);
+    } else if (!strcmp(mode, "reuse")) {
+        load(file);
+        sends(0, 1000);
+    } else if (!strcmp(mode, "fork")) {
+        load(file);
+        sends(0, 10);
+        void *open = begin(10);
+        pid_t child = fork();
+        if (child == 0) {
+            end(open);
+            sends(20, 25);
+            usleep(500000);
+            _exit(0);
+        }
+        waitpid(child, NULL, 0);
+        end(open);
+    } else if (!strcmp(mode, "attached")) {
+        load(file);
+        void *open = begin(0);
+        int number;
+        puts("ready");
+        fflush(stdout);
+        sigwait(&signals, &number);
+        end(open);
+        sends(1, 51);
+    }
+    else if (!strcmp(mode, "idle")) {
+        load(file);
+        sends(0, 5);
+        struct timespec from, to;
+        clock_gettime(CLOCK_MONOTONIC, &from);
+        uint64_t calls = 0;
+        do {
+            progress(NULL);
+            calls++;
+            usleep(500);
+            clock_gettime(CLOCK_MONOTONIC, &to);
+        } while (to.tv_sec - from.tv_sec < 4);
+        double seconds = (to.tv_sec - from.tv_sec) + (to.tv_nsec - from.tv_nsec) / 1e9;
+        printf("rate %.0f ", calls / seconds);
+    }
+    printf("called %lu sent %lu\n", (unsigned long)called, (unsigned long)all_sent());
+    fflush(stdout);
+    usleep(500000);
+    return 0;
+}

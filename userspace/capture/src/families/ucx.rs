@@ -1,0 +1,363 @@
+//! The family `ucx`: transfers of UCX and UCXX.
+//!
+//! Probes are on the calls of libucp that submit a transfer, at their beginnings and at their returns, on what completes
+//! one, and where there is UCXX on what it does before and after. A function that a program gives to be called back gets
+//! its probe when it is first seen. There are no return probes: they replace return addresses on the program's stack; and
+//! none on `ucp_worker_progress`, which is called millions of times a second.
+
+mod layout;
+mod progress;
+mod sites;
+mod threads;
+mod told;
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use aya::maps::{Array, HashMap as KernelMap, MapData};
+use pyobs_abi::control;
+use pyobs_abi::ucx::{
+    Callback, Done, Early, Key, Kind, OF_UCXX, Thread, Total, Transfer, Woken, callback, flags, operation,
+};
+use pyobs_model::{Event, Library, Nanos, ProcessRef, Reason, Tid, TransferChange, Transfers};
+
+use self::progress::Progress;
+use self::sites::Of;
+use self::threads::Threads;
+pub use self::told::number;
+use self::told::operation_of;
+use super::extension::{Extension, Meter, Probes};
+use crate::files::FileId;
+use crate::kernel::uprobes::Uprobes;
+use crate::process_maps::{Mapping, Mappings};
+
+/// Functions that were given to be called back.
+const CALLBACKS_MAX: usize = 256;
+/// How often sums are told, and how long a transfer is under way before it is told of as such.
+const TELL_EVERY: Duration = Duration::from_millis(250);
+const SLOW: u64 = 1_000_000_000;
+/// Where there are more transfers a second than this, so many of them are told of singly, about: a stack costs some 50 µs.
+const RATE_MAX: f64 = 5000.0;
+const TOLD: f64 = 1000.0;
+
+pub struct Programs {
+    pub submit_enter: OwnedFd,
+    pub submit_exit: OwnedFd,
+    pub complete: OwnedFd,
+    pub free: OwnedFd,
+    pub message: OwnedFd,
+    pub handler: OwnedFd,
+    pub rendezvous: OwnedFd,
+    pub ucxx: OwnedFd,
+    pub progress: OwnedFd,
+}
+
+pub struct Maps {
+    pub open: KernelMap<MapData, Key, Transfer>,
+    pub early: KernelMap<MapData, Key, Early>,
+    pub requests: KernelMap<MapData, Key, Transfer>,
+    pub threads: KernelMap<MapData, u64, Thread>,
+    pub totals: KernelMap<MapData, Kind, Total>,
+}
+
+pub struct Ucx {
+    programs: Programs,
+    maps: Maps,
+    uprobes: Uprobes,
+    meter: Meter,
+    probes: Probes,
+    seen: HashSet<FileId>,
+    /// Places of functions that are called back.
+    callbacks: HashSet<(FileId, u64)>,
+    start: Nanos,
+    processes: HashMap<u32, ProcessRef>,
+    totals: HashMap<Kind, Total>,
+    threads: Threads,
+    /// Not where a budget binds: an open window costs more than most allow.
+    progress: Option<Progress>,
+    /// Transfers that were told of as being under way, and their processes.
+    slow: HashMap<u64, u32>,
+    told_at: Instant,
+    every: u32,
+    every_max: u32,
+}
+
+impl Ucx {
+    pub fn new(programs: Programs, maps: Maps, budget: Option<f64>, start: Nanos) -> io::Result<Self> {
+        let uprobes = Uprobes::of_this_kernel()?;
+        let progress = match budget {
+            Some(_) => None,
+            None => Some(Progress::new(programs.progress.try_clone()?, uprobes)),
+        };
+        Ok(Self {
+            progress,
+            programs,
+            maps,
+            meter: Meter::new(uprobes, budget)?,
+            uprobes,
+            probes: Probes::default(),
+            seen: HashSet::new(),
+            callbacks: HashSet::new(),
+            start,
+            processes: HashMap::new(),
+            totals: HashMap::new(),
+            threads: Threads::default(),
+            slow: HashMap::new(),
+            told_at: Instant::now(),
+            every: 1,
+            every_max: 1,
+        })
+    }
+
+    /// Puts probes on the libraries where a process has them. Returns what cannot be done, in words.
+    pub fn follow<'a>(&mut self, mappings: impl Iterator<Item = (u32, &'a Mapping)>) -> Vec<String> {
+        let mut notes = Vec::new();
+        if self.meter.is_over() {
+            return notes;
+        }
+        for (pid, mapping) in mappings {
+            let Some((of, file)) = Of::named(&mapping.name).zip(mapping.file) else { continue };
+            if self.probes.has_room() && self.seen.insert(file) {
+                match self.put(of, pid, (mapping, file)) {
+                    Ok(probes) => self.probes.add(probes),
+                    Err(why) => notes.push(format!("transfers of {} are not seen: {why}", mapping.name)),
+                }
+            }
+            if let Some(progress) = self.progress.as_mut().filter(|_| of == Of::Ucp) {
+                progress.has(pid, file);
+            }
+        }
+        notes
+    }
+
+    fn put(&mut self, of: Of, pid: u32, (mapping, file): (&Mapping, FileId)) -> Result<Vec<OwnedFd>, String> {
+        let extension = Extension::open(pid, mapping)?;
+        let elf = extension.elf()?;
+        if of == Of::Ucp {
+            layout::check(&elf)?;
+        }
+        let sites = sites::of(of, &elf);
+        if sites.is_empty() {
+            return Err("it exports none of the functions that are known of it".to_owned());
+        }
+        let attach = |site: sites::Site| {
+            extension.attach(self.uprobes, site.program.of(&self.programs), &elf, site.address, site.cookie)
+        };
+        let probes = sites.into_iter().map(attach).collect::<Result<_, _>>()?;
+        let offset =
+            elf.exported("ucp_worker_progress").zip(elf.code_delta()).map(|(it, delta)| it.address.wrapping_sub(delta));
+        if let Some((progress, offset)) = self.progress.as_mut().zip(offset) {
+            progress.place(file, extension.into_file(), offset);
+        }
+        Ok(probes)
+    }
+
+    /// A function that completes transfers was seen.
+    pub fn called_back(&mut self, callback: &Callback) {
+        if self.callbacks.len() >= CALLBACKS_MAX || self.meter.is_over() {
+            return;
+        }
+        // Of a process that has gone, and in memory without a file (a closure of libffi's): given back is all that is seen.
+        let Ok(mappings) = Mappings::of(callback.header.pid) else { return };
+        let Some(mapping) = mappings.find(callback.address) else { return };
+        let Some(file) = mapping.file else { return };
+        let offset = callback.address - mapping.start + mapping.offset;
+        if !self.callbacks.insert((file, offset)) {
+            return;
+        }
+        let is_message = callback.kind == callback::MESSAGE;
+        let program = if is_message { &self.programs.message } else { &self.programs.complete };
+        let cookie = if is_message { 0 } else { callback.kind.into() };
+        // UCXX's handler has a probe by its name.
+        let is_known = is_message && Of::named(&mapping.name) == Some(Of::Ucxx);
+        let attach = || Extension::open(callback.header.pid, mapping)?.attach_at(self.uprobes, program, offset, cookie);
+        if let Some(probe) = (!is_known).then(attach).and_then(Result::ok) {
+            self.probes.add_one(probe);
+        }
+    }
+
+    pub fn done(&mut self, done: &Done, process: ProcessRef, events: &mut Vec<Event>) {
+        self.processes.insert(done.header.pid, process);
+        self.slow.remove(&done.transfer.id);
+        self.tell(self.at(done.header.time), &done.transfer, process, events);
+    }
+
+    pub fn woken(&mut self, woken: &Woken, events: &mut Vec<Event>) {
+        let change = TransferChange::Woken { notified: self.at(woken.notified), tid: Tid(woken.header.tid) };
+        events.push(Event::Transfer { at: self.at(woken.header.time), id: number(woken.id), change });
+    }
+
+    fn at(&self, time: u64) -> Nanos {
+        Nanos(time).saturating_sub(self.start)
+    }
+
+    fn tell(&self, at: Nanos, transfer: &Transfer, process: ProcessRef, events: &mut Vec<Event>) {
+        if let Some(told) = told::transfer(transfer, process, |time| self.at(time)) {
+            events.push(Event::Transfer { at, id: number(transfer.id), change: TransferChange::Seen(Box::new(told)) });
+        }
+    }
+
+    /// To be called now and then: tells sums, and what is under way.
+    pub fn tick(
+        &mut self,
+        now: Nanos,
+        at_the_end: bool,
+        running: impl Iterator<Item = (u32, ProcessRef)>,
+        control: &mut Array<MapData, u64>,
+        events: &mut Vec<Event>,
+    ) {
+        let elapsed = self.told_at.elapsed();
+        if self.seen.is_empty() || (elapsed < TELL_EVERY && !at_the_end) {
+            return;
+        }
+        self.told_at = Instant::now();
+        self.processes.extend(running);
+        let count = self.tell_totals(now, None, events);
+        if let Some(progress) = &mut self.progress {
+            progress.tick(now.0.saturating_add(self.start.0), control);
+        }
+        let mut threads = std::mem::take(&mut self.threads);
+        let process = |pid| Some((self.processes.get(&pid).copied()?, self.probed(pid)));
+        threads.tell(now, &self.maps.threads, process, events);
+        self.threads = threads;
+        self.tell_open(now, None, at_the_end, events);
+        self.tell_half_seen(now, at_the_end, events);
+        self.choose(count as f64 / elapsed.as_secs_f64().max(1e-3), now, control, events);
+    }
+
+    /// For how long a process's calls of progress were counted; `None` while they are.
+    fn probed(&self, pid: u32) -> Option<Nanos> {
+        let progress = self.progress.as_ref()?;
+        (!progress.is_open()).then(|| progress.probed(pid))
+    }
+
+    /// Tells fewer singly where there are many.
+    fn choose(&mut self, rate: f64, now: Nanos, control: &mut Array<MapData, u64>, events: &mut Vec<Event>) {
+        let wanted = if rate <= RATE_MAX { 1 } else { (rate / TOLD).ceil() as u32 };
+        // Not back at once when it gets quieter.
+        let wanted = if wanted < self.every { wanted.max(self.every / 2) } else { wanted };
+        if wanted == self.every || control.set(control::TELL_EVERY, u64::from(wanted), 0).is_err() {
+            return;
+        }
+        if wanted > self.every_max {
+            self.every_max = wanted;
+            let what =
+                format!("{rate:.0} transfers a second: one in {wanted} is told of singly; the sums are of all of them");
+            events.push(Event::Shed { at: now, what: what.into() });
+        }
+        self.every = wanted;
+    }
+
+    /// Returns how many are new.
+    fn tell_totals(&mut self, at: Nanos, only: Option<u32>, events: &mut Vec<Event>) -> u64 {
+        let mut count = 0;
+        let sums: Vec<(Kind, Total)> = self.maps.totals.iter().flatten().collect();
+        for (kind, total) in sums.into_iter().filter(|(kind, _)| only.is_none_or(|pid| pid == kind.pid)) {
+            let before = self.totals.insert(kind, total).unwrap_or_default();
+            let Some(process) = self.processes.get(&kind.pid).copied() else { continue };
+            let Some(operation) = operation_of(kind.operation & !OF_UCXX) else { continue };
+            if total.count == before.count {
+                continue;
+            }
+            count += total.count - before.count;
+            events.push(Event::Transfers(Transfers {
+                at,
+                process,
+                library: if kind.operation & OF_UCXX == 0 { Library::Ucx } else { Library::Ucxx },
+                operation,
+                count: total.count - before.count,
+                bytes: total.bytes.wrapping_sub(before.bytes),
+                immediate: total.immediate.saturating_sub(before.immediate),
+                failed: total.failed.saturating_sub(before.failed),
+                spent: Nanos(total.spent.saturating_sub(before.spent)),
+                every: self.every,
+            }));
+        }
+        count
+    }
+
+    /// Tells of transfers that are long under way, at the end of all. Without probes nobody knows what has become of them.
+    fn tell_open(&mut self, now: Nanos, only: Option<u32>, all: bool, events: &mut Vec<Event>) {
+        if self.meter.is_over() {
+            return;
+        }
+        let (at, now) = (now, now.0.saturating_add(self.start.0));
+        let pending = self.maps.open.iter().flatten();
+        let registered = self.maps.requests.iter().flatten().filter(|(_, transfer)| transfer.completed == 0);
+        let mut told: HashMap<u64, (u32, Transfer)> = HashMap::new();
+        // A request of UCXX that UCX has, too, is told of by what is known there.
+        for (key, transfer) in registered.chain(pending) {
+            let since = if transfer.registered == 0 { transfer.submitted } else { transfer.registered };
+            let is_known = transfer.operation != operation::NONE && transfer.flags & flags::TOLD != 0;
+            let is_wanted = is_known && only.is_none_or(|pid| pid == key.pid);
+            if is_wanted && (all || now.saturating_sub(since) >= SLOW) && !self.slow.contains_key(&transfer.id) {
+                told.insert(transfer.id, (key.pid, transfer));
+            }
+        }
+        for (id, (pid, transfer)) in told {
+            if let Some(process) = self.processes.get(&pid).copied() {
+                self.slow.insert(id, pid);
+                self.tell(at, &transfer, process, events);
+            }
+        }
+    }
+
+    /// Completions of transfers whose beginnings were not seen.
+    fn tell_half_seen(&mut self, at: Nanos, all: bool, events: &mut Vec<Event>) {
+        let now = at.0.saturating_add(self.start.0);
+        let early: Vec<(Key, Early)> = self.maps.early.iter().flatten().collect();
+        let old = early.iter().filter(|(_, early)| all || now.saturating_sub(early.completed) >= SLOW);
+        let count = old.filter(|(key, _)| self.maps.early.remove(key).is_ok()).count() as u64;
+        if count > 0 {
+            events.push(Event::Loss { at, reason: Reason::TransferHalfSeen, count });
+        }
+    }
+
+    /// A process has ended, or is another program now: what was under way has no end.
+    pub fn ended(&mut self, pid: u32, at: Nanos, events: &mut Vec<Event>) {
+        if !self.processes.contains_key(&pid) {
+            return;
+        }
+        self.tell_totals(at, Some(pid), events);
+        let own = self.processes.get(&pid).copied();
+        let probed = self.probed(pid);
+        self.threads.tell(at, &self.maps.threads, |of| own.filter(|_| of == pid).map(|own| (own, probed)), events);
+        self.tell_open(at, Some(pid), true, events);
+        self.slow.retain(|_, of| *of != pid);
+        forget(&mut self.maps.open, pid);
+        forget(&mut self.maps.requests, pid);
+        let kinds: Vec<Kind> = self.totals.keys().filter(|kind| kind.pid == pid).copied().collect();
+        for kind in kinds {
+            self.totals.remove(&kind);
+            // Where the map does not let go of it, its number is taken for that of another process of this pid.
+            let _ = self.maps.totals.remove(&kind);
+        }
+        self.threads.forget(pid, &mut self.maps.threads);
+        if let Some(progress) = &mut self.progress {
+            progress.ended(pid);
+        }
+        self.processes.remove(&pid);
+    }
+
+    /// What hits have cost so far besides their programs, which have run so often.
+    pub fn trap_cost(&mut self, runs: u64) -> Nanos {
+        self.meter.count(runs);
+        self.meter.trap_cost()
+    }
+
+    /// Takes the probes away when they cost more than they may. Returns a sentence when it does.
+    pub fn hold_budget(&mut self, run_time: Duration, runs: u64) -> Option<String> {
+        let rest = "what was under way then is not told of";
+        self.probes.hold_budget(&mut self.meter, (run_time, runs), "transfers", rest)
+    }
+}
+
+fn forget(map: &mut KernelMap<MapData, Key, Transfer>, pid: u32) {
+    let keys: Vec<Key> = map.keys().flatten().filter(|key| key.pid == pid).collect();
+    for key in keys {
+        // It may have made room by itself.
+        let _ = map.remove(&key);
+    }
+}

@@ -1,0 +1,122 @@
+//! How often progress is made, counted for some milliseconds now and then: `ucp_worker_progress` is called millions of times a
+//! second by a program that polls, and with a probe on it takes forty times as long.
+
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use aya::maps::{Array, MapData};
+use pyobs_abi::control;
+use pyobs_model::Nanos;
+
+use crate::files::FileId;
+use crate::kernel::uprobes::{Scope, Uprobes};
+
+/// How long calls are counted at most, with what it takes to put the probe there.
+const WINDOW: Duration = Duration::from_millis(30);
+/// From one time to the next, which is the turn of another process; and how long the first lets the library work.
+const PAUSE: Duration = Duration::from_secs(5);
+const FIRST: Duration = Duration::from_secs(1);
+const FILES_MAX: usize = 64;
+const PROCESSES_MAX: usize = 4096;
+
+/// Where a library has the function.
+struct Place {
+    file: File,
+    offset: u64,
+}
+
+/// A probe that is there for a moment, and in which process. Its thread tells for how long calls were counted.
+struct Window {
+    pid: u32,
+    thread: JoinHandle<Option<Duration>>,
+}
+
+pub(super) struct Progress {
+    program: Arc<OwnedFd>,
+    uprobes: Uprobes,
+    places: HashMap<FileId, Arc<Place>>,
+    /// The file of processes that have one, and for how long their calls were counted.
+    processes: HashMap<u32, (FileId, Nanos)>,
+    window: Option<Window>,
+    next: Instant,
+    /// The process whose turn it was last.
+    last: u32,
+}
+
+impl Progress {
+    pub(super) fn new(program: OwnedFd, uprobes: Uprobes) -> Self {
+        let (places, processes) = (HashMap::new(), HashMap::new());
+        let program = Arc::new(program);
+        Self { program, uprobes, places, processes, window: None, next: Instant::now(), last: 0 }
+    }
+
+    pub(super) fn place(&mut self, id: FileId, file: File, offset: u64) {
+        if self.places.len() < FILES_MAX {
+            self.places.insert(id, Arc::new(Place { file, offset }));
+        }
+    }
+
+    pub(super) fn has(&mut self, pid: u32, file: FileId) {
+        if self.processes.is_empty() {
+            self.next = Instant::now() + FIRST;
+        }
+        if self.processes.len() < PROCESSES_MAX && self.places.contains_key(&file) {
+            let known = self.processes.entry(pid).or_insert((file, Nanos(0)));
+            known.0 = file;
+        }
+    }
+
+    pub(super) fn ended(&mut self, pid: u32) {
+        self.processes.remove(&pid);
+    }
+
+    /// For how long a process's calls were counted so far.
+    pub(super) fn probed(&self, pid: u32) -> Nanos {
+        self.processes.get(&pid).map_or(Nanos(0), |(_, probed)| *probed)
+    }
+
+    /// Whether calls may be being counted.
+    pub(super) fn is_open(&self) -> bool {
+        self.window.is_some()
+    }
+
+    /// To be called now and then, with the time by the kernel's clock.
+    pub(super) fn tick(&mut self, now: u64, control: &mut Array<MapData, u64>) {
+        if let Some(window) = self.window.take_if(|window| window.thread.is_finished()) {
+            self.next = Instant::now() + PAUSE;
+            let probed = window.thread.join().ok().flatten().unwrap_or_default();
+            if let Some((_, all)) = self.processes.get_mut(&window.pid) {
+                *all = all.saturating_add(Nanos(u64::try_from(probed.as_nanos()).unwrap_or(u64::MAX)));
+            }
+        }
+        if self.window.is_some() || Instant::now() < self.next {
+            return;
+        }
+        let next = self.processes.keys().filter(|pid| **pid > self.last).min().or(self.processes.keys().min());
+        let Some((pid, (file, _))) = next.and_then(|pid| self.processes.get_key_value(pid)) else { return };
+        let Some(place) = self.places.get(file).map(Arc::clone) else { return };
+        let until = now.saturating_add(u64::try_from(WINDOW.as_nanos()).unwrap_or(u64::MAX));
+        if control.set(control::PROGRESS_UNTIL, until, 0).is_err() {
+            return;
+        }
+        let (pid, uprobes, program) = (*pid, self.uprobes, Arc::clone(&self.program));
+        let end = Instant::now() + WINDOW;
+        let count = move || {
+            // Resolved by the kernel in our own process.
+            let path = CString::new(format!("/proc/self/fd/{}", place.file.as_raw_fd())).unwrap_or_default();
+            let probe = uprobes.attach(program.as_fd(), &path, place.offset, Scope::Process(pid), 0).ok()?;
+            let counted = end.saturating_duration_since(Instant::now());
+            std::thread::sleep(counted);
+            drop(probe);
+            Some(counted)
+        };
+        self.last = pid;
+        let thread = std::thread::Builder::new().name("progress".to_owned()).spawn(count);
+        self.window = thread.ok().map(|thread| Window { pid, thread });
+    }
+}

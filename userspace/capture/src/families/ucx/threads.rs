@@ -1,0 +1,91 @@
+//! Threads that have to do with transfers: what the kernel side counts of them, and how busy they are.
+
+use std::collections::HashMap;
+use std::time::Instant;
+
+use aya::maps::{HashMap as KernelMap, MapData};
+use pyobs_abi::ucx::{Thread, deed};
+use pyobs_model::{Event, Nanos, ProcessRef, Tid, TransferThread};
+
+const THREADS_MAX: usize = 4096;
+
+/// A thread as it was when it was last looked at.
+struct Known {
+    since: Instant,
+    awake_at_first: Nanos,
+    told: Option<TransferThread>,
+}
+
+/// By the kernel's tgid and pid.
+#[derive(Default)]
+pub(super) struct Threads(HashMap<u64, Known>);
+
+impl Threads {
+    /// Tells of those of processes that `process` knows, with the time for which their calls of progress were counted.
+    pub(super) fn tell(
+        &mut self,
+        at: Nanos,
+        counts: &KernelMap<MapData, u64, Thread>,
+        process: impl Fn(u32) -> Option<(ProcessRef, Option<Nanos>)>,
+        events: &mut Vec<Event>,
+    ) {
+        for (both, thread) in counts.iter().flatten() {
+            let (pid, tid) = ((both >> 32) as u32, both as u32);
+            let Some((process, probed)) = process(pid) else { continue };
+            if self.0.len() >= THREADS_MAX && !self.0.contains_key(&both) {
+                continue;
+            }
+            let awake = awake_time(pid, tid);
+            let awake_at_first = awake.unwrap_or_default();
+            let known =
+                self.0.entry(both).or_insert_with(|| Known { since: Instant::now(), awake_at_first, told: None });
+            // One that has ended stays as it was when it was last looked at.
+            let (observed, awake) = match (awake, known.told) {
+                (Some(awake), _) => {
+                    let observed = u64::try_from(known.since.elapsed().as_nanos()).unwrap_or(u64::MAX);
+                    (Nanos(observed), awake.saturating_sub(known.awake_at_first))
+                }
+                (None, Some(before)) => (before.observed, before.awake),
+                (None, None) => (Nanos(0), Nanos(0)),
+            };
+            // While they are being counted, what was told before holds.
+            let before = known.told.map_or((0, Nanos(0)), |before| (before.progress, before.probed));
+            let (progress, probed) = probed.map_or(before, |probed| (thread.counts[deed::PROGRESS], probed));
+            let now = TransferThread {
+                at,
+                process,
+                tid: Tid(tid),
+                registered: thread.counts[deed::REGISTER],
+                submitted: thread.counts[deed::SUBMIT],
+                dispatched: thread.counts[deed::DISPATCH],
+                completed: thread.counts[deed::COMPLETE],
+                notified: thread.counts[deed::NOTIFY],
+                woken: thread.counts[deed::WAKE],
+                progress,
+                probed,
+                observed,
+                awake,
+            };
+            if known.told.is_none_or(|before| TransferThread { at, ..before } != now) {
+                events.push(Event::TransferThread(now));
+                known.told = Some(now);
+            }
+        }
+    }
+
+    pub(super) fn forget(&mut self, pid: u32, counts: &mut KernelMap<MapData, u64, Thread>) {
+        let of_it = self.0.extract_if(|both, _| (both >> 32) as u32 == pid);
+        for (both, _) in of_it {
+            // It may have made room by itself.
+            let _ = counts.remove(&both);
+        }
+    }
+}
+
+/// How long a thread was on a CPU, and how long it was ready to be: the first numbers of its schedstat
+/// (Documentation/scheduler/sched-stats.rst).
+fn awake_time(pid: u32, tid: u32) -> Option<Nanos> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).ok()?;
+    let mut numbers = text.split_whitespace().map_while(|number| number.parse::<u64>().ok());
+    Some(Nanos(numbers.next()?.saturating_add(numbers.next()?)))
+}

@@ -1,0 +1,68 @@
+//! The family `ucx` in a session.
+
+use std::sync::Arc;
+
+use pyobs_model::{Event, Nanos, TransferId};
+
+use super::{Options, Session, StartError};
+use crate::families::ucx::{self, Ucx};
+use crate::record::{self, Life, Stack};
+
+/// The transfer that a stack is of.
+pub(super) fn asked(stack: &Stack) -> TransferId {
+    ucx::number(stack.sample.detail[0])
+}
+
+impl Session {
+    /// It takes probes, which take rights as long as new processes may come.
+    pub(super) fn follow_transfers(&mut self, options: &Options) -> Result<(), StartError> {
+        if options.probes.contains(&"ucx") {
+            let budget = options.budget_binds_calls.then_some(options.budget);
+            let (programs, maps) = self.object.take_transfers()?;
+            self.ucx = Some(Ucx::new(programs, maps, budget, self.start).map_err(StartError::Uprobes)?);
+        }
+        Ok(())
+    }
+
+    pub(super) fn transferred(&mut self, record: &record::Ucx) {
+        let Some(ucx) = &mut self.ucx else { return };
+        match record {
+            record::Ucx::Done(done) => {
+                if let Some((watched, _)) = self.processes.get(done.header.pid) {
+                    watched.see_thread(&done.header, &mut self.scratch);
+                    ucx.done(done, watched.id, &mut self.scratch);
+                }
+            }
+            record::Ucx::Woken(woken) => ucx.woken(woken, &mut self.scratch),
+            record::Ucx::Callback(callback) => ucx.called_back(callback),
+        }
+    }
+
+    pub(super) fn transfers_end(&mut self, life: &Life) {
+        if let (Some(ucx), Life::Exec(header) | Life::Exit(header)) = (&mut self.ucx, life) {
+            ucx.ended(header.pid, Nanos(header.time).saturating_sub(self.start), &mut self.scratch);
+        }
+    }
+
+    /// To be called before the other families take note of new memory maps.
+    pub(super) fn tell_transfers(&mut self, at_the_end: bool) {
+        let now = self.now();
+        let Some(ucx) = &mut self.ucx else { return };
+        if self.maps_seen != self.processes.maps_read() {
+            self.notes.extend(ucx.follow(self.processes.mappings()));
+        }
+        let running = self.processes.running().map(|running| (running.pid, running.id));
+        ucx.tick(now, at_the_end, running, &mut self.object.control, &mut self.scratch);
+    }
+
+    /// Holds the budget. Returns what the programs have cost, and the traps.
+    pub(super) fn account_transfers(&mut self) -> (Nanos, Nanos) {
+        let Some(ucx) = &mut self.ucx else { return (Nanos(0), Nanos(0)) };
+        let (time, runs) = self.object.transfers_run_time();
+        let traps = ucx.trap_cost(runs);
+        let sentence = ucx.hold_budget(time, runs);
+        let at = self.now();
+        self.scratch.extend(sentence.map(|what| Event::Shed { at, what: Arc::from(what) }));
+        (Nanos(time.as_nanos() as u64), traps)
+    }
+}

@@ -1,0 +1,261 @@
+//! Transfers that take longer, or more, than they should.
+
+use std::collections::BTreeMap;
+
+use super::{Evidence, Finding, Severity, commonest, name, place, seconds, size};
+use crate::families::ucx::State;
+use crate::views::{self, By, Role, Spread, Stage, WorkerRow, birthplace, spread};
+use crate::{Model, Nanos, ProcessRef, Selection};
+
+/// A thread that is busy for longer than this, with fewer transfers a second than this, polls in vain.
+const POLL_TIME: Nanos = Nanos(2_000_000_000);
+const POLL_BUSY: f64 = 0.9;
+const POLL_TRANSFERS: f64 = 200.0;
+/// From so many wakes on, of which one in ten takes so long and longer than the transfers themselves.
+const WAKES: u64 = 20;
+const SLOW_WAKE: Nanos = Nanos(5_000_000);
+/// A queue that gets longer than this in the last quarter of its changes, and more than twice as long as in the first.
+const QUEUE: u64 = 32;
+/// A thread that waits so often for the GIL while others' transfers wait for it.
+const GIL_WAITS: u64 = 20;
+/// The same buffer so often, of at least so many bytes.
+const RESENDS: u64 = 3;
+const RESENT_BYTES: u64 = 4096;
+
+pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
+    if !model.is_on("ucx") {
+        return Vec::new();
+    }
+    let workers = views::workers(model, selection);
+    let rows = views::transfers(model, selection);
+    let mut by_process: BTreeMap<ProcessRef, Vec<&State>> = BTreeMap::new();
+    for (_, state, _) in &rows {
+        by_process.entry(state.transfer.process).or_default().push(state);
+    }
+    // One whose transfers are all forgotten may still wait for its notifier.
+    for worker in &workers {
+        by_process.entry(worker.process).or_default();
+    }
+    let mut found: Vec<Finding> =
+        workers.iter().flat_map(|worker| [busy_poll(model, worker), gil(model, worker)]).flatten().collect();
+    for (process, states) in &by_process {
+        let of_it: Vec<&WorkerRow> = workers.iter().filter(|worker| worker.process == *process).collect();
+        found.extend(slow_notify(model, selection, *process, states, &of_it));
+        found.extend(queue_grows(model, *process));
+        found.extend(unfinished(model, *process, states, &of_it));
+        found.extend(resend(model, *process, states));
+    }
+    found
+}
+
+fn finding(
+    model: &Model,
+    process: ProcessRef,
+    (id, severity): (&'static str, Severity),
+    (summary, detail): (String, String),
+    evidence: BTreeMap<&'static str, Evidence>,
+) -> Finding {
+    let pid = model.process(process).map(|state| state.process.pid);
+    Finding { id, severity, summary, detail, process: Some(process), pid, evidence }
+}
+
+fn busy_poll(model: &Model, worker: &WorkerRow) -> Option<Finding> {
+    let thread = &worker.thread;
+    let handled = thread.completed.saturating_add(thread.submitted);
+    let rate = handled as f64 / seconds(thread.observed).max(1e-9);
+    let polls = worker.role == Role::Progress && worker.mode.ends_with("polling");
+    if !polls || thread.observed < POLL_TIME || worker.busy < POLL_BUSY || rate > POLL_TRANSFERS {
+        return None;
+    }
+    let who = name(model, worker.process, worker.tid);
+    let summary = format!("thread {who} burns a core: it polls for {rate:.0} transfers a second");
+    let detail = format!(
+        "Thread {who} was on a CPU, or ready to be, for {:.0}% of {:.1} s and had {} transfers to submit or complete in that time. A \
+         progress mode that waits for events (`blocking`, or `thread` for UCXX) leaves the core to others.",
+        worker.busy * 100.0,
+        seconds(thread.observed),
+        handled,
+    );
+    let evidence = BTreeMap::from([
+        ("tid", Evidence::Count(u64::from(worker.tid.0))),
+        ("busy", Evidence::Number(worker.busy)),
+        ("transfers_per_s", Evidence::Number(rate)),
+    ]);
+    Some(finding(model, worker.process, ("ucx/busy-poll", Severity::Warning), (summary, detail), evidence))
+}
+
+fn gil(model: &Model, worker: &WorkerRow) -> Option<Finding> {
+    let is_apart = worker.role == Role::Progress && worker.mode.starts_with("thread");
+    let others = model.ucx().threads_of(worker.process).any(|other| other.tid != worker.tid && other.registered > 0);
+    if !is_apart || !others || worker.gil_waits < GIL_WAITS {
+        return None;
+    }
+    let who = name(model, worker.process, worker.tid);
+    let waited = worker.gil_wait.map_or(0.0, seconds);
+    let summary = format!("thread {who}, which makes progress, waited {} times for the GIL", worker.gil_waits);
+    let detail = format!(
+        "Thread {who} hands transfers to UCX and completes them; while it waits for the GIL, no transfer goes on. It waited \
+         {} times, {:.1} ms in all. A callback in Python, or an object of Python's that is released there, makes it take \
+         the GIL.",
+        worker.gil_waits,
+        waited * 1e3,
+    );
+    let evidence = BTreeMap::from([
+        ("tid", Evidence::Count(u64::from(worker.tid.0))),
+        ("waits", Evidence::Count(worker.gil_waits)),
+        ("waited_s", Evidence::Number(waited)),
+        ("held_s", Evidence::Number(seconds(worker.gil_held))),
+    ]);
+    Some(finding(model, worker.process, ("ucx/gil-on-progress-thread", Severity::Warning), (summary, detail), evidence))
+}
+
+fn of_stage(states: &[&State], stage: Stage) -> Spread {
+    let lengths = states.iter().filter_map(|state| stage.of(state));
+    spread(lengths.map(|(from, to)| to.saturating_sub(from)).collect())
+}
+
+fn slow_notify(
+    model: &Model,
+    selection: &Selection,
+    process: ProcessRef,
+    states: &[&State],
+    workers: &[&WorkerRow],
+) -> Option<Finding> {
+    let (wakes, pending) = (of_stage(states, Stage::Notified), of_stage(states, Stage::Pending));
+    if wakes.count < WAKES || wakes.p90 < SLOW_WAKE || wakes.p50 < pending.p50 {
+        return None;
+    }
+    let waiters: Vec<_> =
+        workers.iter().filter(|worker| worker.role != Role::Progress).map(|worker| worker.tid).collect();
+    let waits = views::gil_waits(model, selection, By::Line);
+    let waits = waits.iter().filter(|row| row.process == process && waiters.contains(&row.waiter));
+    let holder = commonest(waits.map(|row| (row.holder_frame, row.times.total)));
+    let behind = holder.map_or_else(String::new, |frame| {
+        format!(" Meanwhile its threads waited for the GIL, mostly behind {}.", place(model, Some(frame)))
+    });
+    let (p50, p90) = (seconds(wakes.p50) * 1e3, seconds(wakes.p90) * 1e3);
+    let summary = format!("transfers are over {p50:.1} ms before Python is told, {p90:.1} ms for one in ten");
+    let detail = format!(
+        "Of {} transfers, the time from the completion to the moment at which the future was set was {p50:.1} ms in the \
+         middle and {p90:.1} ms for one in ten; with UCX they took {:.1} ms.{behind} The event loop has to come round for \
+         each batch: what runs in it, or holds the GIL, delays all of them.",
+        wakes.count,
+        seconds(pending.p50) * 1e3,
+    );
+    let mut evidence = BTreeMap::from([
+        ("wakes", Evidence::Count(wakes.count)),
+        ("p50_s", Evidence::Number(seconds(wakes.p50))),
+        ("p90_s", Evidence::Number(seconds(wakes.p90))),
+        ("pending_p50_s", Evidence::Number(seconds(pending.p50))),
+    ]);
+    if holder.is_some() {
+        evidence.insert("holder_line", Evidence::Text(place(model, holder)));
+    }
+    Some(finding(model, process, ("ucx/slow-notify", Severity::Warning), (summary, detail), evidence))
+}
+
+fn queue_grows(model: &Model, process: ProcessRef) -> Option<Finding> {
+    let depths = views::queue(model, &Selection { processes: Some([process].into()), ..Selection::default() });
+    let quarter = depths.len() / 4;
+    let deepest = |part: &[(Nanos, u64)]| part.iter().map(|(_, depth)| *depth).max();
+    let first = deepest(depths.get(..quarter)?)?;
+    let last = deepest(depths.get(depths.len() - quarter..)?)?;
+    if last < QUEUE || last <= first * 2 {
+        return None;
+    }
+    let summary = format!("{last} transfers waited at once to be handed to UCX, after {first} in the beginning");
+    let detail = format!(
+        "Transfers are registered faster than the thread that makes progress hands them to UCX: at the most {first} waited \
+         at once in the first quarter, and {last} in the last. Look at what else that thread does, or hold fewer transfers \
+         in flight."
+    );
+    let evidence = BTreeMap::from([("first", Evidence::Count(first)), ("last", Evidence::Count(last))]);
+    Some(finding(model, process, ("ucx/queue-grows", Severity::Warning), (summary, detail), evidence))
+}
+
+/// Transfers without an end, and an interpreter that does not end for a thread that nobody stopped.
+fn unfinished(model: &Model, process: ProcessRef, states: &[&State], workers: &[&WorkerRow]) -> Option<Finding> {
+    let has_ended = model.process(process)?.ended.is_some();
+    let left: Vec<&&State> = states.iter().filter(|state| state.transfer.completed.is_none()).collect();
+    let notifier = workers.iter().find(|worker| worker.role == Role::Notifier);
+    if let Some(notifier) = notifier.filter(|_| !has_ended)
+        && let Some(since) = shuts_down(model, process)
+    {
+        let who = name(model, process, notifier.tid);
+        let summary = format!(
+            "the interpreter cannot end: it waits in threading._shutdown for thread {who}, UCXX's notifier, which nobody stopped"
+        );
+        let detail = format!(
+            "The main thread has waited for {:.1} s for threads to end, and thread {who} goes on to wait for transfers: an \
+             error or an early return skipped `ucxx.stop_notifier_thread()`. Call it in a `finally`. {} transfers had no \
+             end.",
+            seconds(since),
+            left.len(),
+        );
+        let evidence = BTreeMap::from([
+            ("unfinished", Evidence::Count(left.len() as u64)),
+            ("notifier_tid", Evidence::Count(u64::from(notifier.tid.0))),
+            ("waited_s", Evidence::Number(seconds(since))),
+        ]);
+        return Some(finding(model, process, ("ucx/unfinished", Severity::Serious), (summary, detail), evidence));
+    }
+    if left.is_empty() || !has_ended {
+        return None;
+    }
+    let line = place(model, left.iter().find_map(|state| birthplace(model, model.ucx().stack(state))));
+    let bytes = left.iter().fold(0, |sum: u64, state| sum.saturating_add(state.transfer.bytes));
+    let summary = format!("{} transfers ({}) had no end when the process ended", left.len(), size(bytes));
+    let detail = format!(
+        "{} transfers were asked for, the first at {line}, and neither completed nor cancelled before the process ended: \
+         the other side went away, or nobody waited for them.",
+        left.len(),
+    );
+    let evidence = BTreeMap::from([
+        ("unfinished", Evidence::Count(left.len() as u64)),
+        ("bytes", Evidence::Count(bytes)),
+        ("line", Evidence::Text(line)),
+    ]);
+    Some(finding(model, process, ("ucx/unfinished", Severity::Info), (summary, detail), evidence))
+}
+
+/// How long a thread of the process has waited in `threading._shutdown` (Lib/threading.py).
+fn shuts_down(model: &Model, process: ProcessRef) -> Option<Nanos> {
+    let selection = Selection { processes: Some([process].into()), ..Selection::default() };
+    let is_shutdown = |stack| {
+        model.stack(stack).iter().filter_map(|frame| model.frame(*frame)).any(|frame| {
+            &*frame.function == "_shutdown" && frame.file.as_deref().is_some_and(|file| file.ends_with("threading.py"))
+        })
+    };
+    let sums = model.offcpu().sums(&selection);
+    let waits = sums.iter().filter(|(key, _)| is_shutdown(key.place.stack));
+    waits.map(|(_, sum)| sum.times.total).max().filter(|total| *total >= Nanos(1_000_000_000))
+}
+
+fn resend(model: &Model, process: ProcessRef, states: &[&State]) -> Option<Finding> {
+    let mut sends: BTreeMap<(u64, u64, u64, u64), Vec<&State>> = BTreeMap::new();
+    for state in states {
+        let transfer = &state.transfer;
+        if let Some(hash) = transfer.hash.filter(|_| transfer.bytes >= RESENT_BYTES) {
+            let key = (transfer.through, transfer.buffer, transfer.bytes, hash);
+            sends.entry(key).or_default().push(state);
+        }
+    }
+    let again = sends.into_iter().filter(|(_, same)| same.len() as u64 >= RESENDS);
+    let ((_, buffer, bytes, _), same) =
+        again.max_by_key(|((_, _, bytes, _), same)| bytes.saturating_mul(same.len() as u64))?;
+    let line = place(model, same.iter().find_map(|state| birthplace(model, model.ucx().stack(state))));
+    let count = same.len() as u64;
+    let summary = format!("the same {} were sent {count} times, unchanged, at {line}", size(bytes));
+    let detail = format!(
+        "The buffer at {buffer:#x} was sent {count} times through one endpoint with the same content, as far as a sample of \
+         128 bytes of it tells. Where the other side still has it, {} need not have been sent.",
+        size(bytes.saturating_mul(count - 1)),
+    );
+    let evidence = BTreeMap::from([
+        ("sends", Evidence::Count(count)),
+        ("bytes", Evidence::Count(bytes)),
+        ("buffer", Evidence::Text(format!("{buffer:#x}"))),
+        ("line", Evidence::Text(line)),
+    ]);
+    Some(finding(model, process, ("ucx/resend", Severity::Info), (summary, detail), evidence))
+}

@@ -1,0 +1,223 @@
+//! The report's `transfers`, `transfer_counts` and `workers`.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::{FrameOut, RegionOut, pid, stack};
+use crate::families::ucx::State;
+use crate::views;
+use crate::{
+    Library, Model, Nanos, Operation, Pid, ProcessRef, Protocol, Region, RegionId, Selection, Tid, TransferId,
+};
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Transfer {
+    pub pid: Pid,
+    /// The thread that asked for it.
+    pub tid: Tid,
+    pub library: Library,
+    pub operation: Operation,
+    /// Of a transfer of several buffers: those of its parts, without what announces them.
+    pub bytes: u64,
+    pub tag: Option<String>,
+    pub immediate: bool,
+    pub delayed: bool,
+    /// `None` where it was not seen.
+    pub protocol: Option<Protocol>,
+    pub registered_s: Option<f64>,
+    /// `None` where the moment was not seen.
+    pub submitted_s: Option<f64>,
+    pub completed_s: Option<f64>,
+    pub notified_s: Option<f64>,
+    pub woken_s: Option<f64>,
+    /// A `ucs_status_t`: 0 for success.
+    pub status: Option<i32>,
+    pub parent: Option<String>,
+    pub id: String,
+    pub buffer: String,
+    /// The endpoint's address, or for receives the worker's.
+    pub endpoint: String,
+    pub region: Option<BufferRegion>,
+    pub submit_tid: Option<Tid>,
+    pub complete_tid: Option<Tid>,
+    pub wake_tid: Option<Tid>,
+    /// Root first; of a part, where the whole was asked for.
+    pub stack: Vec<FrameOut>,
+}
+
+/// What a buffer lies in, innermost.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct BufferRegion {
+    /// `arena`, `segment` or `meminfo`.
+    pub kind: &'static str,
+    /// The `id` of that; of a MemInfo `pid:address` of its data.
+    pub id: String,
+    /// The innermost Python frame of its birth, where that was seen.
+    pub born_at: Option<FrameOut>,
+}
+
+/// All transfers of a kind that are over, told of singly or not.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TransferCount {
+    pub pid: Pid,
+    pub library: Library,
+    pub operation: Operation,
+    pub count: u64,
+    pub bytes: u64,
+    pub immediate: u64,
+    pub failed: u64,
+    /// From being submitted to being completed, of all together.
+    pub total_s: f64,
+    /// One in so many is among `transfers`, at times at least.
+    pub told_every: u32,
+}
+
+/// How long a stage of a process's transfers took, of those among `transfers`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TransferStage {
+    pub pid: Pid,
+    pub stage: &'static str,
+    pub count: u64,
+    pub p50_s: f64,
+    pub p90_s: f64,
+    pub p99_s: f64,
+    pub max_s: f64,
+    /// By powers of two; those that are not empty.
+    pub histogram: Vec<Bucket>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Bucket {
+    pub from_s: f64,
+    pub count: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Worker {
+    pub pid: Pid,
+    pub tid: Tid,
+    pub role: &'static str,
+    pub mode: &'static str,
+    /// The share of its time on a CPU or ready to be.
+    pub busy: f64,
+    /// Counted for some milliseconds now and then; `None` where it was not.
+    pub progress_per_s: Option<f64>,
+    pub queue_max: u64,
+    /// `None` where the family `gil` was off.
+    pub gil_wait_s: Option<f64>,
+}
+
+pub(super) fn transfers(model: &Model, selection: &Selection, limit: usize) -> Vec<Transfer> {
+    let rows = views::transfers(model, selection);
+    let out = |(id, state, bytes)| transfer(model, id, state, bytes);
+    rows.into_iter().take(limit).filter_map(out).collect()
+}
+
+fn transfer(model: &Model, id: TransferId, state: &State, bytes: u64) -> Option<Transfer> {
+    let transfer = &state.transfer;
+    let hex = |number: u64| format!("{number:#x}");
+    let seconds = |at: Option<Nanos>| at.map(Nanos::as_secs_f64);
+    Some(Transfer {
+        pid: pid(model, transfer.process)?,
+        tid: transfer.tid,
+        library: transfer.library,
+        operation: transfer.operation,
+        bytes,
+        tag: transfer.tag.map(hex),
+        immediate: transfer.immediate,
+        delayed: transfer.is_delayed(),
+        protocol: transfer.protocol,
+        registered_s: seconds(transfer.registered),
+        submitted_s: seconds(transfer.submitted),
+        completed_s: seconds(transfer.completed),
+        notified_s: seconds(state.woken.map(|woken| woken.notified)),
+        woken_s: seconds(state.woken.map(|woken| woken.woken)),
+        status: transfer.status,
+        parent: transfer.parent.map(|parent| hex(parent.0)),
+        id: hex(id.0),
+        buffer: hex(transfer.buffer),
+        endpoint: hex(transfer.through),
+        region: views::buffer_region(model, transfer).and_then(|it| region(model, transfer.process, it)),
+        submit_tid: transfer.submitter,
+        complete_tid: transfer.completer,
+        wake_tid: state.woken.map(|woken| woken.tid),
+        stack: model.ucx().stack(state).map_or_else(Vec::new, |id| stack(model, id)),
+    })
+}
+
+fn region(model: &Model, process: ProcessRef, region: &Region) -> Option<BufferRegion> {
+    let id = match region.id {
+        RegionId::MemInfo(_) => format!("{}:{:#x}", pid(model, process)?, region.address),
+        RegionId::Arena(_) | RegionId::Segment(_) => RegionOut::of(model, region)?.id,
+    };
+    let birth = views::birthplace(model, views::region_birth(model, region));
+    Some(BufferRegion {
+        kind: region.id.kind(),
+        id,
+        born_at: birth.and_then(|frame| model.frame(frame)).map(FrameOut::from),
+    })
+}
+
+pub(super) fn counts(model: &Model, selection: &Selection) -> Vec<TransferCount> {
+    let sums = model.ucx().sums().filter(|(kind, _)| selection.has_process(kind.process));
+    sums.filter_map(|(kind, sum)| {
+        Some(TransferCount {
+            pid: pid(model, kind.process)?,
+            library: kind.library,
+            operation: kind.operation,
+            count: sum.count,
+            bytes: sum.bytes,
+            immediate: sum.immediate,
+            failed: sum.failed,
+            total_s: sum.spent.as_secs_f64(),
+            told_every: sum.every,
+        })
+    })
+    .collect()
+}
+
+pub(super) fn stages(model: &Model, selection: &Selection) -> Vec<TransferStage> {
+    let mut processes: BTreeMap<ProcessRef, Vec<&State>> = BTreeMap::new();
+    for (_, state) in model.ucx().transfers().filter(|(_, state)| views::has_transfer(selection, state)) {
+        processes.entry(state.transfer.process).or_default().push(state);
+    }
+    let of_one = |(process, states): (ProcessRef, Vec<&State>)| {
+        let pid = pid(model, process)?;
+        Some(views::stages(&states.into_iter()).map(|(stage, spread)| stage_out(pid, stage, &spread)))
+    };
+    processes.into_iter().filter_map(of_one).flatten().filter(|stage| stage.count > 0).collect()
+}
+
+fn stage_out(pid: Pid, stage: views::Stage, spread: &views::Spread) -> TransferStage {
+    let buckets = spread.histogram.iter().enumerate().filter(|(_, count)| **count > 0);
+    TransferStage {
+        pid,
+        stage: stage.name(),
+        count: spread.count,
+        p50_s: spread.p50.as_secs_f64(),
+        p90_s: spread.p90.as_secs_f64(),
+        p99_s: spread.p99.as_secs_f64(),
+        max_s: spread.max.as_secs_f64(),
+        histogram: buckets
+            .map(|(bucket, count)| Bucket { from_s: views::bucket_start(bucket).as_secs_f64(), count: *count })
+            .collect(),
+    }
+}
+
+pub(super) fn workers(model: &Model, selection: &Selection) -> Vec<Worker> {
+    let rows = views::workers(model, selection).into_iter();
+    rows.filter_map(|row| {
+        Some(Worker {
+            pid: pid(model, row.process)?,
+            tid: row.tid,
+            role: row.role.name(),
+            mode: row.mode,
+            busy: row.busy,
+            progress_per_s: row.progress,
+            queue_max: row.queue_max,
+            gil_wait_s: row.gil_wait.map(Nanos::as_secs_f64),
+        })
+    })
+    .collect()
+}

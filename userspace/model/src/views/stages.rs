@@ -1,0 +1,130 @@
+//! How long the stages of transfers take, and how many transfers wait to be handed to UCX.
+
+use super::transfers::has_transfer;
+use crate::families::ucx::State;
+use crate::{Model, Nanos, Selection};
+
+/// A stretch in the life of a transfer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Stage {
+    /// Registered with UCXX, not handed to UCX yet.
+    Queued,
+    /// With UCX.
+    Pending,
+    /// Over, and the future not handed over yet.
+    Completed,
+    /// The future was handed over, and is not set yet.
+    Notified,
+}
+
+impl Stage {
+    pub const ALL: [Self; 4] = [Self::Queued, Self::Pending, Self::Completed, Self::Notified];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Pending => "pending",
+            Self::Completed => "completed",
+            Self::Notified => "notified",
+        }
+    }
+
+    /// When it began and ended.
+    pub fn of(self, state: &State) -> Option<(Nanos, Nanos)> {
+        let transfer = &state.transfer;
+        Some(match self {
+            Self::Queued => (transfer.registered?, transfer.submitted.filter(|_| !transfer.operation.is_multi())?),
+            Self::Pending => (transfer.submitted?, transfer.completed?),
+            Self::Completed => (transfer.completed?, state.woken?.notified),
+            Self::Notified => (state.woken?.notified, state.woken?.woken),
+        })
+    }
+}
+
+/// Lengths are counted by powers of two: the first bucket has those below 1 µs, each of the others those from
+/// [`bucket_start`] on, the last one all that are longer.
+pub const BUCKETS: usize = 26;
+
+/// Where a bucket begins.
+pub fn bucket_start(bucket: usize) -> Nanos {
+    if bucket == 0 { Nanos(0) } else { Nanos(1000 << (bucket - 1).min(BUCKETS)) }
+}
+
+fn bucket(length: Nanos) -> usize {
+    let micros = length.0 / 1000;
+    ((u64::BITS - micros.leading_zeros()) as usize).min(BUCKETS - 1)
+}
+
+/// How long a stage took: of so many, half took no longer than `p50`, and so on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spread {
+    pub count: u64,
+    pub p50: Nanos,
+    pub p90: Nanos,
+    pub p99: Nanos,
+    pub max: Nanos,
+    pub histogram: [u64; BUCKETS],
+}
+
+pub fn spread(mut lengths: Vec<Nanos>) -> Spread {
+    lengths.sort_unstable();
+    let at = |percent: usize| {
+        let rank = (lengths.len() * percent).div_ceil(100).max(1) - 1;
+        lengths.get(rank).copied().unwrap_or_default()
+    };
+    let mut histogram = [0; BUCKETS];
+    for length in &lengths {
+        histogram[bucket(*length)] += 1;
+    }
+    Spread { count: lengths.len() as u64, p50: at(50), p90: at(90), p99: at(99), max: at(100), histogram }
+}
+
+/// Of these transfers; how long those of several buffers were pending is told by their parts.
+pub fn stages<'model>(states: &(impl Iterator<Item = &'model State> + Clone)) -> [(Stage, Spread); 4] {
+    Stage::ALL.map(|stage| {
+        let own = states.clone().filter(|state| stage != Stage::Pending || !state.transfer.operation.is_multi());
+        let lengths = own.filter_map(|state| stage.of(state));
+        (stage, spread(lengths.map(|(from, to)| to.saturating_sub(from)).collect()))
+    })
+}
+
+/// How many transfers were registered and not handed to UCX, whenever that changed.
+pub fn queue(model: &Model, selection: &Selection) -> Vec<(Nanos, u64)> {
+    let mut changes = Vec::new();
+    for (_, state) in model.ucx().transfers().filter(|(_, state)| has_transfer(selection, state)) {
+        let transfer = &state.transfer;
+        let is_delayed = transfer.is_delayed() || transfer.submitted.is_none();
+        if let Some(registered) = transfer.registered.filter(|_| is_delayed && !transfer.operation.is_multi()) {
+            changes.push((registered, 1_i64));
+            changes.extend(transfer.submitted.map(|submitted| (submitted, -1)));
+        }
+    }
+    changes.sort_unstable();
+    let mut depth = 0_i64;
+    let add = |(at, change): (Nanos, i64)| {
+        depth += change;
+        (at, depth.unsigned_abs())
+    };
+    changes.into_iter().map(add).collect()
+}
+
+/// The most that waited at once in each of `slots` equal parts of the time between the first change and the last.
+pub fn queue_over_time(changes: &[(Nanos, u64)], slots: usize) -> Vec<u64> {
+    let (Some((first, _)), Some((last, _))) = (changes.first(), changes.last()) else { return Vec::new() };
+    let length = last.saturating_sub(*first).0.max(1);
+    let mut deepest = vec![0; slots];
+    let (mut depth, mut from) = (0, 0);
+    for (at, after) in changes {
+        let share = at.saturating_sub(*first).0 as f64 / length as f64;
+        let slot = ((share * slots as f64) as usize).min(slots.saturating_sub(1));
+        // What waited before waited on until now.
+        for passed in deepest.iter_mut().take(slot + 1).skip(from) {
+            *passed = depth.max(*passed);
+        }
+        if let Some(here) = deepest.get_mut(slot) {
+            *here = (*after).max(*here);
+        }
+        (depth, from) = (*after, slot);
+    }
+    deepest
+}

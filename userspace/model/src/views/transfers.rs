@@ -1,0 +1,153 @@
+//! Transfers as a table, and the threads behind them.
+
+use std::collections::BTreeMap;
+
+use super::{gil_shares, queue};
+use crate::families::ucx::State;
+use crate::{Model, Nanos, ProcessRef, Selection, Tid, TransferId, TransferThread};
+
+/// UCXX announces the parts of a transfer of several buffers in messages of this size, each up to so many
+/// (cpp/include/ucxx/header.h, HeaderFramesSize).
+const HEADER_BYTES: u64 = 1209;
+const HEADER_PARTS: usize = 100;
+
+/// Whether it belongs to one of the processes, threads and times that `selection` has.
+pub fn has_transfer(selection: &Selection, state: &State) -> bool {
+    let transfer = &state.transfer;
+    let ends_after = selection.from.is_none_or(|from| state.ended().is_none_or(|ended| ended >= from));
+    let begins_before = selection.to.is_none_or(|to| transfer.begun().is_none_or(|begun| begun < to));
+    selection.has_thread(transfer.process, transfer.tid) && ends_after && begins_before
+}
+
+/// In the order in which they were first seen, with their bytes: those of a transfer of several buffers are its parts',
+/// without what announces them.
+pub fn transfers<'model>(model: &'model Model, selection: &Selection) -> Vec<(TransferId, &'model State, u64)> {
+    let mut parts: BTreeMap<TransferId, Vec<u64>> = BTreeMap::new();
+    for (_, state) in model.ucx().transfers() {
+        if let Some(parent) = state.transfer.parent {
+            parts.entry(parent).or_default().push(state.transfer.bytes);
+        }
+    }
+    let all = model.ucx().transfers().filter(|(_, state)| has_transfer(selection, state));
+    all.map(|(id, state)| {
+        let bytes = match parts.get(&id) {
+            Some(parts) if state.transfer.operation.is_multi() => payload(parts),
+            _ => state.transfer.bytes,
+        };
+        (id, state, bytes)
+    })
+    .collect()
+}
+
+fn payload(parts: &[u64]) -> u64 {
+    let headers = parts.len().div_ceil(HEADER_PARTS + 1);
+    let announcing = parts.iter().filter(|bytes| **bytes == HEADER_BYTES).take(headers).sum::<u64>();
+    // A recording may say anything.
+    parts.iter().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes)).saturating_sub(announcing)
+}
+
+/// What a thread has to do with transfers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Role {
+    Progress,
+    Notifier,
+    EventLoop,
+}
+
+impl Role {
+    /// The name in JSON and on screens.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Progress => "progress",
+            Self::Notifier => "notifier",
+            Self::EventLoop => "event_loop",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct WorkerRow {
+    pub process: ProcessRef,
+    pub tid: Tid,
+    pub role: Role,
+    /// How the process's progress is made.
+    pub mode: &'static str,
+    pub thread: TransferThread,
+    /// The share of its time on a CPU or ready to be.
+    pub busy: f64,
+    /// How often it makes progress a second, where that was counted.
+    pub progress: Option<f64>,
+    /// Of a thread that makes progress: the most that were registered at once and not handed to UCX.
+    pub queue_max: u64,
+    /// `None` where the family `gil` was off.
+    pub gil_wait: Option<Nanos>,
+    /// The times at which it waited for the GIL, and how long it held it.
+    pub gil_waits: u64,
+    pub gil_held: Nanos,
+}
+
+/// From here on a thread does nothing else.
+const POLLS: f64 = 0.9;
+
+pub fn workers(model: &Model, selection: &Selection) -> Vec<WorkerRow> {
+    let shares = gil_shares(model, selection);
+    let mut rows = Vec::new();
+    for thread in model.ucx().threads().filter(|thread| selection.has_thread(thread.process, thread.tid)) {
+        let share = shares.get(&thread.process).and_then(|share| share.threads.get(&thread.tid));
+        let progress = model.ucx().threads_of(thread.process).filter(|other| makes_progress(other));
+        let progress = progress.max_by_key(|other| other.completed.saturating_add(other.dispatched));
+        for role in roles(thread) {
+            rows.push(WorkerRow {
+                process: thread.process,
+                tid: thread.tid,
+                role,
+                mode: progress.map_or("unknown", mode),
+                thread: *thread,
+                busy: busy(thread),
+                progress: (role == Role::Progress && thread.probed > Nanos(0))
+                    .then(|| thread.progress as f64 / thread.probed.as_secs_f64()),
+                queue_max: if role == Role::Progress { deepest(model, thread.process, selection) } else { 0 },
+                gil_wait: model.is_on("gil").then(|| share.map_or(Nanos(0), |share| share.wanted.total)),
+                gil_waits: share.map_or(0, |share| share.wanted.count),
+                gil_held: share.map_or(Nanos(0), |share| share.held),
+            });
+        }
+    }
+    rows
+}
+
+fn makes_progress(thread: &TransferThread) -> bool {
+    thread.completed > 0 || thread.dispatched > 0
+}
+
+fn roles(thread: &TransferThread) -> impl Iterator<Item = Role> {
+    let roles = [
+        (Role::Progress, makes_progress(thread)),
+        (Role::Notifier, thread.notified > 0),
+        (Role::EventLoop, thread.woken > 0),
+    ];
+    roles.into_iter().filter(|(_, plays)| *plays).map(|(role, _)| role)
+}
+
+fn busy(thread: &TransferThread) -> f64 {
+    if thread.observed == Nanos(0) {
+        return 0.0;
+    }
+    (thread.awake.as_secs_f64() / thread.observed.as_secs_f64()).min(1.0)
+}
+
+/// A thread that asks for nothing itself is there for progress; one that also asks makes progress in between.
+fn mode(thread: &TransferThread) -> &'static str {
+    let is_apart = thread.registered == 0 || thread.dispatched > thread.registered;
+    match (is_apart, busy(thread) >= POLLS) {
+        (true, false) => "thread",
+        (true, true) => "thread-polling",
+        (false, true) => "polling",
+        (false, false) => "blocking",
+    }
+}
+
+fn deepest(model: &Model, process: ProcessRef, selection: &Selection) -> u64 {
+    let selection = Selection { processes: Some([process].into()), tid: None, ..selection.clone() };
+    queue(model, &selection).into_iter().map(|(_, depth)| depth).max().unwrap_or(0)
+}

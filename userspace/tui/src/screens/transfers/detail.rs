@@ -1,0 +1,144 @@
+//! One transfer: its stages as a bar, what it was, who had to do with it, where it was asked for.
+
+use pyobs_model::families::ucx::State;
+use pyobs_model::views::{By, Stage, birthplace, buffer_region, region_birth};
+use pyobs_model::{Model, Nanos, Region, RegionId, TransferId};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use crate::binding::Action;
+use crate::number;
+use crate::screens::frames::{place, process_label};
+use crate::screens::memory::segment_label;
+use crate::screens::page::{Line, Page};
+use crate::ui::Ui;
+
+/// Parts of a transfer of several buffers; the others are only counted.
+const PARTS_MAX: usize = 100;
+
+/// A stage: how long it took, and of the whole where it begins and how long it is.
+struct Part(Stage, Nanos, f64, f64);
+
+pub(super) struct Detail {
+    id: TransferId,
+    page: Page<Part>,
+}
+
+impl Detail {
+    pub(super) fn new(id: TransferId) -> Self {
+        Self { id, page: Page::default() }
+    }
+
+    pub(super) fn compute(&mut self, model: &Model) {
+        self.page.clear();
+        match model.ucx().get(self.id) {
+            Some(state) => self.fill(model, state),
+            None => self.page.pair("transfer", "it ended too long ago".to_owned()),
+        }
+    }
+
+    fn fill(&mut self, model: &Model, state: &State) {
+        let transfer = &state.transfer;
+        let mut pair = |name, words: String| self.page.pair(name, words);
+        pair("transfer", format!("{} {}  {:#x}", transfer.library.name(), transfer.operation.name(), self.id.0));
+        pair("process", process_label(model, Some(transfer.process)));
+        pair("size", number::bytes(transfer.bytes));
+        pair("buffer", format!("{:#x}", transfer.buffer));
+        pair("lies in", region_words(model, buffer_region(model, transfer)));
+        let birth = buffer_region(model, transfer).and_then(|region| birthplace(model, region_birth(model, region)));
+        if let Some(frame) = birth.and_then(|frame| model.frame(frame)) {
+            pair("born at", place(frame, By::Line));
+        }
+        if let Some(tag) = transfer.tag {
+            pair("tag", format!("{tag:#x}"));
+        }
+        if let Some(protocol) = transfer.protocol {
+            pair("protocol", protocol.name().to_owned());
+        }
+        pair("through", format!("{:#x}", transfer.through));
+        let ends = match (transfer.completed, transfer.status) {
+            (None, _) => "pending".to_owned(),
+            (Some(_), None) => "over; its status was not seen".to_owned(),
+            (Some(_), Some(0)) => "success".to_owned(),
+            (Some(_), Some(status)) => format!("error {status}"),
+        };
+        let at_once = if transfer.immediate { ", at once" } else { "" };
+        pair("status", format!("{ends}{at_once}"));
+        let by = |tid: Option<pyobs_model::Tid>| tid.map_or_else(String::new, |tid| format!(" by thread {tid}"));
+        let mut moment = |name, at: Option<Nanos>, tid| {
+            if let Some(at) = at {
+                pair(name, format!("at {:.6} s{}", at.as_secs_f64(), by(tid)));
+            }
+        };
+        moment("registered", transfer.registered, Some(transfer.tid));
+        moment("submitted", transfer.submitted, transfer.submitter);
+        moment("completed", transfer.completed, transfer.completer);
+        moment("notified", state.woken.map(|woken| woken.notified), transfer.completer);
+        moment("woken", state.woken.map(|woken| woken.woken), state.woken.map(|woken| woken.tid));
+        self.stages(state);
+        self.parts(model);
+        if let Some(stack) = model.ucx().stack(state) {
+            self.page.stack("ASKED FOR IN, INNERMOST FRAME FIRST", model, stack);
+        }
+    }
+
+    fn stages(&mut self, state: &State) {
+        let (Some(begun), Some(ended)) = (state.transfer.begun(), state.ended()) else { return };
+        let whole = ended.saturating_sub(begun).as_secs_f64().max(1e-9);
+        self.page.heading("STAGES");
+        for stage in Stage::ALL {
+            let Some((from, to)) = stage.of(state) else { continue };
+            let length = to.saturating_sub(from);
+            let skip = from.saturating_sub(begun).as_secs_f64() / whole;
+            self.page.part(Part(stage, length, skip.min(1.0), (length.as_secs_f64() / whole).min(1.0)));
+        }
+    }
+
+    fn parts(&mut self, model: &Model) {
+        let parts = model.ucx().transfers().filter(|(_, state)| state.transfer.parent == Some(self.id));
+        let parts: Vec<Line<Part>> = parts
+            .map(|(_, state)| {
+                let transfer = &state.transfer;
+                let took = Stage::Pending.of(state).map_or_else(String::new, |(from, to)| {
+                    format!("  pending for {}", number::time(to.saturating_sub(from)))
+                });
+                Line::Pair(transfer.operation.name(), format!("{}{took}", number::bytes(transfer.bytes)))
+            })
+            .collect();
+        self.page.list("PARTS", parts.into_iter(), PARTS_MAX);
+    }
+
+    pub(super) fn arrange(&mut self, height: usize) {
+        self.page.arrange(height);
+    }
+
+    pub(super) fn act(&mut self, action: Action, height: usize) {
+        self.page.act(action, height);
+    }
+
+    pub(super) fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
+        let theme = ui.theme;
+        self.page.draw(model, ui, area, buf, |row, Part(stage, length, skip, share)| {
+            row.left(11, &format!(" {}", stage.name()), theme.dim());
+            row.right(10, &number::time(*length), theme.text());
+            let width = usize::from(area.width).saturating_sub(30).min(60);
+            let (before, own) = (skip * width as f64, (share * width as f64).max(1.0));
+            let bar = " ".repeat((before as usize).min(width)) + &"█".repeat((own as usize).min(width));
+            row.rest(&bar.chars().take(width).collect::<String>(), theme.total());
+        });
+    }
+}
+
+fn region_words(model: &Model, region: Option<&Region>) -> String {
+    let Some(region) = region else { return "plain memory".to_owned() };
+    let what = match region.id {
+        RegionId::Arena(id) => {
+            model.arenas().get(id).map_or_else(|| "an arena".to_owned(), |it| format!("an arena of {}", it.arena.kind))
+        }
+        RegionId::Segment(id) => {
+            model.shm().get(id).map_or_else(|| "a segment".to_owned(), |it| format!("segment {}", segment_label(it)))
+        }
+        RegionId::MemInfo(_) => "a MemInfo".to_owned(),
+    };
+    format!("{what} at {:#x}, {}", region.address, number::bytes(region.bytes))
+}

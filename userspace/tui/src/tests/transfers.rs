@@ -1,0 +1,112 @@
+//! The screen of transfers.
+
+use insta::assert_snapshot;
+use pyobs_model::{
+    Arena, ArenaChange, ArenaId, Event, Library, Nanos, Operation, ProcessRef, Protocol, StackId, Tid, Transfer,
+    TransferChange, TransferId, TransferThread, families,
+};
+
+use super::{Bench, Source, synthetic};
+use crate::Batch;
+
+const MICRO: u64 = 1_000;
+
+fn transfer(id: u64) -> Transfer {
+    let begun = Nanos(id * 8_000_000);
+    let after = |micros: u64| Some(begun.saturating_add(Nanos(micros * MICRO)));
+    let sends = id.is_multiple_of(2);
+    Transfer {
+        process: ProcessRef(0),
+        library: Library::Ucxx,
+        operation: if sends { Operation::TagSend } else { Operation::TagRecv },
+        bytes: 4096 << (id % 9),
+        tag: Some(0x1_0000 + id),
+        through: 0x5555_0000_1000,
+        buffer: 0x7f12_0000_0000 + id * 4096,
+        registered: Some(begun),
+        submitted: after(40 + id % 7),
+        completed: (id != 99).then(|| after(400 + id * 3)).flatten(),
+        immediate: false,
+        status: (id != 99).then_some(if id == 98 { -25 } else { 0 }),
+        tid: Tid(4242),
+        submitter: Some(Tid(4243)),
+        completer: Some(Tid(4243)),
+        parent: None,
+        hash: None,
+        protocol: Some(if id.is_multiple_of(3) { Protocol::Eager } else { Protocol::Rendezvous }),
+    }
+}
+
+fn events() -> Vec<Event> {
+    let mut events = synthetic::waiting();
+    let (kind, address) = ("pymalloc".into(), 0x7f12_0000_0000);
+    let arena = Arena { process: ProcessRef(0), kind, address, bytes: 1 << 20, born: true, parent: None };
+    for change in [ArenaChange::Begun(arena), ArenaChange::Born(StackId(6))] {
+        events.push(Event::Arena { at: Nanos(0), id: ArenaId(0), change });
+    }
+    for id in 0..100 {
+        let transfer = transfer(id);
+        let at = transfer.completed.or(transfer.submitted).unwrap_or_default();
+        let id = TransferId(id);
+        events.push(Event::Transfer { at, id, change: TransferChange::Seen(Box::new(transfer)) });
+        events.push(Event::Transfer { at, id, change: TransferChange::Asked(StackId(11)) });
+        if let Some(over) = transfer.completed {
+            let (notified, at) = (over.saturating_add(Nanos(20 * MICRO)), over.saturating_add(Nanos(300 * MICRO)));
+            events.push(Event::Transfer { at, id, change: TransferChange::Woken { notified, tid: Tid(4242) } });
+        }
+    }
+    let thread = |tid, registered, dispatched, woken, awake_ms: u64| {
+        Event::TransferThread(TransferThread {
+            at: Nanos(9_900_000_000),
+            process: ProcessRef(0),
+            tid: Tid(tid),
+            registered,
+            submitted: dispatched,
+            dispatched,
+            completed: dispatched,
+            notified: 0,
+            woken,
+            progress: dispatched / 4,
+            probed: Nanos(if dispatched == 0 { 0 } else { 30_000_000 }),
+            observed: Nanos(10_000_000_000),
+            awake: Nanos(awake_ms * 1_000_000),
+        })
+    };
+    events.extend([thread(4242, 100, 0, 99, 1_500), thread(4243, 0, 100, 0, 400)]);
+    events
+}
+
+fn picture(size: (u16, u16), keys: &str) -> String {
+    let mut bench = Bench::new(synthetic::model_of(families::NAMES), Source::Live, size);
+    bench.send(Batch::Events(events()));
+    bench.keys(keys).picture()
+}
+
+#[test]
+fn transfers() {
+    for size in [(60, 15), (80, 24), (120, 40), (200, 50)] {
+        assert_snapshot!(format!("transfers_{}x{}", size.0, size.1), picture(size, "7"));
+    }
+}
+
+#[test]
+fn sorted_and_filtered() {
+    assert_snapshot!(picture((100, 30), "7s/recv\n"));
+}
+
+#[test]
+fn one_transfer() {
+    for size in [(60, 15), (100, 30)] {
+        assert_snapshot!(format!("transfer_detail_{}x{}", size.0, size.1), picture(size, "7↓↓\n"));
+    }
+}
+
+#[test]
+fn threads() {
+    assert_snapshot!(picture((100, 30), "7m"));
+}
+
+#[test]
+fn off() {
+    assert_snapshot!(Bench::live((100, 30)).keys("7").picture());
+}
