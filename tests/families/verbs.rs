@@ -199,6 +199,7 @@ fn report() {
         ("segments", Shape::nullable(Shape::list(Shape::object([])))),
         ("arenas", Shape::nullable(Shape::list(Shape::object(arena)))),
         ("meminfos", Shape::nullable(Shape::object([]))),
+        ("redundancy", Shape::nullable(Shape::object([]))),
         ("findings", Shape::list(finding)),
     ])
     .check(report);

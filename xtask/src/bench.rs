@@ -7,6 +7,7 @@ mod machine;
 mod memory;
 mod overhead;
 mod record;
+mod redundancy;
 mod table;
 mod tables;
 mod truth;
@@ -30,11 +31,12 @@ use table::Table;
 /// Its name on the command line, and what measures it.
 type Bench = (&'static str, fn(&Setting) -> Result<Table>);
 
-const BENCHES: [Bench; 6] = [
+const BENCHES: [Bench; 7] = [
     ("overhead", overhead::run),
     ("kernel", kernel::run),
     ("tables", tables::run),
     ("memory", memory::run),
+    ("redundancy", redundancy::run),
     ("first-screen", first_screen::run),
     ("truth", truth::run),
 ];

@@ -39,6 +39,12 @@ pub const NRT_DEATH: u32 = 19;
 pub const ARENA_HIT: u32 = 20;
 /// A `stack::Sample` of the thread whose `ARENA_HIT` came last.
 pub const ARENA_STACK: u32 = 21;
+/// A [`crate::redundancy::Registers`], in the ring of that family.
+pub const REDUNDANCY_REGISTERS: u32 = 22;
+/// A [`crate::redundancy::Trap`], in the ring of that family.
+pub const REDUNDANCY_TRAP: u32 = 23;
+/// A `stack::Sample` of a thread that has come to a watchpoint, whose id and trap's number are in its detail.
+pub const REDUNDANCY_STACK: u32 = 24;
 
 /// The length of the kernel's `comm`, its closing NUL included (`TASK_COMM_LEN`).
 pub const COMM_LEN: usize = 16;

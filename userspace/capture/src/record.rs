@@ -27,6 +27,7 @@ pub enum Record {
     ArenaStack(Stack),
     NrtBirth(Stack),
     NrtDeath(Death),
+    RedundancyStack(Stack),
 }
 
 /// Of the family `shm`.
@@ -88,7 +89,8 @@ impl Record {
             | Self::Birth(stack)
             | Self::ArenaBirth(stack)
             | Self::ArenaStack(stack)
-            | Self::NrtBirth(stack) => Some(stack),
+            | Self::NrtBirth(stack)
+            | Self::RedundancyStack(stack) => Some(stack),
             Self::Wake(_)
             | Self::Life(_)
             | Self::StackCopy(_)
@@ -117,6 +119,7 @@ impl Record {
             record::ARENA_STACK => Some(Self::ArenaStack(Stack::parse(bytes)?)),
             record::NRT_BIRTH => Some(Self::NrtBirth(Stack::parse(bytes)?)),
             record::NRT_DEATH => Some(Self::NrtDeath(read(bytes, 0)?)),
+            record::REDUNDANCY_STACK => Some(Self::RedundancyStack(Stack::parse(bytes)?)),
             record::SHM_FORK => shm(Shm::Fork(read(bytes, 0)?)),
             record::SHM_EXEC => shm(Shm::Exec(header)),
             record::SHM_EXIT => shm(Shm::Exit(header)),
@@ -146,7 +149,8 @@ fn read_all<T: aya::Pod>(bytes: &[u8], at: usize, count: usize) -> Option<Vec<T>
     (0..count).map(|index| read(bytes, at + size_of::<T>() * index)).collect()
 }
 
-fn read<T: aya::Pod>(bytes: &[u8], at: usize) -> Option<T> {
+/// What lies at a place in a record.
+pub fn read<T: aya::Pod>(bytes: &[u8], at: usize) -> Option<T> {
     let bytes = bytes.get(at..at.checked_add(size_of::<T>())?)?;
     // SAFETY: the slice has the type's size, and every bit pattern is a value of a Pod type.
     Some(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })

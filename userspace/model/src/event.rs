@@ -1,9 +1,12 @@
 //! The one vocabulary between capture, recordings and everything that shows something.
 
+mod redundancy;
+
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::redundancy::{Access, Pair, PairKind, Touched, Watchpoints};
 use crate::{ArenaId, FrameId, MemInfoId, Nanos, Pid, Place, ProcessRef, Reason, SegmentId, StackId, Tid};
 
 /// What a recording says of itself before the first event.
@@ -79,6 +82,15 @@ pub enum Event {
         id: MemInfoId,
         change: MemInfoChange,
     },
+    /// Family `redundancy`.
+    Access(Access),
+    /// Family `redundancy`.
+    Pair(Pair),
+    /// Family `redundancy`: counts since the recording began.
+    Watchpoints {
+        at: Nanos,
+        counts: Watchpoints,
+    },
     /// `count` more things were lost for `reason`.
     Loss {
         at: Nanos,
@@ -112,6 +124,9 @@ impl Event {
             Self::GilWait(wait) => Some(wait.at),
             Self::GilHeld { at, .. } => Some(*at),
             Self::Calls(calls) => Some(calls.at),
+            Self::Access(access) => Some(access.at),
+            Self::Pair(pair) => Some(pair.at),
+            Self::Watchpoints { at, .. } => Some(*at),
             Self::Segment { at, .. } | Self::Arena { at, .. } | Self::MemInfo { at, .. } => Some(*at),
         }
     }

@@ -2,6 +2,7 @@
 
 mod arena;
 mod nrt;
+mod redundancy;
 mod shm;
 
 use std::cmp::Reverse;
@@ -61,6 +62,7 @@ pub fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
     findings.extend(arena::find(model, selection));
     findings.extend(shm::find(model));
     findings.extend(nrt::find(model, selection));
+    findings.extend(redundancy::find(model, selection));
     findings.sort_by_key(|finding| Reverse(finding.severity));
     findings
 }

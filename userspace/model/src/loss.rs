@@ -65,6 +65,7 @@ reasons! {
     WalkTaken = "walk_taken", "a stack was given up because a thread that came between was walked with the same state";
     MemInfoUnreadable = "meminfo_unreadable", "a MemInfo's reference count could not be read, or was none";
     MemInfoTableFull = "meminfo_table_full", "more MemInfos than pyobs keeps";
+    AccessUnstacked = "access_unstacked", "an access of memory was not told because its stack was lost";
     BudgetShed = "budget_shed", "samples were left out to stay inside --budget";
 }
 

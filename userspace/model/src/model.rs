@@ -3,8 +3,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use crate::families::{arena::Arenas, cpu::Cpu, eval::Eval, gil::Gil, nrt::Nrt, offcpu::OffCpu, shm::Shm};
+use crate::families::{
+    arena::Arenas, cpu::Cpu, eval::Eval, gil::Gil, nrt::Nrt, offcpu::OffCpu, redundancy::Redundancy, shm::Shm,
+};
 use crate::loss::Losses;
+use crate::views;
 use crate::{
     ArenaChange, Event, Frame, FrameId, FrameKind, MemInfoChange, Meta, Nanos, Process, ProcessRef, SegmentChange,
     Selection, StackId, Tid,
@@ -84,6 +87,7 @@ pub struct Model {
     arenas: Arenas,
     shm: Shm,
     nrt: Nrt,
+    redundancy: Redundancy,
     loss: Losses,
     cost: Cost,
     previous_cost: Cost,
@@ -107,6 +111,7 @@ impl Model {
             arenas: Arenas::new(history),
             shm: Shm::new(history),
             nrt: Nrt::default(),
+            redundancy: Redundancy::default(),
             loss: Losses::default(),
             cost: Cost::default(),
             previous_cost: Cost::default(),
@@ -189,6 +194,19 @@ impl Model {
                     self.eval.add(*calls);
                 }
             }
+            Event::Access(access) => {
+                if self.has_stack(access.stack) && self.sees(access.process, access.tid) {
+                    let line = views::birthplace(self, Some(access.stack));
+                    self.redundancy.add_access(access, line);
+                }
+            }
+            Event::Pair(pair) => {
+                let known = self.has_stack(pair.first) && self.has_stack(pair.second);
+                if known && self.sees(pair.process, pair.tid) {
+                    self.redundancy.add_pair(pair);
+                }
+            }
+            Event::Watchpoints { counts, .. } => self.redundancy.set_counts(*counts),
             Event::MemInfo { at, id, change } => {
                 let known = match change {
                     MemInfoChange::Born { process, stack, .. } => {
@@ -320,6 +338,10 @@ impl Model {
 
     pub fn nrt(&self) -> &Nrt {
         &self.nrt
+    }
+
+    pub fn redundancy(&self) -> &Redundancy {
+        &self.redundancy
     }
 
     pub fn loss(&self) -> &Losses {

@@ -2,6 +2,7 @@
 
 mod arena;
 mod nrt;
+mod redundancy;
 mod shm;
 
 use std::cmp::Reverse;
@@ -11,6 +12,7 @@ use serde::Serialize;
 
 pub use self::arena::Arena;
 pub use self::nrt::MemInfos;
+pub use self::redundancy::Redundancy;
 pub use self::shm::Segment;
 
 use crate::families::{Times, eval, gil, offcpu};
@@ -39,6 +41,7 @@ pub struct Report {
     pub arenas: Option<Vec<Arena>>,
     pub segments: Option<Vec<Segment>>,
     pub meminfos: Option<MemInfos>,
+    pub redundancy: Option<Redundancy>,
     pub findings: Vec<Finding>,
 }
 
@@ -268,6 +271,7 @@ impl Report {
             arenas: model.is_on("arena").then(|| arena::arenas(model, selection, limit)),
             segments: model.is_on("shm").then(|| shm::segments(model, limit)),
             meminfos: model.is_on("nrt").then(|| nrt::meminfos(model, selection, limit)),
+            redundancy: model.is_on("redundancy").then(|| redundancy::redundancy(model, selection, limit)),
             findings: findings::find(model, selection),
         }
     }

@@ -10,7 +10,8 @@ use rusqlite::limits::Limit;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::tables::{
-    Damage, MAX_TEXT, Range, Source, arena, cpu, eval, gil, health, meta, nrt, offcpu, processes, shm, stacks,
+    Damage, MAX_TEXT, Range, Source, arena, cpu, eval, gil, health, meta, nrt, offcpu, processes, redundancy, shm,
+    stacks,
 };
 use crate::{Error, file};
 
@@ -81,6 +82,7 @@ impl Reader {
         eval::read(source, &mut damage, range, |event| timed.push(event))?;
         arena::read(source, &mut damage, range, |event| timed.push(event))?;
         nrt::read(source, &mut damage, range, |event| timed.push(event))?;
+        redundancy::read(source, &mut damage, range, |event| timed.push(event))?;
         shm::read(source, &mut damage, range, |event| timed.push(event))?;
         timed.sort_by_key(Event::at);
 

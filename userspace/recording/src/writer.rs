@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use pyobs_model::{Event, Meta, Nanos};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
-use crate::tables::{arena, cpu, eval, gil, health, meta, nrt, offcpu, processes, shm, stacks};
+use crate::tables::{arena, cpu, eval, gil, health, meta, nrt, offcpu, processes, redundancy, shm, stacks};
 use crate::{Error, file, schema};
 
 /// With an append each 100 ms and the time that a commit takes, a cut costs less than a second.
@@ -100,6 +100,9 @@ impl Writer {
             Event::Calls(calls) => eval::calls(connection, calls),
             Event::Arena { at, id, change } => arena::change(connection, *at, *id, change),
             Event::MemInfo { at, id, change } => nrt::change(connection, *at, *id, change),
+            Event::Access(access) => redundancy::access(connection, access),
+            Event::Pair(pair) => redundancy::pair(connection, pair),
+            Event::Watchpoints { at, counts } => redundancy::watchpoints(connection, *at, counts),
             Event::Segment { at, id, change } => shm::change(connection, *at, *id, change),
             Event::Loss { at, reason, count } => health::loss(connection, *at, *reason, *count),
             Event::Cost { at, bpf, cpu, rss_bytes } => health::cost(connection, *at, *bpf, *cpu, *rss_bytes),

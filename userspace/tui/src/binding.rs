@@ -138,7 +138,7 @@ pub(crate) const BINDINGS: &[Binding] = &[
         "sort by the previous column",
     ),
     bind(&[Waits], &[Char('m')], Action::Measure, "GIL waits", "all waits, or those for the GIL and who held it"),
-    bind(&[Memory], &[Char('m')], Action::Measure, "arenas", "shared segments, arenas, or MemInfos of Numba"),
+    bind(&[Memory], &[Char('m')], Action::Measure, "arenas", "shared segments, arenas, MemInfos of Numba, or accesses"),
     bind(
         &[Frames, Detail, Flame],
         &[Char('m')],

@@ -7,6 +7,7 @@ mod extension;
 pub mod gil;
 pub mod nrt;
 pub mod offcpu;
+pub mod redundancy;
 pub mod shm;
 
 use pyobs_abi::offcpu::{Sleeper, Wake};
@@ -45,6 +46,7 @@ pub enum Purpose {
     ArenaBirth { arena: ArenaId, at: Nanos },
     ArenaEscape { arena: ArenaId, at: Nanos },
     NrtBirth { id: MemInfoId, at: Nanos, process: ProcessRef, bytes: u64 },
+    Trap { watch: u64, number: u32 },
 }
 
 /// The families that records with stacks are about.
@@ -117,6 +119,8 @@ impl Families {
                 Some(stack) => Event::MemInfo { at, id, change: MemInfoChange::Born { process, bytes, stack } },
                 None => no_number(at),
             }),
+            // The session gives it to its family.
+            Purpose::Trap { .. } => {}
         }
     }
 

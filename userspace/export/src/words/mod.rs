@@ -1,6 +1,7 @@
 //! `pyobs report`: a short letter about a recording.
 
 mod arena;
+mod redundancy;
 mod shm;
 mod waits;
 
@@ -41,6 +42,9 @@ pub fn words(model: &Model, limit: usize, out: &mut dyn Write) -> Result<(), Err
     }
     if model.is_on("shm") {
         letter.segments();
+    }
+    if model.is_on("redundancy") {
+        letter.redundancy();
     }
     if model.is_on("nrt") {
         letter.meminfos();

@@ -7,6 +7,7 @@ pub mod gil;
 pub mod nrt;
 pub mod offcpu;
 mod past;
+pub mod redundancy;
 pub mod shm;
 
 use past::{Past, Timed};
@@ -14,7 +15,7 @@ use past::{Past, Timed};
 use crate::Nanos;
 
 /// The probe families, in the order in which they are listed everywhere.
-pub const NAMES: &[&str] = &["cpu", "offcpu", "gil", "eval", "arena", "shm", "nrt"];
+pub const NAMES: &[&str] = &["cpu", "offcpu", "gil", "eval", "arena", "shm", "nrt", "redundancy"];
 
 /// Things that take time, added up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -12,6 +12,7 @@ pub(crate) mod meta;
 pub(crate) mod nrt;
 pub(crate) mod offcpu;
 pub(crate) mod processes;
+pub(crate) mod redundancy;
 mod scan;
 pub(crate) mod shm;
 pub(crate) mod stacks;
@@ -30,6 +31,7 @@ pub(crate) const SCHEMA: &[&str] = &[
     arena::SCHEMA,
     shm::SCHEMA,
     nrt::SCHEMA,
+    redundancy::SCHEMA,
     health::SCHEMA,
 ];
 

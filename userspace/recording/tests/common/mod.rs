@@ -206,6 +206,34 @@ pub fn every_event() -> Vec<Event> {
         id: SegmentId(u32::from(after == 15)),
         change,
     }));
+    let access = |touched| Access {
+        at: Nanos(at.0 + 40),
+        process: ProcessRef(0),
+        tid: Tid(4250),
+        stack: StackId(1),
+        weight: 2,
+        touched,
+        stores: true,
+    };
+    events.push(Event::Access(access(None)));
+    events.push(Event::Access(access(Some(Touched::Metadata(None)))));
+    events.push(Event::Access(access(Some(Touched::Array("float64 3x4".into())))));
+    let pair = |kind, touched, unread| Pair {
+        at: Nanos(at.0 + 41),
+        process: ProcessRef(0),
+        tid: Tid(4250),
+        first: StackId(0),
+        second: StackId(1),
+        kind,
+        touched,
+        bytes: 8,
+        equal: true,
+        unread,
+    };
+    events.push(Event::Pair(pair(PairKind::Load, Touched::Static, None)));
+    events.push(Event::Pair(pair(PairKind::Store, Touched::Unknown, Some(true))));
+    let counts = Watchpoints { samples: 9, undecoded: 1, armed: 8, traps: 20, timed_out: 2, taken: 3, storms: 4 };
+    events.push(Event::Watchpoints { at: Nanos(at.0 + 42), counts });
     let at = Nanos(3_600_000_000_000);
     events.push(Event::Loss { at, reason: Reason::RingFull, count: 12 });
     events.push(Event::Cost { at: Nanos(at.0 + 1), bpf: Nanos(5), cpu: Nanos(7), rss_bytes: 34 << 20 });

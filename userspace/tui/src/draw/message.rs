@@ -85,6 +85,7 @@ fn off(ui: &Ui, family: &str) -> Option<Message> {
         "shm" => "Shared segments",
         "arena" => "Arenas",
         "nrt" => "MemInfos of Numba",
+        "redundancy" => "Accesses of native code",
         _ => "Calls",
     };
     message(format!("{what} are not watched"), format!("The family {family} is off. {}", how_to_see(ui, family)))
@@ -110,6 +111,7 @@ fn nothing(model: &Model, ui: &Ui, pythons: u64, is_live: bool) -> Option<Messag
         Some("gil") => ("waits for the GIL", "A wait is told when it is over."),
         Some("shm") => ("shared segments", "No Python process has made or mapped one."),
         Some("nrt") => ("MemInfos", "No code compiled by Numba has made one."),
+        Some("redundancy") => ("accesses", "No native code was seen that Python called."),
         Some("arena") => ("arenas", "No Python process has any, or none uses CPython's allocator."),
         Some("eval") => ("calls", "No function that is watched was called."),
         _ => return no_samples(model, ui, pythons, is_live),

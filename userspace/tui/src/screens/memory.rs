@@ -1,5 +1,7 @@
-//! Memory: the segments that processes share, the arenas that hold their objects, or the MemInfos of compiled code.
+//! Memory: the segments that processes share, the arenas that hold their objects, the MemInfos of compiled code, or what
+//! native code accesses.
 
+mod accesses;
 mod births;
 mod births_detail;
 mod detail;
@@ -9,6 +11,7 @@ use pyobs_model::Model;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
+use self::accesses::AccessTable;
 use self::births::Births;
 use self::segments::Segments;
 use super::Outcome;
@@ -23,16 +26,18 @@ pub(crate) enum Table {
     Segments,
     Arenas,
     MemInfos,
+    Accesses,
 }
 
 impl Table {
-    const ALL: [Self; 3] = [Self::Segments, Self::Arenas, Self::MemInfos];
+    const ALL: [Self; 4] = [Self::Segments, Self::Arenas, Self::MemInfos, Self::Accesses];
 
     pub(crate) fn family(self) -> &'static str {
         match self {
             Self::Segments => "shm",
             Self::Arenas => "arena",
             Self::MemInfos => "nrt",
+            Self::Accesses => "redundancy",
         }
     }
 
@@ -42,6 +47,7 @@ impl Table {
             Self::Segments => "segments",
             Self::Arenas => "arenas",
             Self::MemInfos => "MemInfos",
+            Self::Accesses => "redundancy",
         }
     }
 
@@ -55,12 +61,13 @@ pub(crate) struct MemoryScreen {
     table: Table,
     segments: Segments,
     births: Births,
+    accesses: AccessTable,
 }
 
 impl MemoryScreen {
     pub(crate) fn new(model: &Model) -> Self {
         let table = Table::ALL.into_iter().find(|table| model.is_on(table.family())).unwrap_or_default();
-        Self { table, segments: Segments::default(), births: Births::of(table) }
+        Self { table, segments: Segments::default(), births: Births::of(table), accesses: AccessTable::default() }
     }
 
     pub(crate) fn table(&self) -> Table {
@@ -71,6 +78,7 @@ impl MemoryScreen {
         match self.table {
             Table::Segments => self.segments.compute(model, scope),
             Table::Arenas | Table::MemInfos => self.births.compute(model, scope),
+            Table::Accesses => self.accesses.compute(model, scope),
         }
     }
 
@@ -78,6 +86,7 @@ impl MemoryScreen {
         match self.table {
             Table::Segments => self.segments.arrange(model, filter, body),
             Table::Arenas | Table::MemInfos => self.births.arrange(model, filter, body),
+            Table::Accesses => self.accesses.arrange(model, filter, body),
         }
     }
 
@@ -90,6 +99,7 @@ impl MemoryScreen {
         match self.table {
             Table::Segments => self.segments.act(action, body),
             Table::Arenas | Table::MemInfos => self.births.act(action, body),
+            Table::Accesses => self.accesses.act(action, body),
         }
     }
 
@@ -98,6 +108,7 @@ impl MemoryScreen {
         match self.table {
             Table::Segments => self.segments.close_detail(),
             Table::Arenas | Table::MemInfos => self.births.close_detail(),
+            Table::Accesses => self.accesses.close_detail(),
         }
     }
 
@@ -105,6 +116,7 @@ impl MemoryScreen {
         match self.table {
             Table::Segments => self.segments.shows_detail(),
             Table::Arenas | Table::MemInfos => self.births.shows_detail(),
+            Table::Accesses => self.accesses.shows_detail(),
         }
     }
 
@@ -112,6 +124,7 @@ impl MemoryScreen {
         match self.table {
             Table::Segments => self.segments.has_rows(),
             Table::Arenas | Table::MemInfos => self.births.has_rows(),
+            Table::Accesses => self.accesses.has_rows(),
         }
     }
 
@@ -119,6 +132,7 @@ impl MemoryScreen {
         match self.table {
             Table::Segments => self.segments.is_empty(),
             Table::Arenas | Table::MemInfos => self.births.is_empty(),
+            Table::Accesses => self.accesses.is_empty(),
         }
     }
 
@@ -126,6 +140,7 @@ impl MemoryScreen {
         match self.table {
             Table::Segments => self.segments.draw(model, ui, area, buf),
             Table::Arenas | Table::MemInfos => self.births.draw(model, ui, area, buf),
+            Table::Accesses => self.accesses.draw(model, ui, area, buf),
         }
     }
 }

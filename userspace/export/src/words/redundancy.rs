@@ -1,0 +1,40 @@
+//! What native code below Python lines accesses.
+
+use super::Letter;
+use crate::escape;
+use crate::names::grouped;
+
+impl Letter<'_> {
+    pub(super) fn redundancy(&mut self) {
+        self.section("Redundancy", "memory that native code accesses, by the Python line that called it");
+        let (family, counts) = (self.model.redundancy(), self.model.redundancy().counts());
+        self.line(&format!(
+            "  {} samples in native code, {} watchpoints, {} traps.",
+            grouped(counts.samples),
+            grouped(counts.armed),
+            grouped(counts.traps)
+        ));
+        let mut lines: Vec<_> = family.lines().collect();
+        lines.sort_by_key(|(_, sum)| std::cmp::Reverse(sum.weight));
+        if lines.is_empty() {
+            return;
+        }
+        self.line(&format!("{:>9}  {:>7}  {:>7}  {:>7}  line", "samples", "known", "objects", "arrays"));
+        for (line, sum) in lines.into_iter().take(self.limit) {
+            let share = |of: u64| match sum.known() {
+                0 => "-".to_owned(),
+                known => super::share(of as f64 / known as f64),
+            };
+            let frame = self.model.frame(line.frame);
+            let line = format!(
+                "{:>9}  {:>7}  {:>7}  {:>7}  {}",
+                grouped(sum.samples),
+                grouped(sum.known()),
+                share(sum.metadata),
+                share(sum.array),
+                frame.map_or_else(|| "-".to_owned(), |frame| super::place(frame, true)),
+            );
+            self.line(&escape::line(&line, super::WIDTH));
+        }
+    }
+}

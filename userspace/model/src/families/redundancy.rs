@@ -1,0 +1,169 @@
+//! Work between Python and native code that changes nothing: what the native code below a line accesses, and what pairs of
+//! accesses of one address came to.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::{Access, FrameId, Pair, PairKind, ProcessRef, StackId, Tid, Touched, Watchpoints};
+
+/// More places than this no program has that is worth looking at; what comes after is not added up.
+const PAIRS_MAX: usize = 50_000;
+const NAMES_MAX: usize = 64;
+
+/// A Python line that native code ran below.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Line {
+    pub process: ProcessRef,
+    pub frame: FrameId,
+}
+
+/// Samples in native code below a line, by what they accessed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Accesses {
+    pub samples: u64,
+    /// The samples that these stand for.
+    pub weight: u64,
+    pub metadata: u64,
+    pub array: u64,
+    pub fixed: u64,
+    pub unknown: u64,
+    /// Of metadata the types, of arrays what they are.
+    pub names: BTreeMap<Arc<str>, u64>,
+}
+
+impl Accesses {
+    /// Samples whose address is known.
+    pub fn known(&self) -> u64 {
+        self.metadata + self.array + self.fixed + self.unknown
+    }
+
+    /// `None` where nothing is known.
+    pub fn metadata_share(&self) -> Option<f64> {
+        (self.known() > 0).then(|| self.metadata as f64 / self.known() as f64)
+    }
+}
+
+/// Two accesses, one after the other.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PairOf {
+    pub process: ProcessRef,
+    pub kind: PairKind,
+    pub touched: Touched,
+    pub tid: Tid,
+    pub first: StackId,
+    pub second: StackId,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PairSum {
+    pub compared: u64,
+    pub equal: u64,
+    pub total_bytes: u64,
+    pub redundant_bytes: u64,
+    /// Of stores whose loads were watched, too.
+    pub looked: u64,
+    pub unread: u64,
+}
+
+impl PairSum {
+    pub fn add(&mut self, other: &Self) {
+        self.compared += other.compared;
+        self.equal += other.equal;
+        self.total_bytes += other.total_bytes;
+        self.redundant_bytes += other.redundant_bytes;
+        self.looked += other.looked;
+        self.unread += other.unread;
+    }
+}
+
+#[derive(Debug, Default)]
+pub struct Redundancy {
+    lines: BTreeMap<Line, Accesses>,
+    pairs: BTreeMap<PairOf, PairSum>,
+    counts: Watchpoints,
+}
+
+impl Redundancy {
+    /// `frame` is the innermost Python frame of its stack.
+    pub fn add_access(&mut self, access: &Access, frame: Option<FrameId>) {
+        let Some(frame) = frame else { return };
+        let sum = self.lines.entry(Line { process: access.process, frame }).or_default();
+        sum.samples += 1;
+        sum.weight += u64::from(access.weight);
+        let Some(touched) = &access.touched else { return };
+        match touched {
+            Touched::Metadata(_) => sum.metadata += 1,
+            Touched::Array(_) => sum.array += 1,
+            Touched::Static => sum.fixed += 1,
+            Touched::Unknown => sum.unknown += 1,
+        }
+        if let Some(name) = touched.detail()
+            && (sum.names.len() < NAMES_MAX || sum.names.contains_key(name))
+        {
+            *sum.names.entry(Arc::clone(name)).or_default() += 1;
+        }
+    }
+
+    pub fn add_pair(&mut self, pair: &Pair) {
+        let key = PairOf {
+            process: pair.process,
+            kind: pair.kind,
+            touched: pair.touched.clone(),
+            tid: pair.tid,
+            first: pair.first,
+            second: pair.second,
+        };
+        if self.pairs.len() >= PAIRS_MAX && !self.pairs.contains_key(&key) {
+            return;
+        }
+        let equal = u64::from(pair.equal);
+        self.pairs.entry(key).or_default().add(&PairSum {
+            compared: 1,
+            equal,
+            total_bytes: pair.bytes,
+            redundant_bytes: equal * pair.bytes,
+            looked: u64::from(pair.unread.is_some()),
+            unread: u64::from(pair.unread == Some(true)),
+        });
+    }
+
+    pub fn set_counts(&mut self, counts: Watchpoints) {
+        self.counts = counts;
+    }
+
+    pub fn counts(&self) -> Watchpoints {
+        self.counts
+    }
+
+    pub fn lines(&self) -> impl Iterator<Item = (Line, &Accesses)> + '_ {
+        self.lines.iter().map(|(line, sum)| (*line, sum))
+    }
+
+    pub fn pairs(&self) -> impl Iterator<Item = (&PairOf, &PairSum)> + '_ {
+        self.pairs.iter()
+    }
+}
+
+/// The least share that is likely (95 %) behind `of` successes among `all` trials: Wilson's interval.
+pub fn least_share(of: u64, all: u64) -> f64 {
+    const Z: f64 = 1.96;
+    if all == 0 {
+        return 0.0;
+    }
+    let (n, p) = (all as f64, of as f64 / all as f64);
+    let centre = p + Z * Z / (2.0 * n);
+    let spread = Z * (p * (1.0 - p) / n + Z * Z / (4.0 * n * n)).sqrt();
+    ((centre - spread) / (1.0 + Z * Z / n)).max(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_trials_prove_little() {
+        assert_eq!(least_share(0, 0), 0.0);
+        assert!(least_share(3, 3) < 0.5 && least_share(30, 30) > 0.85);
+        assert!(least_share(85, 100) < 0.8 && least_share(850, 1000) > 0.8);
+    }
+}

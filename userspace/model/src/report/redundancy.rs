@@ -1,0 +1,122 @@
+//! The report's `redundancy`.
+
+use std::cmp::Reverse;
+
+use serde::Serialize;
+
+use super::{FrameOut, pid, stack};
+use crate::families::redundancy::{Accesses, Line as Place};
+use crate::{Model, PairKind, Pid, Selection, Tid};
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Redundancy {
+    /// Where addresses come from.
+    pub sampler: &'static str,
+    pub rate_hz: u32,
+    pub samples: u64,
+    /// Of the samples, those whose address could not be told, or is of no interest.
+    pub undecoded: u64,
+    pub armed: u64,
+    pub traps: u64,
+    pub timed_out: u64,
+    pub taken: u64,
+    pub storms: u64,
+    pub lines: Vec<Line>,
+    pub pairs: Vec<Pair>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Line {
+    pub pid: Pid,
+    pub frame: FrameOut,
+    pub native_s: f64,
+    /// Of the samples of its process.
+    pub native_share: f64,
+    pub samples: u64,
+    pub metadata_share: Option<f64>,
+    pub metadata: u64,
+    pub array: u64,
+    #[serde(rename = "static")]
+    pub fixed: u64,
+    pub unknown: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Pair {
+    pub pid: Pid,
+    pub kind: PairKind,
+    pub memory: &'static str,
+    /// The type of the object, or the array's elements and shape.
+    pub of: Option<String>,
+    pub equal: u64,
+    pub compared: u64,
+    pub redundant_bytes: u64,
+    pub total_bytes: u64,
+    /// Of stores whose loads were watched as well: how many there were, and how many nobody read.
+    pub looked: u64,
+    pub unread: u64,
+    pub first: Side,
+    pub second: Side,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Side {
+    pub tid: Tid,
+    /// Root first.
+    pub stack: Vec<FrameOut>,
+}
+
+pub(super) fn redundancy(model: &Model, selection: &Selection, limit: usize) -> Redundancy {
+    let (family, counts, rate_hz) = (model.redundancy(), model.redundancy().counts(), model.meta().rate_hz);
+    let cost = |sum: &Accesses| sum.weight as f64 * sum.metadata_share().unwrap_or(0.0);
+    let mut lines: Vec<(Place, &Accesses)> =
+        family.lines().filter(|(line, _)| selection.has_process(line.process)).collect();
+    lines.sort_by(|one, other| cost(other.1).total_cmp(&cost(one.1)));
+    let line = |(place, sum): (Place, &Accesses)| {
+        let all = model.process(place.process).map_or(0, |state| state.samples).max(sum.samples);
+        Some(Line {
+            pid: pid(model, place.process)?,
+            frame: FrameOut::from(model.frame(place.frame)?),
+            native_s: sum.weight as f64 / f64::from(rate_hz.max(1)),
+            native_share: sum.samples as f64 / all as f64,
+            samples: sum.samples,
+            metadata_share: sum.metadata_share(),
+            metadata: sum.metadata,
+            array: sum.array,
+            fixed: sum.fixed,
+            unknown: sum.unknown,
+        })
+    };
+    let mut pairs: Vec<_> = family.pairs().filter(|(pair, _)| selection.has_process(pair.process)).collect();
+    pairs.sort_by_key(|(_, sum)| Reverse((sum.redundant_bytes, sum.compared)));
+    let pairs = pairs.into_iter().take(limit).filter_map(|(pair, sum)| {
+        let side = |id| Side { tid: pair.tid, stack: stack(model, id) };
+        Some(Pair {
+            pid: pid(model, pair.process)?,
+            kind: pair.kind,
+            memory: pair.touched.name(),
+            of: pair.touched.detail().map(|detail| detail.to_string()),
+            equal: sum.equal,
+            compared: sum.compared,
+            redundant_bytes: sum.redundant_bytes,
+            total_bytes: sum.total_bytes,
+            looked: sum.looked,
+            unread: sum.unread,
+            first: side(pair.first),
+            second: side(pair.second),
+        })
+    });
+    Redundancy {
+        sampler: "decoded",
+        rate_hz,
+        samples: counts.samples,
+        undecoded: counts.undecoded,
+        armed: counts.armed,
+        traps: counts.traps,
+        timed_out: counts.timed_out,
+        taken: counts.taken,
+        storms: counts.storms,
+        lines: lines.into_iter().take(limit).filter_map(line).collect(),
+        pairs: pairs.collect(),
+    }
+}
