@@ -196,7 +196,7 @@ impl Model {
             }
             Event::Access(access) => {
                 if self.has_stack(access.stack) && self.sees(access.process, access.tid) {
-                    let line = views::birthplace(self, Some(access.stack));
+                    let line = views::own_line(self, access.stack);
                     self.redundancy.add_access(access, line);
                 }
             }

@@ -30,7 +30,7 @@ impl Letter<'_> {
                 "{:>9}  {:>7}  {:>7}  {:>7}  {}",
                 grouped(sum.samples),
                 grouped(sum.known()),
-                share(sum.metadata),
+                share(sum.objects()),
                 share(sum.array),
                 frame.map_or_else(|| "-".to_owned(), |frame| super::place(frame, true)),
             );

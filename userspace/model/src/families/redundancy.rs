@@ -37,9 +37,14 @@ impl Accesses {
         self.metadata + self.array + self.fixed + self.unknown
     }
 
-    /// `None` where nothing is known.
+    /// Those of objects, their types, and other data that files bring along: what dispatch looks at.
+    pub fn objects(&self) -> u64 {
+        self.metadata + self.fixed
+    }
+
+    /// Their share; `None` where nothing is known.
     pub fn metadata_share(&self) -> Option<f64> {
-        (self.known() > 0).then(|| self.metadata as f64 / self.known() as f64)
+        (self.known() > 0).then(|| self.objects() as f64 / self.known() as f64)
     }
 }
 
@@ -84,7 +89,7 @@ pub struct Redundancy {
 }
 
 impl Redundancy {
-    /// `frame` is the innermost Python frame of its stack.
+    /// `frame` is the line that its stack belongs to.
     pub fn add_access(&mut self, access: &Access, frame: Option<FrameId>) {
         let Some(frame) = frame else { return };
         let sum = self.lines.entry(Line { process: access.process, frame }).or_default();

@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 
 use super::{Evidence, Finding, Severity, place};
 use crate::families::redundancy::{Accesses, Line, PairSum, least_share};
-use crate::views::birthplace;
+use crate::views::own_line;
 use crate::{FrameId, Model, PairKind, ProcessRef, Selection, Touched};
 
 /// A line is looked at from this share of its process's samples on.
 const LEAST: f64 = 0.01;
 /// Calls are dispatch when more than this share of their accesses is to objects, with what is likely taken off for chance.
-const DISPATCH: f64 = 0.8;
+const DISPATCH: f64 = 0.84;
 /// Of the accesses to an array, those that found or left what was there.
 const EQUAL: f64 = 0.5;
 /// A line's dispatch is serious from this share of the samples on.
@@ -28,7 +28,7 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
     found.extend(lines.into_iter().filter_map(|(line, sum)| dispatch(model, line, sum)));
     let mut sums: BTreeMap<(ProcessRef, PairKind, FrameId), (PairSum, BTreeMap<String, u64>)> = BTreeMap::new();
     for (pair, sum) in model.redundancy().pairs().filter(|(pair, _)| selection.has_process(pair.process)) {
-        let (Touched::Array(shape), Some(frame)) = (&pair.touched, birthplace(model, Some(pair.second))) else {
+        let (Touched::Array(shape), Some(frame)) = (&pair.touched, own_line(model, pair.second)) else {
             continue;
         };
         let (all, shapes) = sums.entry((pair.process, pair.kind, frame)).or_default();
@@ -56,7 +56,7 @@ fn share(model: &Model, process: ProcessRef, samples: u64) -> f64 {
 
 fn dispatch(model: &Model, line: Line, sum: &Accesses) -> Option<Finding> {
     let native = share(model, line.process, sum.samples);
-    if native < LEAST || least_share(sum.metadata, sum.known()) <= DISPATCH {
+    if native < LEAST || least_share(sum.objects(), sum.known()) <= DISPATCH {
         return None;
     }
     let metadata = sum.metadata_share()?;
@@ -66,13 +66,13 @@ fn dispatch(model: &Model, line: Line, sum: &Accesses) -> Option<Finding> {
     let names: Vec<&str> = names.into_iter().take(3).map(|(_, name)| name).collect();
     let detail = format!(
         "{} samples ({:.0}% of the process) were in native code that this line called. Of the {} whose address is known, {} \
-         ({:.0}%) accessed Python objects and only {} the data of arrays: the time goes into calls, not into data. {}Work on \
+         ({:.0}%) accessed objects, their types and other data of libraries, and only {} the data of arrays: the time goes into calls, not into data. {}Work on \
          whole arrays, by slices or one call for all elements, has the same result in fewer calls (likely: an element loop, \
          very small arrays, or a function of arrays used on single numbers).",
         sum.samples,
         native * 100.0,
         sum.known(),
-        sum.metadata,
+        sum.objects(),
         metadata * 100.0,
         sum.array,
         if names.is_empty() { String::new() } else { format!("Most often accessed: {}. ", names.join(", ")) },
@@ -94,6 +94,7 @@ fn dispatch(model: &Model, line: Line, sum: &Accesses) -> Option<Finding> {
             ("native_share", Evidence::Number(native)),
             ("accesses", Evidence::Count(sum.known())),
             ("metadata", Evidence::Count(sum.metadata)),
+            ("static", Evidence::Count(sum.fixed)),
             ("array", Evidence::Count(sum.array)),
             ("metadata_share", Evidence::Number(metadata)),
         ]),

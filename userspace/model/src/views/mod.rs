@@ -2,6 +2,7 @@
 
 mod births;
 mod frames;
+mod lines;
 mod processes;
 mod tree;
 mod waits;
@@ -9,6 +10,7 @@ mod weight;
 
 pub use births::{BirthRow, arenas, birthplace, is_selected, meminfos};
 pub use frames::{FrameRow, FramesView, frames};
+pub use lines::own_line;
 pub use processes::{ProcessRow, processes};
 pub use tree::{Node, NodeId, Tree, tree};
 pub use waits::{GilRow, GilShare, GilThread, SleepRow, gil_shares, gil_waits, sleeps};

@@ -156,6 +156,12 @@ impl Place {
         if region.path.is_some() {
             return Some(Touched::Static);
         }
+        if let Some(piece) = self.piece(address) {
+            return self.object(piece, address);
+        }
+        if let Some(touched) = self.array(address, sample) {
+            return Some(touched);
+        }
         // What a file does not fill of its last pages, the kernel maps behind it without a name.
         if let Some(before) = self.find(region.start.wrapping_sub(1))
             && before.path.as_deref().is_some_and(|path| path.starts_with('/'))
@@ -163,13 +169,7 @@ impl Place {
         {
             return Some(Touched::Static);
         }
-        if let Some(piece) = self.piece(address) {
-            return self.object(piece, address);
-        }
-        Some(match self.array(address, sample) {
-            Some(text) => Touched::Array(text),
-            None => Touched::Unknown,
-        })
+        Some(Touched::Unknown)
     }
 
     /// The piece of one of CPython's arenas that has this address.
@@ -235,8 +235,8 @@ impl Place {
         (fits && text.iter().all(is_name)).then(|| Arc::from(String::from_utf8_lossy(text)))
     }
 
-    /// An array that has this address among its data, of those that the thread has at hand.
-    fn array(&mut self, address: u64, sample: &Registers) -> Option<Arc<str>> {
+    /// An array that has this address among its data or its dimensions, of those that the thread has at hand.
+    fn array(&mut self, address: u64, sample: &Registers) -> Option<Touched> {
         let mut frame = [0; FRAME_WORDS * 8];
         let in_frame = self.memory.read(sample.frame, &mut frame).is_ok();
         let of_frame = frame.chunks_exact(8).filter_map(|bytes| bytes.try_into().map(u64::from_ne_bytes).ok());
@@ -252,7 +252,7 @@ impl Place {
     }
 
     /// `PyArrayObject_fields` of NumPy's C interface: data, nd, dimensions, strides, base, descr (ndarraytypes.h).
-    fn array_at(&mut self, object: u64, address: u64) -> Option<Arc<str>> {
+    fn array_at(&mut self, object: u64, address: u64) -> Option<Touched> {
         if !self.find(object).is_some_and(|region| region.writable) {
             return None;
         }
@@ -263,7 +263,14 @@ impl Place {
             return None;
         }
         let (data, nd, dimensions, strides, descr) = (word(16), word(24) as u32 as usize, word(32), word(40), word(56));
-        if nd > DIMENSIONS_MAX || address < data {
+        if nd > DIMENSIONS_MAX {
+            return None;
+        }
+        // Strides follow dimensions, in memory that is not CPython's.
+        if address.wrapping_sub(dimensions) < 16 * nd as u64 {
+            return Some(Touched::Metadata(Some(Arc::from(ARRAY))));
+        }
+        if address < data {
             return None;
         }
         let (mut shape, mut steps) = (vec![0; nd * 8], vec![0; nd * 8]);
@@ -284,6 +291,6 @@ impl Place {
         let element = self.memory.read_u64(descr + OBJECT).ok().and_then(|kind| self.type_name(kind));
         let element = element.as_deref().map_or("?", |name| name.rsplit('.').next().unwrap_or(name)).to_owned();
         let shape: Vec<String> = shape.iter().map(i64::to_string).collect();
-        Some(Arc::from(format!("{element} {}", shape.join("x"))))
+        Some(Touched::Array(Arc::from(format!("{element} {}", shape.join("x")))))
     }
 }

@@ -7,8 +7,6 @@ use crate::memory::{Memory, ProcessMemory};
 
 /// Tells which memory the thread of a sample accesses.
 pub trait Source {
-    /// Its name in reports.
-    fn name(&self) -> &'static str;
     fn access(&mut self, sample: &Registers) -> Result<Access, NoAccess>;
 }
 
@@ -18,10 +16,6 @@ pub trait Source {
 pub struct Decoded;
 
 impl Source for Decoded {
-    fn name(&self) -> &'static str {
-        "decoded"
-    }
-
     fn access(&mut self, sample: &Registers) -> Result<Access, NoAccess> {
         let memory = ProcessMemory::new(sample.header.pid);
         let words = (sample.words as usize).min(sample.stack.len());

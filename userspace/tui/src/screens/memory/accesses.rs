@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use pyobs_model::families::redundancy::{Accesses, Line, PairOf, PairSum};
-use pyobs_model::views::{By, birthplace};
+use pyobs_model::views::{By, own_line};
 use pyobs_model::{FrameId, Model};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -92,7 +92,7 @@ impl AccessTable {
             let Entry { sum, pairs, .. } = &rows[index];
             let part = |of: u64| sum.weight.saturating_mul(1000 * of) / sum.known().max(1);
             match self.sort {
-                Sort::Objects => part(sum.metadata),
+                Sort::Objects => part(sum.objects()),
                 Sort::Samples => sum.weight,
                 Sort::Arrays => part(sum.array),
                 Sort::Equal => pairs.equal,
@@ -177,7 +177,7 @@ impl AccessTable {
             };
             row.select(index == self.cursor.index(), theme);
             row.right(8, &number::count(sum.samples), theme.strong());
-            row.right(8, &of(sum.metadata), theme.text());
+            row.right(8, &of(sum.objects()), theme.text());
             row.right(7, &of(sum.array), theme.text());
             row.right(12, &equal, theme.text());
             row.left(process, &process_label(model, Some(line.process)), theme.dim());
@@ -207,7 +207,7 @@ impl AccessTable {
 }
 
 fn line_of(model: &Model, pair: &PairOf) -> Option<Line> {
-    Some(Line { process: pair.process, frame: birthplace(model, Some(pair.second))? })
+    Some(Line { process: pair.process, frame: own_line(model, pair.second)? })
 }
 
 fn place_of(model: &Model, line: Line) -> String {
