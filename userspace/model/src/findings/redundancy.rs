@@ -4,6 +4,7 @@
 //! equal, and loads of arrays are operands that are used again; stores of equal values into arrays are results that were
 //! there already.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use super::{Evidence, Finding, Severity, place};
@@ -14,9 +15,9 @@ use crate::{FrameId, Model, PairKind, ProcessRef, Selection, Touched};
 /// A line is looked at from this share of its process's samples on.
 const LEAST: f64 = 0.01;
 /// Calls are dispatch when more than this share of their accesses is to objects, with what is likely taken off for chance.
-const DISPATCH: f64 = 0.84;
+const DISPATCH: f64 = 0.8;
 /// Of the accesses to an array, those that found or left what was there.
-const EQUAL: f64 = 0.5;
+const EQUAL: f64 = 0.7;
 /// A line's dispatch is serious from this share of the samples on.
 const SERIOUS: f64 = 0.25;
 
@@ -24,9 +25,9 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
     let mut found = Vec::new();
     let mut lines: Vec<(Line, &Accesses)> =
         model.redundancy().lines().filter(|(line, _)| selection.has_process(line.process)).collect();
-    lines.sort_by(|one, other| other.1.weight.cmp(&one.1.weight));
+    lines.sort_by_key(|(_, sum)| Reverse(sum.weight));
     found.extend(lines.into_iter().filter_map(|(line, sum)| dispatch(model, line, sum)));
-    let mut sums: BTreeMap<(ProcessRef, PairKind, FrameId), (PairSum, BTreeMap<String, u64>)> = BTreeMap::new();
+    let mut sums: BTreeMap<(ProcessRef, PairKind, FrameId), Sums> = BTreeMap::new();
     for (pair, sum) in model.redundancy().pairs().filter(|(pair, _)| selection.has_process(pair.process)) {
         let (Touched::Array(shape), Some(frame)) = (&pair.touched, own_line(model, pair.second)) else {
             continue;
@@ -100,6 +101,9 @@ fn dispatch(model: &Model, line: Line, sum: &Accesses) -> Option<Finding> {
         ]),
     })
 }
+
+/// Of a line, with how often each kind of array was seen.
+type Sums = (PairSum, BTreeMap<String, u64>);
 
 /// Pairs of one kind at one line.
 struct Of<'a> {

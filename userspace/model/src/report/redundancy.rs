@@ -95,7 +95,7 @@ pub(super) fn redundancy(model: &Model, selection: &Selection, limit: usize) -> 
             pid: pid(model, pair.process)?,
             kind: pair.kind,
             memory: pair.touched.name(),
-            of: pair.touched.detail().map(|detail| detail.to_string()),
+            of: pair.touched.detail().map(ToString::to_string),
             equal: sum.equal,
             compared: sum.compared,
             redundant_bytes: sum.redundant_bytes,

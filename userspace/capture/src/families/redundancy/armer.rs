@@ -306,7 +306,7 @@ impl Armer {
             let (_, armed, survived) = &mut thread.slots[number];
             *survived += 1;
             random = random.rotate_left(17).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            if random % (*survived + 1) == 0 {
+            if random.is_multiple_of(*survived + 1) {
                 let id = armed.as_ref().map(|armed| armed.id)?;
                 self.release(state, |armed| armed.id == id);
                 return Some(number);

@@ -28,7 +28,7 @@ impl Machine<'_> {
             let value = value & mask;
             flags |= if value == 0 { ZERO } else { 0 };
             flags |= if value & top != 0 { SIGN } else { 0 };
-            flags | if (value as u8).count_ones() % 2 == 0 { PARITY } else { 0 }
+            flags | if (value as u8).count_ones().is_multiple_of(2) { PARITY } else { 0 }
         };
         self.flags = match of.mnemonic() {
             Mnemonic::Xor if same => Some(logic(0)),
