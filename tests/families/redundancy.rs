@@ -16,7 +16,7 @@ fn main() -> ExitCode {
         known("a_quarter_of_the_stores_changes_nothing", || share("stores", 25, "store", "equal", "compared")),
         known("half_of_the_stores_are_never_read", || share("dead", 50, "store", "unread", "looked")),
         known("threads_have_their_own", threads),
-        twins("a_slice_is_told_from_an_element_loop", "3.12", "slice", DISPATCH).needs(needs::all()),
+        twins("a_slice_is_told_from_an_element_loop", "3.12", "slice", DISPATCH, 6),
     ];
     for percent in [0, 25, 75, 100] {
         let name = format!("{percent}_percent_of_loads_and_stores");
@@ -31,7 +31,7 @@ fn main() -> ExitCode {
     }
     for version in ["3.8", "3.10", "3.11", "3.12", "3.13"] {
         for kind in ["slice", "algorithm", "api"] {
-            cases.push(twins(&format!("{kind}_on_{version}"), version, kind, DISPATCH).needs(needs::all()));
+            cases.push(twins(&format!("{kind}_on_{version}"), version, kind, DISPATCH, 15).needs(needs::all()));
         }
     }
     pyobs_tests::run(cases)
@@ -71,7 +71,7 @@ fn sums(recording: &Recording, kind: &str, of: &str, all: &str) -> (u64, u64) {
 /// The share is what the program was told, within five points and what chance allows for as many.
 fn share(mode: &str, percent: u64, kind: &str, of: &str, all: &str) {
     let folder = Folder::new();
-    let recording = run(&folder, &[mode, &percent.to_string(), "6"]);
+    let recording = run(&folder, &[mode, &percent.to_string(), "4"]);
     let (of, all) = sums(&recording, kind, of, all);
     assert!(all >= 100, "{all} pairs: {:#}", recording.report["redundancy"]["armed"]);
     let (told, seen) = (percent as f64 / 100.0, of as f64 / all as f64);
@@ -81,7 +81,7 @@ fn share(mode: &str, percent: u64, kind: &str, of: &str, all: &str) {
 
 fn threads() {
     let folder = Folder::new();
-    let recording = run(&folder, &["stores", "100", "4", "4"]);
+    let recording = run(&folder, &["stores", "100", "3", "4"]);
     let (equal, compared) = sums(&recording, "store", "equal", "compared");
     assert!(compared >= 50 && equal * 20 >= compared * 19, "{equal} of {compared}");
     let pairs = json::list(&recording.report["redundancy"], "/pairs");
@@ -91,14 +91,14 @@ fn threads() {
     assert!(tids.len() >= 3, "{tids:?}");
 }
 
-fn twins(name: &str, version: &'static str, kind: &'static str, id: &'static str) -> Case {
+fn twins(name: &str, version: &'static str, kind: &'static str, id: &'static str, seconds: u32) -> Case {
     let with_numpy = needs::python(version).and_then(|python| numpy(&python));
     let body = move || {
         let python = needs::python(version).and_then(|python| numpy(&python)).unwrap();
-        let (line, bad) = findings(&python, kind, "bad", id);
+        let (line, bad) = findings(&python, kind, "bad", id, seconds);
         let line = line.unwrap();
         assert!(bad.contains(&line), "{id} at {bad:?}, and line {line} wastes");
-        let (_, good) = findings(&python, kind, "good", id);
+        let (_, good) = findings(&python, kind, "good", id, seconds);
         assert!(good.is_empty(), "{id} at {good:?}, and nothing wastes");
     };
     case(name, body).needs(needs::root()).needs(needs::shared()).needs(with_numpy)
@@ -113,10 +113,10 @@ fn numpy(python: &Python) -> Result<std::path::PathBuf, String> {
 }
 
 /// The marked line, and the lines that have this finding.
-fn findings(python: &Path, kind: &str, variant: &str, id: &str) -> (Option<u64>, Vec<u64>) {
+fn findings(python: &Path, kind: &str, variant: &str, id: &str, seconds: u32) -> (Option<u64>, Vec<u64>) {
     let mut program = command(python);
     program.args(["-B"]).arg(needs::shared().unwrap().join("workloads/redundancy/inefficiencies.py"));
-    program.args([kind, variant, "12"]);
+    program.args([kind, variant]).arg(seconds.to_string());
     let recording = record().command(program).run();
     let told: Value = serde_json::from_str(recording.stdout.trim()).unwrap();
     let findings = json::list(&recording.report, "/findings").iter().filter(|finding| finding["id"] == id);

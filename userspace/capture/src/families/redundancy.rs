@@ -12,6 +12,7 @@ mod pairs;
 mod place;
 mod slots;
 mod source;
+mod told;
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
@@ -26,8 +27,9 @@ use aya::maps::{HashMap as BpfMap, MapData, RingBuf};
 use pyobs_abi::redundancy::{Watch, WatchKey};
 use pyobs_model::{Access, Event, Nanos, Pair, ProcessRef, Reason, StackId, Tid, Watchpoints};
 
-use self::armer::{Armer, Counts, Order, Told};
+use self::armer::Armer;
 use self::source::Decoded;
+use self::told::{Counts, Order, Told};
 use crate::doctor::kernel_version;
 use crate::families::eval::Running;
 use crate::privileges;

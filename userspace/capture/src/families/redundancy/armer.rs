@@ -17,11 +17,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::code::{Code, Did};
 use super::emulator::Access;
-use super::pairs::{Found, Seen, of_accesses, of_stores};
+use super::pairs::{Seen, of_accesses, of_stores};
 use super::place::Place;
 use super::slots::{Aim, SLOTS, Slot};
 use super::source::{Part, Source};
-use crate::cpython::version::Version;
+use super::told::{Counts, Order, Told};
 use crate::record::read;
 
 /// A watchpoint is taken off after this time without an end.
@@ -40,40 +40,10 @@ const REST: Duration = Duration::from_millis(100);
 const THREADS_MAX: usize = 128;
 const IDLE: Duration = Duration::from_secs(2);
 /// Traps in a second, for each sample in a second, before no more watchpoints are set for a while.
-const TRAPS_PER_SAMPLE: u64 = 30;
+const TRAPS_PER_SAMPLE: u64 = 10;
 const STORM_PAUSE: Duration = Duration::from_millis(250);
 /// Of stores every so many-th is watched for reads as well, to see whether it is ever read.
 const WATCH_READS: u64 = 3;
-
-/// What the session tells the thread.
-pub enum Order {
-    Process { pid: u32, version: Version },
-    Ended { pid: u32 },
-}
-
-/// What the thread tells the session.
-pub enum Told {
-    /// A sample in native code that Python called, and what it was about to access.
-    Access { tid: u32, time: u64, touched: Option<Touched>, stores: bool },
-    /// Two accesses of one address: the watchpoint, and what they were.
-    Pair { pid: u32, tid: u32, watch: u64, touched: Touched, bytes: u64, found: Found },
-}
-
-/// Counts since the beginning.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    pub samples: u64,
-    /// Samples whose address is not known.
-    pub undecoded: u64,
-    pub armed: u64,
-    pub traps: u64,
-    /// Watchpoints that nobody came to, or not often enough, in their time.
-    pub timed_out: u64,
-    /// Watchpoints that were not to be had: a debugger's, or another tool's.
-    pub taken: u64,
-    /// Samples without a watchpoint because there were too many traps.
-    pub storms: u64,
-}
 
 struct Armed {
     id: u64,
@@ -396,7 +366,7 @@ impl State {
         if self.window.0.elapsed() > WINDOW {
             self.window = (Instant::now(), 0);
         }
-        let most = (u64::from(rate_hz) * TRAPS_PER_SAMPLE / 10).max(500);
+        let most = (u64::from(rate_hz) * TRAPS_PER_SAMPLE / 10).max(100);
         if self.window.1 > most {
             self.paused = Some(Instant::now());
             self.window = (Instant::now(), 0);
