@@ -147,7 +147,8 @@ impl Place {
         let Some(region) = self.region(address) else { return false };
         let sp = sample.general[4];
         let own = sample.thread_pointer.wrapping_sub(4096)..sample.thread_pointer.wrapping_add(4096);
-        !(region.start <= sp && sp < region.end) && !own.contains(&address)
+        let is_stack = (region.start..region.end).contains(&sp);
+        !is_stack && !own.contains(&address)
     }
 
     /// What lies at an address; `None` for an object's header, which everybody counts references in.
