@@ -48,7 +48,7 @@ fn record() -> Record {
 }
 
 fn run(folder: &Folder, arguments: &[&str]) -> Recording {
-    let library = shared_library(&workload("redundancy.c"), folder.path());
+    let library = shared_library(&workload("redundancy.c"), folder);
     let mut python = needs::python("3.12").unwrap().command();
     python.arg(workload("redundancy.py")).arg(library).args(arguments);
     let recording = record().command(python).run();
