@@ -105,10 +105,10 @@ fn twins(name: &str, version: &'static str, kind: &'static str, id: &'static str
 }
 
 fn numpy(python: &Python) -> Result<std::path::PathBuf, String> {
-    let candidates = python.venv.iter().chain([&python.executable]);
+    let mut candidates = python.venv.iter().chain([&python.executable]);
     let has =
         |path: &Path| Command::new(path).args(["-c", "import numpy"]).output().is_ok_and(|out| out.status.success());
-    let found = candidates.cloned().find(|path| has(path));
+    let found = candidates.find(|path| has(path)).cloned();
     found.ok_or_else(|| format!("CPython {} cannot import numpy", python.version))
 }
 
