@@ -38,8 +38,13 @@ fn main() -> ExitCode {
 
 /// A case for every interpreter of our own root, and an ignored one for each version that is not here.
 fn for_every_python(subject: &str, what: &str, body: fn(&Python)) -> Vec<Case> {
+    for_pythons(subject, what, body, |_| Ok(()))
+}
+
+fn for_pythons(subject: &str, what: &str, body: fn(&Python), need: fn(&Python) -> Result<(), String>) -> Vec<Case> {
     let here = Python::all().iter().filter(|python| python.root.is_none());
-    let cases = here.map(|python| case(format!("{subject}/{}::{what}", python.name()), move || body(python)));
+    let cases = here
+        .map(|python| case(format!("{subject}/{}::{what}", python.name()), move || body(python)).needs(need(python)));
     let versions = (6..=15).map(|minor| format!("3.{minor}"));
     let absent = versions.filter_map(|version| {
         let need = needs::python(&version);

@@ -61,8 +61,7 @@ fn short_command(python: &Python) {
     let before_python = stacks.iter().filter(|stack| stack.python().is_empty()).count();
     assert!(before_python > 0, "nothing of the time before the interpreter was there: {stacks:#?}");
     assert!(stacks.iter().any(|stack| stack.has("<module>")), "{stacks:#?}");
-    // It is known after 25 ms, and what dies in the 4 ms between two looks takes its names along.
-    recording.lost_only_what_died(0.3);
+    recording.lost_only_what_died(0.1);
 }
 
 /// Its own account, of the time before `main` too, against the samples.

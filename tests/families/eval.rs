@@ -29,8 +29,9 @@ fn main() -> ExitCode {
         cases.push(with_python(version, "times_are_those_that_the_program_measured", times));
         cases.push(with_python(version, "children_are_counted", children));
         cases.push(with_python(version, "a_command_is_counted", command));
-        cases.push(with_python(version, "the_most_called_stay_inside_the_budget", windows));
-        cases.push(with_python(version, "a_typed_budget_binds_chosen_functions", bound));
+        let slow = if version == "3.12" { Ok(()) } else { needs::all() };
+        cases.push(with_python(version, "the_most_called_stay_inside_the_budget", windows).needs(slow.clone()));
+        cases.push(with_python(version, "a_typed_budget_binds_chosen_functions", bound).needs(slow));
     }
     pyobs_tests::run(cases)
 }

@@ -37,7 +37,7 @@ fn main() -> ExitCode {
 }
 
 fn common(python: &Python) -> Case {
-    waits(python, "common", COMMON.to_vec()).needs(needs::every(python))
+    waits(python, "common", COMMON.to_vec()).needs(needs::few(python))
 }
 
 fn waits(python: &Python, what: &str, scenarios: Vec<&'static str>) -> Case {

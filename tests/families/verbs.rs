@@ -182,6 +182,7 @@ fn report() {
         ("objects_born", Shape::Count),
         ("objects_dead", Shape::Count),
         ("escaped", Shape::Count),
+        ("escape_stack", stack()),
         ("stack", stack()),
     ];
     let report = &recording().report;

@@ -21,7 +21,7 @@ pub fn cases() -> Vec<Case> {
                 examine(version);
             })
             .needs(needs::root())
-            .needs(needs::python(version).and_then(|python| needs::every(&python)))
+            .needs(needs::python(version).and_then(|python| needs::few(&python)))
             .needs(libcrypt())
         })
         .collect()

@@ -21,7 +21,7 @@ pub fn cases() -> Vec<Case> {
         .map(|version| {
             case(format!("hostile/names_of_{version}_are_harmless_in_every_output"), move || examine(version))
                 .needs(needs::root())
-                .needs(needs::python(version))
+                .needs(needs::python(version).and_then(|python| needs::few(&python)))
         })
         .collect()
 }

@@ -28,6 +28,11 @@ pub fn every(python: &Python) -> Result<(), String> {
     if ["3.8", "3.11", "3.12", "3.13"].iter().any(|version| python.is(version)) { Ok(()) } else { all() }
 }
 
+/// For what is slower still: the oldest frame layout that is in use, and the newest.
+pub fn few(python: &Python) -> Result<(), String> {
+    if ["3.8", "3.13"].iter().any(|version| python.is(version)) { Ok(()) } else { all() }
+}
+
 /// The folder of workloads beside the checkout.
 pub fn shared() -> Result<PathBuf, String> {
     places::shared().ok_or_else(|| "there is no folder ../shared beside this checkout".to_owned())

@@ -55,7 +55,7 @@ pub fn sample(context: &PerfEventContext, run: impl Fn(u32), then: impl Fn(&Walk
     }
     walk.start(process, &registers);
     run(number);
-    ring::send(walk.record());
+    walk.send();
     then(walk, &registers);
     0
 }

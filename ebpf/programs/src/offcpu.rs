@@ -218,7 +218,7 @@ fn sleeps(context: &RawTracePointContext, run: impl Fn(u32)) {
     }
     walk.start(process, &registers);
     run(slot);
-    ring::send(walk.record());
+    walk.send();
     if awaited != 0 {
         holder(process, walk, slot, awaited, now, run);
     }
@@ -283,7 +283,7 @@ fn holder(process: &Process, walk: &mut Walk, number: u32, gil: u64, now: u64, r
     walk.sample.detail = [u64::from(waiter), 0];
     walk.start_at(process, layout, frame);
     run(number);
-    ring::send(walk.record());
+    walk.send();
 }
 
 /// The kernel's thread id of a thread state: CPython keeps it from 3.11 on, and before pthread_self(), which on glibc is

@@ -174,7 +174,7 @@ fn stack(process: &Process, here: &registers::Registers, watch: &Watch) {
     walk.sample.detail = [watch.id, watch.traps.into()];
     walk.start(process, here);
     Walk::run(number);
-    ring::send(walk.record());
+    walk.send();
 }
 
 /// Names the native call that the thread is in: no bytecode can have run in between where it is the same. Words of

@@ -12,7 +12,7 @@ pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for python in Python::all().iter().filter(|python| python.root.is_none()) {
         cases.push(on(python, "one_that_runs_already_is_found", runs_already));
-        cases.push(on(python, "children_of_200_ms_are_named", short_children).needs(needs::every(python)));
+        cases.push(on(python, "children_of_200_ms_are_named", short_children).needs(needs::few(python)));
         cases.push(on(python, "forked_children_of_200_ms_are_named", short_forks).needs(needs::every(python)));
     }
     let simple: [(&str, fn()); 6] = [

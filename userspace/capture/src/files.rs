@@ -109,7 +109,8 @@ fn look(pid: u32, mapping: &Mapping) -> io::Result<FileFacts> {
 fn is_interesting(bytes: &[u8]) -> bool {
     Elf::parse(bytes).is_ok_and(|elf| {
         find::may_be_interpreter(&elf)
-            || elf.exported("pthread_getspecific").is_some() || elf.exported("_thread_db_pthread_specific").is_some()
+            || elf.exported("pthread_getspecific").is_some()
+            || elf.exported("_thread_db_pthread_specific").is_some()
     })
 }
 

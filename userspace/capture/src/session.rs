@@ -4,6 +4,7 @@ mod error;
 mod memory;
 mod options;
 mod redundancy;
+mod rhythm;
 
 use std::collections::HashSet;
 use std::os::fd::AsFd;
@@ -11,7 +12,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pyobs_model::{Event, Meta, Nanos, Reason};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::copies::Copies;
 pub use crate::copies::{Copied, Page, Registers};
@@ -27,7 +27,7 @@ use crate::families::shm::Shm;
 use crate::families::{Families, KERNEL_LOSSES, Purpose};
 use crate::governor::Governor;
 use crate::intern::Interner;
-use crate::kernel::cost::{self, Statistics};
+use crate::kernel::cost::{self, Statistics, ThreadTime};
 use crate::kernel::object::{Object, SAMPLER, SAMPLER_BOUNDED, SAMPLER_COPIED, SAMPLER_REDUNDANCY, Wants};
 use crate::kernel::sideband::Sideband;
 use crate::machine;
@@ -39,21 +39,14 @@ use crate::stacks::Stacks;
 
 pub use self::error::{CaptureError, StartError};
 pub use self::options::{Options, Targets, Walk};
+use self::rhythm::{News, Rhythm};
 
-/// Between two looks at the ring there is always this much time, so that a machine that starts thousands of processes
-/// a second does not wake us for each.
-const PACE: Duration = Duration::from_millis(4);
-/// How often samples are taken out of the ring when nothing asks for it sooner. A code object that is gone before it
-/// could be named was gone within this time.
-const PERIOD: Duration = Duration::from_millis(50);
-/// The same while a process is new: imports make and free code objects within milliseconds.
-const PERIOD_YOUNG: Duration = Duration::from_millis(10);
-const YOUNG: Duration = Duration::from_secs(5);
-/// The same while a process is new that was asked for by name: a command may be over in 50 ms.
-const PERIOD_NEWBORN: Duration = PACE;
-const NEWBORN: Duration = Duration::from_secs(1);
 /// How long the end of a capture waits for the names of native functions.
 const NAMES_WAIT: Duration = Duration::from_secs(12);
+/// For so long, whatever a process does is taken for new.
+const NEWBORN: Duration = Duration::from_secs(1);
+/// Between two looks whether names have come.
+const PACE: Duration = Duration::from_millis(4);
 const COST_PERIOD: Duration = Duration::from_secs(1);
 
 pub struct Session {
@@ -76,10 +69,12 @@ pub struct Session {
     meta: Meta,
     start: Nanos,
     _statistics: Statistics,
+    /// Threads whose work is done once a file.
+    helpers: [ThreadTime; 2],
     counted_losses: [u64; pyobs_abi::record::loss::COUNT as usize],
     cost_at: Instant,
     cpu_at_start: Duration,
-    polled_at: Instant,
+    rhythm: Rhythm,
     notes: Vec<String>,
     scratch: Vec<Event>,
     /// Only where they were asked for.
@@ -110,9 +105,11 @@ impl Session {
         let (tables, mappings) = object.take_native()?;
         let native = Native::new(tables, mappings).map_err(StartError::Helper)?;
         let namer = Namer::start().map_err(StartError::Helper)?;
+        let helpers = [native.thread_time(), namer.thread_time()];
         let statistics = Statistics::enable();
         let cpus = aya::util::online_cpus().map_err(|(what, error)| StartError::Cpus(format!("{what}: {error}")))?;
         let sideband = Sideband::open(&cpus)?;
+        let rhythm = Rhythm::new(sideband.files(), &object.records).map_err(StartError::Wait)?;
         let start = machine::monotonic();
         let eval = if counts_calls { Some(eval(options, &mut object, start)?) } else { None };
         let mut session = Self {
@@ -130,18 +127,20 @@ impl Session {
             redundancy: None,
             maps_seen: 0,
             keep_every: 1,
-            governor: Governor::new(options.budget, options.budget_binds_rate, options.rate_hz),
+            governor: governor(options),
             meta: machine::meta(options),
             start,
             _statistics: statistics,
+            helpers,
             counted_losses: [0; pyobs_abi::record::loss::COUNT as usize],
             cost_at: Instant::now(),
             cpu_at_start,
-            polled_at: Instant::now(),
+            rhythm,
             notes: Vec::new(),
             scratch: Vec::new(),
             copies: matches!(options.walk, Walk::Copied { .. }).then(Copies::default),
         };
+        session.object.call_at_most_each(Rhythm::CALL_GAP);
         session.scan(&options.targets)?;
         session.count_calls(false);
         session.object.attach_waits(&options.probes)?;
@@ -200,6 +199,11 @@ impl Session {
         self.processes.targets_alive()
     }
 
+    /// Has [`Self::poll`] return early when there is something in `source`, or its other end is closed.
+    pub fn listen(&self, source: impl AsFd) -> std::io::Result<()> {
+        self.rhythm.listen(source)
+    }
+
     /// Waits up to `timeout` and appends what has happened.
     pub fn poll(&mut self, timeout: Duration, events: &mut Vec<Event>) -> Result<(), CaptureError> {
         let until = Instant::now() + timeout;
@@ -207,36 +211,15 @@ impl Session {
             self.wait(until)?;
             self.drain();
             events.append(&mut self.scratch);
-            if !events.is_empty() || Instant::now() >= until {
+            if !events.is_empty() || self.rhythm.was_rung() || Instant::now() >= until {
                 return Ok(());
             }
         }
     }
 
     fn wait(&mut self, until: Instant) -> Result<(), CaptureError> {
-        let pause = PACE.saturating_sub(self.polled_at.elapsed());
-        if !pause.is_zero() {
-            std::thread::sleep(pause);
-        }
-        let period = match self.processes.grew_at().elapsed() {
-            age if age < NEWBORN && self.processes.has_targets() => PERIOD_NEWBORN,
-            age if age < YOUNG => PERIOD_YOUNG,
-            _ => PERIOD,
-        };
-        let due = self.processes.next_due().unwrap_or(period).min(period);
-        let due = self.eval.as_ref().and_then(Eval::next_due).unwrap_or(due).min(due);
-        let timeout = until.saturating_duration_since(Instant::now()).min(due);
-        let timeout = Timespec { tv_sec: 0, tv_nsec: timeout.subsec_nanos().into() };
-        let sideband: Vec<_> = self.sideband.files().collect();
-        let mut fds: Vec<PollFd<'_>> = sideband.iter().map(|file| PollFd::new(file, PollFlags::IN)).collect();
-        let ring = self.object.records.as_fd();
-        fds.push(PollFd::new(&ring, PollFlags::IN));
-        match poll(&mut fds, Some(&timeout)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-        self.polled_at = Instant::now();
-        Ok(())
+        let due = [self.processes.next_due(), self.eval.as_ref().and_then(Eval::next_due)].into_iter().flatten().min();
+        Ok(self.rhythm.wait(until, due)?)
     }
 
     /// Takes all records first and notices of mappings after: an exec must be known before what it maps.
@@ -303,12 +286,25 @@ impl Session {
         self.processes.attach_due(&mut self.object, &mut self.scratch);
         self.processes.native.settle();
         self.named();
+        let news = self.news();
+        if let Some(gap) = self.rhythm.found(news) {
+            self.object.call_at_most_each(gap);
+        }
         self.families.tell(self.now(), false, |tid| self.object.sleeper(tid), &mut self.scratch);
         self.count_calls(false);
         self.tell_memory(false);
         self.tell_redundancy(false);
         if self.cost_at.elapsed() >= COST_PERIOD {
             self.account();
+        }
+    }
+
+    fn news(&mut self) -> News {
+        let has_learned = self.stacks.has_learned();
+        match self.processes.grew_at().elapsed() {
+            age if age < NEWBORN && self.processes.has_targets() => News::Newborn,
+            age if age < NEWBORN || has_learned => News::Code,
+            _ => News::None,
         }
     }
 
@@ -438,8 +434,10 @@ impl Session {
         let cpu = Nanos(cost::cpu_time().saturating_sub(self.cpu_at_start).as_nanos() as u64);
         let at = self.now();
         self.scratch.push(Event::Cost { at, bpf, cpu, rss_bytes: cost::resident_bytes() });
-        if let Some(change) = self.governor.observe(at, sampling, cpu)
-            && self.object.shed(change.keep_every)
+        let once: Duration = self.helpers.iter().map(ThreadTime::so_far).sum();
+        let watching = cpu.saturating_sub(Nanos(once.as_nanos() as u64));
+        if let Some(change) = self.governor.observe(at, sampling, watching)
+            && self.object.shed(change.keep_every, change.sleeps_rarer)
         {
             self.keep_every = change.keep_every;
             self.scratch.push(Event::Shed { at, what: Arc::from(change.sentence) });
@@ -466,6 +464,11 @@ impl Session {
         self.account();
         events.append(&mut self.scratch);
     }
+}
+
+fn governor(options: &Options) -> Governor {
+    let has_sleeps = options.probes.iter().any(|probe| ["offcpu", "gil"].contains(probe));
+    Governor::new(options.budget, options.budget_binds_rate, options.rate_hz, has_sleeps)
 }
 
 fn eval(options: &Options, object: &mut Object, start: Nanos) -> Result<Eval, StartError> {

@@ -62,6 +62,8 @@ pub struct Stacks<P> {
     asked: HashSet<Key>,
     parked: VecDeque<Parked<P>>,
     joined: Vec<Joined>,
+    /// Code that was not known was read.
+    learned: bool,
 }
 
 impl<P> Stacks<P> {
@@ -77,6 +79,7 @@ impl<P> Stacks<P> {
             asked: HashSet::new(),
             parked: VecDeque::new(),
             joined: Vec::new(),
+            learned: false,
         }
     }
 
@@ -119,15 +122,17 @@ impl<P> Stacks<P> {
                     keys.push(self.native_frame(address, watched));
                     parts.push(Part::Native(keys.len() - 1));
                 }
-                Joined::Python(number) => match python(stack.frames[number], at, watched, interner, events) {
-                    Ok(frame) => parts.push(Part::Known(frame)),
-                    Err(reason) => {
-                        events.push(Event::Loss { at, reason, count: 1 });
-                        outcome = Outcome::Failed(reason);
-                        let unreadable = Frame { function: Arc::from(UNREADABLE), ..nameless(FrameKind::Python) };
-                        parts.extend(interner.frame(unreadable, events).map(Part::Known));
+                Joined::Python(number) => {
+                    match python(stack.frames[number], at, watched, interner, events, &mut self.learned) {
+                        Ok(frame) => parts.push(Part::Known(frame)),
+                        Err(reason) => {
+                            events.push(Event::Loss { at, reason, count: 1 });
+                            outcome = Outcome::Failed(reason);
+                            let unreadable = Frame { function: Arc::from(UNREADABLE), ..nameless(FrameKind::Python) };
+                            parts.extend(interner.frame(unreadable, events).map(Part::Known));
+                        }
                     }
-                },
+                }
             }
         }
         self.joined = joined;
@@ -195,6 +200,11 @@ impl<P> Stacks<P> {
         self.namer.flush();
     }
 
+    /// Whether Python code that was not known came up since the last call.
+    pub fn has_learned(&mut self) -> bool {
+        std::mem::take(&mut self.learned)
+    }
+
     /// Whether stacks wait for names.
     pub fn is_waiting(&self) -> bool {
         !self.parked.is_empty()
@@ -253,6 +263,7 @@ fn python(
     watched: &Watched,
     interner: &mut Interner,
     events: &mut Vec<Event>,
+    learned: &mut bool,
 ) -> Result<FrameId, Reason> {
     if let Some(frame) = watched.names.frame(raw) {
         return Ok(frame);
@@ -272,6 +283,7 @@ fn python(
                 _ => Err(reason),
             });
             let code = Arc::new(code?);
+            *learned = true;
             watched.names.insert_code(raw, Arc::clone(&code), at);
             code
         }

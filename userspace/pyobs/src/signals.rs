@@ -2,7 +2,7 @@
 
 use std::io::{self, Read};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -87,7 +87,13 @@ impl Signals {
     pub(crate) fn wait(&self, timeout: Duration) {
         let timeout = Timespec { tv_sec: 0, tv_nsec: timeout.subsec_nanos().into() };
         // Whatever goes wrong, the caller asks again.
-        let _ = poll(&mut [PollFd::from_borrowed_fd(self.fd.as_fd(), PollFlags::IN)], Some(&timeout));
+        let _ = poll(&mut [PollFd::new(self, PollFlags::IN)], Some(&timeout));
+    }
+}
+
+impl AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 }
 

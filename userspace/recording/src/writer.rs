@@ -9,8 +9,8 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use crate::tables::{arena, cpu, eval, gil, health, meta, nrt, offcpu, processes, redundancy, shm, stacks};
 use crate::{Error, file, schema};
 
-/// With an append each 100 ms and the time that a commit takes, a cut costs less than a second.
-const COMMIT_EVERY: Duration = Duration::from_millis(700);
+/// With an append each 250 ms and the time that a commit takes, a cut costs less than a second.
+const COMMIT_EVERY: Duration = Duration::from_millis(600);
 
 /// How long the end of a recording waits for a program that is reading it.
 const FINISH_WAIT: Duration = Duration::from_secs(10);
@@ -52,7 +52,7 @@ impl Writer {
         })
     }
 
-    /// Takes events, and commits what has come when the last commit was 0.7 s ago. Call it every 100 ms, without events
+    /// Takes events, and commits what has come when the last commit was 0.6 s ago. Call it every 250 ms, without events
     /// when there are none. It waits for the disk; while another program reads the file, it does not wait but commits
     /// later. After an error, all that was committed before is safe and nothing more is taken.
     pub fn append(&mut self, events: &[Event]) -> Result<(), Error> {

@@ -7,6 +7,7 @@ pub mod gil;
 pub mod maps;
 pub mod memory;
 pub mod native;
+pub mod news;
 pub mod probe;
 pub mod python;
 pub mod registers;

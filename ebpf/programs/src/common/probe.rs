@@ -51,7 +51,7 @@ pub fn send_stack(context: &ProbeContext, process: &Process, kind: u32, detail: 
     unsafe {
         let mark = walker.read_volatile();
         if mark == own {
-            ring::send(walk.record());
+            walk.send();
             walker.write_volatile(FREE);
         } else {
             walker.write_volatile(if mark == SPOILT { FREE } else { SPOILT });

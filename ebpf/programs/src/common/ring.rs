@@ -1,7 +1,7 @@
 //! The way out.
 
 use aya_ebpf::{
-    bindings::{BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP},
+    bindings::{BPF_RB_AVAIL_DATA, BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP, BPF_RB_RING_SIZE},
     helpers::{bpf_get_current_comm, bpf_get_current_pid_tgid, bpf_get_smp_processor_id, bpf_ktime_get_ns},
 };
 use pyobs_abi::record::{COMM_LEN, Header, loss};
@@ -28,7 +28,14 @@ pub fn header(kind: u32) -> Header {
 /// woken a few times a second instead of once a sample.
 #[inline(always)]
 pub fn send(record: &[u8]) {
-    output(record, BPF_RB_NO_WAKEUP.into());
+    output(record, unhurried());
+}
+
+/// Wakes user space only when a quarter of the ring is waiting for it.
+#[inline(always)]
+fn unhurried() -> u64 {
+    let is_filling = RECORDS.query(BPF_RB_AVAIL_DATA.into()) > RECORDS.query(BPF_RB_RING_SIZE.into()) / 4;
+    if is_filling { BPF_RB_FORCE_WAKEUP.into() } else { BPF_RB_NO_WAKEUP.into() }
 }
 
 /// Sends a record that user space should look at now.
@@ -53,7 +60,7 @@ pub fn send_filled<T: 'static>(fill: impl FnOnce(*mut T) -> bool) -> bool {
     };
     let filled = fill(entry.as_mut_ptr());
     if filled {
-        entry.submit(BPF_RB_NO_WAKEUP.into());
+        entry.submit(unhurried());
     } else {
         entry.discard(BPF_RB_NO_WAKEUP.into());
     }

@@ -22,7 +22,9 @@ use super::{
     cpython::{Top, top_frame},
     gil::holder,
     maps::{LAYOUTS, is_on},
+    news,
     registers::Registers,
+    ring,
 };
 
 /// Steps of a walk: every frame, and the shims between them.
@@ -72,6 +74,9 @@ pub struct Walk {
     pub failure: u32,
     /// Which of its CPU's states this is.
     pub slot: u32,
+
+    /// The hash of the Python frames' code objects; 0 where there are none.
+    pub codes: u64,
 
     // Native frames.
     pub ip: u64,
@@ -160,6 +165,7 @@ impl Walk {
         walk.slot = slot;
         walk.sample.flags = 0;
         walk.failure = 0;
+        walk.codes = 0;
         walk.sample.walk = walk::NO_PYTHON;
         walk.sample.native = native::NONE;
         walk.sample.kernel_frames = 0;
@@ -328,6 +334,17 @@ impl Walk {
         self.words[index & (WORDS - 1)] = frame.address;
         self.words[(index + 1) & (WORDS - 1)] = frame.detail;
         self.sample.frames += 1;
+        self.codes = news::hash(self.codes, frame.address, frame.check());
+    }
+
+    /// Sends the record, and calls user space if it may not know the code in it.
+    #[inline(always)]
+    pub fn send(&self) {
+        if self.codes != 0 && news::is_worth_a_call(self.codes, self.sample.header.time) {
+            ring::send_now(self.record());
+        } else {
+            ring::send(self.record());
+        }
     }
 
     /// The record: the sample and the words in use.

@@ -21,14 +21,17 @@ use pyobs_model::{Arena, ArenaChange, ArenaId, Event, Filled, Nanos, ProcessRef,
 use self::pools::Shape;
 use super::eval::Running;
 use crate::cpython::attached::Attached;
+use crate::kernel::cost;
 use crate::memory::{ProcessMemory, is_gone};
 use crate::record::Stack;
 
 /// Arenas that are followed at a time: 64 GiB of them.
 const ARENAS_MAX: usize = 65_536;
-/// How often some are looked at, and how many: each takes some 20 µs.
+/// How often some are looked at, and how many: each takes some 20 µs. Where that comes to more than a 150th of the
+/// time, more seldom.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 const LOOKS: usize = 256;
+const LOOK_SHARE: u32 = 150;
 /// Memory of an arena's size that has no pools in it after so many looks, and this time, is none.
 const TRIES: u32 = 4;
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -72,6 +75,7 @@ pub struct Arenas {
     owners: HashMap<u32, Owner>,
     ids: Ids,
     looked: Instant,
+    look_after: Duration,
     /// The last that was looked at.
     looked_last: (u32, u64),
 }
@@ -87,6 +91,7 @@ impl Arenas {
             owners: HashMap::new(),
             ids,
             looked: Instant::now(),
+            look_after: LOOK_EVERY,
             looked_last: (0, 0),
         }
     }
@@ -206,12 +211,14 @@ impl Arenas {
         }
         let doubtful: Vec<(u32, u64)> = self.doubts.keys().copied().collect();
         self.look(now, &doubtful, events);
-        if self.looked.elapsed() >= LOOK_EVERY {
+        if self.looked.elapsed() >= self.look_after {
             self.looked = Instant::now();
+            let before = cost::thread_time();
             let after = (std::ops::Bound::Excluded(self.looked_last), std::ops::Bound::Unbounded);
             let next: Vec<(u32, u64)> = self.live.range(after).map(|(key, _)| *key).take(LOOKS).collect();
             self.looked_last = if next.len() < LOOKS { (0, 0) } else { next[LOOKS - 1] };
             self.look(now, &next, events);
+            self.look_after = LOOK_EVERY.max(cost::thread_time().saturating_sub(before) * LOOK_SHARE);
         }
     }
 

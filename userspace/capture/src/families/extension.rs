@@ -11,7 +11,7 @@ use pyobs_model::Nanos;
 
 use crate::elf::Elf;
 use crate::files;
-use crate::kernel::uprobes::{Scope, TrapCosts, Uprobes};
+use crate::kernel::uprobes::{Scope, TrapCosts, Uprobes, close_later};
 use crate::process_maps::Mapping;
 use crate::skim::read_loaded;
 
@@ -46,6 +46,44 @@ impl Extension {
         let path = CString::new(format!("/proc/self/fd/{}", self.file.as_raw_fd())).unwrap_or_default();
         let attached = uprobes.attach(program.as_fd(), &path, offset, Scope::Everybody, cookie);
         attached.map_err(|error| error.to_string())
+    }
+}
+
+/// Files that have probes.
+const FILES_MAX: usize = 64;
+
+/// The probes of a family. They are closed beside the work: each takes the kernel milliseconds.
+#[derive(Default)]
+pub struct Probes {
+    files: usize,
+    all: Vec<OwnedFd>,
+}
+
+impl Probes {
+    /// Whether one more file may have some.
+    pub fn has_room(&self) -> bool {
+        self.files < FILES_MAX
+    }
+
+    pub fn add(&mut self, of_a_file: Vec<OwnedFd>) {
+        self.files += 1;
+        self.all.extend(of_a_file);
+    }
+
+    /// Takes them away where they cost more than they may. Returns a sentence when it does; `what` is followed no more.
+    pub fn hold_budget(&mut self, meter: &mut Meter, run_time: Duration, runs: u64, what: &str) -> Option<String> {
+        let (share, budget) = meter.exceeds(run_time, runs)?;
+        close_later(std::mem::take(&mut self.all));
+        Some(format!(
+            "{what} are not followed any more: that cost {share:.2} % of a core, and {budget:.2} % are allowed; what lived \
+             then is told as alive"
+        ))
+    }
+}
+
+impl Drop for Probes {
+    fn drop(&mut self) {
+        close_later(std::mem::take(&mut self.all));
     }
 }
 
@@ -94,7 +132,7 @@ impl Meter {
     }
 
     /// The shares of a core that they cost and may cost, when they cost too much from now on.
-    pub fn exceeds(&mut self, run_time: Duration, runs: u64) -> Option<(f64, f64)> {
+    fn exceeds(&mut self, run_time: Duration, runs: u64) -> Option<(f64, f64)> {
         let program_cost = u64::try_from(run_time.as_nanos()).unwrap_or(u64::MAX).checked_div(runs)?;
         let (before, since) = self.span;
         let elapsed = since.elapsed();

@@ -5,7 +5,7 @@
 //! of the runtime are inlined, in it or in compiled code, and never entered. There are no return probes: they replace return
 //! addresses on the program's stack.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::ops::Bound;
 use std::os::fd::OwnedFd;
@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 use pyobs_abi::nrt::Death;
 use pyobs_model::{Event, MemInfoChange, MemInfoId, Nanos, Reason};
 
-use super::extension::{Extension, Meter, returns};
+use super::extension::{Extension, Meter, Probes, returns};
 use crate::elf::Elf;
 use crate::files::FileId;
-use crate::kernel::uprobes::{Uprobes, close_later};
+use crate::kernel::uprobes::Uprobes;
 use crate::memory::{Memory, ProcessMemory, Range, is_gone};
 use crate::process_maps::Mapping;
 use crate::record::Stack;
@@ -39,8 +39,6 @@ const BIRTHS: [&str; 12] = [
 ];
 const DEATH: &str = "NRT_dealloc";
 const MODULE: &str = "_nrt_python";
-/// Files that have probes.
-const FILES_MAX: usize = 16;
 const LIVE_MAX: usize = 1 << 20;
 /// How often the reference counts of some are read, and of how many at the most; a thousand take some 100 µs.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -62,7 +60,7 @@ pub struct Nrt {
     programs: Programs,
     uprobes: Uprobes,
     meter: Meter,
-    probes: HashMap<FileId, Vec<OwnedFd>>,
+    probes: Probes,
     seen: HashSet<FileId>,
     start: Nanos,
     /// By pid and address.
@@ -80,7 +78,7 @@ impl Nrt {
             programs,
             meter: Meter::new(uprobes, budget)?,
             uprobes,
-            probes: HashMap::new(),
+            probes: Probes::default(),
             seen: HashSet::new(),
             start,
             live: BTreeMap::new(),
@@ -98,13 +96,11 @@ impl Nrt {
         }
         for (pid, mapping) in mappings.filter(|(_, mapping)| mapping.name.starts_with(MODULE)) {
             let Some(file) = mapping.file else { continue };
-            if self.probes.len() >= FILES_MAX || !self.seen.insert(file) {
+            if !self.probes.has_room() || !self.seen.insert(file) {
                 continue;
             }
             match self.put(pid, mapping) {
-                Ok(probes) => {
-                    self.probes.insert(file, probes);
-                }
+                Ok(probes) => self.probes.add(probes),
                 Err(why) => notes.push(format!("MemInfos of {} are not seen: {why}", mapping.name)),
             }
         }
@@ -212,18 +208,7 @@ impl Nrt {
 
     /// Takes the probes away when they cost more than they may. Returns a sentence when it does.
     pub fn hold_budget(&mut self, run_time: Duration, runs: u64) -> Option<String> {
-        let (share, budget) = self.meter.exceeds(run_time, runs)?;
-        close_later(self.probes.drain().flat_map(|(_, probes)| probes).collect());
-        Some(format!(
-            "MemInfos are not followed any more: that cost {share:.2} % of a core, and {budget:.2} % are allowed; what lived \
-             then is told as alive"
-        ))
-    }
-}
-
-impl Drop for Nrt {
-    fn drop(&mut self) {
-        close_later(self.probes.drain().flat_map(|(_, probes)| probes).collect());
+        self.probes.hold_budget(&mut self.meter, run_time, runs, "MemInfos")
     }
 }
 

@@ -2,7 +2,11 @@
 
 use std::fs;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+
+use rustix::time::ClockId;
 
 /// Turns the kernel's BPF run time statistics on for as long as it lives. They cost some 20 ns a program run, for
 /// every BPF program of the machine, and go off with the last holder.
@@ -17,9 +21,33 @@ impl Statistics {
     }
 }
 
+/// CPU time of a helper thread so far, as it says itself.
+#[derive(Clone, Debug, Default)]
+pub struct ThreadTime(Arc<AtomicU64>);
+
+impl ThreadTime {
+    /// To be called by the thread after each piece of work.
+    pub fn note(&self) {
+        self.0.store(thread_time().as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    pub fn so_far(&self) -> Duration {
+        Duration::from_nanos(self.0.load(Ordering::Relaxed))
+    }
+}
+
 /// CPU time of this process so far, all threads.
 pub fn cpu_time() -> Duration {
-    let usage = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    clock(ClockId::ProcessCPUTime)
+}
+
+/// CPU time of the calling thread so far.
+pub fn thread_time() -> Duration {
+    clock(ClockId::ThreadCPUTime)
+}
+
+fn clock(which: ClockId) -> Duration {
+    let usage = rustix::time::clock_gettime(which);
     Duration::new(usage.tv_sec.try_into().unwrap_or(0), usage.tv_nsec.try_into().unwrap_or(0))
 }
 

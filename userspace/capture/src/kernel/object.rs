@@ -214,9 +214,15 @@ impl Object {
     }
 
     /// Keeps one CPU sample in so many, and takes so many times fewer stacks of sleeps.
-    pub fn shed(&mut self, keep_every: u64) -> bool {
+    pub fn shed(&mut self, keep_every: u64, sleeps_rarer: u64) -> bool {
         self.control.set(control::KEEP_EVERY, keep_every, 0).is_ok()
-            && self.control.set(control::SLEEP_PERIOD, SLEEP_PERIOD.saturating_mul(keep_every), 0).is_ok()
+            && self.control.set(control::SLEEP_PERIOD, SLEEP_PERIOD.saturating_mul(sleeps_rarer), 0).is_ok()
+    }
+
+    /// Has the kernel side call for stacks that may be new only so often.
+    pub fn call_at_most_each(&mut self, gap: Duration) {
+        // A number that is not taken leaves the old one.
+        let _ = self.control.set(control::CALL_GAP, gap.as_nanos() as u64, 0);
     }
 
     /// What is known of a thread's sleep, or of that of another with the same element.

@@ -6,6 +6,7 @@ use std::thread;
 
 use super::table::{self, Table};
 use crate::doctor::kernel_version;
+use crate::kernel::cost::ThreadTime;
 use crate::privileges::{self, Keep};
 
 /// What a table is made from.
@@ -26,12 +27,15 @@ pub struct Built {
 pub struct Builder {
     jobs: Sender<(u32, From)>,
     done: Receiver<Built>,
+    time: ThreadTime,
 }
 
 impl Builder {
     pub fn start() -> std::io::Result<Self> {
         let (jobs, receiver) = channel::<(u32, From)>();
         let (sender, done) = channel();
+        let time = ThreadTime::default();
+        let own = time.clone();
         thread::Builder::new().name("pyobs-tables".to_owned()).spawn(move || {
             // It reads what strangers wrote, from files that are open already.
             let _ = privileges::drop_after_attach(kernel_version(), Keep::Reading);
@@ -40,13 +44,19 @@ impl Builder {
                     From::File(file, size) => table::read(&file, size),
                     From::Memory(image) => table::of_memory(&image),
                 };
+                own.note();
                 let table = table.ok().filter(|table| table.rows > 1);
                 if sender.send(Built { number, table }).is_err() {
                     break;
                 }
             }
         })?;
-        Ok(Self { jobs, done })
+        Ok(Self { jobs, done, time })
+    }
+
+    /// What it has cost so far.
+    pub fn thread_time(&self) -> ThreadTime {
+        self.time.clone()
     }
 
     pub fn ask(&self, number: u32, from: From) {

@@ -21,6 +21,7 @@ use self::builder::{Builder, Built, From};
 use self::images::{Image, Numbers};
 use self::store::{MappingTable, Placed, Tables};
 use crate::files;
+use crate::kernel::cost::ThreadTime;
 use crate::memory::{Memory, ProcessMemory};
 use crate::process_maps::{Mapping, Mappings};
 
@@ -42,6 +43,11 @@ impl Native {
         // Where that cannot be set, stacks end at the first frame of a JIT.
         let _ = tables.chain_by_frame_pointers(unwind::FILE_ANONYMOUS);
         Ok(Self { numbers: Numbers::default(), tables, mappings, builder: Builder::start()?, asked: HashMap::new() })
+    }
+
+    /// What the making of tables has cost.
+    pub fn thread_time(&self) -> ThreadTime {
+        self.builder.thread_time()
     }
 
     /// Tells the kernel side the mappings of a process; `None` where there is no room.

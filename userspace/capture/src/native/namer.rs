@@ -10,6 +10,7 @@ use super::images::Image;
 use super::names::{Name, Names, Source};
 use crate::doctor::kernel_version;
 use crate::files;
+use crate::kernel::cost::ThreadTime;
 use crate::privileges::{self, Keep};
 use crate::process_maps::Mapping;
 
@@ -28,7 +29,7 @@ struct Question {
     image: Image,
     pid: u32,
     module: Arc<str>,
-    /// With the first question about an image.
+    /// Of a file.
     source: Option<Source>,
     keys: Vec<Key>,
 }
@@ -38,6 +39,7 @@ type Answer = (Key, Arc<str>, Vec<Name>);
 pub struct Namer {
     questions: Sender<Question>,
     answers: Receiver<Answer>,
+    time: ThreadTime,
     /// What [`Self::flush`] will ask.
     collected: HashMap<(Image, u32), Question>,
     /// What has an answer already: none.
@@ -48,6 +50,8 @@ impl Namer {
     pub fn start() -> std::io::Result<Self> {
         let (questions, receiver) = channel::<Question>();
         let (sender, answers) = channel();
+        let time = ThreadTime::default();
+        let own = time.clone();
         thread::Builder::new().name("pyobs-names".to_owned()).spawn(move || {
             // It reads what strangers wrote.
             let _ = privileges::drop_after_attach(kernel_version(), Keep::Reading);
@@ -60,6 +64,7 @@ impl Namer {
                     (_, Some(source)) => names.look_up_offsets(&source, &addresses),
                     (_, None) => Vec::new(),
                 };
+                own.note();
                 let found = found.into_iter().chain(std::iter::repeat_with(Vec::new));
                 for (key, names) in keys.into_iter().zip(found) {
                     if sender.send((key, Arc::clone(&module), names)).is_err() {
@@ -68,7 +73,7 @@ impl Namer {
                 }
             }
         })?;
-        Ok(Self { questions, answers, collected: HashMap::new(), given_up: Vec::new() })
+        Ok(Self { questions, answers, time, collected: HashMap::new(), given_up: Vec::new() })
     }
 
     /// Collects a place that a process has in this mapping.
@@ -81,6 +86,11 @@ impl Namer {
             keys: Vec::new(),
         });
         question.keys.push(key);
+    }
+
+    /// What it has cost so far.
+    pub fn thread_time(&self) -> ThreadTime {
+        self.time.clone()
     }
 
     /// Answers that a place has no name.

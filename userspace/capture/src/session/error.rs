@@ -33,6 +33,8 @@ pub enum StartError {
         "calls cannot be counted, nor MemInfos followed: no probe can be put on a program ({0}); that takes root or CAP_SYS_ADMIN, and a kernel built with CONFIG_UPROBE_EVENTS"
     )]
     Uprobes(std::io::Error),
+    #[error("cannot wait for the kernel's records: {0}")]
+    Wait(std::io::Error),
     #[error("cannot start a thread: {0}")]
     Helper(std::io::Error),
 }
@@ -55,4 +57,4 @@ impl StartError {
 /// Why a running capture cannot go on.
 #[derive(Debug, thiserror::Error)]
 #[error("waiting for the kernel's records failed: {0}")]
-pub struct CaptureError(#[from] rustix::io::Errno);
+pub struct CaptureError(#[from] std::io::Error);

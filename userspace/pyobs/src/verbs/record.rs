@@ -18,7 +18,7 @@ use crate::ownership;
 use crate::progress::Progress;
 use crate::signals::{Signal, Signals};
 
-const WAIT: Duration = Duration::from_millis(100);
+const WAIT: Duration = Duration::from_millis(250);
 
 pub(super) fn run(arguments: &Record) -> Result<u8, Failure> {
     // Before the signals are held back, so that the command has them as they were.
@@ -30,6 +30,7 @@ pub(super) fn run(arguments: &Record) -> Result<u8, Failure> {
         None => targets(&arguments.watch),
     };
     let session = start(&arguments.watch, watched)?;
+    session.listen(&signals).map_err(Failure::failed)?;
     let path = arguments.output.clone().unwrap_or_else(default_path);
     let writer = Writer::create(&path, session.meta()).map_err(Failure::failed)?;
     drop_privileges_for(&session, ownership::give_away(&path))?;

@@ -1,4 +1,5 @@
 use std::io::{self, IsTerminal};
+use std::os::fd::OwnedFd;
 use std::thread;
 use std::time::Duration;
 
@@ -6,6 +7,7 @@ use pyobs_capture::privileges::Keep;
 use pyobs_capture::session::{Session, Targets};
 use pyobs_model::{History, Model, Nanos};
 use pyobs_tui::{Batch, Color, Options, Source};
+use rustix::pipe::PipeFlags;
 use tokio::sync::mpsc::{self, Sender};
 
 use super::{drop_privileges, drop_privileges_for, start, targets};
@@ -13,7 +15,7 @@ use crate::cli::{Top, Watch};
 use crate::exit::Failure;
 
 const PAST: History = History::Window { length: Nanos(600_000_000_000), samples: 500_000 };
-const WAIT: Duration = Duration::from_millis(100);
+const WAIT: Duration = Duration::from_millis(500);
 /// When the dashboard falls behind by so much, capture waits for it, and what the kernel's ring cannot hold is counted.
 const BATCHES: usize = 64;
 
@@ -24,13 +26,16 @@ pub(super) fn run(arguments: &Top) -> Result<(), Failure> {
     let (sender, batches) = mpsc::channel(BATCHES);
     let (begun, beginning) = std::sync::mpsc::channel();
     let (watch, targets) = (arguments.watch.clone(), targets(&arguments.watch));
+    // Closed when the dashboard goes away, for capture sleeps long.
+    let (gone, here) =
+        rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(|error| Failure::failed(io::Error::from(error)))?;
     let capture = thread::Builder::new()
         .name("capture".to_owned())
         .spawn(move || match begin(&watch, targets) {
             Ok(session) => {
                 // The main thread waits for it.
                 let _ = begun.send(Ok(session.meta().clone()));
-                capture(session, &sender);
+                capture(session, &sender, &gone);
             }
             Err(failure) => _ = begun.send(Err(failure)),
         })
@@ -41,6 +46,7 @@ pub(super) fn run(arguments: &Top) -> Result<(), Failure> {
     drop_privileges(Keep::Reading)?;
     let model = Model::new(meta, PAST);
     let shown = pyobs_tui::run(model, batches, Options { source: Source::Live, color: Color::detect() });
+    drop(here);
     // The dashboard has dropped its end of the channel, so capture ends; if it panicked, the hook has told it.
     let captured = capture.join();
     shown.map_err(|error| Failure::Failed(format!("the terminal cannot be used: {error}; check $TERM")))?;
@@ -55,7 +61,11 @@ fn begin(watch: &Watch, targets: Targets) -> Result<Session, Failure> {
 }
 
 /// Until the dashboard goes away, the watched processes have ended, or the kernel gives nothing any more.
-fn capture(mut session: Session, sender: &Sender<Batch>) {
+fn capture(mut session: Session, sender: &Sender<Batch>, gone: &OwnedFd) {
+    if let Err(error) = session.listen(gone) {
+        _ = sender.blocking_send(Batch::Failed(error.to_string()));
+        return;
+    }
     let send = |batch| sender.blocking_send(batch).is_ok();
     let last = loop {
         let mut events = Vec::new();

@@ -4,7 +4,7 @@ mod description;
 mod expression;
 mod lives;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -19,14 +19,13 @@ use self::lives::{Lives, Where};
 use super::Ids;
 use crate::elf::{Elf, Symbol};
 use crate::families::Purpose;
-use crate::families::extension::{Extension, Meter, returns};
+use crate::families::extension::{Extension, Meter, Probes, returns};
 use crate::files::FileId;
-use crate::kernel::uprobes::{Uprobes, close_later};
+use crate::kernel::uprobes::Uprobes;
 use crate::pattern::is_like;
 use crate::process_maps::Mapping;
 
-/// Files that have probes, and the probes on one.
-const FILES_MAX: usize = 64;
+/// The probes on a file.
 const PROBES_MAX: usize = 256;
 
 pub struct Programs {
@@ -41,7 +40,7 @@ pub struct Libraries {
     descriptions: Vec<Description>,
     /// By the number of a site: its description, and what it is for.
     sites: Vec<(usize, Role)>,
-    probes: HashMap<(usize, FileId), Vec<OwnedFd>>,
+    probes: Probes,
     seen: HashSet<(usize, FileId)>,
     start: Nanos,
     latest: Nanos,
@@ -64,7 +63,7 @@ impl Libraries {
             uprobes,
             descriptions: Vec::new(),
             sites: Vec::new(),
-            probes: HashMap::new(),
+            probes: Probes::default(),
             seen: HashSet::new(),
             start,
             latest: Nanos(0),
@@ -108,15 +107,13 @@ impl Libraries {
             let Some(file) = mapping.file else { continue };
             for (number, description) in self.descriptions.iter().enumerate() {
                 if !description.probes.iter().any(|probe| is_like(&mapping.name, &probe.module))
-                    || self.probes.len() >= FILES_MAX
+                    || !self.probes.has_room()
                     || !self.seen.insert((number, file))
                 {
                     continue;
                 }
                 match self.put(number, description, pid, mapping) {
-                    Ok(probes) => {
-                        self.probes.insert((number, file), probes);
-                    }
+                    Ok(probes) => self.probes.add(probes),
                     Err(why) => notes.push(why),
                 }
             }
@@ -213,18 +210,7 @@ impl Libraries {
 
     /// Takes the probes away when they cost more than they may. Returns a sentence when it does.
     pub fn hold_budget(&mut self, run_time: Duration, runs: u64) -> Option<String> {
-        let (share, budget) = self.meter.exceeds(run_time, runs)?;
-        close_later(self.probes.drain().flat_map(|(_, probes)| probes).collect());
-        Some(format!(
-            "arenas of libraries are not followed any more: that cost {share:.2} % of a core, and {budget:.2} % are allowed; \
-             what lived then is told as alive"
-        ))
-    }
-}
-
-impl Drop for Libraries {
-    fn drop(&mut self) {
-        close_later(self.probes.drain().flat_map(|(_, probes)| probes).collect());
+        self.probes.hold_budget(&mut self.meter, run_time, runs, "arenas of libraries")
     }
 }
 

@@ -1,7 +1,10 @@
 //! Descriptions of libraries: which functions make and end arenas and what lies in them, and where they have these.
 
 use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
 use std::ops::Range;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -43,13 +46,23 @@ impl Named {
             return Description::parse(&format!("{name}.toml"), text);
         }
         let wrong = |why: String| format!("{}: {why}", self.0);
-        let size = std::fs::metadata(&self.0).map_err(|error| wrong(format!("it cannot be read: {error}")))?.len();
-        if size > SIZE_MAX {
+        let text = read(Path::new(&self.0)).map_err(|error| wrong(format!("it cannot be read: {error}")))?;
+        if text.len() as u64 > SIZE_MAX {
             return Err(wrong(format!("it has more than {SIZE_MAX} bytes")));
         }
-        let text = std::fs::read_to_string(&self.0).map_err(|error| wrong(format!("it cannot be read: {error}")))?;
         Description::parse(&self.0, &text)
     }
+}
+
+/// A little more than may be, so that it is seen. A pipe or a device would keep us waiting, or never end.
+fn read(path: &Path) -> io::Result<String> {
+    let file = File::options().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is no file"));
+    }
+    let mut text = String::new();
+    file.take(SIZE_MAX + 1).read_to_string(&mut text)?;
+    Ok(text)
 }
 
 impl fmt::Display for Named {
@@ -252,6 +265,9 @@ mod tests {
             assert!(description.probes.iter().any(|probe| probe.role == Role::ObjectBorn), "{name}");
         }
         assert!(Named::parse("qelling_blade").unwrap_err().contains("quelling_blade"));
+        for path in ["/dev/zero", "/dev/"] {
+            assert!(Named::parse(path).unwrap().load().unwrap_err().ends_with("it is no file"), "{path}");
+        }
         assert!(Named::parse("./nowhere.toml").unwrap().load().unwrap_err().starts_with("./nowhere.toml: "));
     }
 

@@ -1,0 +1,156 @@
+//! When user space looks at what the kernel side has sent.
+//!
+//! A look costs something however little there is to see, for a busy machine's caches hold nothing of ours: with one busy
+//! process at 99 Hz, `record --budget 50` took 28 ms of CPU a second with a hundred looks in it, and 5 with five (the
+//! recording's table `costs`). But a code object can be gone before it could be named, within milliseconds while modules
+//! are imported. So looks come often while they find code that was not known, and half as often after each that finds none.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{Timespec, epoll};
+
+/// Between two looks there is always this much time, so that a machine that starts thousands of processes a second does
+/// not wake us for each. This often a command is looked at that was just started: it may be over in 50 ms.
+const SHORTEST: Duration = Duration::from_millis(4);
+const SHORT: Duration = Duration::from_millis(10);
+const LONGEST: Duration = Duration::from_millis(200);
+/// The kernel side calls for a stack that may have new code in it, but a program whose stacks are all different must not
+/// have us come by for nothing all the time.
+const CALL_GAP_MAX: Duration = Duration::from_millis(50);
+
+/// Tells the kernel's records from the other sources.
+const RECORDS: u64 = 1;
+
+/// What the last look has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum News {
+    None,
+    /// Code that was not known, or a process.
+    Code,
+    /// A process that was asked for, in its first second.
+    Newborn,
+}
+
+pub struct Rhythm {
+    /// Rings only when a source asks for a look, not while there is something in it.
+    bell: OwnedFd,
+    looked_at: Instant,
+    period: Duration,
+    /// By any source, and by the kernel's records.
+    was_rung: bool,
+    was_called: bool,
+    call_gap: Duration,
+}
+
+impl Rhythm {
+    /// How often the kernel side may call at first.
+    pub const CALL_GAP: Duration = SHORT;
+
+    /// The sources ring the bell from now on.
+    pub fn new(mappings: impl Iterator<Item = impl AsFd>, records: impl AsFd) -> io::Result<Self> {
+        let rhythm = Self {
+            bell: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            looked_at: Instant::now(),
+            period: SHORT,
+            was_rung: false,
+            was_called: false,
+            call_gap: Self::CALL_GAP,
+        };
+        rhythm.add(records, RECORDS)?;
+        for source in mappings {
+            rhythm.listen(source)?;
+        }
+        Ok(rhythm)
+    }
+
+    /// Has one more source ring the bell.
+    pub fn listen(&self, source: impl AsFd) -> io::Result<()> {
+        self.add(source, 0)
+    }
+
+    fn add(&self, source: impl AsFd, number: u64) -> io::Result<()> {
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        Ok(epoll::add(&self.bell, source, epoll::EventData::new_u64(number), flags)?)
+    }
+
+    /// Waits for the next look: until the bell rings, something is due, or the period is over.
+    pub fn wait(&mut self, until: Instant, due: Option<Duration>) -> io::Result<()> {
+        let pause = SHORTEST.saturating_sub(self.looked_at.elapsed());
+        if !pause.is_zero() {
+            std::thread::sleep(pause);
+        }
+        let timeout = until.saturating_duration_since(Instant::now()).min(self.period);
+        let timeout = due.map_or(timeout, |due| timeout.min(due));
+        let timeout = Timespec { tv_sec: 0, tv_nsec: timeout.subsec_nanos().into() };
+        let mut rung = [MaybeUninit::uninit(); 8];
+        (self.was_rung, self.was_called) = match epoll::wait(&self.bell, &mut rung, Some(&timeout)) {
+            Ok((rung, _)) => (!rung.is_empty(), rung.iter().any(|event| event.data.u64() == RECORDS)),
+            Err(rustix::io::Errno::INTR) => (false, false),
+            Err(error) => return Err(error.into()),
+        };
+        self.looked_at = Instant::now();
+        Ok(())
+    }
+
+    /// Whether a source asked for the last look.
+    pub fn was_rung(&self) -> bool {
+        self.was_rung
+    }
+
+    /// Takes in what a look has found. Returns how often the kernel side may call, if that changes.
+    pub fn found(&mut self, news: News) -> Option<Duration> {
+        self.period = match news {
+            News::Newborn => SHORTEST,
+            News::Code => SHORT,
+            News::None => (self.period * 2).min(LONGEST),
+        };
+        let gap = match news {
+            News::None if self.was_called => (self.call_gap * 2).min(CALL_GAP_MAX),
+            News::None => self.call_gap,
+            News::Code | News::Newborn => Self::CALL_GAP,
+        };
+        let has_changed = gap != self.call_gap;
+        self.call_gap = gap;
+        has_changed.then_some(gap)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looks_are_rare_where_nothing_is_new_and_at_once_where_a_source_rings() {
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        let mut rhythm = Rhythm::new(std::iter::empty::<OwnedFd>(), &reader).unwrap();
+        for (news, period) in
+            [(News::None, 20), (News::None, 40), (News::Newborn, 4), (News::None, 8), (News::Code, 10)]
+        {
+            rhythm.found(news);
+            assert_eq!(rhythm.period, Duration::from_millis(period), "{news:?}");
+        }
+        for _ in 0..10 {
+            rhythm.found(News::None);
+        }
+        assert_eq!(rhythm.period, LONGEST);
+        rustix::io::write(&writer, b"news").unwrap();
+        let rings = |rhythm: &Rhythm| {
+            let mut rung = [MaybeUninit::uninit(); 8];
+            let nothing = Timespec { tv_sec: 0, tv_nsec: 0 };
+            epoll::wait(&rhythm.bell, &mut rung, Some(&nothing)).unwrap().0.len()
+        };
+        assert_eq!(rings(&rhythm), 1);
+        assert_eq!(rings(&rhythm), 0, "what lies there rings once");
+        rustix::io::write(&writer, b"more").unwrap();
+        assert_eq!(rings(&rhythm), 1);
+
+        rustix::io::write(&writer, b"for nothing").unwrap();
+        rhythm.wait(Instant::now(), None).unwrap();
+        assert!(rhythm.was_rung());
+        assert_eq!(rhythm.found(News::None), Some(SHORT * 2));
+        assert_eq!(rhythm.found(News::Code), Some(SHORT));
+    }
+}
