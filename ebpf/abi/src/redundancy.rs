@@ -10,6 +10,8 @@ use crate::shared;
 pub const NATIVE: usize = 16;
 /// The words of its C stack.
 pub const STACK: usize = 64;
+/// The operands of an instruction that are looked at.
+pub const OPERANDS: usize = 8;
 
 /// `REDUNDANCY_REGISTERS`: the registers of the `CPU_SAMPLE` with the same thread and time, which was taken in native
 /// code that Python called.
@@ -29,13 +31,98 @@ pub struct Registers {
     pub natives: u32,
     /// How many of `stack` could be read.
     pub words: u32,
+    /// The innermost Python frame, as `stack::Frame` has it.
+    pub code: u64,
+    pub detail: u64,
+    /// Where the first operand of its instruction lies; 0 where that is not known.
+    pub operands_at: u64,
     /// Words as `stack::native_word` has them, leaf first.
     pub native: [u64; NATIVE],
     /// From the stack pointer on.
     pub stack: [u64; STACK],
+    /// Of the instruction's operands the first ones.
+    pub operands: [Operand; OPERANDS],
 }
 
-shared!(Registers, 40 + 16 * 8 + 5 * 8 + NATIVE * 8 + STACK * 8);
+shared!(Registers, 40 + 16 * 8 + 8 * 8 + NATIVE * 8 + STACK * 8 + OPERANDS * 24);
+
+/// A value that an instruction works on.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Operand {
+    /// The object; 0 for none.
+    pub object: u64,
+    /// Its type.
+    pub class: u64,
+    /// Stands for what it is. 0 where that is not known.
+    pub print: u64,
+}
+
+shared!(Operand, 24);
+
+/// Names an instruction in the map `REDUNDANCY_SPOTS`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SpotKey {
+    pub pid: u32,
+    pub padding: u32,
+    /// As `stack::Frame` has it.
+    pub code: u64,
+    pub detail: u64,
+}
+
+shared!(SpotKey, 24);
+
+/// Where an instruction's operands are.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spot {
+    /// In the frame: points to what `start` counts from; `process::NONE` where that is the frame.
+    pub pointer: u32,
+    /// Of the first operand, in bytes.
+    pub start: u32,
+    pub count: u32,
+    pub padding: u32,
+}
+
+shared!(Spot, 16);
+
+/// Names a type in the map `REDUNDANCY_CLASSES`, whose values are of [`class`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ClassKey {
+    pub pid: u32,
+    pub padding: u32,
+    pub address: u64,
+}
+
+shared!(ClassKey, 16);
+
+/// What an object of a type is told by.
+pub mod class {
+    /// Nothing that can be read.
+    pub const UNKNOWN: u64 = 0;
+    /// Where it is.
+    pub const ADDRESS: u64 = 1;
+    /// Some bytes of it: bits 8-15 where they begin, 16-23 how many there are.
+    pub const BYTES: u64 = 2;
+    /// An `int`, whose word behind the header has its sign and how many digits there are (until 3.11).
+    pub const INT: u64 = 3;
+    /// The same with the number shifted to the left by three (3.12 and newer).
+    pub const INT_TAGGED: u64 = 4;
+    /// A NumPy array.
+    pub const ARRAY: u64 = 5;
+
+    pub const fn bytes(start: u8, length: u8) -> u64 {
+        BYTES | (start as u64) << 8 | (length as u64) << 16
+    }
+}
+
+/// Of large arrays other parts are looked at from time to time: prints of the same object are equal only within one such
+/// time, some four seconds.
+pub const fn period(time: u64) -> u64 {
+    time >> 32
+}
 
 /// Names a watchpoint in the map `REDUNDANCY_WATCHES`.
 #[repr(C)]
@@ -68,9 +155,12 @@ pub struct Watch {
     pub stack: u32,
     /// Names the call that trapped last; 0 before the first.
     pub call: u64,
+    /// For where an instruction's result goes: the instruction, as `cpython::instruction` tells it; what is read is the result.
+    /// Else 0.
+    pub instruction: u64,
 }
 
-shared!(Watch, 48);
+shared!(Watch, 56);
 
 /// `REDUNDANCY_TRAP`: the header's thread has accessed what is watched.
 #[repr(C)]
@@ -81,8 +171,10 @@ pub struct Trap {
     pub id: u64,
     /// Of the instruction after the one that accessed.
     pub ip: u64,
-    /// What was read.
+    /// What was read; of a result its print.
     pub value: u64,
+    /// Of a result its type.
+    pub class: u64,
     /// Names the native call: the Python frame, where it is, its variables, and its caller's.
     pub call: u64,
     /// From 1 on.
@@ -95,4 +187,4 @@ pub struct Trap {
     pub read: u32,
 }
 
-shared!(Trap, 88);
+shared!(Trap, 96);

@@ -1,5 +1,7 @@
 //! The family `redundancy`: registers of samples in native code that Python called, and traps of watchpoints.
 
+mod prints;
+
 use core::{ffi::c_void, hint::black_box};
 
 use aya_ebpf::{
@@ -19,7 +21,7 @@ use pyobs_abi::{
 
 use crate::{
     common::{
-        cpython::{Top, innermost, top_frame},
+        cpython::{Top, innermost, instruction, top_frame},
         maps::{LAYOUTS, PROCESSES, count_loss},
         memory::user,
         registers, ring,
@@ -99,6 +101,9 @@ fn send_registers(context: &PerfEventContext, walk: &Walk) {
         let sp = (*record).general[4] as *const c_void;
         let failed = bpf_probe_read_user(stack, bytes, sp) != 0;
         (*record).words = if failed { 0 } else { STACK as u32 };
+        let innermost = walk.innermost();
+        ((*record).code, (*record).detail) = (innermost.address, innermost.detail);
+        prints::operands(record);
     }
     entry.submit(BPF_RB_FORCE_WAKEUP.into());
 }
@@ -124,7 +129,7 @@ fn trap(context: &PerfEventContext) {
         ((&raw const (*data).addr).read_volatile(), registers::Registers::running(ip, sp, bp))
     };
     let key = WatchKey { tid: both as u32, padding: 0, address };
-    let Some(watch) = REDUNDANCY_WATCHES.get_ptr_mut(&key) else { return };
+    let Some(watch) = REDUNDANCY_WATCHES.get_ptr_mut(key) else { return };
     // SAFETY: only the thread that is watched, which is here, writes it while it is set.
     let watch = unsafe { &mut *watch };
     if watch.traps >= watch.traps_max || watch.calls >= watch.calls_max {
@@ -134,6 +139,9 @@ fn trap(context: &PerfEventContext) {
     let Some(process) = (unsafe { PROCESSES.get((both >> 32) as u32) }) else { return };
     let Some(layout) = LAYOUTS.get(process.layout) else { return };
     watch.traps += 1;
+    if watch.instruction != 0 {
+        return result(process, layout, &here, watch);
+    }
     let mut value = 0u64;
     let length = black_box(watch.read_length);
     if length == 0 || length > 8 {
@@ -148,21 +156,57 @@ fn trap(context: &PerfEventContext) {
         watch.stack = watch.traps;
         stack(process, &here, watch);
     }
+    send(&here, watch, Seen { value, class: 0, call, read: read == 0 });
+}
+
+/// What was seen at a trap.
+struct Seen {
+    value: u64,
+    class: u64,
+    call: u64,
+    read: bool,
+}
+
+#[inline(always)]
+fn send(here: &registers::Registers, watch: &Watch, seen: Seen) {
     let is_last = watch.traps >= watch.traps_max || watch.calls >= watch.calls_max;
     let trap = Trap {
         header: ring::header(record::REDUNDANCY_TRAP),
         id: watch.id,
         ip: here.ip,
-        value,
-        call,
+        value: seen.value,
+        class: seen.class,
+        call: seen.call,
         number: watch.traps,
         stack: watch.stack,
         last: u32::from(is_last),
-        read: u32::from(read == 0),
+        read: u32::from(seen.read),
     };
     let wake = if is_last { BPF_RB_FORCE_WAKEUP } else { BPF_RB_NO_WAKEUP };
     if REDUNDANCY_RING.output::<Trap>(&trap, wake.into()).is_err() {
         count_loss(loss::RING_FULL);
+    }
+}
+
+/// The interpreter has put a value where the result of an instruction goes: its result, if it is at that instruction.
+#[inline(always)]
+fn result(process: &Process, layout: &Layout, here: &registers::Registers, watch: &mut Watch) {
+    let at = match top_frame(process, layout, 0) {
+        Top::Frame { frame, .. } => instruction(layout, frame),
+        _ => 0,
+    };
+    if at == watch.instruction {
+        let (pid, time) = ((bpf_get_current_pid_tgid() >> 32) as u32, ring::header(0).time);
+        let operand = prints::operand(pid, watch.read_address, time);
+        if operand.object != 0 {
+            watch.calls = watch.calls_max;
+            watch.stack = watch.traps;
+            stack(process, here, watch);
+            return send(here, watch, Seen { value: operand.print, class: operand.class, call: 0, read: true });
+        }
+    }
+    if watch.traps >= watch.traps_max {
+        send(here, watch, Seen { value: 0, class: 0, call: 0, read: false });
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::redundancy::{Access, Pair, PairKind, Touched, Watchpoints};
+pub use self::redundancy::{Access, Compared, NativeCall, Pair, PairKind, Sampler, Touched, Watchpoints};
 use crate::{ArenaId, FrameId, MemInfoId, Nanos, Pid, Place, ProcessRef, Reason, SegmentId, StackId, Tid};
 
 /// What a recording says of itself before the first event.
@@ -86,6 +86,7 @@ pub enum Event {
     Access(Access),
     /// Family `redundancy`.
     Pair(Pair),
+    Call(NativeCall),
     /// Family `redundancy`: counts since the recording began.
     Watchpoints {
         at: Nanos,
@@ -126,6 +127,7 @@ impl Event {
             Self::Calls(calls) => Some(calls.at),
             Self::Access(access) => Some(access.at),
             Self::Pair(pair) => Some(pair.at),
+            Self::Call(call) => Some(call.at),
             Self::Watchpoints { at, .. } => Some(*at),
             Self::Segment { at, .. } | Self::Arena { at, .. } | Self::MemInfo { at, .. } => Some(*at),
         }

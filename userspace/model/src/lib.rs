@@ -18,9 +18,9 @@ pub mod selection;
 pub mod views;
 
 pub use event::{
-    Access, Arena, ArenaChange, Calls, Event, Filled, Frame, FrameKind, GilHolder, GilWait, MemInfoChange, Meta,
-    Objects, Outcome, Pair, PairKind, Process, Sample, Segment, SegmentChange, SegmentKind, Sleep, Touched, WaitReason,
-    Waker, Watchpoints,
+    Access, Arena, ArenaChange, Calls, Compared, Event, Filled, Frame, FrameKind, GilHolder, GilWait, MemInfoChange,
+    Meta, NativeCall, Objects, Outcome, Pair, PairKind, Process, Sample, Sampler, Segment, SegmentChange, SegmentKind,
+    Sleep, Touched, WaitReason, Waker, Watchpoints,
 };
 pub use ids::{ArenaId, FrameId, MemInfoId, Nanos, Pid, Place, ProcessRef, SegmentId, StackId, Tid};
 pub use loss::Reason;

@@ -111,7 +111,7 @@ impl Model {
             arenas: Arenas::new(history),
             shm: Shm::new(history),
             nrt: Nrt::default(),
-            redundancy: Redundancy::default(),
+            redundancy: Redundancy::new(history),
             loss: Losses::default(),
             cost: Cost::default(),
             previous_cost: Cost::default(),
@@ -204,6 +204,12 @@ impl Model {
                 let known = self.has_stack(pair.first) && self.has_stack(pair.second);
                 if known && self.sees(pair.process, pair.tid) {
                     self.redundancy.add_pair(pair);
+                }
+            }
+            Event::Call(call) => {
+                if self.has_stack(call.stack) && self.sees(call.process, call.tid) {
+                    let line = views::own_line(self, call.stack);
+                    self.redundancy.add_call(call, line);
                 }
             }
             Event::Watchpoints { counts, .. } => self.redundancy.set_counts(*counts),

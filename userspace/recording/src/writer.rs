@@ -102,6 +102,7 @@ impl Writer {
             Event::MemInfo { at, id, change } => nrt::change(connection, *at, *id, change),
             Event::Access(access) => redundancy::access(connection, access),
             Event::Pair(pair) => redundancy::pair(connection, pair),
+            Event::Call(call) => redundancy::call(connection, call),
             Event::Watchpoints { at, counts } => redundancy::watchpoints(connection, *at, counts),
             Event::Segment { at, id, change } => shm::change(connection, *at, *id, change),
             Event::Loss { at, reason, count } => health::loss(connection, *at, *reason, *count),

@@ -6,6 +6,7 @@
 //! the sooner it is set; what is here joins what it tells with the stacks, which are named by the session.
 
 mod armer;
+mod calls;
 mod code;
 mod emulator;
 mod pairs;
@@ -25,9 +26,13 @@ use std::time::{Duration, Instant};
 
 use aya::maps::{HashMap as BpfMap, MapData, RingBuf};
 use pyobs_abi::redundancy::{Watch, WatchKey};
-use pyobs_model::{Access, Event, Nanos, Pair, ProcessRef, Reason, StackId, Tid, Watchpoints};
+use pyobs_model::{
+    Access, Compared, Event, Nanos, NativeCall, Pair, ProcessRef, Reason, Sampler, StackId, Tid, Touched, Watchpoints,
+};
 
 use self::armer::Armer;
+pub use self::calls::Maps as CallMaps;
+use self::calls::{Again, Calls, Interpreter};
 use self::source::Decoded;
 use self::told::{Counts, Order, Told};
 use crate::doctor::kernel_version;
@@ -49,6 +54,7 @@ pub struct Parts {
     pub ring: RingBuf<MapData>,
     pub watches: BpfMap<MapData, WatchKey, Watch>,
     pub program: File,
+    pub calls: CallMaps,
 }
 
 pub struct Redundancy {
@@ -60,6 +66,7 @@ pub struct Redundancy {
     start: Nanos,
     /// Whether samples are told of that nobody asked for.
     hides_samples: bool,
+    sampler: Sampler,
     processes: HashMap<u32, ProcessRef>,
     /// Stacks of samples, by thread and time.
     samples: HashMap<(u32, Nanos), (ProcessRef, StackId)>,
@@ -81,6 +88,7 @@ impl Redundancy {
             watches: parts.watches,
             program: parts.program,
             source: Box::new(Decoded),
+            calls: Calls::new(parts.calls),
             orders: ordered,
             told: sender,
             counts: Arc::clone(&counts),
@@ -101,6 +109,7 @@ impl Redundancy {
             thread: Some(thread),
             start,
             hides_samples,
+            sampler: Sampler::Decoded,
             processes: HashMap::new(),
             samples: HashMap::new(),
             sampled: VecDeque::new(),
@@ -129,7 +138,8 @@ impl Redundancy {
         for Running { pid, id, python } in running {
             if self.processes.insert(pid, id) != Some(id) {
                 // The thread ends after us.
-                let _ = self.orders.send(Order::Process { pid, version: python.number });
+                let interpreter = Box::new(Interpreter { version: python.number, layout: python.layout.clone() });
+                let _ = self.orders.send(Order::Process { pid, interpreter });
             }
         }
         for event in events.iter() {
@@ -148,10 +158,13 @@ impl Redundancy {
         let mut unstacked = 0;
         for _ in 0..self.waiting.len() {
             let Some((since, told)) = self.waiting.pop_front() else { break };
-            match self.event(&told, now, keep_every) {
-                Some(found) => events.extend(found),
-                None if since.elapsed() > PATIENCE || at_the_end => unstacked += 1,
-                None => self.waiting.push_back((since, told)),
+            if self.tell(&told, now, keep_every, events) {
+                continue;
+            }
+            if since.elapsed() > PATIENCE || at_the_end {
+                unstacked += 1;
+            } else {
+                self.waiting.push_back((since, told));
             }
         }
         if unstacked > 0 {
@@ -164,42 +177,95 @@ impl Redundancy {
         }
     }
 
-    /// `None` while a stack is missing.
-    fn event(&mut self, told: &Told, now: Nanos, keep_every: u64) -> Option<Option<Event>> {
-        match told {
-            Told::Access { tid, time, touched, stores } => {
-                let at = Nanos(*time).saturating_sub(self.start);
-                let (process, stack) = self.samples.remove(&(*tid, at))?;
-                Some(Some(Event::Access(Access {
-                    at,
-                    process,
-                    tid: Tid(*tid),
-                    stack,
-                    weight: u32::try_from(keep_every).unwrap_or(u32::MAX),
-                    touched: touched.clone(),
-                    stores: *stores,
-                })))
+    /// Returns whether it is done; else a stack is missing yet.
+    fn tell(&mut self, told: &Told, now: Nanos, keep_every: u64, events: &mut Vec<Event>) -> bool {
+        let done = match told {
+            Told::Access { tid, time, touched, stores, again } => {
+                self.access(Tid(*tid), *time, keep_every, events, (touched, *stores, again))
             }
             Told::Pair { pid, tid, watch, touched, bytes, found } => {
-                let process = *self.processes.get(pid)?;
-                let first = *self.stacks.get(&(*watch, found.first))?;
-                let second = *self.stacks.get(&(*watch, found.second))?;
-                self.drop_stacks(*watch);
-                let (Some(first), Some(second)) = (first, second) else { return Some(None) };
-                Some(Some(Event::Pair(Pair {
-                    at: now,
-                    process,
-                    tid: Tid(*tid),
-                    first,
-                    second,
-                    kind: found.kind,
-                    touched: touched.clone(),
-                    bytes: *bytes,
-                    equal: found.equal,
-                    unread: found.unread,
-                })))
+                let pair = |process, first, second| {
+                    Event::Pair(Pair {
+                        at: now,
+                        process,
+                        tid: Tid(*tid),
+                        first,
+                        second,
+                        kind: found.kind,
+                        touched: touched.clone(),
+                        bytes: *bytes,
+                        equal: found.equal,
+                        unread: found.unread,
+                    })
+                };
+                self.trapped(
+                    *pid,
+                    *watch,
+                    [found.first, found.second],
+                    |process, [first, second]| pair(process, first, second),
+                    events,
+                )
+            }
+            Told::Result { pid, tid, watch, number, callee, same } => {
+                let call = |process, stack| {
+                    let compared = Compared::Result { same: *same };
+                    Event::Call(NativeCall {
+                        at: now,
+                        process,
+                        tid: Tid(*tid),
+                        stack,
+                        callee: Arc::clone(callee),
+                        compared,
+                    })
+                };
+                self.trapped(*pid, *watch, [*number], |process, [stack]| call(process, stack), events)
+            }
+        };
+        done.is_some()
+    }
+
+    fn access(
+        &mut self,
+        tid: Tid,
+        time: u64,
+        keep_every: u64,
+        events: &mut Vec<Event>,
+        (touched, stores, again): (&Option<Touched>, bool, &Option<Again>),
+    ) -> Option<()> {
+        let at = Nanos(time).saturating_sub(self.start);
+        let (process, stack) = self.samples.remove(&(tid.0, at))?;
+        let weight = u32::try_from(keep_every).unwrap_or(u32::MAX);
+        events.push(Event::Access(Access { at, process, tid, stack, weight, touched: touched.clone(), stores }));
+        if let Some(Again { callee, varying }) = again {
+            let (callee, compared) = (Arc::clone(callee), Compared::Arguments { varying: *varying });
+            events.push(Event::Call(NativeCall { at, process, tid, stack, callee, compared }));
+        }
+        Some(())
+    }
+
+    /// Tells of traps of a watchpoint when their stacks are there; of those without one nothing.
+    fn trapped<const N: usize>(
+        &mut self,
+        pid: u32,
+        watch: u64,
+        traps: [u32; N],
+        event: impl FnOnce(ProcessRef, [StackId; N]) -> Event,
+        events: &mut Vec<Event>,
+    ) -> Option<()> {
+        let process = *self.processes.get(&pid)?;
+        let mut stacks = [StackId(0); N];
+        let mut is_whole = true;
+        for (stack, trap) in stacks.iter_mut().zip(traps) {
+            match *self.stacks.get(&(watch, trap))? {
+                Some(named) => *stack = named,
+                None => is_whole = false,
             }
         }
+        self.drop_stacks(watch);
+        if is_whole {
+            events.push(event(process, stacks));
+        }
+        Some(())
     }
 
     fn drop_stacks(&mut self, watch: u64) {
@@ -241,7 +307,7 @@ impl Redundancy {
     fn counts(&self) -> Watchpoints {
         let counts = self.counts.lock().map(|counts| *counts).unwrap_or_default();
         let Counts { samples, undecoded, armed, traps, timed_out, taken, storms } = counts;
-        Watchpoints { samples, undecoded, armed, traps, timed_out, taken, storms }
+        Watchpoints { sampler: self.sampler, samples, undecoded, armed, traps, timed_out, taken, storms }
     }
 
     /// What traps have cost so far besides their programs.

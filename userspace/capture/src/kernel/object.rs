@@ -159,6 +159,9 @@ impl Object {
         }
         let (ring, watches) = if wants.watches { (redundancy::RING_BYTES, redundancy::WATCHES_MAX) } else { (4096, 1) };
         loader.map_max_entries("REDUNDANCY_RING", ring).map_max_entries("REDUNDANCY_WATCHES", watches);
+        if !wants.watches {
+            loader.map_max_entries("REDUNDANCY_SPOTS", 1).map_max_entries("REDUNDANCY_CLASSES", 1);
+        }
         for (name, offset) in &files {
             loader.override_global(name, offset, true);
         }
@@ -305,6 +308,10 @@ impl Object {
             program: File::from(loaded.map_err(|error| ObjectError::Program { name, error })?),
             ring: take(&mut self.ebpf, "REDUNDANCY_RING")?,
             watches: take(&mut self.ebpf, "REDUNDANCY_WATCHES")?,
+            calls: redundancy::CallMaps {
+                spots: take(&mut self.ebpf, "REDUNDANCY_SPOTS")?,
+                classes: take(&mut self.ebpf, "REDUNDANCY_CLASSES")?,
+            },
         })
     }
 

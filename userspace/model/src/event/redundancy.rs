@@ -104,9 +104,60 @@ pub struct Pair {
     pub unread: Option<bool>,
 }
 
+/// A native call that Python made, compared with the last one that was seen at the same instruction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NativeCall {
+    pub at: Nanos,
+    pub process: ProcessRef,
+    pub tid: Tid,
+    pub stack: StackId,
+    /// The function, by the name or the type that it has, or the instruction. As the watched process has it.
+    pub callee: Arc<str>,
+    pub compared: Compared,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compared {
+    /// A bit for each argument that was another, from the second bit on; the first is for what is called.
+    Arguments {
+        varying: u16,
+    },
+    Result {
+        same: bool,
+    },
+}
+
+/// Where addresses of accesses come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sampler {
+    /// From the instructions behind a sample of the clock.
+    #[default]
+    Decoded,
+    /// From Intel's precise samples of loads and stores.
+    Pebs,
+    /// From AMD's samples of instructions.
+    Ibs,
+}
+
+impl Sampler {
+    /// The name in JSON, recordings and on screens.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Decoded => "decoded",
+            Self::Pebs => "pebs",
+            Self::Ibs => "ibs",
+        }
+    }
+
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Decoded, Self::Pebs, Self::Ibs].into_iter().find(|sampler| sampler.name() == name)
+    }
+}
+
 /// What the watchpoints came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Watchpoints {
+    pub sampler: Sampler,
     /// Samples in native code that Python called.
     pub samples: u64,
     /// Of these, those whose address could not be told, or is of no interest.

@@ -4,10 +4,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::{Access, FrameId, Pair, PairKind, ProcessRef, StackId, Tid, Touched, Watchpoints};
+use super::past::{Past, Timed};
+use crate::{
+    Access, Compared, FrameId, History, Nanos, NativeCall, Pair, PairKind, Place, ProcessRef, Selection, StackId, Tid,
+    Touched, Watchpoints,
+};
 
 /// More places than this no program has that is worth looking at; what comes after is not added up.
 const PAIRS_MAX: usize = 50_000;
+const CALLS_MAX: usize = 50_000;
 const NAMES_MAX: usize = 64;
 
 /// A Python line that native code ran below.
@@ -81,17 +86,89 @@ impl PairSum {
     }
 }
 
-#[derive(Debug, Default)]
+/// Calls of one thing at a line.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CallOf {
+    pub line: Line,
+    pub callee: Arc<str>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CallSum {
+    /// Calls whose arguments were compared with those of the last one seen.
+    pub compared: u64,
+    /// Of these, those that had the same.
+    pub same: u64,
+    /// A bit for each argument that was ever another, as in [`Compared::Arguments`].
+    pub varying: u16,
+    /// Results that were compared with the last one seen, and those that were the same.
+    pub results: u64,
+    pub same_results: u64,
+}
+
+impl CallSum {
+    /// The arguments that were ever another, from 1 on; 0 is what is called.
+    pub fn varying(&self) -> impl Iterator<Item = u32> + use<> {
+        let bits = self.varying;
+        (0..u16::BITS).filter(move |bit| bits >> bit & 1 == 1)
+    }
+
+    pub fn add(&mut self, other: &Self) {
+        self.compared += other.compared;
+        self.same += other.same;
+        self.varying |= other.varying;
+        self.results += other.results;
+        self.same_results += other.same_results;
+    }
+
+    /// Whether most are made again: with the same arguments, and what they return is the same, too. Functions that return
+    /// something else for the same arguments are none of these, and of those whose results nobody saw it is not known.
+    pub fn is_again(&self, share: f64) -> bool {
+        least_share(self.same, self.compared) > share && least_share(self.same_results, self.results) > share
+    }
+}
+
+/// A sample in native code that may have changed nothing.
+#[derive(Clone, Copy, Debug)]
+struct Idle {
+    at: Nanos,
+    place: Place,
+    line: Line,
+    weight: u32,
+    /// It was storing into an array; else it accessed what dispatch looks at.
+    stores: bool,
+}
+
+impl Timed for Idle {
+    fn at(&self) -> Nanos {
+        self.at
+    }
+}
+
+#[derive(Debug)]
 pub struct Redundancy {
     lines: BTreeMap<Line, Accesses>,
+    calls: BTreeMap<CallOf, CallSum>,
+    idle: Past<Idle>,
     pairs: BTreeMap<PairOf, PairSum>,
     counts: Watchpoints,
 }
 
 impl Redundancy {
+    pub fn new(history: History) -> Self {
+        Self {
+            lines: BTreeMap::new(),
+            calls: BTreeMap::new(),
+            idle: Past::new(history),
+            pairs: BTreeMap::new(),
+            counts: Watchpoints::default(),
+        }
+    }
+
     /// `frame` is the line that its stack belongs to.
     pub fn add_access(&mut self, access: &Access, frame: Option<FrameId>) {
         let Some(frame) = frame else { return };
+        self.add_idle(access, Line { process: access.process, frame });
         let sum = self.lines.entry(Line { process: access.process, frame }).or_default();
         sum.samples += 1;
         sum.weight += u64::from(access.weight);
@@ -132,6 +209,40 @@ impl Redundancy {
         });
     }
 
+    fn add_idle(&mut self, access: &Access, line: Line) {
+        let stores = match access.touched {
+            Some(Touched::Metadata(_) | Touched::Static) => false,
+            Some(Touched::Array(_)) if access.stores => true,
+            _ => return,
+        };
+        let (at, weight) = (access.at, access.weight);
+        let place = Place { process: access.process, tid: access.tid, stack: access.stack };
+        self.idle.push(Idle { at, place, line, weight, stores });
+        while self.idle.expire(at).is_some() {}
+    }
+
+    /// `frame` is the line that its stack belongs to.
+    pub fn add_call(&mut self, call: &NativeCall, frame: Option<FrameId>) {
+        let Some(frame) = frame else { return };
+        let line = Line { process: call.process, frame };
+        let key = CallOf { line, callee: Arc::clone(&call.callee) };
+        if self.calls.len() >= CALLS_MAX && !self.calls.contains_key(&key) {
+            return;
+        }
+        let sum = self.calls.entry(key).or_default();
+        match call.compared {
+            Compared::Arguments { varying } => {
+                sum.compared += 1;
+                sum.same += u64::from(varying == 0);
+                sum.varying |= varying;
+            }
+            Compared::Result { same } => {
+                sum.results += 1;
+                sum.same_results += u64::from(same);
+            }
+        }
+    }
+
     pub fn set_counts(&mut self, counts: Watchpoints) {
         self.counts = counts;
     }
@@ -142,6 +253,36 @@ impl Redundancy {
 
     pub fn lines(&self) -> impl Iterator<Item = (Line, &Accesses)> + '_ {
         self.lines.iter().map(|(line, sum)| (*line, sum))
+    }
+
+    pub fn calls(&self) -> impl Iterator<Item = (&CallOf, &CallSum)> + '_ {
+        self.calls.iter()
+    }
+
+    /// Samples in native code that went into dispatch, and those that store into arrays at lines where most stores left what
+    /// was there; `line` tells the line that a stack belongs to.
+    pub fn redundant<'a>(
+        &'a self,
+        selection: &'a Selection,
+        line: impl Fn(StackId) -> Option<FrameId>,
+    ) -> impl Iterator<Item = (Place, u64)> + 'a {
+        let mut stores: BTreeMap<Line, (u64, u64)> = BTreeMap::new();
+        let pairs = self
+            .pairs
+            .iter()
+            .filter(|(pair, _)| pair.kind == PairKind::Store && matches!(pair.touched, Touched::Array(_)));
+        for (pair, sum) in pairs {
+            let Some(frame) = line(pair.second) else { continue };
+            let (equal, compared) = stores.entry(Line { process: pair.process, frame }).or_default();
+            (*equal, *compared) = (*equal + sum.equal, *compared + sum.compared);
+        }
+        let selected = self.idle.iter().filter(|idle| selection.has(idle.place.process, idle.place.tid, idle.at));
+        selected
+            .filter(move |idle| {
+                let (equal, compared) = stores.get(&idle.line).copied().unwrap_or_default();
+                !idle.stores || compared > 0 && equal * 2 > compared
+            })
+            .map(|idle| (idle.place, u64::from(idle.weight)))
     }
 
     pub fn pairs(&self) -> impl Iterator<Item = (&PairOf, &PairSum)> + '_ {

@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use super::{Evidence, Finding, Severity, place};
-use crate::families::redundancy::{Accesses, Line, PairSum, least_share};
+use crate::families::redundancy::{Accesses, CallOf, CallSum, Line, PairSum, least_share};
 use crate::views::own_line;
 use crate::{FrameId, Model, PairKind, ProcessRef, Selection, Touched};
 
@@ -18,6 +18,7 @@ const LEAST: f64 = 0.01;
 const DISPATCH: f64 = 0.8;
 /// Of the accesses to an array, those that found or left what was there.
 const EQUAL: f64 = 0.7;
+const RECOMPUTED: &str = "redundancy/recomputed";
 /// A line's dispatch is serious from this share of the samples on.
 const SERIOUS: f64 = 0.25;
 
@@ -27,6 +28,8 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
         model.redundancy().lines().filter(|(line, _)| selection.has_process(line.process)).collect();
     lines.sort_by_key(|(_, sum)| Reverse(sum.weight));
     found.extend(lines.into_iter().filter_map(|(line, sum)| dispatch(model, line, sum)));
+    let calls = model.redundancy().calls().filter(|(call, _)| selection.has_process(call.line.process));
+    found.extend(calls.filter_map(|(call, sum)| again(model, call, sum)));
     let mut sums: BTreeMap<(ProcessRef, PairKind, FrameId), Sums> = BTreeMap::new();
     for (pair, sum) in model.redundancy().pairs().filter(|(pair, _)| selection.has_process(pair.process)) {
         let (Touched::Array(shape), Some(frame)) = (&pair.touched, own_line(model, pair.second)) else {
@@ -102,6 +105,38 @@ fn dispatch(model: &Model, line: Line, sum: &Accesses) -> Option<Finding> {
     })
 }
 
+/// A call that is made again with the same arguments and the same result.
+fn again(model: &Model, call: &CallOf, sum: &CallSum) -> Option<Finding> {
+    let native = share(model, call.line.process, sum.compared);
+    if native < LEAST || !sum.is_again(EQUAL) {
+        return None;
+    }
+    let CallSum { compared, same, results, same_results, .. } = *sum;
+    let (at, callee) = (place(model, Some(call.line.frame)), &call.callee);
+    let detail = format!(
+        "Of {compared} samples in this call, {same} had the arguments of the sample before, and of {results} results that were \
+         looked at {same_results} were the one before. Likely it could be made once, and its result kept. Of large arrays parts \
+         are compared, which change every four seconds."
+    );
+    Some(Finding {
+        id: RECOMPUTED,
+        severity: if native >= SERIOUS { Severity::Serious } else { Severity::Warning },
+        summary: format!("{at} calls {callee} again with the same arguments, {same} of {compared} times"),
+        detail,
+        process: Some(call.line.process),
+        pid: model.process(call.line.process).map(|state| state.process.pid),
+        evidence: BTreeMap::from([
+            ("line", Evidence::Text(at)),
+            ("callee", Evidence::Text(callee.to_string())),
+            ("native_share", Evidence::Number(native)),
+            ("compared", Evidence::Count(compared)),
+            ("same_arguments", Evidence::Count(same)),
+            ("results", Evidence::Count(results)),
+            ("same_results", Evidence::Count(same_results)),
+        ]),
+    })
+}
+
 /// Of a line, with how often each kind of array was seen.
 type Sums = (PairSum, BTreeMap<String, u64>);
 
@@ -128,7 +163,7 @@ impl Of<'_> {
             self.shape
         );
         let summary = format!("{at} stored the same values {equal} of {compared} times");
-        Some(self.finding("redundancy/recomputed", Severity::Warning, summary, detail, equal))
+        Some(self.finding(RECOMPUTED, Severity::Warning, summary, detail, equal))
     }
 
     fn dead(&self) -> Option<Finding> {

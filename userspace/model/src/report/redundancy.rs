@@ -22,6 +22,7 @@ pub struct Redundancy {
     pub taken: u64,
     pub storms: u64,
     pub lines: Vec<Line>,
+    pub calls: Vec<Call>,
     pub pairs: Vec<Pair>,
 }
 
@@ -39,6 +40,22 @@ pub struct Line {
     #[serde(rename = "static")]
     pub fixed: u64,
     pub unknown: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Call {
+    pub pid: Pid,
+    /// The line that calls.
+    pub frame: FrameOut,
+    pub callee: String,
+    /// Calls whose arguments were compared with those of the last one that was seen.
+    pub samples: u64,
+    pub same_arguments: u64,
+    /// Results that were compared with the last one that was seen; `null` where none was.
+    pub results: Option<u64>,
+    pub same_results: Option<u64>,
+    /// The arguments that were ever another, from 1 on; 0 is what is called.
+    pub varying: Vec<u32>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -87,6 +104,21 @@ pub(super) fn redundancy(model: &Model, selection: &Selection, limit: usize) -> 
             unknown: sum.unknown,
         })
     };
+    let mut calls: Vec<_> = family.calls().filter(|(call, _)| selection.has_process(call.line.process)).collect();
+    calls.sort_by_key(|(_, sum)| Reverse((sum.same, sum.compared)));
+    let calls = calls.into_iter().take(limit).filter_map(|(call, sum)| {
+        let seen = |count| (sum.results > 0).then_some(count);
+        Some(Call {
+            pid: pid(model, call.line.process)?,
+            frame: FrameOut::from(model.frame(call.line.frame)?),
+            callee: call.callee.to_string(),
+            samples: sum.compared,
+            same_arguments: sum.same,
+            results: seen(sum.results),
+            same_results: seen(sum.same_results),
+            varying: sum.varying().collect(),
+        })
+    });
     let mut pairs: Vec<_> = family.pairs().filter(|(pair, _)| selection.has_process(pair.process)).collect();
     pairs.sort_by_key(|(_, sum)| Reverse((sum.redundant_bytes, sum.compared)));
     let pairs = pairs.into_iter().take(limit).filter_map(|(pair, sum)| {
@@ -107,7 +139,7 @@ pub(super) fn redundancy(model: &Model, selection: &Selection, limit: usize) -> 
         })
     });
     Redundancy {
-        sampler: "decoded",
+        sampler: counts.sampler.name(),
         rate_hz,
         samples: counts.samples,
         undecoded: counts.undecoded,
@@ -117,6 +149,7 @@ pub(super) fn redundancy(model: &Model, selection: &Selection, limit: usize) -> 
         taken: counts.taken,
         storms: counts.storms,
         lines: lines.into_iter().take(limit).filter_map(line).collect(),
+        calls: calls.collect(),
         pairs: pairs.collect(),
     }
 }

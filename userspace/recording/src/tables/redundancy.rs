@@ -1,6 +1,8 @@
 //! The family `redundancy`: accesses of samples, pairs of accesses, and what the watchpoints came to.
 
-use pyobs_model::{Access, Event, Nanos, Pair, PairKind, ProcessRef, StackId, Tid, Touched, Watchpoints};
+use pyobs_model::{
+    Access, Compared, Event, Nanos, NativeCall, Pair, PairKind, ProcessRef, Sampler, StackId, Tid, Touched, Watchpoints,
+};
 use rusqlite::{Connection, params};
 
 use super::{Damage, Field, Range, Source, bounded, integer};
@@ -30,8 +32,18 @@ CREATE TABLE access_pairs (
     equal   INTEGER NOT NULL,
     unread  INTEGER
 );
+CREATE TABLE native_calls (
+    at_ns   INTEGER NOT NULL,
+    process INTEGER NOT NULL REFERENCES processes,
+    tid     INTEGER NOT NULL,
+    stack   INTEGER NOT NULL REFERENCES stacks,
+    callee  TEXT NOT NULL,
+    varying INTEGER,
+    same_result INTEGER
+);
 CREATE TABLE watchpoints (
     at_ns     INTEGER NOT NULL,
+    sampler   TEXT NOT NULL,
     samples   INTEGER NOT NULL,
     undecoded INTEGER NOT NULL,
     armed     INTEGER NOT NULL,
@@ -78,13 +90,26 @@ pub(crate) fn pair(connection: &Connection, pair: &Pair) -> rusqlite::Result<()>
     Ok(())
 }
 
+pub(crate) fn call(connection: &Connection, call: &NativeCall) -> rusqlite::Result<()> {
+    let sql = "INSERT INTO native_calls (at_ns, process, tid, stack, callee, varying, same_result)
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+    let (varying, same_result) = match call.compared {
+        Compared::Arguments { varying } => (Some(varying), None),
+        Compared::Result { same } => (None, Some(same)),
+    };
+    let (at, callee) = (integer(call.at.0), bounded(&call.callee));
+    let row = params![at, call.process.0, call.tid.0, call.stack.0, callee, varying, same_result];
+    connection.prepare_cached(sql)?.execute(row)?;
+    Ok(())
+}
+
 pub(crate) fn watchpoints(connection: &Connection, at: Nanos, counts: &Watchpoints) -> rusqlite::Result<()> {
-    let sql = "INSERT INTO watchpoints (at_ns, samples, undecoded, armed, traps, timed_out, taken, storms)
-               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
-    let Watchpoints { samples, undecoded, armed, traps, timed_out, taken, storms } = *counts;
+    let sql = "INSERT INTO watchpoints (at_ns, sampler, samples, undecoded, armed, traps, timed_out, taken, storms)
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
+    let Watchpoints { sampler, samples, undecoded, armed, traps, timed_out, taken, storms } = *counts;
     let [samples, undecoded, armed, traps, timed_out, taken, storms] =
         [samples, undecoded, armed, traps, timed_out, taken, storms].map(integer);
-    let row = params![integer(at.0), samples, undecoded, armed, traps, timed_out, taken, storms];
+    let row = params![integer(at.0), sampler.name(), samples, undecoded, armed, traps, timed_out, taken, storms];
     connection.prepare_cached(sql)?.execute(row)?;
     Ok(())
 }
@@ -140,16 +165,34 @@ pub(crate) fn read(
         }));
         Some(())
     })?;
-    let columns = ["at_ns", "samples", "undecoded", "armed", "traps", "timed_out", "taken", "storms"];
+    let columns = ["at_ns", "process", "tid", "stack", "callee", "varying", "same_result"];
+    source.scan("native_calls", &columns, &range.condition(), damage, |_, row| {
+        let compared = match (row.maybe_number(6)?, row.maybe_number(7)?) {
+            (Some(varying), None) => Compared::Arguments { varying: u16::try_from(varying).ok()? },
+            (None, Some(same)) => Compared::Result { same: same != 0 },
+            _ => return None,
+        };
+        each(Event::Call(NativeCall {
+            at: Nanos(row.number(1)?),
+            process: ProcessRef(row.small(2)?),
+            tid: Tid(row.small(3)?),
+            stack: StackId(row.small(4)?),
+            callee: row.text(5)?.into(),
+            compared,
+        }));
+        Some(())
+    })?;
+    let columns = ["at_ns", "sampler", "samples", "undecoded", "armed", "traps", "timed_out", "taken", "storms"];
     source.scan("watchpoints", &columns, &range.condition(), damage, |_, row| {
         let counts = Watchpoints {
-            samples: row.number(2)?,
-            undecoded: row.number(3)?,
-            armed: row.number(4)?,
-            traps: row.number(5)?,
-            timed_out: row.number(6)?,
-            taken: row.number(7)?,
-            storms: row.number(8)?,
+            sampler: Sampler::from_name(&row.text(2)?)?,
+            samples: row.number(3)?,
+            undecoded: row.number(4)?,
+            armed: row.number(5)?,
+            traps: row.number(6)?,
+            timed_out: row.number(7)?,
+            taken: row.number(8)?,
+            storms: row.number(9)?,
         };
         each(Event::Watchpoints { at: Nanos(row.number(1)?), counts });
         Some(())

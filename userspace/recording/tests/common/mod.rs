@@ -206,8 +206,8 @@ pub fn every_event() -> Vec<Event> {
         id: SegmentId(u32::from(after == 15)),
         change,
     }));
-    let access = |touched| Access {
-        at: Nanos(at.0 + 40),
+    let access = |after, touched| Access {
+        at: Nanos(at.0 + after),
         process: ProcessRef(0),
         tid: Tid(4250),
         stack: StackId(1),
@@ -215,11 +215,11 @@ pub fn every_event() -> Vec<Event> {
         touched,
         stores: true,
     };
-    events.push(Event::Access(access(None)));
-    events.push(Event::Access(access(Some(Touched::Metadata(None)))));
-    events.push(Event::Access(access(Some(Touched::Array("float64 3x4".into())))));
-    let pair = |kind, touched, unread| Pair {
-        at: Nanos(at.0 + 41),
+    events.push(Event::Access(access(40, None)));
+    events.push(Event::Access(access(41, Some(Touched::Metadata(None)))));
+    events.push(Event::Access(access(42, Some(Touched::Array("float64 3x4".into())))));
+    let pair = |after, kind, touched, unread| Pair {
+        at: Nanos(at.0 + after),
         process: ProcessRef(0),
         tid: Tid(4250),
         first: StackId(0),
@@ -230,10 +230,22 @@ pub fn every_event() -> Vec<Event> {
         equal: true,
         unread,
     };
-    events.push(Event::Pair(pair(PairKind::Load, Touched::Static, None)));
-    events.push(Event::Pair(pair(PairKind::Store, Touched::Unknown, Some(true))));
-    let counts = Watchpoints { samples: 9, undecoded: 1, armed: 8, traps: 20, timed_out: 2, taken: 3, storms: 4 };
-    events.push(Event::Watchpoints { at: Nanos(at.0 + 42), counts });
+    events.push(Event::Pair(pair(43, PairKind::Load, Touched::Static, None)));
+    events.push(Event::Pair(pair(44, PairKind::Store, Touched::Unknown, Some(true))));
+    let call = |after, compared| NativeCall {
+        at: Nanos(at.0 + after),
+        process: ProcessRef(0),
+        tid: Tid(4250),
+        stack: StackId(1),
+        callee: "cos".into(),
+        compared,
+    };
+    events.push(Event::Call(call(45, Compared::Arguments { varying: 5 })));
+    events.push(Event::Call(call(46, Compared::Result { same: true })));
+    let sampler = Sampler::Pebs;
+    let counts =
+        Watchpoints { sampler, samples: 9, undecoded: 1, armed: 8, traps: 20, timed_out: 2, taken: 3, storms: 4 };
+    events.push(Event::Watchpoints { at: Nanos(at.0 + 47), counts });
     let at = Nanos(3_600_000_000_000);
     events.push(Event::Loss { at, reason: Reason::RingFull, count: 12 });
     events.push(Event::Cost { at: Nanos(at.0 + 1), bpf: Nanos(5), cpu: Nanos(7), rss_bytes: 34 << 20 });

@@ -166,6 +166,7 @@ fn chips(model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
             Weight::Cpu => "cpu samples",
             Weight::OffCpu => "offcpu time",
             Weight::Gil => "gil time",
+            Weight::Redundant => "redundant samples",
         };
         // What is usual need not be said where there is little room.
         pieces.push(chip(if ui.look.weight == Weight::Cpu { 0 } else { 4 }, measure.to_owned()));

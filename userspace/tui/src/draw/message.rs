@@ -70,8 +70,8 @@ fn has_rows_without_filter(ui: &Ui) -> bool {
 fn family(ui: &Ui) -> Option<&'static str> {
     match ui.tab {
         Tab::Frames if ui.frames.shows_calls() => Some("eval"),
-        Tab::Frames | Tab::Flame => Some(ui.look.weight.name()),
-        Tab::Waits => Some(ui.waits.table().weight().name()),
+        Tab::Frames | Tab::Flame => Some(ui.look.weight.family()),
+        Tab::Waits => Some(ui.waits.table().weight().family()),
         Tab::Memory => Some(ui.memory.table().family()),
         Tab::Processes | Tab::Health => None,
     }

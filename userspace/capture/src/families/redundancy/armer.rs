@@ -11,10 +11,11 @@ use std::time::{Duration, Instant};
 
 use aya::maps::{HashMap as BpfMap, MapData, RingBuf};
 use pyobs_abi::record::{self, Header};
-use pyobs_abi::redundancy::{Registers, Trap, Watch, WatchKey};
+use pyobs_abi::redundancy::{Registers, SpotKey, Trap, Watch, WatchKey};
 use pyobs_model::Touched;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::calls::{Calls, Wanted};
 use super::code::{Code, Did};
 use super::emulator::Access;
 use super::pairs::{Seen, of_accesses, of_stores};
@@ -55,6 +56,8 @@ struct Armed {
     since: Instant,
     touched: Option<Touched>,
     traps: Vec<Seen>,
+    /// It is where the result of this instruction goes.
+    result: Option<SpotKey>,
 }
 
 #[derive(Default)]
@@ -70,6 +73,7 @@ pub struct Armer {
     pub watches: BpfMap<MapData, WatchKey, Watch>,
     pub program: File,
     pub source: Box<dyn Source + Send>,
+    pub calls: Calls,
     pub orders: Receiver<Order>,
     pub told: Sender<Told>,
     pub counts: Arc<std::sync::Mutex<Counts>>,
@@ -106,13 +110,15 @@ impl Armer {
             let orders: Vec<Order> = self.orders.try_iter().collect();
             for order in orders {
                 match order {
-                    Order::Process { pid, version } => {
-                        state.places.insert(pid, Place::new(pid, version));
+                    Order::Process { pid, interpreter } => {
+                        state.places.insert(pid, Place::new(pid, *interpreter));
                         state.code.forget(pid);
+                        self.calls.forget(pid);
                     }
                     Order::Ended { pid } => {
                         state.places.remove(&pid);
                         state.code.forget(pid);
+                        self.calls.forget(pid);
                         self.release(&mut state, |armed| armed.pid == pid);
                     }
                 }
@@ -160,17 +166,19 @@ impl Armer {
         state.counts.samples += 1;
         let access = self.source.access(sample).ok();
         let access = access.filter(|access| place.is_shared_data(access.address, sample));
+        let (again, wanted) = self.calls.sampled(place, sample);
+        let (tid, time) = (sample.header.tid, sample.header.time);
+        // Results of calls and memory take turns.
+        let wanted = wanted.filter(|_| state.random().is_multiple_of(2));
+        if let Some(wanted) = &wanted {
+            self.arm_result(state, sample, wanted);
+        }
         let Some(access) = access else {
             state.counts.undecoded += 1;
-            return self.tell(Told::Access {
-                tid: sample.header.tid,
-                time: sample.header.time,
-                touched: None,
-                stores: false,
-            });
+            return self.tell(Told::Access { tid, time, touched: None, stores: false, again });
         };
         // Set first, looked at afterwards: the sooner the better.
-        let armed = self.arm(state, sample, &access);
+        let armed = if wanted.is_none() { self.arm(state, sample, &access) } else { None };
         let touched = state.places.get_mut(&sample.header.pid).and_then(|place| place.classify(access.address, sample));
         if let Some(id) = armed {
             match &touched {
@@ -179,15 +187,24 @@ impl Armer {
                 None => self.release(state, |armed| armed.id == id),
             }
         }
-        self.tell(Told::Access { tid: sample.header.tid, time: sample.header.time, touched, stores: access.writes });
+        self.tell(Told::Access { tid, time, touched, stores: access.writes, again });
     }
 
-    /// Sets a watchpoint. Returns its number.
+    /// Watches where a call's result goes, until one was seen.
+    fn arm_result(&mut self, state: &mut State, sample: &Registers, wanted: &Wanted) {
+        let aim = Aim { address: wanted.address, length: 8, reads: false };
+        let watch = Watch {
+            read_address: wanted.address,
+            read_length: 8,
+            calls_max: 1,
+            instruction: wanted.instruction,
+            ..unset()
+        };
+        self.set(state, sample, aim, watch, 8, Some(wanted.key));
+    }
+
+    /// Watches memory. Returns the watchpoint's number.
     fn arm(&mut self, state: &mut State, sample: &Registers, access: &Access) -> Option<u64> {
-        if state.is_stormy(self.rate_hz) {
-            state.counts.storms += 1;
-            return None;
-        }
         let part = Part::of(access, state.random());
         let watches_reads = !access.writes || access.reads || state.random().is_multiple_of(WATCH_READS);
         let (aim, read_address, read_length) = if watches_reads {
@@ -199,23 +216,29 @@ impl Armer {
         } else {
             (Aim { address: part.start, length: part.length, reads: false }, part.start, part.length as u32)
         };
+        let calls_max = if aim.reads { READ_CALLS } else { STORE_CALLS };
+        self.set(state, sample, aim, Watch { read_address, read_length, calls_max, ..unset() }, part.length, None)
+    }
+
+    fn set(
+        &mut self,
+        state: &mut State,
+        sample: &Registers,
+        aim: Aim,
+        watch: Watch,
+        bytes: u64,
+        result: Option<SpotKey>,
+    ) -> Option<u64> {
+        if state.is_stormy(self.rate_hz) {
+            state.counts.storms += 1;
+            return None;
+        }
         let (pid, tid) = (sample.header.pid, sample.header.tid);
         let number = self.free_slot(state, tid, aim)?;
         let id = state.next;
         state.next += 1;
         let key = WatchKey { tid, padding: 0, address: aim.address };
-        let watch = Watch {
-            id,
-            read_address,
-            read_length,
-            traps_max: TRAPS_MAX,
-            calls_max: if aim.reads { READ_CALLS } else { STORE_CALLS },
-            traps: 0,
-            calls: 0,
-            stack: 0,
-            call: 0,
-        };
-        self.watches.insert(key, watch, 0).ok()?;
+        self.watches.insert(key, Watch { id, ..watch }, 0).ok()?;
         let thread = state.threads.get_mut(&tid)?;
         let (slot, armed, survived) = thread.slots.get_mut(number)?;
         if slot.turn(aim).and_then(|()| slot.on()).is_err() {
@@ -224,18 +247,9 @@ impl Armer {
             state.threads.remove(&tid);
             return None;
         }
-        let armed_now = Armed {
-            id,
-            pid,
-            tid,
-            key,
-            aim,
-            bytes: part.length,
-            since: Instant::now(),
-            touched: None,
-            traps: Vec::new(),
-        };
-        (*armed, *survived) = (Some(armed_now), 0);
+        let since = Instant::now();
+        *armed = Some(Armed { id, pid, tid, key, aim, bytes, since, touched: None, traps: Vec::new(), result });
+        *survived = 0;
         state.counts.armed += 1;
         Some(id)
     }
@@ -294,12 +308,24 @@ impl Armer {
             thread.slots.iter_mut().filter_map(|slot| slot.1.as_mut()).find(|armed| armed.id == trap.id)
         });
         let Some(armed) = armed else { return };
+        if let Some(key) = armed.result {
+            return self.returned(state, key, trap);
+        }
         let did = if armed.aim.reads { state.code.before(pid, trap.ip) } else { Did::Store };
         let value = (trap.read != 0).then_some(trap.value);
         armed.traps.push(Seen { did, call: trap.call, value, stack: trap.stack });
         if trap.last != 0 {
             self.release(state, |armed| armed.id == trap.id);
         }
+    }
+
+    fn returned(&mut self, state: &mut State, key: SpotKey, trap: &Trap) {
+        let place = state.places.get_mut(&key.pid).filter(|_| trap.read != 0);
+        if let Some((callee, same)) = place.and_then(|place| self.calls.returned(place, key, trap)) {
+            let (pid, tid, watch, number) = (key.pid, trap.header.tid, trap.id, trap.stack);
+            self.tell(Told::Result { pid, tid, watch, number, callee, same });
+        }
+        self.release(state, |armed| armed.id == trap.id);
     }
 
     /// Takes watchpoints off and tells what they saw.
@@ -334,12 +360,35 @@ impl Armer {
         state.threads.retain(|_, thread| {
             thread.used.is_some_and(|at| at.elapsed() < IDLE) || thread.slots.iter().any(|slot| slot.1.is_some())
         });
-        state.places.retain(|pid, place| !place.is_idle() || std::path::Path::new(&format!("/proc/{pid}")).exists());
+        let calls = &mut self.calls;
+        state.places.retain(|pid, place| {
+            let lives = !place.is_idle() || std::path::Path::new(&format!("/proc/{pid}")).exists();
+            if !lives {
+                calls.forget(*pid);
+            }
+            lives
+        });
     }
 
     fn tell(&self, what: Told) {
         // The session ends before us.
         let _ = self.told.send(what);
+    }
+}
+
+/// A watchpoint that has not been hit.
+fn unset() -> Watch {
+    Watch {
+        id: 0,
+        read_address: 0,
+        read_length: 0,
+        traps_max: TRAPS_MAX,
+        calls_max: 0,
+        traps: 0,
+        calls: 0,
+        stack: 0,
+        call: 0,
+        instruction: 0,
     }
 }
 

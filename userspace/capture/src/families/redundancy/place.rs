@@ -9,7 +9,7 @@ use pyobs_abi::redundancy::Registers;
 use pyobs_abi::stack::{loop_count, native_address};
 use pyobs_model::Touched;
 
-use crate::cpython::version::Version;
+use super::calls::Interpreter;
 use crate::families::arena::pools::{HEADER, Header, Shape};
 use crate::memory::{Memory, ProcessMemory};
 
@@ -51,6 +51,7 @@ pub struct Place {
     memory: ProcessMemory,
     pid: u32,
     shape: Shape,
+    interpreter: Interpreter,
     regions: Vec<Region>,
     read: Option<Instant>,
     used: Instant,
@@ -58,16 +59,25 @@ pub struct Place {
 }
 
 impl Place {
-    pub fn new(pid: u32, version: Version) -> Self {
+    pub fn new(pid: u32, interpreter: Interpreter) -> Self {
         Self {
             memory: ProcessMemory::new(pid),
             pid,
-            shape: Shape::of(version),
+            shape: Shape::of(interpreter.version),
+            interpreter,
             regions: Vec::new(),
             read: None,
             used: Instant::now(),
             types: HashMap::new(),
         }
+    }
+
+    pub fn interpreter(&self) -> &Interpreter {
+        &self.interpreter
+    }
+
+    pub fn memory(&self) -> &ProcessMemory {
+        &self.memory
     }
 
     pub fn is_idle(&self) -> bool {
@@ -196,7 +206,7 @@ impl Place {
     }
 
     /// The name of the type at an address, if there is one: a type's own type is a type, whose type is itself or one.
-    fn type_name(&mut self, kind: u64) -> Option<Arc<str>> {
+    pub fn type_name(&mut self, kind: u64) -> Option<Arc<str>> {
         if kind < 4096 || !kind.is_multiple_of(8) {
             return None;
         }
@@ -219,7 +229,11 @@ impl Place {
         if meta_meta != meta && self.memory.read_u64(meta_meta.checked_add(8)?).ok()? != meta_meta {
             return None;
         }
-        let at = self.memory.read_u64(kind + TP_NAME).ok()?;
+        self.name_at(self.memory.read_u64(kind + TP_NAME).ok()?)
+    }
+
+    /// A name of C that has only what names in Python have.
+    pub fn name_at(&self, at: u64) -> Option<Arc<str>> {
         let mut bytes = [0; NAME_MAX];
         // A name may end right before a page that is not there.
         let page = 4096 - (at & 4095) as usize;
