@@ -183,7 +183,7 @@ fn commonest(frames: impl Iterator<Item = (Option<FrameId>, Nanos)>) -> Option<F
 }
 
 /// `fetch (/app/client.py:31)`.
-fn place(model: &Model, frame: Option<FrameId>) -> String {
+pub fn place(model: &Model, frame: Option<FrameId>) -> String {
     let Some(frame) = frame.and_then(|frame| model.frame(frame)) else { return "an unknown place".to_owned() };
     let file = frame.file.as_deref().unwrap_or("?");
     let line = frame.line.map(|line| format!(":{line}")).unwrap_or_default();

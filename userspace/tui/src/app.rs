@@ -216,6 +216,7 @@ impl App {
             Tab::Flame => self.ui.flame.compute(&self.model, &scope),
             Tab::Waits => self.ui.waits.compute(&self.model, &scope),
             Tab::Memory => self.ui.memory.compute(&self.model, &scope),
+            Tab::Redundancy => self.ui.redundancy.compute(&self.model, &scope),
             Tab::Health => {}
         }
         if matches!(self.ui.tab, Tab::Processes | Tab::Health) {
@@ -236,6 +237,7 @@ impl App {
             Tab::Flame => ui.flame.arrange(&self.model, ui.frame_filter.as_ref(), body),
             Tab::Waits => ui.waits.arrange(&self.model, ui.wait_filter.as_ref(), body),
             Tab::Memory => ui.memory.arrange(&self.model, ui.memory_filter.as_ref(), body),
+            Tab::Redundancy => ui.redundancy.arrange(&self.model, ui.redundancy_filter.as_ref(), body),
             Tab::Health => {}
         }
     }
@@ -272,6 +274,7 @@ impl App {
             Action::ShowWaits => self.show(Tab::Waits),
             Action::ShowHealth => self.show(Tab::Health),
             Action::ShowMemory => self.show(Tab::Memory),
+            Action::ShowRedundancy => self.show(Tab::Redundancy),
             Action::NextScreen => self.show(self.ui.tab.neighbour(1)),
             Action::PreviousScreen => self.show(self.ui.tab.neighbour(Tab::ALL.len() - 1)),
             Action::Help => self.ui.help = Some(0),
@@ -328,6 +331,7 @@ impl App {
             Tab::Flame => ui.flame.act(action, body),
             Tab::Waits => ui.waits.act(action, body),
             Tab::Memory => ui.memory.act(action, body),
+            Tab::Redundancy => ui.redundancy.act(action, body),
             Tab::Health => ui.health.act(action, draw::health_lines(&self.model, ui).len(), usize::from(body.height)),
         };
         match outcome {
@@ -350,6 +354,7 @@ impl App {
             Tab::Flame => ui.flame.zoom_out(body),
             Tab::Waits => ui.waits.close_detail(),
             Tab::Memory => ui.memory.close_detail(),
+            Tab::Redundancy => ui.redundancy.close_detail(),
             Tab::Processes | Tab::Health => false,
         };
         if has_closed {

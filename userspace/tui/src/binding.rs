@@ -15,7 +15,7 @@ macro_rules! actions {
 }
 
 actions! {
-    ShowProcesses ShowFrames ShowFlame ShowWaits ShowHealth ShowMemory NextScreen PreviousScreen
+    ShowProcesses ShowFrames ShowFlame ShowWaits ShowHealth ShowMemory ShowRedundancy NextScreen PreviousScreen
     Up Down Left Right PageUp PageDown First Last
     Open Back Threads Expand Collapse
     SortNext SortPrevious SortOwn SortTotal SortName
@@ -43,6 +43,10 @@ pub(crate) enum Context {
     Memory,
     /// One shared segment.
     Segment,
+    /// Work that changes nothing.
+    Redundancy,
+    /// What the native code below one line accesses.
+    Accesses,
     /// A pattern is being typed; keys that are not bound are text.
     Prompt,
     Help,
@@ -60,6 +64,8 @@ impl Context {
         Self::Health,
         Self::Memory,
         Self::Segment,
+        Self::Redundancy,
+        Self::Accesses,
         Self::Everywhere,
         Self::Prompt,
         Self::Help,
@@ -78,6 +84,8 @@ impl Context {
             Self::Health => "Health",
             Self::Memory => "Memory",
             Self::Segment => "A segment, or arenas",
+            Self::Redundancy => "Redundancy",
+            Self::Accesses => "A line's accesses",
             Self::Prompt => "Typing a pattern",
             Self::Help => "This help",
         }
@@ -111,7 +119,7 @@ const fn bind(
     Binding { contexts, keys, action, hint, help }
 }
 
-use Context::{Calls, Detail, Everywhere, Flame, Frames, Help, Memory, Processes, Prompt, Waits};
+use Context::{Calls, Detail, Everywhere, Flame, Frames, Help, Memory, Processes, Prompt, Redundancy, Waits};
 use Key::{BackTab, Backspace, Char, Ctrl, Down, End, Enter, Esc, Home, Left, PageDown, PageUp, Right, Tab, Up};
 
 pub(crate) const BINDINGS: &[Binding] = &[
@@ -126,19 +134,26 @@ pub(crate) const BINDINGS: &[Binding] = &[
     bind(&[Flame], &[Right], Action::Right, "", "the box to the right"),
     bind(&[Waits], &[Enter], Action::Open, "detail", "the stacks of the wait, and who ended it"),
     bind(&[Memory], &[Enter], Action::Open, "detail", "what is known of the segment, or the arenas"),
+    bind(&[Redundancy], &[Enter], Action::Open, "detail", "the calls and pairs of accesses of the line"),
     bind(&[Frames], &[Char('o')], Action::SortOwn, "", "sort by own samples, or time"),
     bind(&[Frames], &[Char('t')], Action::SortTotal, "", "sort by total samples, or time"),
     bind(&[Frames], &[Char('n')], Action::SortName, "", "sort by name"),
-    bind(&[Processes, Frames, Calls, Waits, Memory], &[Char('s')], Action::SortNext, "sort", "sort by the next column"),
     bind(
-        &[Processes, Frames, Calls, Waits, Memory],
+        &[Processes, Frames, Calls, Waits, Memory, Redundancy],
+        &[Char('s')],
+        Action::SortNext,
+        "sort",
+        "sort by the next column",
+    ),
+    bind(
+        &[Processes, Frames, Calls, Waits, Memory, Redundancy],
         &[Char('S')],
         Action::SortPrevious,
         "",
         "sort by the previous column",
     ),
     bind(&[Waits], &[Char('m')], Action::Measure, "GIL waits", "all waits, or those for the GIL and who held it"),
-    bind(&[Memory], &[Char('m')], Action::Measure, "arenas", "shared segments, arenas, MemInfos of Numba, or accesses"),
+    bind(&[Memory], &[Char('m')], Action::Measure, "arenas", "shared segments, arenas, or MemInfos of Numba"),
     bind(
         &[Frames, Detail, Flame],
         &[Char('m')],
@@ -167,6 +182,7 @@ pub(crate) const BINDINGS: &[Binding] = &[
     bind(&[Everywhere], &[Char('4')], Action::ShowWaits, "", "Waits"),
     bind(&[Everywhere], &[Char('5')], Action::ShowHealth, "", "Health"),
     bind(&[Everywhere], &[Char('6')], Action::ShowMemory, "", "Memory"),
+    bind(&[Everywhere], &[Char('7')], Action::ShowRedundancy, "", "Redundancy"),
     bind(&[Everywhere], &[Tab], Action::NextScreen, "", "the next screen"),
     bind(&[Everywhere], &[BackTab], Action::PreviousScreen, "", "the previous screen"),
     bind(&[Everywhere], &[Up, Char('k')], Action::Up, "", "up"),

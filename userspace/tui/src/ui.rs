@@ -10,7 +10,9 @@ use ratatui::layout::Rect;
 
 use crate::binding::Context;
 use crate::filter::Filter;
-use crate::screens::{self, FlameScreen, FramesScreen, HealthScreen, MemoryScreen, ProcessesScreen, WaitsScreen};
+use crate::screens::{
+    self, FlameScreen, FramesScreen, HealthScreen, MemoryScreen, ProcessesScreen, RedundancyScreen, WaitsScreen,
+};
 use crate::theme::Theme;
 use crate::{Options, Source};
 
@@ -22,11 +24,12 @@ pub(crate) enum Tab {
     Waits,
     Health,
     Memory,
+    Redundancy,
 }
 
 impl Tab {
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Processes, Self::Frames, Self::Flame, Self::Waits, Self::Health, Self::Memory];
+    pub(crate) const ALL: [Self; 7] =
+        [Self::Processes, Self::Frames, Self::Flame, Self::Waits, Self::Health, Self::Memory, Self::Redundancy];
 
     pub(crate) fn title(self) -> &'static str {
         match self {
@@ -36,7 +39,13 @@ impl Tab {
             Self::Waits => "Waits",
             Self::Health => "Health",
             Self::Memory => "Memory",
+            Self::Redundancy => "Redundancy",
         }
+    }
+
+    /// Whether it shows a span of time, rather than all that is known.
+    pub(crate) fn is_windowed(self) -> bool {
+        !matches!(self, Self::Health | Self::Redundancy)
     }
 
     pub(crate) fn neighbour(self, by: usize) -> Self {
@@ -128,6 +137,7 @@ pub(crate) struct Ui {
     pub(crate) frame_filter: Option<Filter>,
     pub(crate) wait_filter: Option<Filter>,
     pub(crate) memory_filter: Option<Filter>,
+    pub(crate) redundancy_filter: Option<Filter>,
     pub(crate) prompt: Option<Prompt>,
     /// The first line in sight, while the help is open.
     pub(crate) help: Option<usize>,
@@ -142,6 +152,7 @@ pub(crate) struct Ui {
     pub(crate) waits: WaitsScreen,
     pub(crate) health: HealthScreen,
     pub(crate) memory: MemoryScreen,
+    pub(crate) redundancy: RedundancyScreen,
 }
 
 const HEADER_LINES: u16 = 2;
@@ -166,6 +177,7 @@ impl Ui {
             frame_filter: None,
             wait_filter: None,
             memory_filter: None,
+            redundancy_filter: None,
             prompt: None,
             help: None,
             notes: VecDeque::new(),
@@ -177,6 +189,7 @@ impl Ui {
             waits: WaitsScreen::new(model),
             health: HealthScreen::default(),
             memory: MemoryScreen::new(model),
+            redundancy: RedundancyScreen::default(),
         }
     }
 
@@ -194,12 +207,17 @@ impl Ui {
             Tab::Health => Context::Health,
             Tab::Memory if self.memory.shows_detail() => Context::Segment,
             Tab::Memory => Context::Memory,
+            Tab::Redundancy if self.redundancy.shows_detail() => Context::Accesses,
+            Tab::Redundancy => Context::Redundancy,
         }
     }
 
     /// Whether there are rows or boxes that a pattern could choose from.
     pub(crate) fn takes_filter(&self) -> bool {
-        !matches!(self.context(), Context::Health | Context::Detail | Context::Wait | Context::Segment)
+        !matches!(
+            self.context(),
+            Context::Health | Context::Detail | Context::Wait | Context::Segment | Context::Accesses
+        )
     }
 
     /// Whether Esc has something to undo here.
@@ -209,6 +227,7 @@ impl Ui {
             Tab::Flame => self.flame.is_zoomed(),
             Tab::Waits => self.waits.shows_detail(),
             Tab::Memory => self.memory.shows_detail(),
+            Tab::Redundancy => self.redundancy.shows_detail(),
             Tab::Processes | Tab::Health => false,
         };
         is_inside || self.filter().is_some() || self.picked.is_some()
@@ -245,6 +264,7 @@ impl Ui {
             Tab::Frames | Tab::Flame => self.frame_filter.as_ref(),
             Tab::Waits => self.wait_filter.as_ref(),
             Tab::Memory => self.memory_filter.as_ref(),
+            Tab::Redundancy => self.redundancy_filter.as_ref(),
             Tab::Health => None,
         }
     }
@@ -255,6 +275,7 @@ impl Ui {
             Tab::Frames | Tab::Flame => self.frame_filter = Filter::new(text),
             Tab::Waits => self.wait_filter = Filter::new(text),
             Tab::Memory => self.memory_filter = Filter::new(text),
+            Tab::Redundancy => self.redundancy_filter = Filter::new(text),
             Tab::Health => {}
         }
     }

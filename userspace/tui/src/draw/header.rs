@@ -133,6 +133,8 @@ fn fitting(pieces: Vec<Piece>, room: usize, gap: usize) -> Vec<Piece> {
 /// Returns the column after the tabs. Where there is little room, only the one in sight has its name.
 fn draw_tabs(ui: &Ui, area: Rect, buf: &mut Buffer) -> u16 {
     const NAMES_NEED: u16 = 64;
+    /// With the name of the last, which is long, and what stands behind the tabs.
+    const ALL_NEED: u16 = 96;
     let theme = ui.theme;
     let mut x = 1;
     for (index, tab) in Tab::ALL.into_iter().enumerate() {
@@ -140,7 +142,7 @@ fn draw_tabs(ui: &Ui, area: Rect, buf: &mut Buffer) -> u16 {
         let is_active = tab == ui.tab;
         if is_active {
             x = put(buf, area, x, 0, &format!(" {number} {} ", tab.title()), theme.active_tab());
-        } else if area.width >= NAMES_NEED {
+        } else if area.width >= if tab == Tab::Redundancy { ALL_NEED } else { NAMES_NEED } {
             x = put(buf, area, x, 0, &format!(" {number}"), theme.key());
             x = put(buf, area, x, 0, &format!(" {} ", tab.title()), theme.text());
         } else {
@@ -158,7 +160,7 @@ fn chips(model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
     let mut pieces = Vec::new();
     let shows_calls = ui.context() == Context::Calls;
     let shows_frames = matches!(ui.tab, Tab::Frames | Tab::Flame) && !shows_calls;
-    if ui.tab != Tab::Health {
+    if ui.tab.is_windowed() {
         pieces.push(chip(3, ui.window.chip(&ui.source)));
     }
     if shows_frames {

@@ -26,6 +26,7 @@ fn lines(ui: &Ui) -> Vec<Line> {
         Tab::Waits => Context::Waits,
         Tab::Health => Context::Health,
         Tab::Memory => Context::Memory,
+        Tab::Redundancy => Context::Redundancy,
     };
     let others = Context::ALL.iter().filter(|context| ![own, Context::Everywhere].contains(context));
     let mut lines = Vec::new();

@@ -30,6 +30,7 @@ pub(super) fn instead_of(model: &Model, ui: &Ui) -> Option<Message> {
         Tab::Waits => ui.waits.is_empty(),
         Tab::Health => false,
         Tab::Memory => ui.memory.is_empty(),
+        Tab::Redundancy => ui.redundancy.is_empty(),
     };
     if !is_empty {
         return None;
@@ -62,6 +63,7 @@ fn has_rows_without_filter(ui: &Ui) -> bool {
         Tab::Frames => ui.frames.has_rows(),
         Tab::Waits => ui.waits.has_rows(),
         Tab::Memory => ui.memory.has_rows(),
+        Tab::Redundancy => ui.redundancy.has_rows(),
         Tab::Flame | Tab::Health => false,
     }
 }
@@ -73,6 +75,7 @@ fn family(ui: &Ui) -> Option<&'static str> {
         Tab::Frames | Tab::Flame => Some(ui.look.weight.family()),
         Tab::Waits => Some(ui.waits.table().weight().family()),
         Tab::Memory => Some(ui.memory.table().family()),
+        Tab::Redundancy => Some("redundancy"),
         Tab::Processes | Tab::Health => None,
     }
 }

@@ -1,7 +1,5 @@
-//! Memory: the segments that processes share, the arenas that hold their objects, the MemInfos of compiled code, or what
-//! native code accesses.
+//! Memory: the segments that processes share, the arenas that hold their objects, or the MemInfos of compiled code.
 
-mod accesses;
 mod births;
 mod births_detail;
 mod detail;
@@ -11,7 +9,6 @@ use pyobs_model::Model;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use self::accesses::AccessTable;
 use self::births::Births;
 use self::segments::Segments;
 use super::Outcome;
@@ -26,18 +23,16 @@ pub(crate) enum Table {
     Segments,
     Arenas,
     MemInfos,
-    Accesses,
 }
 
 impl Table {
-    const ALL: [Self; 4] = [Self::Segments, Self::Arenas, Self::MemInfos, Self::Accesses];
+    const ALL: [Self; 3] = [Self::Segments, Self::Arenas, Self::MemInfos];
 
     pub(crate) fn family(self) -> &'static str {
         match self {
             Self::Segments => "shm",
             Self::Arenas => "arena",
             Self::MemInfos => "nrt",
-            Self::Accesses => "redundancy",
         }
     }
 
@@ -47,7 +42,6 @@ impl Table {
             Self::Segments => "segments",
             Self::Arenas => "arenas",
             Self::MemInfos => "MemInfos",
-            Self::Accesses => "redundancy",
         }
     }
 
@@ -61,13 +55,12 @@ pub(crate) struct MemoryScreen {
     table: Table,
     segments: Segments,
     births: Births,
-    accesses: AccessTable,
 }
 
 impl MemoryScreen {
     pub(crate) fn new(model: &Model) -> Self {
         let table = Table::ALL.into_iter().find(|table| model.is_on(table.family())).unwrap_or_default();
-        Self { table, segments: Segments::default(), births: Births::of(table), accesses: AccessTable::default() }
+        Self { table, segments: Segments::default(), births: Births::of(table) }
     }
 
     pub(crate) fn table(&self) -> Table {
@@ -78,7 +71,6 @@ impl MemoryScreen {
         match self.table {
             Table::Segments => self.segments.compute(model, scope),
             Table::Arenas | Table::MemInfos => self.births.compute(model, scope),
-            Table::Accesses => self.accesses.compute(model, scope),
         }
     }
 
@@ -86,7 +78,6 @@ impl MemoryScreen {
         match self.table {
             Table::Segments => self.segments.arrange(model, filter, body),
             Table::Arenas | Table::MemInfos => self.births.arrange(model, filter, body),
-            Table::Accesses => self.accesses.arrange(model, filter, body),
         }
     }
 
@@ -99,7 +90,6 @@ impl MemoryScreen {
         match self.table {
             Table::Segments => self.segments.act(action, body),
             Table::Arenas | Table::MemInfos => self.births.act(action, body),
-            Table::Accesses => self.accesses.act(action, body),
         }
     }
 
@@ -108,7 +98,6 @@ impl MemoryScreen {
         match self.table {
             Table::Segments => self.segments.close_detail(),
             Table::Arenas | Table::MemInfos => self.births.close_detail(),
-            Table::Accesses => self.accesses.close_detail(),
         }
     }
 
@@ -116,7 +105,6 @@ impl MemoryScreen {
         match self.table {
             Table::Segments => self.segments.shows_detail(),
             Table::Arenas | Table::MemInfos => self.births.shows_detail(),
-            Table::Accesses => self.accesses.shows_detail(),
         }
     }
 
@@ -124,7 +112,6 @@ impl MemoryScreen {
         match self.table {
             Table::Segments => self.segments.has_rows(),
             Table::Arenas | Table::MemInfos => self.births.has_rows(),
-            Table::Accesses => self.accesses.has_rows(),
         }
     }
 
@@ -132,7 +119,6 @@ impl MemoryScreen {
         match self.table {
             Table::Segments => self.segments.is_empty(),
             Table::Arenas | Table::MemInfos => self.births.is_empty(),
-            Table::Accesses => self.accesses.is_empty(),
         }
     }
 
@@ -140,7 +126,6 @@ impl MemoryScreen {
         match self.table {
             Table::Segments => self.segments.draw(model, ui, area, buf),
             Table::Arenas | Table::MemInfos => self.births.draw(model, ui, area, buf),
-            Table::Accesses => self.accesses.draw(model, ui, area, buf),
         }
     }
 }

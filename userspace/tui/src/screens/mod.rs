@@ -11,6 +11,7 @@ mod frames;
 mod health;
 mod memory;
 mod processes;
+mod redundancy;
 mod waits;
 
 pub(crate) use flame::FlameScreen;
@@ -19,6 +20,7 @@ pub(crate) use frames::{FramesScreen, process_label};
 pub(crate) use health::{HealthScreen, lines as health_lines};
 pub(crate) use memory::MemoryScreen;
 pub(crate) use processes::{ProcessesScreen, headline};
+pub(crate) use redundancy::RedundancyScreen;
 pub(crate) use waits::{Table, WaitsScreen};
 
 use crate::ui::Picked;

@@ -1,5 +1,6 @@
 //! Whole screens, drawn into memory.
 
+mod accesses;
 mod fuzz;
 mod nasty;
 mod screens;
@@ -50,6 +51,12 @@ impl Bench {
     fn sharing(size: (u16, u16)) -> Self {
         let mut bench = Self::new(synthetic::model_of(families::NAMES), Source::Live, size);
         bench.send(Batch::Events(synthetic::sharing()));
+        bench
+    }
+
+    fn dispatching(size: (u16, u16)) -> Self {
+        let mut bench = Self::new(synthetic::model_of(families::NAMES), Source::Live, size);
+        bench.send(Batch::Events(accesses::dispatching()));
         bench
     }
 

@@ -65,7 +65,7 @@ impl Births {
         self.now = scope.selection.to.unwrap_or_else(|| model.now()).min(model.now());
         self.rows = match self.table {
             Table::MemInfos => views::meminfos(model, &scope.selection),
-            Table::Arenas | Table::Segments | Table::Accesses => views::arenas(model, &scope.selection),
+            Table::Arenas | Table::Segments => views::arenas(model, &scope.selection),
         };
         if let Some(detail) = &mut self.detail {
             detail.compute(model, &self.rows, self.now);

@@ -1,22 +1,26 @@
-//! What native code accesses, by the Python line that called it: those lines first that cost most.
+//! Work between Python and native code that changes nothing: the findings, then the lines whose native code accesses memory,
+//! those first that cost most.
+
+mod detail;
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use pyobs_model::families::redundancy::{Accesses, Line, PairOf, PairSum};
+use pyobs_model::Model;
+use pyobs_model::families::redundancy::{Accesses, CallSum, Line, PairOf, PairSum};
+use pyobs_model::findings::{self, Finding, Severity};
 use pyobs_model::views::{By, own_line};
-use pyobs_model::{FrameId, Model};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::births::share;
+use self::detail::Detail;
 use crate::binding::Action;
-use crate::draw::{Heading, Order, Row, put_more};
+use crate::draw::{Heading, Order, Row};
 use crate::filter::Filter;
 use crate::list::{Cursor, scroll, step, turned};
 use crate::number;
 use crate::screens::Outcome;
-use crate::screens::frames::{draw_frame, place, process_label};
+use crate::screens::frames::{place, process_label};
 use crate::ui::{Scope, Ui};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,39 +29,36 @@ enum Sort {
     Objects,
     Samples,
     Arrays,
+    Again,
     Equal,
 }
 
-const SORTS: [Sort; 4] = [Sort::Objects, Sort::Samples, Sort::Arrays, Sort::Equal];
-/// Pairs of a line that are shown with their stacks.
-const PAIRS_MAX: usize = 20;
+const SORTS: [Sort; 5] = [Sort::Objects, Sort::Samples, Sort::Arrays, Sort::Again, Sort::Equal];
+/// Findings that are shown above the lines, where there is room for some lines as well.
+const FINDINGS_MAX: usize = 4;
+const LINES_MIN: u16 = 6;
 
 struct Entry {
     line: Line,
     sum: Accesses,
     pairs: PairSum,
-}
-
-enum Part {
-    Blank,
-    Heading(String),
-    Words(String),
-    Frame(FrameId),
+    calls: CallSum,
 }
 
 #[derive(Default)]
-pub(super) struct AccessTable {
+pub(crate) struct RedundancyScreen {
+    findings: Vec<Finding>,
     sort: Sort,
     rows: Vec<Entry>,
     shown: Vec<usize>,
     cursor: Cursor<Line>,
     open: Option<Line>,
-    detail: Vec<Part>,
+    detail: Detail,
     top: usize,
 }
 
-impl AccessTable {
-    pub(super) fn compute(&mut self, model: &Model, scope: &Scope) {
+impl RedundancyScreen {
+    pub(crate) fn compute(&mut self, model: &Model, scope: &Scope) {
         let family = model.redundancy();
         let mut pairs: BTreeMap<Line, PairSum> = BTreeMap::new();
         for (pair, sum) in family.pairs() {
@@ -65,16 +66,28 @@ impl AccessTable {
                 pairs.entry(line).or_default().add(sum);
             }
         }
+        let mut calls: BTreeMap<Line, CallSum> = BTreeMap::new();
+        for (call, sum) in family.calls() {
+            calls.entry(call.line).or_default().add(sum);
+        }
+        self.findings = findings::find(model, &scope.selection);
+        self.findings.retain(|finding| finding.id.starts_with("redundancy/"));
         let lines = family.lines().filter(|(line, _)| scope.selection.has_process(line.process));
         self.rows = lines
-            .map(|(line, sum)| Entry { line, sum: sum.clone(), pairs: pairs.get(&line).copied().unwrap_or_default() })
+            .map(|(line, sum)| Entry {
+                line,
+                sum: sum.clone(),
+                pairs: pairs.get(&line).copied().unwrap_or_default(),
+                calls: calls.get(&line).copied().unwrap_or_default(),
+            })
             .collect();
         if let Some(line) = self.open {
-            self.detail = detail(model, line, self.rows.iter().find(|row| row.line == line));
+            let sum = self.rows.iter().find(|row| row.line == line).map(|row| &row.sum);
+            self.detail = Detail::of(model, line, sum, &self.findings);
         }
     }
 
-    pub(super) fn arrange(&mut self, model: &Model, filter: Option<&Filter>, body: Rect) {
+    pub(crate) fn arrange(&mut self, model: &Model, filter: Option<&Filter>, body: Rect) {
         if self.open.is_some() {
             self.top = self.top.min(self.detail.len().saturating_sub(usize::from(body.height)));
             return;
@@ -89,32 +102,44 @@ impl AccessTable {
         };
         self.shown = (0..rows.len()).filter(is_shown).collect();
         let key = |index: usize| {
-            let Entry { sum, pairs, .. } = &rows[index];
+            let Entry { sum, pairs, calls, .. } = &rows[index];
             let part = |of: u64| sum.weight.saturating_mul(1000 * of) / sum.known().max(1);
             match self.sort {
                 Sort::Objects => part(sum.objects()),
                 Sort::Samples => sum.weight,
                 Sort::Arrays => part(sum.array),
+                Sort::Again => calls.same,
                 Sort::Equal => pairs.equal,
             }
         };
         self.shown.sort_by_key(|index| Reverse(key(*index)));
-        let height = usize::from(body.height.saturating_sub(1));
+        let height = usize::from(self.table(body).height.saturating_sub(1));
         self.cursor.follow(self.shown.len(), self.shown.iter().map(|index| rows[*index].line), height);
         self.cursor.hold(self.selected());
+    }
+
+    /// How many findings are shown, and a blank line below them.
+    fn findings_in(&self, area: Rect) -> usize {
+        self.findings.len().min(FINDINGS_MAX).min(usize::from(area.height.saturating_sub(LINES_MIN + 1)))
+    }
+
+    fn table(&self, area: Rect) -> Rect {
+        let above = self.findings_in(area);
+        let above = if above > 0 { above as u16 + 1 } else { 0 };
+        Rect { y: area.y + above, height: area.height - above, ..area }
     }
 
     fn selected(&self) -> Option<Line> {
         self.shown.get(self.cursor.index()).and_then(|index| self.rows.get(*index)).map(|row| row.line)
     }
 
-    pub(super) fn act(&mut self, action: Action, body: Rect) -> Outcome {
+    pub(crate) fn act(&mut self, action: Action, body: Rect) -> Outcome {
         if self.open.is_some() {
             self.top = scroll(self.top, action, self.detail.len(), usize::from(body.height));
             return Outcome::Nothing;
         }
         if let Some(step) = step(action) {
-            self.cursor.step(step, self.shown.len(), usize::from(body.height.saturating_sub(1)));
+            self.cursor.step(step, self.shown.len(), usize::from(self.table(body).height.saturating_sub(1)));
             self.cursor.hold(self.selected());
             return Outcome::Nothing;
         }
@@ -131,78 +156,71 @@ impl AccessTable {
         }
     }
 
-    pub(super) fn close_detail(&mut self) -> bool {
+    pub(crate) fn close_detail(&mut self) -> bool {
         self.open.take().is_some()
     }
 
-    pub(super) fn shows_detail(&self) -> bool {
+    pub(crate) fn shows_detail(&self) -> bool {
         self.open.is_some()
     }
 
-    pub(super) fn has_rows(&self) -> bool {
+    pub(crate) fn has_rows(&self) -> bool {
         !self.rows.is_empty()
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.open.is_none() && self.shown.is_empty()
     }
 
-    pub(super) fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
+    pub(crate) fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
         if self.open.is_some() {
-            return self.draw_detail(model, ui, area, buf);
+            return self.detail.draw(model, ui, self.top, area, buf);
         }
         let theme = ui.theme;
+        for (finding, y) in self.findings.iter().take(self.findings_in(area)).zip(area.y..) {
+            let (mark, style) = match finding.severity {
+                Severity::Serious => ("!!", theme.warning()),
+                Severity::Warning => ("! ", theme.warning()),
+                Severity::Info => ("i ", theme.dim()),
+            };
+            let mut row = Row::new(buf, Rect { y, height: 1, ..area });
+            row.left(2, mark, style);
+            row.rest(&finding.summary, theme.text());
+        }
+        let area = self.table(area);
         let process = if area.width < 76 { 12 } else { 24 };
         let sorted = |sort| (self.sort == sort).then_some(Order::Falling);
         let mut head = Heading::new(buf, area, theme);
         head.right(8, "SAMPLES", sorted(Sort::Samples));
         head.right(8, "OBJECTS", sorted(Sort::Objects));
         head.right(7, "ARRAYS", sorted(Sort::Arrays));
+        head.right(12, "SAME CALLS", sorted(Sort::Again));
         head.right(12, "EQUAL PAIRS", sorted(Sort::Equal));
         head.left(process, "PROCESS", None);
         head.left(usize::MAX, "NATIVE CODE CALLED AT", None);
         let visible = self.cursor.visible(self.shown.len(), usize::from(area.height).saturating_sub(1));
         let first = visible.start;
         for (shown, index) in self.shown[visible].iter().zip(first..) {
-            let Some(Entry { line, sum, pairs }) = self.rows.get(*shown) else { continue };
+            let Some(Entry { line, sum, pairs, calls }) = self.rows.get(*shown) else { continue };
             let y = area.y + 1 + (index - first) as u16;
             let mut row = Row::new(buf, Rect { y, height: 1, ..area });
             let of = |count: u64| match sum.known() {
                 0 => "–".to_owned(),
-                known => share(count as f64 / known as f64),
+                known => number::percent(number::share(count, known)),
             };
-            let equal = match pairs.compared {
+            let part = |of: u64, all: u64| match all {
                 0 => "–".to_owned(),
-                compared => format!("{}/{}", number::count(pairs.equal), number::count(compared)),
+                all => format!("{}/{}", number::count(of), number::count(all)),
             };
             row.select(index == self.cursor.index(), theme);
             row.right(8, &number::count(sum.samples), theme.strong());
             row.right(8, &of(sum.objects()), theme.text());
             row.right(7, &of(sum.array), theme.text());
-            row.right(12, &equal, theme.text());
+            row.right(12, &part(calls.same, calls.compared), theme.text());
+            row.right(12, &part(pairs.equal, pairs.compared), theme.text());
             row.left(process, &process_label(model, Some(line.process)), theme.dim());
             row.rest_of_path(&place_of(model, *line), theme.text());
         }
-    }
-
-    fn draw_detail(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
-        let theme = ui.theme;
-        let height = usize::from(area.height);
-        for (part, y) in self.detail.iter().skip(self.top).take(height).zip(area.y..) {
-            let mut row = Row::new(buf, Rect { y, height: 1, ..area });
-            match part {
-                Part::Blank => {}
-                Part::Heading(heading) => row.rest(&format!(" {heading}"), theme.heading()),
-                Part::Words(words) => row.rest(&format!(" {words}"), theme.text()),
-                Part::Frame(id) => {
-                    if let Some(frame) = model.frame(*id) {
-                        row.skip(1);
-                        draw_frame(&mut row, usize::from(area.width) * 45 / 100, frame, By::Line, theme);
-                    }
-                }
-            }
-        }
-        put_more(buf, area, self.detail.len().saturating_sub(self.top + height), theme);
     }
 }
 
@@ -212,51 +230,4 @@ fn line_of(model: &Model, pair: &PairOf) -> Option<Line> {
 
 fn place_of(model: &Model, line: Line) -> String {
     model.frame(line.frame).map_or_else(|| "–".to_owned(), |frame| place(frame, By::Line))
-}
-
-/// The pairs of a line, those that are equal most often first, each with both stacks.
-fn detail(model: &Model, line: Line, row: Option<&Entry>) -> Vec<Part> {
-    let mut parts = vec![
-        Part::Words(format!("line      {}", place_of(model, line))),
-        Part::Words(format!("process   {}", process_label(model, Some(line.process)))),
-    ];
-    if let Some(Entry { sum, .. }) = row {
-        let count = number::count;
-        parts.push(Part::Words(format!(
-            "samples   {}, of {} the address is known",
-            count(sum.samples),
-            count(sum.known())
-        )));
-        parts.push(Part::Words(format!(
-            "accessed  {} objects, {} arrays, {} static, {} unknown",
-            count(sum.metadata),
-            count(sum.array),
-            count(sum.fixed),
-            count(sum.unknown)
-        )));
-        let mut names: Vec<_> = sum.names.iter().collect();
-        names.sort_by_key(|(_, count)| Reverse(**count));
-        let names: Vec<String> = names.iter().take(5).map(|(name, of)| format!("{name} {}", count(**of))).collect();
-        if !names.is_empty() {
-            parts.push(Part::Words(format!("these     {}", names.join(", "))));
-        }
-    }
-    let mut pairs: Vec<_> = model.redundancy().pairs().filter(|(pair, _)| line_of(model, pair) == Some(line)).collect();
-    pairs.sort_by_key(|(_, sum)| Reverse((sum.equal, sum.compared)));
-    for (pair, sum) in pairs.into_iter().take(PAIRS_MAX) {
-        let of = pair.touched.detail().map(|detail| format!(" {detail}")).unwrap_or_default();
-        let heading = format!(
-            "{}S OF {}{of}: {} OF {} EQUAL",
-            pair.kind.name().to_uppercase(),
-            pair.touched.name().to_uppercase(),
-            sum.equal,
-            sum.compared
-        );
-        parts.extend([Part::Blank, Part::Heading(heading)]);
-        for (title, stack) in [("first, innermost frame first", pair.first), ("second", pair.second)] {
-            parts.push(Part::Words(title.to_owned()));
-            parts.extend(model.stack(stack).iter().rev().map(|frame| Part::Frame(*frame)));
-        }
-    }
-    parts
 }
