@@ -3,10 +3,17 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
 
-use std::path::Path;
+#[path = "redundancy/calls.rs"]
+mod calls;
+#[path = "redundancy/faults.rs"]
+mod faults;
+#[path = "redundancy/hidden.rs"]
+mod hidden;
+
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use pyobs_tests::{Case, Folder, Python, Record, Recording, case, command, json, needs, shared_library, workload};
+use pyobs_tests::{Case, Folder, Record, Recording, case, command, json, needs, shared_library, workload};
 use serde_json::Value;
 
 fn main() -> ExitCode {
@@ -33,11 +40,17 @@ fn main() -> ExitCode {
         for kind in ["slice", "algorithm", "api"] {
             cases.push(twins(&format!("{kind}_on_{version}"), version, kind, DISPATCH, 15).needs(needs::all()));
         }
+        cases.push(twins(&format!("repeat_on_{version}"), version, "repeat", RECOMPUTED, 20).needs(needs::all()));
+        cases.push(invariant(version).needs(needs::all()));
     }
+    cases.extend(calls::cases());
+    cases.extend(hidden::cases());
+    cases.extend(faults::cases());
     pyobs_tests::run(cases)
 }
 
 const DISPATCH: &str = "redundancy/dispatch";
+const RECOMPUTED: &str = "redundancy/recomputed";
 
 fn known(name: &str, body: impl Fn() + 'static + Send) -> Case {
     case(name, body).needs(needs::root()).needs(needs::python("3.12")).needs(needs::compiler(&[]))
@@ -92,19 +105,34 @@ fn threads() {
 }
 
 fn twins(name: &str, version: &'static str, kind: &'static str, id: &'static str, seconds: u32) -> Case {
-    let with_numpy = needs::python(version).and_then(|python| numpy(&python));
     let body = move || {
-        let python = needs::python(version).and_then(|python| numpy(&python)).unwrap();
-        let (line, bad) = findings(&python, kind, "bad", id, seconds);
+        let (line, bad) = findings(version, kind, "bad", id, seconds);
         let line = line.unwrap();
         assert!(bad.contains(&line), "{id} at {bad:?}, and line {line} wastes");
-        let (_, good) = findings(&python, kind, "good", id, seconds);
+        let (_, good) = findings(version, kind, "good", id, seconds);
         assert!(good.is_empty(), "{id} at {good:?}, and nothing wastes");
     };
-    case(name, body).needs(needs::root()).needs(needs::shared()).needs(with_numpy)
+    case(name, body).needs(needs::root()).needs(needs::shared()).needs(numpy(version))
 }
 
-fn numpy(python: &Python) -> Result<std::path::PathBuf, String> {
+/// A loop-invariant term stores new values all the time: its operands are read again, and no more can be said.
+fn invariant(version: &'static str) -> Case {
+    let body = move || {
+        let recording = recorded(version, "invariant", "bad", 15);
+        let line = told(&recording)["waste_line"].as_u64();
+        let at = |id| lines(&recording, id).into_iter().filter(|other| Some(*other) == line).count();
+        assert_eq!(at("redundancy/reread"), 1, "{line:?}");
+        for id in [DISPATCH, RECOMPUTED, "redundancy/dead-store"] {
+            assert_eq!(at(id), 0, "{id} at {line:?}");
+        }
+    };
+    let case = case(format!("invariant_on_{version}"), body);
+    case.needs(needs::root()).needs(needs::shared()).needs(numpy(version))
+}
+
+/// An interpreter of this version that can import NumPy.
+fn numpy(version: &str) -> Result<PathBuf, String> {
+    let python = needs::python(version)?;
     let mut candidates = python.venv.iter().chain([&python.executable]);
     let has =
         |path: &Path| Command::new(path).args(["-c", "import numpy"]).output().is_ok_and(|out| out.status.success());
@@ -112,19 +140,32 @@ fn numpy(python: &Python) -> Result<std::path::PathBuf, String> {
     found.ok_or_else(|| format!("CPython {} cannot import numpy", python.version))
 }
 
-/// The marked line, and the lines that have this finding.
-fn findings(python: &Path, kind: &str, variant: &str, id: &str, seconds: u32) -> (Option<u64>, Vec<u64>) {
-    let mut program = command(python);
+fn recorded(version: &str, kind: &str, variant: &str, seconds: u32) -> Recording {
+    let mut program = command(numpy(version).unwrap());
     program.args(["-B"]).arg(needs::shared().unwrap().join("workloads/redundancy/inefficiencies.py"));
     program.args([kind, variant]).arg(seconds.to_string());
-    let recording = record().command(program).run();
-    let told: Value = serde_json::from_str(recording.stdout.trim()).unwrap();
+    record().command(program).run()
+}
+
+/// What the program says of itself.
+fn told(recording: &Recording) -> Value {
+    serde_json::from_str(recording.stdout.trim()).unwrap()
+}
+
+/// The lines that have this finding, in their order.
+fn lines(recording: &Recording, id: &str) -> Vec<u64> {
     let findings = json::list(&recording.report, "/findings").iter().filter(|finding| finding["id"] == id);
     let line = |finding: &Value| {
-        let text = finding["evidence"]["line"].as_str().unwrap().to_owned();
+        let text = json::text(finding, "/evidence/line");
         text.trim_end_matches(')').rsplit(':').next().unwrap().parse().unwrap()
     };
-    (told["waste_line"].as_u64(), findings.map(line).collect())
+    findings.map(line).collect()
+}
+
+/// The marked line, and the lines that have this finding.
+fn findings(version: &str, kind: &str, variant: &str, id: &str, seconds: u32) -> (Option<u64>, Vec<u64>) {
+    let recording = recorded(version, kind, variant, seconds);
+    (told(&recording)["waste_line"].as_u64(), lines(&recording, id))
 }
 
 fn off_by_default() {

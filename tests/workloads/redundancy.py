@@ -1,12 +1,16 @@
 """Calls a library so that a known share of its accesses is redundant, and says what came out.
 
-redundancy.py LIBRARY loads|stores|dead PERCENT SECONDS [THREADS]
+redundancy.py LIBRARY loads|stores|dead|storm|remap|dying|forks|execs PERCENT SECONDS [THREADS]
 
 loads: of so many percent of the calls that read all values, the values are those that the call before read.
 stores: so many percent of the calls store what is there already.
 dead: so many percent of the calls store over what nobody has read.
+storm: one address is accessed all the time.
+remap: memory is mapped at one address, filled, read and unmapped, over and over.
+dying, forks, execs: threads that live for some milliseconds, children that do, and the process itself, which begins anew.
 """
 import ctypes
+import os
 import sys
 import threading
 import time
@@ -17,6 +21,63 @@ library = ctypes.CDLL(path)
 library.load_all.restype = ctypes.c_double
 library.load_all.argtypes = [ctypes.POINTER(ctypes.c_double), ctypes.c_long]
 library.store_all.argtypes = [ctypes.POINTER(ctypes.c_double), ctypes.c_long, ctypes.c_double]
+library.hammer.restype = None
+library.hammer.argtypes = [ctypes.POINTER(ctypes.c_double), ctypes.c_long]
+library.remap.restype = ctypes.c_double
+library.remap.argtypes = [ctypes.c_void_p, ctypes.c_long, ctypes.c_double]
+
+
+def storm(step):
+    value = ctypes.c_double(step)
+    library.hammer(ctypes.byref(value), 100_000)
+    return value.value != step + 100_000
+
+
+def remap(step):
+    return library.remap(0x2000_0000_0000, COUNT, step) != step * COUNT
+
+
+def some(step):
+    """A few milliseconds of stores and loads. Returns whether they went wrong."""
+    values = (ctypes.c_double * COUNT)()
+    pointer = ctypes.cast(values, ctypes.POINTER(ctypes.c_double))
+    for turn in range(200):
+        library.store_all(pointer, COUNT, step + turn // 2)
+        if library.load_all(pointer, COUNT) != (step + turn // 2) * COUNT:
+            return True
+    return False
+
+
+def dying(step):
+    wrong = []
+    thread = threading.Thread(target=lambda: wrong.append(some(step)))
+    thread.start()
+    thread.join()
+    return wrong != [False]
+
+
+def forks(step):
+    child = os.fork()
+    if child == 0:
+        os._exit(some(step))
+    return os.waitpid(child, 0)[1] != 0 or some(step)
+
+
+def execs(step):
+    if some(step):
+        return True
+    left = float(os.environ.setdefault("UNTIL", str(time.time() + seconds))) - time.time()
+    if left > 0:
+        os.execv(sys.executable, [sys.executable] + sys.argv)
+    return False
+
+
+def repeat(one):
+    step, wrong, end = 0, 0, time.monotonic() + seconds
+    while time.monotonic() < end:
+        step += 1
+        wrong += one(step)
+    return step, wrong
 
 
 def work(results):
@@ -48,6 +109,9 @@ def work(results):
     results.append((step, wanted))
 
 
+if kind in ("storm", "remap", "dying", "forks", "execs"):
+    print(*repeat(globals()[kind]), flush=True)
+    sys.exit()
 results = []
 count = int(sys.argv[5]) if len(sys.argv) > 5 else 1
 threads = [threading.Thread(target=work, args=(results,)) for _ in range(count - 1)]

@@ -7,7 +7,7 @@ use core::{ffi::c_void, hint::black_box};
 use aya_ebpf::{
     EbpfContext,
     bindings::{BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP, bpf_perf_event_data},
-    helpers::{bpf_get_current_pid_tgid, generated::bpf_probe_read_user},
+    helpers::{bpf_get_current_pid_tgid, bpf_ktime_get_ns, generated::bpf_probe_read_user},
     macros::{map, perf_event},
     maps::{HashMap, PerCpuArray, RingBuf},
     programs::PerfEventContext,
@@ -139,36 +139,13 @@ fn trap(context: &PerfEventContext) {
     let Some(process) = (unsafe { PROCESSES.get((both >> 32) as u32) }) else { return };
     let Some(layout) = LAYOUTS.get(process.layout) else { return };
     watch.traps += 1;
-    if watch.instruction != 0 {
-        return result(process, layout, &here, watch);
-    }
-    let mut value = 0u64;
-    let length = black_box(watch.read_length);
-    if length == 0 || length > 8 {
-        return;
-    }
-    // SAFETY: the value holds eight bytes; the helper checks the source.
-    let read = unsafe { bpf_probe_read_user((&raw mut value).cast(), length, watch.read_address as *const c_void) };
-    let call = call_here(process, layout);
-    if call != watch.call || watch.calls == 0 {
-        watch.call = call;
+    let seen = if watch.instruction != 0 { result(process, layout, watch) } else { memory(process, layout, watch) };
+    let Some(seen) = seen else { return };
+    if seen.is_new {
         watch.calls += 1;
         watch.stack = watch.traps;
         stack(process, &here, watch);
     }
-    send(&here, watch, Seen { value, class: 0, call, read: read == 0 });
-}
-
-/// What was seen at a trap.
-struct Seen {
-    value: u64,
-    class: u64,
-    call: u64,
-    read: bool,
-}
-
-#[inline(always)]
-fn send(here: &registers::Registers, watch: &Watch, seen: Seen) {
     let is_last = watch.traps >= watch.traps_max || watch.calls >= watch.calls_max;
     let trap = Trap {
         header: ring::header(record::REDUNDANCY_TRAP),
@@ -176,7 +153,7 @@ fn send(here: &registers::Registers, watch: &Watch, seen: Seen) {
         ip: here.ip,
         value: seen.value,
         class: seen.class,
-        call: seen.call,
+        call: watch.call,
         number: watch.traps,
         stack: watch.stack,
         last: u32::from(is_last),
@@ -188,26 +165,48 @@ fn send(here: &registers::Registers, watch: &Watch, seen: Seen) {
     }
 }
 
-/// The interpreter has put a value where the result of an instruction goes: its result, if it is at that instruction.
+/// What a trap came upon.
+struct Seen {
+    value: u64,
+    class: u64,
+    read: bool,
+    /// It is the first of its call, whose stack is taken.
+    is_new: bool,
+}
+
+/// An access of memory.
 #[inline(always)]
-fn result(process: &Process, layout: &Layout, here: &registers::Registers, watch: &mut Watch) {
+fn memory(process: &Process, layout: &Layout, watch: &mut Watch) -> Option<Seen> {
+    let mut value = 0u64;
+    let length = black_box(watch.read_length);
+    if length == 0 || length > 8 {
+        return None;
+    }
+    // SAFETY: the value holds eight bytes; the helper checks the source.
+    let read = unsafe { bpf_probe_read_user((&raw mut value).cast(), length, watch.read_address as *const c_void) };
+    let call = call_here(process, layout);
+    let is_new = call != watch.call || watch.calls == 0;
+    watch.call = call;
+    Some(Seen { value, class: 0, read: read == 0, is_new })
+}
+
+/// The interpreter has put a value where the result of an instruction goes: its result, if it is at that instruction. Of what
+/// else comes there only the last is told, for user space to know that it is over.
+#[inline(always)]
+fn result(process: &Process, layout: &Layout, watch: &Watch) -> Option<Seen> {
     let at = match top_frame(process, layout, 0) {
         Top::Frame { frame, .. } => instruction(layout, frame),
         _ => 0,
     };
     if at == watch.instruction {
-        let (pid, time) = ((bpf_get_current_pid_tgid() >> 32) as u32, ring::header(0).time);
-        let operand = prints::operand(pid, watch.read_address, time);
+        let pid = (bpf_get_current_pid_tgid() >> 32) as u32;
+        // SAFETY: the helper has no preconditions.
+        let operand = prints::operand(pid, watch.read_address, unsafe { bpf_ktime_get_ns() });
         if operand.object != 0 {
-            watch.calls = watch.calls_max;
-            watch.stack = watch.traps;
-            stack(process, here, watch);
-            return send(here, watch, Seen { value: operand.print, class: operand.class, call: 0, read: true });
+            return Some(Seen { value: operand.print, class: operand.class, read: true, is_new: true });
         }
     }
-    if watch.traps >= watch.traps_max {
-        send(here, watch, Seen { value: 0, class: 0, call: 0, read: false });
-    }
+    (watch.traps >= watch.traps_max).then_some(Seen { value: 0, class: 0, read: false, is_new: false })
 }
 
 #[inline(always)]

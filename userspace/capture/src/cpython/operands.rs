@@ -4,10 +4,16 @@
 //! The bytecode is a watched process's: it is bounded, and whatever is not understood leaves the places behind it unknown.
 
 use super::effects::{self, Effects, Jump};
+use super::offsets::{Layout, Position};
 use super::version::Version;
+use crate::memory::Memory;
 
 /// Longer bytecode is not looked at.
-pub const BYTECODE_MAX: usize = 1 << 16;
+const BYTECODE_MAX: usize = 1 << 16;
+/// More variables no function has that is worth looking at.
+const LOCALS_MAX: u64 = 1 << 12;
+/// Of an object that counts what it has: the count lies behind the header.
+const COUNT: u64 = 16;
 /// Higher stacks no program has that is worth looking at.
 const DEPTH_MAX: i64 = 1 << 12;
 /// A unit of bytecode.
@@ -37,6 +43,66 @@ pub fn at(version: Version, bytecode: &[u8], offset: usize) -> Option<Operands> 
     let names = u32::from(matches!(name, "CALL_KW" | "CALL_FUNCTION_KW"));
     let below = u32::try_from(depth).ok()?.checked_sub(count)?.checked_sub(names)?;
     Some(Operands { instruction: name, below, count, called })
+}
+
+/// Operands, and where they lie in a frame that is at their instruction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Located {
+    pub operands: Operands,
+    /// In the frame: points to what `start` counts from; `None` where that is the frame.
+    pub pointer: Option<u32>,
+    /// Of the first operand, in bytes.
+    pub start: u32,
+    /// Names the instruction: its address or, until 3.10, that of the code object and the position in it as the frame has it.
+    pub instruction: u64,
+}
+
+/// The operands of the instruction at a byte of a code object's bytecode, in a process.
+pub fn locate(memory: &impl Memory, version: Version, layout: &Layout, code: u64, offset: u32) -> Option<Located> {
+    if layout.free_threaded {
+        return None; // objects have another header
+    }
+    let (start, size) = match (layout.code.bytecode, layout.code.code_adaptive) {
+        (Some(bytecode), _) => {
+            let bytes = memory.read_u64(code.checked_add(bytecode.into())?).ok()?;
+            let length = memory.read_u64(bytes.checked_add(layout.bytes.length.into())?).ok()?;
+            (bytes.checked_add(layout.bytes.data.into())?, length)
+        }
+        (None, Some(adaptive)) => {
+            let units = memory.read_u64(code.checked_add(COUNT)?).ok()?;
+            (code.checked_add(adaptive.into())?, units.checked_mul(UNIT as u64)?)
+        }
+        (None, None) => return None,
+    };
+    let size = usize::try_from(size).ok().filter(|size| *size <= BYTECODE_MAX)?;
+    let mut bytecode = vec![0; size];
+    memory.read(start, &mut bytecode).ok()?;
+    let operands = at(version, &bytecode, offset as usize)?;
+    let locals = match (layout.stack.pointer, layout.stack.locals) {
+        (Some(_), _) => 0,
+        (None, Some(locals)) => u64::from(locals) + 8 * variables(memory, layout, code)?,
+        (None, None) => return None,
+    };
+    let instruction = match layout.frame.position {
+        Position::ByteIndex => code.wrapping_add(offset.into()),
+        Position::UnitIndex => code.wrapping_add(u64::from(offset) / UNIT as u64),
+        _ => start.wrapping_add(offset.into()),
+    };
+    let start = u32::try_from(locals + 8 * u64::from(operands.below)).ok()?;
+    Some(Located { operands, pointer: layout.stack.pointer, start, instruction })
+}
+
+/// The variables that lie below a frame's values.
+fn variables(memory: &impl Memory, layout: &Layout, code: u64) -> Option<u64> {
+    let count = match (layout.stack.local_count, layout.stack.local_names) {
+        (Some(count), _) => memory.read_u32(code.checked_add(count.into())?).ok()?.into(),
+        (None, Some(names)) => {
+            let tuple = memory.read_u64(code.checked_add(names.into())?).ok()?;
+            memory.read_u64(tuple.checked_add(COUNT)?).ok()?
+        }
+        (None, None) => return None,
+    };
+    (count <= LOCALS_MAX).then_some(count)
 }
 
 /// How many values an instruction takes, and how many of these say what is called. The names of arguments, which lie on top of

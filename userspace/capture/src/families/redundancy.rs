@@ -13,6 +13,7 @@ mod pairs;
 mod place;
 mod slots;
 mod source;
+mod threads;
 mod told;
 
 use std::collections::{HashMap, VecDeque};

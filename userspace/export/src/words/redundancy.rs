@@ -36,5 +36,34 @@ impl Letter<'_> {
             );
             self.line(&escape::line(&line, super::WIDTH));
         }
+        self.calls_again();
+    }
+
+    fn calls_again(&mut self) {
+        let calls = self.model.redundancy().calls().filter(|(_, sum)| sum.same > 0);
+        let mut calls: Vec<_> = calls.map(|(call, sum)| (call.clone(), *sum)).collect();
+        if calls.is_empty() {
+            return;
+        }
+        calls.sort_by_key(|(_, sum)| std::cmp::Reverse((sum.same, sum.compared)));
+        self.line(&format!(
+            "{:>13}  {:>13}  calls with the arguments, and the result, of the last time",
+            "arguments", "result"
+        ));
+        for (call, sum) in calls.into_iter().take(self.limit) {
+            let part = |of: u64, all: u64| match all {
+                0 => "-".to_owned(),
+                all => format!("{}/{}", grouped(of), grouped(all)),
+            };
+            let frame = self.model.frame(call.line.frame);
+            let line = format!(
+                "{:>13}  {:>13}  {} at {}",
+                part(sum.same, sum.compared),
+                part(sum.same_results, sum.results),
+                call.callee,
+                frame.map_or_else(|| "-".to_owned(), |frame| super::place(frame, true)),
+            );
+            self.line(&escape::line(&line, super::WIDTH));
+        }
     }
 }

@@ -177,7 +177,7 @@ pub(crate) fn read(
             process: ProcessRef(row.small(2)?),
             tid: Tid(row.small(3)?),
             stack: StackId(row.small(4)?),
-            callee: row.text(5)?.into(),
+            callee: row.text(5)?,
             compared,
         }));
         Some(())

@@ -20,8 +20,9 @@ use super::code::{Code, Did};
 use super::emulator::Access;
 use super::pairs::{Seen, of_accesses, of_stores};
 use super::place::Place;
-use super::slots::{Aim, SLOTS, Slot};
+use super::slots::Aim;
 use super::source::{Part, Source};
+use super::threads::{Armed, Threads};
 use super::told::{Counts, Order, Told};
 use crate::record::read;
 
@@ -37,36 +38,11 @@ const TRAPS_MAX: u32 = 64;
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// While nothing is set.
 const REST: Duration = Duration::from_millis(100);
-/// Threads that have watchpoints at the most, and how long one keeps them without a sample.
-const THREADS_MAX: usize = 128;
-const IDLE: Duration = Duration::from_secs(2);
 /// Traps in a second, for each sample in a second, before no more watchpoints are set for a while.
 const TRAPS_PER_SAMPLE: u64 = 10;
 const STORM_PAUSE: Duration = Duration::from_millis(250);
 /// Of stores every so many-th is watched for reads as well, to see whether it is ever read.
 const WATCH_READS: u64 = 3;
-
-struct Armed {
-    id: u64,
-    pid: u32,
-    tid: u32,
-    key: WatchKey,
-    aim: Aim,
-    bytes: u64,
-    since: Instant,
-    touched: Option<Touched>,
-    traps: Vec<Seen>,
-    /// It is where the result of this instruction goes.
-    result: Option<SpotKey>,
-}
-
-#[derive(Default)]
-struct Thread {
-    slots: Vec<(Slot, Option<Armed>, u64)>,
-    /// How many it can have: fewer where others have taken some.
-    room: usize,
-    used: Option<Instant>,
-}
 
 pub struct Armer {
     pub ring: RingBuf<MapData>,
@@ -83,7 +59,7 @@ pub struct Armer {
 
 struct State {
     places: HashMap<u32, Place>,
-    threads: HashMap<u32, Thread>,
+    threads: Threads,
     code: Code,
     counts: Counts,
     next: u64,
@@ -96,7 +72,7 @@ impl Armer {
     pub fn run(mut self) {
         let mut state = State {
             places: HashMap::new(),
-            threads: HashMap::new(),
+            threads: Threads::default(),
             code: Code::default(),
             counts: Counts::default(),
             next: 1,
@@ -106,7 +82,7 @@ impl Armer {
         };
         let mut looked = Instant::now();
         while !self.stop.load(Ordering::Relaxed) {
-            self.wait(state.threads.values().any(|thread| thread.slots.iter().any(|slot| slot.1.is_some())));
+            self.wait(state.threads.has_armed());
             let orders: Vec<Order> = self.orders.try_iter().collect();
             for order in orders {
                 match order {
@@ -182,7 +158,11 @@ impl Armer {
         let touched = state.places.get_mut(&sample.header.pid).and_then(|place| place.classify(access.address, sample));
         if let Some(id) = armed {
             match &touched {
-                Some(touched) => state.touched(sample.header.tid, id, touched),
+                Some(touched) => {
+                    if let Some(armed) = state.threads.armed(tid, id) {
+                        armed.touched = Some(touched.clone());
+                    }
+                }
                 // A header: counts of references.
                 None => self.release(state, |armed| armed.id == id),
             }
@@ -234,80 +214,33 @@ impl Armer {
             return None;
         }
         let (pid, tid) = (sample.header.pid, sample.header.tid);
-        let number = self.free_slot(state, tid, aim)?;
+        let random = state.random();
+        let free = state.threads.free_slot(tid, aim, random, &self.program, &mut state.counts.taken)?;
+        if let Some(id) = free.replaced {
+            self.release(state, |armed| armed.id == id);
+        }
         let id = state.next;
         state.next += 1;
         let key = WatchKey { tid, padding: 0, address: aim.address };
         self.watches.insert(key, Watch { id, ..watch }, 0).ok()?;
-        let thread = state.threads.get_mut(&tid)?;
-        let (slot, armed, survived) = thread.slots.get_mut(number)?;
-        if slot.turn(aim).and_then(|()| slot.on()).is_err() {
+        let since = Instant::now();
+        let armed = Armed { id, pid, key, aim, bytes, since, touched: None, traps: Vec::new(), counted: 0, result };
+        if !state.threads.set(free.number, armed) {
             // The thread is gone, or has become another program.
             let _ = self.watches.remove(&key);
-            state.threads.remove(&tid);
+            self.release(state, |armed| armed.key.tid == tid);
+            state.threads.forget(tid);
             return None;
         }
-        let since = Instant::now();
-        *armed = Some(Armed { id, pid, tid, key, aim, bytes, since, touched: None, traps: Vec::new(), result });
-        *survived = 0;
         state.counts.armed += 1;
         Some(id)
     }
 
-    /// A slot of the thread that is off: a new one, one that is free, or by chance one that was on.
-    fn free_slot(&mut self, state: &mut State, tid: u32, aim: Aim) -> Option<usize> {
-        if state.threads.len() >= THREADS_MAX && !state.threads.contains_key(&tid) {
-            return None;
-        }
-        let mut random = state.random();
-        let thread = state.threads.entry(tid).or_insert_with(|| Thread { room: SLOTS, ..Thread::default() });
-        thread.used = Some(Instant::now());
-        let near = |armed: &Armed| armed.key.address.abs_diff(aim.address) < 8;
-        if thread.slots.iter().any(|slot| slot.1.as_ref().is_some_and(near)) {
-            return None;
-        }
-        if let Some(free) = thread.slots.iter().position(|slot| slot.1.is_none()) {
-            return Some(free);
-        }
-        if thread.slots.len() < thread.room {
-            match Slot::open(tid, aim, &self.program) {
-                Ok(slot) => {
-                    thread.slots.push((slot, None, 0));
-                    return Some(thread.slots.len() - 1);
-                }
-                Err(error) => {
-                    if error.raw_os_error() == Some(libc::ENOSPC) {
-                        state.counts.taken += 1;
-                        thread.room = thread.slots.len();
-                    }
-                }
-            }
-        }
-        // All are on. Each gives way by a chance that keeps every sample equally likely to have one.
-        let count = thread.slots.len();
-        for index in 0..count {
-            let number = (random as usize).wrapping_add(index) % count;
-            let (_, armed, survived) = &mut thread.slots[number];
-            *survived += 1;
-            random = random.rotate_left(17).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            if random.is_multiple_of(*survived + 1) {
-                let id = armed.as_ref().map(|armed| armed.id)?;
-                self.release(state, |armed| armed.id == id);
-                return Some(number);
-            }
-        }
-        None
-    }
-
     fn trapped(&mut self, state: &mut State, trap: &Trap) {
-        state.counts.traps += 1;
-        state.window.1 += 1;
         let pid = trap.header.pid;
-        let thread = state.threads.get_mut(&trap.header.tid);
-        let armed = thread.and_then(|thread| {
-            thread.slots.iter_mut().filter_map(|slot| slot.1.as_mut()).find(|armed| armed.id == trap.id)
-        });
-        let Some(armed) = armed else { return };
+        let Some(armed) = state.threads.armed(trap.header.tid, trap.id) else { return };
+        let new = armed.count(trap.number);
+        (state.counts.traps, state.window.1) = (state.counts.traps + new, state.window.1 + new);
         if let Some(key) = armed.result {
             return self.returned(state, key, trap);
         }
@@ -330,22 +263,16 @@ impl Armer {
 
     /// Takes watchpoints off and tells what they saw.
     fn release(&mut self, state: &mut State, which: impl Fn(&Armed) -> bool) {
-        let mut over = Vec::new();
-        for thread in state.threads.values_mut() {
-            for (slot, armed, _) in &mut thread.slots {
-                if armed.as_ref().is_some_and(&which) {
-                    // One whose thread is gone is off.
-                    let _ = slot.off();
-                    over.extend(armed.take());
-                }
-            }
-        }
-        for armed in over {
+        for mut armed in state.threads.take(which) {
+            // Not all traps are told of.
+            let last = self.watches.get(&armed.key, 0).ok().filter(|watch| watch.id == armed.id);
+            let new = last.map_or(0, |watch| armed.count(watch.traps));
+            (state.counts.traps, state.window.1) = (state.counts.traps + new, state.window.1 + new);
             let _ = self.watches.remove(&armed.key);
             // Objects come and go within calls.
             let outlives = !matches!(armed.touched, Some(Touched::Metadata(_)));
             let found = if armed.aim.reads { of_accesses(&armed.traps, outlives) } else { of_stores(&armed.traps) };
-            let Armed { id: watch, pid, tid, bytes, .. } = armed;
+            let Armed { id: watch, pid, key: WatchKey { tid, .. }, bytes, .. } = armed;
             if let (Some(found), Some(touched)) = (found, armed.touched) {
                 self.tell(Told::Pair { pid, tid, watch, touched, bytes, found });
             }
@@ -354,12 +281,9 @@ impl Armer {
 
     fn expire(&mut self, state: &mut State) {
         let late = |armed: &Armed| armed.since.elapsed() > TIMEOUT;
-        let all = state.threads.values().flat_map(|thread| &thread.slots);
-        state.counts.timed_out += all.filter(|slot| slot.1.as_ref().is_some_and(late)).count() as u64;
+        state.counts.timed_out += state.threads.count(late);
         self.release(state, late);
-        state.threads.retain(|_, thread| {
-            thread.used.is_some_and(|at| at.elapsed() < IDLE) || thread.slots.iter().any(|slot| slot.1.is_some())
-        });
+        state.threads.forget_idle();
         let calls = &mut self.calls;
         state.places.retain(|pid, place| {
             let lives = !place.is_idle() || std::path::Path::new(&format!("/proc/{pid}")).exists();
@@ -393,15 +317,6 @@ fn unset() -> Watch {
 }
 
 impl State {
-    fn touched(&mut self, tid: u32, id: u64, touched: &Touched) {
-        let slots = self.threads.get_mut(&tid).map(|thread| &mut thread.slots);
-        let armed =
-            slots.and_then(|slots| slots.iter_mut().filter_map(|slot| slot.1.as_mut()).find(|armed| armed.id == id));
-        if let Some(armed) = armed {
-            armed.touched = Some(touched.clone());
-        }
-    }
-
     /// xorshift: its numbers choose what is watched and need not be hard to foresee.
     fn random(&mut self) -> u64 {
         self.random ^= self.random << 13;

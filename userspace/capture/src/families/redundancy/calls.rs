@@ -13,16 +13,14 @@ use pyobs_abi::redundancy::{ClassKey, OPERANDS, Operand, Registers, Spot, SpotKe
 use pyobs_abi::stack::Frame;
 
 use super::place::Place;
-use crate::cpython::offsets::{Layout, Position};
-use crate::cpython::operands::{self, BYTECODE_MAX, Operands};
+use crate::cpython::offsets::Layout;
+use crate::cpython::operands::{self, Located, Operands};
 use crate::cpython::version::Version;
 use crate::memory::{Memory, ProcessMemory};
 
 /// As many as the kernel side's maps have.
 const SPOTS_MAX: usize = 4096;
 const CLASSES_MAX: usize = 4096;
-/// More variables no function has that is worth looking at.
-const LOCALS_MAX: u64 = 1 << 12;
 /// An object's header.
 const HEADER: u64 = 16;
 
@@ -101,6 +99,10 @@ impl Calls {
 
     /// Whether the result that a trap saw is the last one's, and of what; `None` where there is nothing to compare with.
     pub fn returned(&mut self, place: &mut Place, key: SpotKey, trap: &Trap) -> Option<(Arc<str>, bool)> {
+        // What returns nothing, or whether it could, is called for what it changes.
+        if matches!(place.type_name(trap.class).as_deref(), Some("NoneType" | "bool")) {
+            return None;
+        }
         if trap.value == 0 {
             self.classify(place, key.pid, &[Operand { object: 0, class: trap.class, print: 0 }]);
             return None;
@@ -196,62 +198,15 @@ fn varying(before: &[u64; OPERANDS], now: &[u64; OPERANDS], called: u32) -> u16 
 
 /// Where an instruction's operands lie, and what the kernel side knows it by.
 fn find(interpreter: &Interpreter, memory: &ProcessMemory, key: SpotKey) -> Option<(Operands, Spot, u64)> {
-    let Interpreter { version, layout } = interpreter;
-    if layout.free_threaded {
-        return None; // objects have another header
-    }
     let offset = Frame { address: key.code, detail: key.detail }.offset()?;
-    let (start, size) = match (layout.code.bytecode, layout.code.code_adaptive) {
-        (Some(bytecode), _) => {
-            let bytes = memory.read_u64(key.code + u64::from(bytecode)).ok()?;
-            let length = memory.read_u64(bytes.checked_add(layout.bytes.length.into())?).ok()?;
-            (bytes + u64::from(layout.bytes.data), length)
-        }
-        // A variable-sized object counts what it has, units of two bytes.
-        (None, Some(adaptive)) => {
-            let units = memory.read_u64(key.code + HEADER).ok()?;
-            (key.code + u64::from(adaptive), units.checked_mul(2)?)
-        }
-        (None, None) => return None,
-    };
-    let size = usize::try_from(size).ok().filter(|size| *size <= BYTECODE_MAX)?;
-    let mut bytecode = vec![0; size];
-    memory.read(start, &mut bytecode).ok()?;
-    let operands = operands::at(*version, &bytecode, usize::try_from(offset).ok()?)?;
+    let Interpreter { version, layout } = interpreter;
+    let Located { operands, pointer, start, instruction } =
+        operands::locate(memory, *version, layout, key.code, u32::try_from(offset).ok()?)?;
     if operands.count as usize > OPERANDS || operands.called.is_some_and(|called| called > operands.count) {
         return None;
     }
-    let stack = &layout.stack;
-    let (pointer, locals) = match (stack.pointer, stack.locals) {
-        (Some(pointer), _) => (pointer, 0),
-        (None, Some(locals)) => (NONE, u64::from(locals) + 8 * variables(memory, layout, key.code)?),
-        (None, None) => return None,
-    };
-    let start = u32::try_from(locals + 8 * u64::from(operands.below)).ok()?;
-    let spot = Spot { pointer, start, count: operands.count, padding: 0 };
-    let instruction = match layout.frame.position {
-        Position::ByteIndex => key.code + u64::try_from(offset).ok()?,
-        Position::UnitIndex => key.code + u64::try_from(offset).ok()? / 2,
-        _ => key.code + u64::from(layout.code.code_adaptive?) + u64::try_from(offset).ok()?,
-    };
+    let spot = Spot { pointer: pointer.unwrap_or(NONE), start, count: operands.count, padding: 0 };
     Some((operands, spot, instruction))
-}
-
-/// The variables that lie below a frame's values.
-fn variables(memory: &ProcessMemory, layout: &Layout, code: u64) -> Option<u64> {
-    let count = match (layout.stack.local_count, layout.stack.local_names) {
-        (Some(count), _) => {
-            let mut bytes = [0; 4];
-            memory.read(code + u64::from(count), &mut bytes).ok()?;
-            u64::from(u32::from_ne_bytes(bytes))
-        }
-        (None, Some(names)) => {
-            let tuple = memory.read_u64(code + u64::from(names)).ok()?;
-            memory.read_u64(tuple.checked_add(HEADER)?).ok()?
-        }
-        (None, None) => return None,
-    };
-    (count <= LOCALS_MAX).then_some(count)
 }
 
 /// The name of what is called, where it is of a type that has one.
@@ -263,7 +218,7 @@ fn called_name(place: &mut Place, called: &[Operand]) -> Option<Arc<str>> {
         // PyUFuncObject.name (numpy/ufuncobject.h), PyMethodDef.ml_name (Include/methodobject.h).
         "numpy.ufunc" => memory.read_u64(function.object.checked_add(56)?).ok(),
         "builtin_function_or_method" => {
-            memory.read_u64(function.object + HEADER).ok().and_then(|method| memory.read_u64(method).ok())
+            memory.read_u64(function.object.checked_add(HEADER)?).ok().and_then(|method| memory.read_u64(method).ok())
         }
         "method_descriptor" => {
             let method = memory.read_u64(function.object.checked_add(40)?).ok();

@@ -25,6 +25,9 @@ const ARRAY: &str = "numpy.ndarray";
 /// Words of the innermost Python frame that may refer to arrays.
 const FRAME_WORDS: usize = 64;
 const DIMENSIONS_MAX: usize = 32;
+/// Where objects can be: not in the first page, nor in the kernel's half.
+const LOWEST: u64 = 4096;
+const HIGHEST: u64 = 1 << 56;
 /// An object begins with its count of references and its type.
 const OBJECT: u64 = 16;
 
@@ -207,7 +210,7 @@ impl Place {
 
     /// The name of the type at an address, if there is one: a type's own type is a type, whose type is itself or one.
     pub fn type_name(&mut self, kind: u64) -> Option<Arc<str>> {
-        if kind < 4096 || !kind.is_multiple_of(8) {
+        if !(LOWEST..HIGHEST).contains(&kind) || !kind.is_multiple_of(8) {
             return None;
         }
         if let Some(known) = self.types.get(&kind) {
@@ -260,7 +263,7 @@ impl Place {
         if in_frame {
             candidates.extend(of_frame);
         }
-        candidates.retain(|word| *word > 4096 && word.is_multiple_of(8));
+        candidates.retain(|word| (LOWEST..HIGHEST).contains(word) && word.is_multiple_of(8));
         candidates.sort_unstable();
         candidates.dedup();
         candidates.into_iter().find_map(|candidate| self.array_at(candidate, address))
@@ -303,7 +306,7 @@ impl Place {
             return None;
         }
         // The type of an element is the first field of its description.
-        let element = self.memory.read_u64(descr + OBJECT).ok().and_then(|kind| self.type_name(kind));
+        let element = self.memory.read_u64(descr.wrapping_add(OBJECT)).ok().and_then(|kind| self.type_name(kind));
         let element = element.as_deref().map_or("?", |name| name.rsplit('.').next().unwrap_or(name)).to_owned();
         let shape: Vec<String> = shape.iter().map(i64::to_string).collect();
         Some(Touched::Array(Arc::from(format!("{element} {}", shape.join("x")))))
