@@ -147,22 +147,18 @@ fn trap(context: &PerfEventContext) {
         stack(process, &here, watch);
     }
     let is_last = watch.traps >= watch.traps_max || watch.calls >= watch.calls_max;
-    let trap = Trap {
-        header: ring::header(record::REDUNDANCY_TRAP),
-        id: watch.id,
-        ip: here.ip,
-        value: seen.value,
-        class: seen.class,
-        call: watch.call,
-        number: watch.traps,
-        stack: watch.stack,
-        last: u32::from(is_last),
-        read: u32::from(seen.read),
-    };
-    let wake = if is_last { BPF_RB_FORCE_WAKEUP } else { BPF_RB_NO_WAKEUP };
-    if REDUNDANCY_RING.output::<Trap>(&trap, wake.into()).is_err() {
-        count_loss(loss::RING_FULL);
+    let Some(mut entry) = REDUNDANCY_RING.reserve::<Trap>(0) else { return count_loss(loss::RING_FULL) };
+    // SAFETY: the record is ours until it is sent, and all of it is written.
+    unsafe {
+        let trap = entry.as_mut_ptr();
+        (*trap).header = ring::header(record::REDUNDANCY_TRAP);
+        ((*trap).id, (*trap).ip) = (watch.id, here.ip);
+        ((*trap).value, (*trap).class, (*trap).call) = (seen.value, seen.class, watch.call);
+        ((*trap).number, (*trap).stack) = (watch.traps, watch.stack);
+        ((*trap).last, (*trap).read) = (u32::from(is_last), u32::from(seen.read));
     }
+    let wake = if is_last { BPF_RB_FORCE_WAKEUP } else { BPF_RB_NO_WAKEUP };
+    entry.submit(wake.into());
 }
 
 /// What a trap came upon.
