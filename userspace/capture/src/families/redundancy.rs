@@ -40,9 +40,17 @@ use crate::doctor::kernel_version;
 use crate::families::eval::Running;
 use crate::privileges;
 
-/// Watchpoints that are set at the most, of all threads; four times the threads that can have some.
-pub const WATCHES_MAX: u32 = 1024;
-pub const RING_BYTES: u32 = 1 << 20;
+/// Instructions whose operands are known at the most, and types.
+const SPOTS_MAX: u32 = 4096;
+const CLASSES_MAX: u32 = 4096;
+/// The sizes of the maps, and those that they have to have where the family is off. Of watchpoints twice as many as can be set,
+/// of all threads.
+pub const SIZES: [(&str, u32, u32); 4] = [
+    ("REDUNDANCY_RING", 1 << 20, 4096),
+    ("REDUNDANCY_WATCHES", 1024, 1),
+    ("REDUNDANCY_SPOTS", SPOTS_MAX, 1),
+    ("REDUNDANCY_CLASSES", CLASSES_MAX, 1),
+];
 /// How long a pair waits for its stacks to be named, and a sample for its stack.
 const PATIENCE: Duration = Duration::from_secs(12);
 const STACKS_MAX: usize = 50_000;

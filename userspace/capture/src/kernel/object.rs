@@ -157,10 +157,8 @@ impl Object {
         if !wants.libraries {
             loader.map_max_entries("ARENA_CALLS", 1);
         }
-        let (ring, watches) = if wants.watches { (redundancy::RING_BYTES, redundancy::WATCHES_MAX) } else { (4096, 1) };
-        loader.map_max_entries("REDUNDANCY_RING", ring).map_max_entries("REDUNDANCY_WATCHES", watches);
-        if !wants.watches {
-            loader.map_max_entries("REDUNDANCY_SPOTS", 1).map_max_entries("REDUNDANCY_CLASSES", 1);
+        for (map, size, least) in redundancy::SIZES {
+            loader.map_max_entries(map, if wants.watches { size } else { least });
         }
         for (name, offset) in &files {
             loader.override_global(name, offset, true);

@@ -13,14 +13,12 @@ use pyobs_abi::redundancy::{ClassKey, OPERANDS, Operand, Registers, Spot, SpotKe
 use pyobs_abi::stack::Frame;
 
 use super::place::Place;
+use super::{CLASSES_MAX, SPOTS_MAX};
 use crate::cpython::offsets::Layout;
 use crate::cpython::operands::{self, Located, Operands};
 use crate::cpython::version::Version;
 use crate::memory::{Memory, ProcessMemory};
 
-/// As many as the kernel side's maps have.
-const SPOTS_MAX: usize = 4096;
-const CLASSES_MAX: usize = 4096;
 /// An object's header.
 const HEADER: u64 = 16;
 
@@ -125,7 +123,7 @@ impl Calls {
 
     /// Looks at an instruction for the first time.
     fn learn(&mut self, place: &Place, key: SpotKey) {
-        if self.spots.len() >= SPOTS_MAX {
+        if self.spots.len() >= SPOTS_MAX as usize {
             return;
         }
         let found = find(place.interpreter(), place.memory(), key);
@@ -143,7 +141,7 @@ impl Calls {
     fn classify(&mut self, place: &mut Place, pid: u32, given: &[Operand]) {
         for operand in given.iter().filter(|operand| operand.class != 0 && operand.print == 0) {
             let key = ClassKey { pid, padding: 0, address: operand.class };
-            if self.classes.contains_key(&key) || self.classes.len() >= CLASSES_MAX {
+            if self.classes.contains_key(&key) || self.classes.len() >= CLASSES_MAX as usize {
                 continue;
             }
             let name = place.type_name(operand.class);
