@@ -73,12 +73,15 @@ fn samples_of(command: Command) -> Recording {
     Record::new().rate(RATE).argument("--probe").argument("cpu").command(command).run()
 }
 
-/// A sample that was lost counts as not complete. Reasons of stacks that are there count names, several of one stack.
+/// Losses that are names, several of a stack which is there itself and is not counted as complete.
+const OF_NAMES: [&str; 6] =
+    ["code_changed", "code_invalid", "code_unreadable", "name_invalid", "line_unknown", "process_gone"];
+
+/// A sample that was lost counts as not complete.
 fn is_complete(recording: &Recording, least: f64) {
-    let stacks = &recording.report["stacks"];
-    let of_stacks = |reason: &str| ["failed", "cut"].iter().any(|how| stacks[how].get(reason).is_some());
     let loss = recording.report["loss"].as_object().unwrap();
-    let lost: u64 = loss.iter().filter(|(reason, _)| !of_stacks(reason)).filter_map(|(_, count)| count.as_u64()).sum();
+    let samples_lost = loss.iter().filter(|(reason, _)| !OF_NAMES.contains(&reason.as_str()));
+    let lost: u64 = samples_lost.filter_map(|(_, count)| count.as_u64()).sum();
     let samples = json::count(&recording.report, "/stacks/samples") + lost;
     let complete = json::count(&recording.report, "/stacks/complete");
     eprintln!("  {complete} of {samples} are complete; {} {}", recording.report["stacks"], recording.report["loss"]);

@@ -141,6 +141,12 @@ at = "return"
 arena = "result"
 bytes = "arg2"
 [[probe]]
+symbol = "pool_place"
+role = "opened"
+arena = "arg1"
+memory = "arg1"
+bytes = "arg2"
+[[probe]]
 symbol = "pool_grow"
 role = "slab_added"
 at = "return"
@@ -170,11 +176,11 @@ fn own_description(python: &Python) {
     let library = pyobs_tests::shared_library(&workload("pool.c"), &folder);
     let mut command = python.script(workload("libraries.py"));
     command.arg("pool").arg(&library);
-    let recording = record(file.to_str().unwrap()).command(command).run();
+    let recording = record(&format!("{},shm", file.display())).command(command).run();
     let told = told(&recording);
     let mut found = arenas(&recording, "pool");
     found.sort_by_key(|arena| json::number(arena, "/born_s").to_bits());
-    let [ended, left] = found[..] else { panic!("{found:#?}\n{}", recording.stderr) };
+    let [ended, left, shared, small] = found[..] else { panic!("{found:#?}\n{}", recording.stderr) };
     // The size after growing.
     for (arena, address, bytes, objects, cause) in
         [(ended, 0, 5096, (9, 9), "freed"), (left, 1, 9192, (5, 2), "process_end")]
@@ -184,7 +190,27 @@ fn own_description(python: &Python) {
         assert_eq!((slabs, json::count(arena, "/bytes"), cause_of), (1, bytes, cause), "{arena:#}");
         assert_eq!((json::count(arena, "/objects_born"), json::count(arena, "/objects_dead")), objects, "{arena:#}");
         assert_eq!(innermost(arena, "/stack"), "pool");
+        assert!(arena["region"].is_null(), "{arena:#}");
     }
+    let placed = |number: usize| hexadecimal(&told["placed"][number]);
+    let around = |list: &str, address: u64, range: &dyn Fn(&Value) -> Vec<(u64, u64)>| {
+        let has = |row: &&Value| range(row).iter().any(|(start, bytes)| (*start..start + bytes).contains(&address));
+        let found = json::list(&recording.report, list).iter().filter(|row| row["kind"] != "pool").find(has);
+        json::text(found.unwrap_or_else(|| panic!("{address:#x}: {:#}", recording.report[&list[1..]])), "/id")
+            .to_owned()
+    };
+    // What held a segment to its end has told where; a holder that has ended is past, so the size tells.
+    let segments = json::list(&recording.report, "/segments").iter();
+    let of_size: Vec<&Value> = segments.filter(|row| row["kind"] == "anonymous" && row["bytes"] == 8192).collect();
+    let [segment] = of_size[..] else { panic!("{of_size:#?}") };
+    assert_eq!(shared["region"], serde_json::json!({"kind": "segment", "id": segment["id"]}), "{shared:#}");
+    let arena = around("/arenas", placed(1), &|row| vec![(hexadecimal(&row["address"]), json::count(row, "/bytes"))]);
+    assert_eq!(small["region"], serde_json::json!({"kind": "arena", "id": arena}), "{small:#}");
+    assert_eq!((hexadecimal(&shared["address"]), hexadecimal(&small["address"])), (placed(0), placed(1)));
+}
+
+fn hexadecimal(address: &Value) -> u64 {
+    u64::from_str_radix(address.as_str().unwrap().trim_start_matches("0x"), 16).unwrap()
 }
 
 fn bad_descriptions(python: &Python) {

@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
 
+#[path = "shm/hostile.rs"]
+mod hostile;
 #[path = "shm/passing.rs"]
 mod passing;
 #[path = "shm/random.rs"]
@@ -12,7 +14,7 @@ mod standard;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use pyobs_tests::{Record, json};
+use pyobs_tests::{Python, Record, json, needs};
 use serde_json::Value;
 
 const FOLDER: &str = "/dev/shm";
@@ -21,7 +23,15 @@ fn main() -> ExitCode {
     let mut cases = passing::cases();
     cases.extend(standard::cases());
     cases.extend(random::cases());
+    cases.extend(hostile::cases());
     pyobs_tests::run(cases)
+}
+
+/// Of the modes of a program one interpreter runs all, and one of each kind of system library's some.
+fn quick(python: &Python, mode: &str, some: &[&str]) -> Result<(), String> {
+    let one = python.is("3.12") && python.root.is_none();
+    let few = (python.is("3.8") || python.is("3.13")) && some.contains(&mode);
+    if one || few { Ok(()) } else { needs::all() }
 }
 
 /// A recording of this family alone.

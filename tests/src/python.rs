@@ -25,6 +25,12 @@ pub struct Python {
     pub root: Option<PathBuf>,
 }
 
+const ENTER: &str = r#"
+    mount -t proc proc "$0/proc"
+    mount --bind /dev/shm "$0/dev/shm"
+    exec chroot "$0" "$@"
+"#;
+
 impl Python {
     /// Every one of them, oldest first.
     pub fn all() -> &'static [Self] {
@@ -55,9 +61,10 @@ impl Python {
         let mut python = match &self.root {
             None => command(&self.executable),
             Some(root) => {
-                let mut chroot = command("chroot");
-                chroot.arg(root).arg(&self.executable);
-                chroot
+                // With mounts of its own, as in a container: `/proc`, and everybody's `/dev/shm`.
+                let mut unshare = command("unshare");
+                unshare.args(["--mount", "sh", "-ec", ENTER]).arg(root).arg(&self.executable);
+                unshare
             }
         };
         python.args(["-B", "-u"]).env_remove("PYTHONPATH").env_remove("PYTHONHOME");

@@ -19,8 +19,9 @@ pub fn command(program: impl AsRef<OsStr>) -> Command {
     unsafe {
         command.pre_exec(|| {
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-            // A shell's background job ignores it, and so would all that it starts.
+            // A shell's background job ignores the one, what `nohup` starts the other, and so would all that they start.
             libc::signal(libc::SIGINT, libc::SIG_DFL);
+            libc::signal(libc::SIGHUP, libc::SIG_DFL);
             Ok(())
         });
     }

@@ -15,6 +15,8 @@ def down(left):
         down(left - 1)
     else:
         for _ in range(8): sum(NUMBERS)
+    # On a line of its own: else frames that return look like the one that burns.
+    return None
 
 
 frames = int(sys.argv[1])

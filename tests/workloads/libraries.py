@@ -1,6 +1,7 @@
 """Objects in arenas of a library, and what the library itself counts of them.
 
-pool LIBRARY      arenas of the library made of pool.c: one that ends and one that does not
+pool LIBRARY      arenas of the library made of pool.c: one that ends and one that does not, one in a
+                  shared segment, one in memory of CPython's own arenas
 quelling FOLDER   arenas of the module in the folder: three that nothing escapes from, one that its last object ends, one
                   that is lost
 numpy             arrays, some of which live at the end; tracemalloc counts them, too
@@ -82,7 +83,18 @@ def pool(path):
         if given == len(objects):
             library.pool_close(made)
         addresses.append(hex(made))
-    return {"addresses": addresses}
+    import mmap
+
+    library.pool_place.argtypes = [pointer, ctypes.c_uint32]
+    library.pool_place.restype = None
+    segment = mmap.mmap(-1, 8192)
+    small = ctypes.create_string_buffer(64)
+    placed = [ctypes.addressof(ctypes.c_char.from_buffer(segment, 512)), ctypes.addressof(small)]
+    for address in placed:
+        library.pool_place(address, 48)
+    kept.extend([segment, small])
+    time.sleep(0.5)
+    return {"addresses": addresses, "placed": [hex(address) for address in placed]}
 
 
 def numpy():

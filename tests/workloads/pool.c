@@ -16,6 +16,14 @@ struct pool *pool_open(size_t unused, uint32_t size) {
     return pool;
 }
 
+/// In memory of the caller's.
+void pool_place(void *at, uint32_t size) {
+    struct pool *pool = at;
+    pool->memory = at;
+    pool->used = 0;
+    pool->size = size;
+}
+
 void pool_grow(struct pool **at, uint32_t size) {
     (*at)->size += size;
     (*at)->memory = realloc((*at)->memory, (*at)->size);

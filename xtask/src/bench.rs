@@ -8,6 +8,7 @@ mod memory;
 mod overhead;
 mod record;
 mod redundancy;
+mod segments;
 mod table;
 mod tables;
 mod truth;
@@ -31,12 +32,13 @@ use table::Table;
 /// Its name on the command line, and what measures it.
 type Bench = (&'static str, fn(&Setting) -> Result<Table>);
 
-const BENCHES: [Bench; 7] = [
+const BENCHES: [Bench; 8] = [
     ("overhead", overhead::run),
     ("kernel", kernel::run),
     ("tables", tables::run),
     ("memory", memory::run),
     ("redundancy", redundancy::run),
+    ("segments", segments::run),
     ("first-screen", first_screen::run),
     ("truth", truth::run),
 ];
@@ -77,15 +79,20 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     let wanted = select(args)?;
     build::release()?;
     let setting = Setting::new()?;
+    let path = repo::root().join("docs/BENCHMARKS.md");
+    let mut sections = sections(&fs::read_to_string(&path).unwrap_or_default());
     for (name, bench) in wanted {
         progress(format!("bench {name}"));
         let table = bench(&setting).with_context(|| format!("bench {name}"))?;
         let section = table.markdown()?;
         println!("{section}");
-        let path = section_path(&setting, name);
-        fs::write(&path, section).with_context(|| format!("cannot write {}", path.display()))?;
+        sections = with_section(sections, section);
+        let body: String = sections.iter().map(|section| format!("\n{section}")).collect();
+        let text = machine::introduction()? + &body;
+        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
     }
-    write_document(&setting)
+    progress(format!("wrote {}", path.display()));
+    Ok(())
 }
 
 fn select(args: &[String]) -> Result<Vec<Bench>> {
@@ -98,20 +105,40 @@ fn select(args: &[String]) -> Result<Vec<Bench>> {
     Ok(BENCHES.into_iter().filter(|(name, _)| args.is_empty() || args.iter().any(|wanted| wanted == name)).collect())
 }
 
-fn section_path(setting: &Setting, name: &str) -> PathBuf {
-    setting.folder.join(name).with_extension("md")
-}
-
-/// Puts together the newest section of every bench, so that one can be measured again by itself.
-fn write_document(setting: &Setting) -> Result<()> {
-    let mut text = machine::introduction()?;
-    for (name, _) in BENCHES {
-        if let Ok(section) = fs::read_to_string(section_path(setting, name)) {
-            text += &format!("\n{section}");
+/// A document's sections, from their headings on, without what comes before the first.
+fn sections(document: &str) -> Vec<String> {
+    let mut sections: Vec<String> = Vec::new();
+    for line in document.lines() {
+        if line.starts_with("## ") {
+            sections.push(String::new());
+        }
+        if let Some(section) = sections.last_mut() {
+            section.push_str(line);
+            section.push('\n');
         }
     }
-    let path = repo::root().join("docs/BENCHMARKS.md");
-    fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
-    progress(format!("wrote {}", path.display()));
-    Ok(())
+    sections.into_iter().map(|section| format!("{}\n", section.trim_end())).collect()
+}
+
+/// Puts a section in the place of that with the same heading, so that one can be measured again by itself.
+fn with_section(mut sections: Vec<String>, new: String) -> Vec<String> {
+    match sections.iter_mut().find(|old| old.lines().next() == new.lines().next()) {
+        Some(old) => *old = new,
+        None => sections.push(new),
+    }
+    sections
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_section_takes_the_place_of_the_one_with_its_heading() {
+        let old = sections("# Title\n\n## A\n\nold\n\n## B\n\nb\n");
+        assert_eq!(old, ["## A\n\nold\n", "## B\n\nb\n"]);
+        let new = with_section(old, "## A\n\nnew\n".to_owned());
+        assert_eq!(new, ["## A\n\nnew\n", "## B\n\nb\n"]);
+        assert_eq!(with_section(new, "## C\n".to_owned()).len(), 3);
+    }
 }

@@ -122,6 +122,34 @@ pub mod what {
     pub const RELEASED: u32 = 12;
 }
 
+/// What the iterators write of each mapping and descriptor that they come to.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Row {
+    pub facts: Facts,
+    /// Of the process.
+    pub pid: u32,
+    /// Of [`row`].
+    pub flags: u32,
+    /// Of a mapping.
+    pub start: u64,
+    pub end: u64,
+    /// In the segment.
+    pub offset: u64,
+    pub fd: u32,
+    pub padding: u32,
+}
+
+shared!(Row, 72);
+
+pub mod row {
+    /// A descriptor, else a mapping.
+    pub const DESCRIPTOR: u32 = 1;
+    pub const CLOSE_ON_EXEC: u32 = 1 << 1;
+    /// It is of no known segment, and a watched process has it.
+    pub const UNKNOWN: u32 = 1 << 2;
+}
+
 /// `SHM_UNLINK`: a name was removed.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

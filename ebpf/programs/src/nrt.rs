@@ -3,7 +3,7 @@
 
 use aya_ebpf::{EbpfContext, bindings::pt_regs, macros::uprobe, programs::ProbeContext};
 use pyobs_abi::{
-    nrt::{Death, SIZE},
+    nrt::{DATA, Death, extent},
     record,
 };
 
@@ -33,7 +33,8 @@ fn birth(context: &ProbeContext, run: impl Fn(u32)) -> u32 {
     if address == 0 {
         return 0;
     }
-    let detail = [address, user(address.wrapping_add(SIZE)).unwrap_or(0)];
+    let [data, size] = user::<[u64; 2]>(address.wrapping_add(DATA)).unwrap_or([0; 2]);
+    let detail = [address, extent(address, data, size)];
     probe::send_stack(context, process, record::NRT_BIRTH, detail, run);
     0
 }

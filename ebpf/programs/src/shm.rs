@@ -9,6 +9,7 @@
 //! much again.
 
 mod descriptors;
+mod iterate;
 mod lives;
 mod mappings;
 

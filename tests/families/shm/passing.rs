@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use pyobs_tests::{Case, Python, Recording, case, json, needs};
 use serde_json::Value;
 
-use super::{Names, finding, is_born_in, nothing_is_lost, passes, path, people, record, segment, segments};
+use super::{Names, finding, is_born_in, nothing_is_lost, passes, path, people, quick, record, segment, segments};
 
 const BYTES: u64 = 1 << 20;
 const COUNT: usize = 3;
@@ -30,7 +30,7 @@ fn script() -> Result<PathBuf, String> {
 
 fn of_mode(python: &Python, mode: &'static str) -> Case {
     let name = format!("{}::segments_are_what_the_program_knows::{mode}", python.name());
-    let (python, script, every) = (python.clone(), script(), needs::every(python));
+    let (python, script, every) = (python.clone(), script(), quick(python, mode, &["fs-killboth"]));
     case(name, {
         let script = script.clone();
         move || check(&python, script.clone().unwrap(), mode)

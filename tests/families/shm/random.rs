@@ -13,7 +13,7 @@ use super::{FOLDER, nothing_is_lost, record, segments};
 
 const SEEDS: u64 = 50;
 /// Those that are run without being asked for.
-const SOME: u64 = 3;
+const SOME: u64 = 4;
 
 pub fn cases() -> Vec<Case> {
     let pythons: Vec<&Python> =
@@ -31,8 +31,9 @@ pub fn cases() -> Vec<Case> {
 
 /// Device and inode.
 type Key = (u64, u64);
-/// Descriptors and mappings.
-type Held = BTreeMap<(Key, u64), (u64, u64)>;
+/// Descriptors, mappings, and where these lie.
+type Held = BTreeMap<(Key, u64), (u64, u64, Ranges)>;
+type Ranges = Vec<(u64, u64)>;
 
 struct Cleaner(String, Vec<u64>);
 
@@ -85,8 +86,10 @@ fn check(python: &Python, seed: u64) {
     for segment in &ours {
         let alive = segment["verdict"] != "released";
         for holder in json::list(segment, "/holders") {
-            let counts = (json::count(holder, "/fds"), json::count(holder, "/mappings"));
-            seen.insert((key(segment), json::count(holder, "/pid")), counts);
+            let mut ranges: Ranges = json::list(holder, "/ranges").iter().map(range).collect();
+            join(&mut ranges);
+            let held = (json::count(holder, "/fds"), json::count(holder, "/mappings"), ranges);
+            seen.insert((key(segment), json::count(holder, "/pid")), held);
         }
         if names.contains(&key(segment)) && alive != segment["ended_s"].is_null() {
             wrong.push(format!("has a name: {segment:#}"));
@@ -106,6 +109,24 @@ fn check(python: &Python, seed: u64) {
     }
     assert!(truth.len() >= 3, "{truth:?}");
     assert!(wrong.is_empty(), "seed {seed}: {} wrong\n{}", wrong.len(), wrong.join("\n"));
+}
+
+fn range(row: &Value) -> (u64, u64) {
+    let start = u64::from_str_radix(json::text(row, "/address").trim_start_matches("0x"), 16).unwrap();
+    (start, start + json::count(row, "/bytes"))
+}
+
+/// The kernel makes one of neighbours where it can.
+fn join(ranges: &mut Ranges) {
+    ranges.sort_unstable();
+    let mut joined: Ranges = Vec::new();
+    for (start, end) in ranges.drain(..) {
+        match joined.last_mut().filter(|last| last.1 == start) {
+            Some(last) => last.1 = end,
+            None => joined.push((start, end)),
+        }
+    }
+    *ranges = joined;
 }
 
 fn key(row: &Value) -> Key {
@@ -143,9 +164,14 @@ fn what_proc_shows(pids: &[u64]) -> Held {
             let link = format!("/proc/{pid}/map_files/{range}");
             let found = if *inode == "0" { None } else { fs::metadata(Path::new(&link)).ok() };
             if let Some(found) = found.filter(|found| [folder, internal].contains(&found.dev())) {
-                held.entry(((found.dev(), found.ino()), *pid)).or_default().1 += 1;
+                let entry = held.entry(((found.dev(), found.ino()), *pid)).or_default();
+                entry.1 += 1;
+                let (start, end) = range.split_once('-').unwrap();
+                let address = |text| u64::from_str_radix(text, 16).unwrap();
+                entry.2.push((address(start), address(end)));
             }
         }
     }
+    held.values_mut().for_each(|held| join(&mut held.2));
     held
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use pyobs_tests::{Case, Python, Recording, Workload, case, json, needs};
 
-use super::{Names, finding, is_born_in, nothing_is_lost, path, people, record, segment};
+use super::{Names, finding, is_born_in, nothing_is_lost, path, people, quick, record, segment};
 
 /// A tracker takes less.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -28,7 +28,7 @@ fn of_mode(python: &Python, mode: &'static str) -> Case {
     } else {
         Ok(())
     };
-    let (python, every) = (python.clone(), needs::every(python));
+    let (python, every) = (python.clone(), quick(python, mode, &["child_attach"]));
     case(name, move || check(&python, mode)).needs(needs::root()).needs(script()).needs(has_it).needs(every)
 }
 

@@ -149,7 +149,7 @@ fn read_all<T: aya::Pod>(bytes: &[u8], at: usize, count: usize) -> Option<Vec<T>
     (0..count).map(|index| read(bytes, at + size_of::<T>() * index)).collect()
 }
 
-/// What lies at a place in a record.
+/// A value at a place in bytes, if it lies in them.
 pub fn read<T: aya::Pod>(bytes: &[u8], at: usize) -> Option<T> {
     let bytes = bytes.get(at..at.checked_add(size_of::<T>())?)?;
     // SAFETY: the slice has the type's size, and every bit pattern is a value of a Pod type.

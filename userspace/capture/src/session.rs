@@ -353,7 +353,7 @@ impl Session {
                 None => return,
             },
             (Record::NrtBirth(_), _) => match self.nrt.as_mut().and_then(|nrt| nrt.born(stack, &mut self.scratch)) {
-                Some((meminfo, bytes)) => Some(Purpose::NrtBirth { id: meminfo, at, process: id, bytes }),
+                Some((meminfo, (data, bytes))) => Some(Purpose::NrtBirth { id: meminfo, at, process: id, data, bytes }),
                 None => return,
             },
             _ => None,

@@ -92,6 +92,12 @@ pub enum Event {
         at: Nanos,
         counts: Watchpoints,
     },
+    /// Family `shm`: what of a process's memory was there when somebody looked.
+    Resident {
+        at: Nanos,
+        process: ProcessRef,
+        resident: Resident,
+    },
     /// `count` more things were lost for `reason`.
     Loss {
         at: Nanos,
@@ -129,7 +135,10 @@ impl Event {
             Self::Pair(pair) => Some(pair.at),
             Self::Call(call) => Some(call.at),
             Self::Watchpoints { at, .. } => Some(*at),
-            Self::Segment { at, .. } | Self::Arena { at, .. } | Self::MemInfo { at, .. } => Some(*at),
+            Self::Segment { at, .. }
+            | Self::Arena { at, .. }
+            | Self::MemInfo { at, .. }
+            | Self::Resident { at, .. } => Some(*at),
         }
     }
 }
@@ -381,6 +390,27 @@ pub enum SegmentChange {
         fds: u32,
         mappings: u32,
     },
+    /// A process has a mapping of so much of it from now on, from `offset` on.
+    Mapped {
+        pid: Pid,
+        address: u64,
+        bytes: u64,
+        offset: u64,
+    },
+    /// What a process had mapped of it there is gone.
+    Unmapped {
+        pid: Pid,
+        address: u64,
+        bytes: u64,
+    },
+    /// So many bytes of it have memory, whoever maps them.
+    Allocated(u64),
+    /// So many bytes of it are in a process's mappings; `share` is these divided by the number of processes that have each.
+    Shown {
+        pid: Pid,
+        resident: u64,
+        share: u64,
+    },
     /// A process that holds or held it has ended.
     Ended {
         pid: Pid,
@@ -404,6 +434,27 @@ pub enum SegmentChange {
     Gone,
 }
 
+/// What of a process's memory is there, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Resident {
+    /// What the kernel counts as the process's: pages of several processes are in each one's.
+    pub total: u64,
+    /// Of the total: its own, those of files, and those of memory to be shared.
+    pub anonymous: u64,
+    pub files: u64,
+    pub shared: u64,
+    /// Of the total: what lies in known segments, and that divided by the number of processes that have each page.
+    pub segments: u64,
+    pub share: u64,
+}
+
+impl Resident {
+    /// The process's part when each page of a segment is counted once in all processes together.
+    pub fn counted_once(&self) -> u64 {
+        self.total.saturating_sub(self.segments).saturating_add(self.share)
+    }
+}
+
 /// What is known of an arena when it is first seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arena {
@@ -425,6 +476,11 @@ pub enum ArenaChange {
     Born(StackId),
     /// How full it was when somebody looked.
     Filled(Filled),
+    /// A library's arena was given this memory.
+    Slab {
+        address: u64,
+        bytes: u64,
+    },
     /// What has become of the slabs and objects of a library's arena so far.
     Objects(Objects),
     /// A library's arena takes nothing more, or should not; so many of its objects live on.
@@ -470,6 +526,8 @@ pub enum MemInfoChange {
         process: ProcessRef,
         /// Of its data.
         bytes: u64,
+        /// Where its data lies; 0 where that is not known.
+        data: u64,
         stack: StackId,
     },
     /// So many references there were when somebody looked.

@@ -13,16 +13,18 @@ pub mod findings;
 pub mod ids;
 pub mod loss;
 mod model;
+pub mod regions;
 pub mod report;
 pub mod selection;
 pub mod views;
 
 pub use event::{
     Access, Arena, ArenaChange, Calls, Compared, Event, Filled, Frame, FrameKind, GilHolder, GilWait, MemInfoChange,
-    Meta, NativeCall, Objects, Outcome, Pair, PairKind, Process, Sample, Sampler, Segment, SegmentChange, SegmentKind,
-    Sleep, Touched, WaitReason, Waker, Watchpoints,
+    Meta, NativeCall, Objects, Outcome, Pair, PairKind, Process, Resident, Sample, Sampler, Segment, SegmentChange,
+    SegmentKind, Sleep, Touched, WaitReason, Waker, Watchpoints,
 };
 pub use ids::{ArenaId, FrameId, MemInfoId, Nanos, Pid, Place, ProcessRef, SegmentId, StackId, Tid};
 pub use loss::Reason;
 pub use model::{History, Model, ProcessState, ThreadState};
+pub use regions::{Region, RegionId};
 pub use selection::Selection;

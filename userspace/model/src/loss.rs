@@ -60,6 +60,13 @@ reasons! {
     SegmentUnseen = "segment_unseen", "a shared mapping could not be looked at when it was made";
     DescriptorsUnseen = "descriptors_unseen", "a message had more parts than pyobs looks through for descriptors";
     SegmentRepaired = "segment_repaired", "what a process holds of a shared segment was corrected by a look at it";
+    SegmentHolderMissed = "segment_holder_missed", "a process was found to hold a shared segment without a word of how it got it";
+    SegmentDescriptorMissed = "segment_descriptor_missed", "a look at a process showed a descriptor of a shared segment that was not known";
+    SegmentDescriptorGone = "segment_descriptor_gone", "a look at a process showed that a descriptor of a shared segment is no more";
+    SegmentMappingMissed = "segment_mapping_missed", "a look at a process showed a mapping of a shared segment that was not known";
+    SegmentMappingGone = "segment_mapping_gone", "a look at a process showed that a mapping of a shared segment is no more";
+    MappingUntold = "mapping_untold", "mappings of shared segments that came and went within a moment are not in the region map: there were too many";
+    ResidentUnreadable = "resident_unreadable", "what of a process's memory is there could not be read";
     ArenaTableFull = "arena_table_full", "more arenas than pyobs keeps";
     ArenaUnreadable = "arena_unreadable", "an arena's memory could not be read, or was not what an arena's must be";
     WalkTaken = "walk_taken", "a stack was given up because a thread that came between was walked with the same state";

@@ -1,16 +1,20 @@
 //! The state that events add up to.
 
+mod memory;
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use crate::families::{
     arena::Arenas, cpu::Cpu, eval::Eval, gil::Gil, nrt::Nrt, offcpu::OffCpu, redundancy::Redundancy, shm::Shm,
 };
+use crate::ids::Pid;
 use crate::loss::Losses;
+use crate::regions::{Region, RegionId, Regions, Space};
 use crate::views;
 use crate::{
-    ArenaChange, Event, Frame, FrameId, FrameKind, MemInfoChange, Meta, Nanos, Process, ProcessRef, SegmentChange,
-    Selection, StackId, Tid,
+    ArenaChange, Event, Frame, FrameId, FrameKind, MemInfoChange, Meta, Nanos, Process, ProcessRef, Resident,
+    SegmentChange, Selection, StackId, Tid,
 };
 
 /// How much of the past is kept.
@@ -30,6 +34,8 @@ pub struct ProcessState {
     pub threads: BTreeMap<Tid, ThreadState>,
     /// Samples since the recording began.
     pub samples: u64,
+    /// What of its memory was there when somebody looked last.
+    pub resident: Option<(Nanos, Resident)>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -73,6 +79,7 @@ impl Function {
 #[derive(Debug)]
 pub struct Model {
     meta: Meta,
+    history: History,
     now: Nanos,
     processes: Vec<ProcessState>,
     frames: Vec<Frame>,
@@ -88,6 +95,7 @@ pub struct Model {
     shm: Shm,
     nrt: Nrt,
     redundancy: Redundancy,
+    regions: Regions,
     loss: Losses,
     cost: Cost,
     previous_cost: Cost,
@@ -98,6 +106,7 @@ impl Model {
     pub fn new(meta: Meta, history: History) -> Self {
         Self {
             meta,
+            history,
             now: Nanos(0),
             processes: Vec::new(),
             frames: Vec::new(),
@@ -112,6 +121,7 @@ impl Model {
             shm: Shm::new(history),
             nrt: Nrt::default(),
             redundancy: Redundancy::new(history),
+            regions: Regions::default(),
             loss: Losses::default(),
             cost: Cost::default(),
             previous_cost: Cost::default(),
@@ -149,6 +159,7 @@ impl Model {
                         ended: None,
                         threads: BTreeMap::new(),
                         samples: 0,
+                        resident: None,
                     });
                 }
             }
@@ -157,6 +168,7 @@ impl Model {
                     state.ended = Some(*at);
                 }
                 self.arenas.ended(*id, *at);
+                self.end_regions(*id, *at);
             }
             Event::Thread { process, tid, name } => {
                 if let Some(state) = self.processes.get_mut(process.0 as usize) {
@@ -221,6 +233,7 @@ impl Model {
                     MemInfoChange::Referenced(_) | MemInfoChange::Died => true,
                 };
                 if known {
+                    self.meminfo_region(*at, *id, change);
                     self.nrt.add(*at, *id, change);
                 }
             }
@@ -231,12 +244,19 @@ impl Model {
                     _ => true,
                 };
                 if known {
+                    self.arena_region(*at, *id, change);
                     self.arenas.add(*at, *id, change);
                 }
             }
             Event::Segment { at, id, change } => {
                 if !matches!(change, SegmentChange::Born(stack) if !self.has_stack(*stack)) {
+                    self.segment_region(*at, *id, change);
                     self.shm.add(*at, *id, change);
+                }
+            }
+            Event::Resident { at, process, resident } => {
+                if let Some(state) = self.processes.get_mut(process.0 as usize) {
+                    state.resident = Some((*at, *resident));
                 }
             }
             Event::Loss { reason, count, .. } => self.loss.add(*reason, *count),
@@ -257,6 +277,9 @@ impl Model {
         self.eval.expire(self.now);
         self.arenas.expire(self.now);
         self.shm.expire(self.now);
+        if let History::Window { length, .. } = self.history {
+            self.regions.expire(self.now.saturating_sub(length));
+        }
     }
 
     fn has_stack(&self, id: StackId) -> bool {

@@ -3,6 +3,8 @@
 mod arena;
 mod nrt;
 mod redundancy;
+mod region;
+mod resident;
 mod shm;
 
 use std::cmp::Reverse;
@@ -13,6 +15,8 @@ use serde::Serialize;
 pub use self::arena::Arena;
 pub use self::nrt::MemInfos;
 pub use self::redundancy::Redundancy;
+pub use self::region::RegionOut;
+pub use self::resident::Memory;
 pub use self::shm::Segment;
 
 use crate::families::{Times, eval, gil, offcpu};
@@ -76,6 +80,8 @@ pub struct Process {
     pub ended_s: Option<f64>,
     pub samples: u64,
     pub threads: Vec<Thread>,
+    /// `None` when the family `shm` was off, or nobody has looked.
+    pub memory: Option<Memory>,
     /// `None` when nobody was seen to hold or want it.
     pub gil: Option<GilTime>,
 }
@@ -300,6 +306,7 @@ fn processes(model: &Model, selection: &Selection) -> Vec<Process> {
                     samples: row.threads.get(tid).copied().unwrap_or(0),
                 })
                 .collect(),
+            memory: state.resident.map(Memory::from),
             gil: shares.get(&row.process).map(GilTime::from),
         })
         .collect()

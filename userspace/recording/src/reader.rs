@@ -10,8 +10,8 @@ use rusqlite::limits::Limit;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::tables::{
-    Damage, MAX_TEXT, Range, Source, arena, cpu, eval, gil, health, meta, nrt, offcpu, processes, redundancy, shm,
-    stacks,
+    Damage, MAX_TEXT, Range, Source, arena, cpu, eval, gil, health, meta, nrt, offcpu, processes, redundancy, regions,
+    shm, stacks,
 };
 use crate::{Error, file};
 
@@ -84,6 +84,7 @@ impl Reader {
         nrt::read(source, &mut damage, range, |event| timed.push(event))?;
         redundancy::read(source, &mut damage, range, |event| timed.push(event))?;
         shm::read(source, &mut damage, range, |event| timed.push(event))?;
+        regions::read(source, &mut damage, range, |event| timed.push(event))?;
         timed.sort_by_key(Event::at);
 
         let mut order = Order { timed: timed.into_iter().peekable(), held: BTreeMap::new(), next: 0 };

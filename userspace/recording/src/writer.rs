@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use pyobs_model::{Event, Meta, Nanos};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
-use crate::tables::{arena, cpu, eval, gil, health, meta, nrt, offcpu, processes, redundancy, shm, stacks};
+use crate::tables::{arena, cpu, eval, gil, health, meta, nrt, offcpu, processes, redundancy, regions, shm, stacks};
 use crate::{Error, file, schema};
 
 /// With an append each 250 ms and the time that a commit takes, a cut costs less than a second.
@@ -105,6 +105,7 @@ impl Writer {
             Event::Call(call) => redundancy::call(connection, call),
             Event::Watchpoints { at, counts } => redundancy::watchpoints(connection, *at, counts),
             Event::Segment { at, id, change } => shm::change(connection, *at, *id, change),
+            Event::Resident { at, process, resident } => regions::process(connection, *at, *process, resident),
             Event::Loss { at, reason, count } => health::loss(connection, *at, *reason, *count),
             Event::Cost { at, bpf, cpu, rss_bytes } => health::cost(connection, *at, *bpf, *cpu, *rss_bytes),
             Event::Shed { at, what } => health::shed(connection, *at, what),

@@ -85,11 +85,19 @@ fn a_recording_whose_writer_was_killed_lacks_at_most_the_last_second() {
         let now = Duration::from_nanos(reader.model(None, None).unwrap().now().0);
         assert!(now + Duration::from_secs(1) >= lived, "killed after {lived:?}, the recording ends at {now:?}");
         assert_eq!(reader.damage(), None);
-        // The file alone is the recording.
+        // Unless the kill hit a commit, which its journal undoes, the file alone is the recording.
+        if is_hot(&path.with_extension("pyobs-journal")) {
+            continue;
+        }
         let alone = folder.path().join("alone.pyobs");
         std::fs::copy(&path, &alone).unwrap();
         assert_eq!(Duration::from_nanos(Reader::open(&alone).unwrap().model(None, None).unwrap().now().0), now);
     }
+}
+
+/// A journal is empty between two commits.
+fn is_hot(journal: &Path) -> bool {
+    std::fs::metadata(journal).is_ok_and(|file| file.len() > 0)
 }
 
 /// A recording with a commit that was cut in the middle: pages half written, the journal to undo them beside it.

@@ -182,7 +182,7 @@ pub(crate) const BINDINGS: &[Binding] = &[
     bind(&[Everywhere], &[Char('4')], Action::ShowWaits, "", "Waits"),
     bind(&[Everywhere], &[Char('5')], Action::ShowHealth, "", "Health"),
     bind(&[Everywhere], &[Char('6')], Action::ShowMemory, "", "Memory"),
-    bind(&[Everywhere], &[Char('7')], Action::ShowRedundancy, "", "Redundancy"),
+    bind(&[Everywhere], &[Char('8')], Action::ShowRedundancy, "", "Redundancy"),
     bind(&[Everywhere], &[Tab], Action::NextScreen, "", "the next screen"),
     bind(&[Everywhere], &[BackTab], Action::PreviousScreen, "", "the previous screen"),
     bind(&[Everywhere], &[Up, Char('k')], Action::Up, "", "up"),

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use ratatui::layout::Rect;
+
 use crate::binding::Action;
 
 /// The sort after this one, or before it.
@@ -85,6 +87,51 @@ impl<K: PartialEq> Cursor<K> {
         let lowest = (self.index + 1).saturating_sub(height);
         let highest = self.index.min(len.saturating_sub(height));
         self.top = self.top.clamp(lowest.min(highest), highest.max(lowest));
+    }
+}
+
+/// The rows of a table that are shown, in their order: the number of each, and by what it is known again.
+pub(crate) struct Listing<K> {
+    rows: Vec<(usize, K)>,
+    cursor: Cursor<K>,
+}
+
+impl<K> Default for Listing<K> {
+    fn default() -> Self {
+        Self { rows: Vec::new(), cursor: Cursor::default() }
+    }
+}
+
+impl<K: Clone + PartialEq> Listing<K> {
+    /// Shows other rows, `height` of them in sight.
+    pub(crate) fn show(&mut self, rows: Vec<usize>, key: impl Fn(usize) -> K, height: usize) {
+        self.rows = rows.into_iter().map(|row| (row, key(row))).collect();
+        self.cursor.follow(self.rows.len(), self.rows.iter().map(|(_, key)| key.clone()), height);
+        self.cursor.hold(self.selected().cloned());
+    }
+
+    pub(crate) fn selected(&self) -> Option<&K> {
+        self.rows.get(self.cursor.index()).map(|(_, key)| key)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Whether the action is a step; then it is taken.
+    pub(crate) fn step(&mut self, action: Action, height: usize) -> bool {
+        let Some(step) = step(action) else { return false };
+        self.cursor.step(step, self.rows.len(), height);
+        self.cursor.hold(self.selected().cloned());
+        true
+    }
+
+    /// The rows in sight of a table whose first line is its heading: the number of each, its line, whether it is selected.
+    pub(crate) fn in_sight(&self, table: Rect) -> impl Iterator<Item = (usize, Rect, bool)> {
+        let visible = self.cursor.visible(self.rows.len(), usize::from(table.height).saturating_sub(1));
+        let lines = (table.y + 1..).map(move |y| Rect { y, height: 1, ..table });
+        let selected = self.cursor.index();
+        visible.zip(lines).filter_map(move |(at, line)| Some((self.rows.get(at)?.0, line, at == selected)))
     }
 }
 

@@ -13,7 +13,7 @@ offsets! {
     TASK_FILES FILES_TABLE TABLE_SIZE TABLE_FILES TABLE_CLOSE_ON_EXEC
     FILE_INODE FILE_MODE FILE_DENTRY DENTRY_NAME
     INODE_NUMBER INODE_SUPER INODE_GENERATION INODE_SIZE INODE_LINKS INODE_COUNT
-    SUPER_DEVICE SUPER_MAGIC VMA_FILE FOLIO_MAPPING MAPPING_INODE
+    SUPER_DEVICE SUPER_MAGIC VMA_FILE VMA_START VMA_END VMA_OFFSET VMA_FLAGS FOLIO_MAPPING MAPPING_INODE
 }
 
 /// TMPFS_MAGIC (include/uapi/linux/magic.h).
@@ -59,7 +59,7 @@ impl Table {
 
 /// A `struct file *`.
 #[derive(Clone, Copy)]
-pub struct File(u64);
+pub struct File(pub u64);
 
 impl File {
     #[inline(always)]
@@ -95,6 +95,33 @@ impl File {
     pub fn name(self) -> Option<u64> {
         let dentry: u64 = at(self.0, &FILE_DENTRY)?;
         at(dentry, &DENTRY_NAME)
+    }
+}
+
+/// Of a `struct vm_area_struct`.
+pub struct Mapping {
+    pub start: u64,
+    pub end: u64,
+    /// In the file, in bytes.
+    pub offset: u64,
+    flags: u64,
+}
+
+/// VM_SHARED (include/linux/mm.h).
+const SHARED: u64 = 8;
+const PAGE_SHIFT: u32 = 12;
+
+impl Mapping {
+    #[inline(always)]
+    pub fn of(vma: u64) -> Option<Self> {
+        let (start, end) = (at(vma, &VMA_START)?, at(vma, &VMA_END)?);
+        let offset: u64 = at(vma, &VMA_OFFSET)?;
+        Some(Self { start, end, offset: offset << PAGE_SHIFT, flags: at(vma, &VMA_FLAGS)? })
+    }
+
+    #[inline(always)]
+    pub fn is_shared(&self) -> bool {
+        self.flags & SHARED != 0
     }
 }
 

@@ -27,9 +27,10 @@ use crate::record::Stack;
 
 /// Arenas that are followed at a time: 64 GiB of them.
 const ARENAS_MAX: usize = 65_536;
-/// How often some are looked at, and how many: each takes some 20 µs. Where that comes to more than a 150th of the
-/// time, more seldom.
+/// How often those are looked at that nobody has seen yet, and how many: each takes some 20 µs, once.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+const NEW_LOOKS: usize = 1024;
+/// How many of all are looked at in turn; where that comes to more than a 150th of the time, more seldom than that.
 const LOOKS: usize = 256;
 const LOOK_SHARE: u32 = 150;
 /// Memory of an arena's size that has no pools in it after so many looks, and this time, is none.
@@ -74,6 +75,7 @@ pub struct Arenas {
     doubts: BTreeMap<(u32, u64), Doubt>,
     owners: HashMap<u32, Owner>,
     ids: Ids,
+    looked_new: Instant,
     looked: Instant,
     look_after: Duration,
     /// The last that was looked at.
@@ -90,6 +92,7 @@ impl Arenas {
             doubts: BTreeMap::new(),
             owners: HashMap::new(),
             ids,
+            looked_new: Instant::now(),
             looked: Instant::now(),
             look_after: LOOK_EVERY,
             looked_last: (0, 0),
@@ -211,6 +214,12 @@ impl Arenas {
         }
         let doubtful: Vec<(u32, u64)> = self.doubts.keys().copied().collect();
         self.look(now, &doubtful, events);
+        if self.looked_new.elapsed() >= LOOK_EVERY {
+            self.looked_new = Instant::now();
+            let new = self.live.iter().filter(|(_, live)| live.filled.is_none());
+            let new: Vec<(u32, u64)> = new.map(|(key, _)| *key).take(NEW_LOOKS).collect();
+            self.look(now, &new, events);
+        }
         if self.looked.elapsed() >= self.look_after {
             self.looked = Instant::now();
             let before = cost::thread_time();

@@ -45,7 +45,7 @@ pub enum Purpose {
     Birth { segment: SegmentId, at: Nanos },
     ArenaBirth { arena: ArenaId, at: Nanos },
     ArenaEscape { arena: ArenaId, at: Nanos },
-    NrtBirth { id: MemInfoId, at: Nanos, process: ProcessRef, bytes: u64 },
+    NrtBirth { id: MemInfoId, at: Nanos, process: ProcessRef, data: u64, bytes: u64 },
     Trap { watch: u64, number: u32 },
 }
 
@@ -115,8 +115,8 @@ impl Families {
                 Some(stack) => Event::Arena { at, id: arena, change: ArenaChange::Escaped(stack) },
                 None => no_number(at),
             }),
-            Purpose::NrtBirth { id, at, process, bytes } => events.push(match stack {
-                Some(stack) => Event::MemInfo { at, id, change: MemInfoChange::Born { process, bytes, stack } },
+            Purpose::NrtBirth { id, at, process, data, bytes } => events.push(match stack {
+                Some(stack) => Event::MemInfo { at, id, change: MemInfoChange::Born { process, bytes, data, stack } },
                 None => no_number(at),
             }),
             // The session gives it to its family.

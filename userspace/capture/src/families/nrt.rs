@@ -11,7 +11,7 @@ use std::ops::Bound;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use pyobs_abi::nrt::Death;
+use pyobs_abi::nrt::{Death, data};
 use pyobs_model::{Event, MemInfoChange, MemInfoId, Nanos, Reason};
 
 use super::extension::{Extension, Meter, Probes, returns};
@@ -123,11 +123,11 @@ impl Nrt {
         Ok(probes)
     }
 
-    /// A MemInfo was made. Returns its number, with the size of its data.
-    pub fn born(&mut self, stack: &Stack, events: &mut Vec<Event>) -> Option<(MemInfoId, u64)> {
+    /// A MemInfo was made. Returns its number, with where its data lies (0 where that is not known) and the size of that.
+    pub fn born(&mut self, stack: &Stack, events: &mut Vec<Event>) -> Option<(MemInfoId, (u64, u64))> {
         self.meter.hit();
         let header = &stack.sample.header;
-        let [address, bytes] = stack.sample.detail;
+        let [address, extent] = stack.sample.detail;
         let key = (header.pid, address);
         // A function that returns what another has returned to it.
         if self.live.contains_key(&key) {
@@ -141,7 +141,7 @@ impl Nrt {
         let id = MemInfoId(self.next);
         self.next = self.next.wrapping_add(1);
         self.live.insert(key, Live { id, references: 0 });
-        Some((id, bytes))
+        Some((id, data(address, extent)))
     }
 
     pub fn died(&mut self, death: &Death, events: &mut Vec<Event>) {

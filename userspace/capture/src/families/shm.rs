@@ -1,22 +1,27 @@
 //! The family `shm`: what records of segments mean, and who has which descriptors and mappings of them.
 
+mod lives;
 mod looks;
 pub mod offsets;
 mod person;
+mod repair;
+mod resident;
 mod scan;
+mod telling;
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use aya::maps::{HashMap as BpfMap, MapData};
-use pyobs_abi::process::Fork;
 use pyobs_abi::record::Header;
 use pyobs_abi::shm::{Change, Facts, Hull, Inode, Known, Segment as SegmentRecord, Unlink, flags, what};
 use pyobs_abi::stack::Sample;
 use pyobs_model::{Event, Nanos, Pid, Reason, Segment, SegmentChange, SegmentId, SegmentKind};
 
 use self::person::Person;
+use self::repair::Reconciliation;
+use self::resident::Account;
 use self::scan::Found;
 use crate::record::Shm as Record;
 
@@ -25,7 +30,6 @@ const SEGMENTS_MAX: usize = 65_536;
 const DEPARTED_MAX: usize = 1024;
 /// A segment that nobody holds is taken leave of after so long without a word of it.
 const QUIET: Duration = Duration::from_secs(1);
-const REPAIR_EVERY: Duration = Duration::from_secs(5);
 
 /// TMPFS_MAGIC (include/uapi/linux/magic.h).
 const TMPFS: u32 = 0x0102_1994;
@@ -52,6 +56,8 @@ struct Live {
     sent: Vec<u32>,
     /// With the most that was told of each.
     holders: HashMap<u32, (u32, u32)>,
+    /// Processes that hold or held it.
+    met: BTreeSet<u32>,
     /// Since when nobody holds it and it has no name.
     quiet: Option<Instant>,
 }
@@ -80,13 +86,14 @@ pub struct Shm {
     /// What has changed since it was last told.
     changed: HashMap<(SegmentId, u32), Nanos>,
     next: u32,
-    repaired: Instant,
-    /// The last process that was looked at.
-    repaired_last: u32,
-    /// How many records there were of each process, and how many when it was seen to differ.
+    /// How many records there were of each process.
     versions: HashMap<u32, u64>,
-    suspects: HashMap<u32, u64>,
+    reconciliation: Reconciliation,
     looks: HashMap<u32, Look>,
+    /// Mappings that were told since the last tick, and processes that have more to tell.
+    told: usize,
+    untold: BTreeSet<u32>,
+    account: Account,
 }
 
 impl Shm {
@@ -104,11 +111,12 @@ impl Shm {
             scanned: HashSet::new(),
             changed: HashMap::new(),
             next: 0,
-            repaired: Instant::now(),
-            repaired_last: 0,
             versions: HashMap::new(),
-            suspects: HashMap::new(),
+            reconciliation: Reconciliation::default(),
             looks: HashMap::new(),
+            told: 0,
+            untold: BTreeSet::new(),
+            account: Account::default(),
         }
     }
 
@@ -166,7 +174,7 @@ impl Shm {
         if linked {
             self.names.insert(name.to_vec(), id);
         }
-        let known = self.live.remove(&id);
+        let (holders, met) = self.live.remove(&id).map(|live| (live.holders, live.met)).unwrap_or_default();
         let live = Live {
             inode: facts.inode,
             generation: facts.generation,
@@ -175,7 +183,8 @@ impl Shm {
             linked,
             bytes: facts.size,
             sent: Vec::new(),
-            holders: known.map(|live| live.holders).unwrap_or_default(),
+            holders,
+            met,
             quiet: None,
         };
         self.live.insert(id, live);
@@ -246,7 +255,9 @@ impl Shm {
             what::RECEIVED | what::TAKEN => {
                 let from = match change.what {
                     what::RECEIVED => self.live.get_mut(&id).and_then(|live| live.take_sent(pid)),
-                    _ => None,
+                    // A pidfd's number may be another's by now: whoever it is must have the segment.
+                    _ => scan::behind_pidfd(pid, change.start)
+                        .filter(|from| self.people.get(from).is_some_and(|person| person.count(id) != (0, 0))),
                 };
                 let touched = self.person(pid).open(change.fd, id, marked);
                 self.note(touched, pid, at, events);
@@ -285,12 +296,14 @@ impl Shm {
 
     /// Tells what a process has of segments now: at once where that is more than ever, or nothing; else with the next tick.
     fn note(&mut self, touched: Vec<SegmentId>, pid: u32, at: Nanos, events: &mut Vec<Event>) {
+        self.tell_pieces(pid, at, events);
         for id in touched {
             let (fds, mappings) = self.people.get(&pid).map_or((0, 0), |person| person.count(id));
             let Some(live) = self.live.get_mut(&id) else { continue };
             let is_news = if fds == 0 && mappings == 0 {
                 live.holders.remove(&pid).is_some()
             } else {
+                live.met.insert(pid);
                 let (most_fds, most_mappings) = live.holders.entry(pid).or_default();
                 let is_more = fds > *most_fds || mappings > *most_mappings;
                 (*most_fds, *most_mappings) = (fds.max(*most_fds), mappings.max(*most_mappings));
@@ -332,41 +345,6 @@ impl Shm {
         events.push(Event::Segment { at, id, change: SegmentChange::Unlinked { by } });
     }
 
-    fn forked(&mut self, fork: &Fork, events: &mut Vec<Event>) {
-        let at = self.at(&fork.header);
-        self.scanned.insert(fork.child);
-        let Some(parent) = self.people.get(&fork.header.pid) else { return };
-        let child = parent.clone();
-        let touched = child.held();
-        self.people.insert(fork.child, child);
-        self.versions.insert(fork.child, 0);
-        self.note(touched, fork.child, at, events);
-    }
-
-    fn execed(&mut self, header: &Header, events: &mut Vec<Event>) {
-        let at = self.at(header);
-        *self.versions.entry(header.pid).or_default() += 1;
-        let Some(person) = self.people.get_mut(&header.pid) else { return };
-        let touched = person.exec();
-        self.note(touched, header.pid, at, events);
-    }
-
-    fn exited(&mut self, header: &Header, events: &mut Vec<Event>) {
-        let (at, pid) = (self.at(header), header.pid);
-        self.scanned.remove(&pid);
-        self.versions.remove(&pid);
-        self.suspects.remove(&pid);
-        self.looks.remove(&pid);
-        let Some(person) = self.people.remove(&pid) else { return };
-        for id in person.known() {
-            let Some(live) = self.live.get_mut(&id) else { continue };
-            live.holders.remove(&pid);
-            live.rest();
-            self.changed.remove(&(id, pid));
-            events.push(Event::Segment { at, id, change: SegmentChange::Ended { pid: Pid(pid) } });
-        }
-    }
-
     /// Takes leave of a segment.
     fn gone(&mut self, id: SegmentId, at: Nanos, change: SegmentChange, events: &mut Vec<Event>) {
         let Some(live) = self.live.remove(&id) else { return };
@@ -382,6 +360,11 @@ impl Shm {
         }
         for pid in live.holders.keys() {
             self.changed.remove(&(id, *pid));
+        }
+        for pid in &live.met {
+            if let Some(person) = self.people.get_mut(pid) {
+                person.forget(id);
+            }
         }
         events.push(Event::Segment { at, id, change });
     }
@@ -403,11 +386,7 @@ impl Shm {
             self.scanned.insert(pid);
             self.look_ahead(pid, 0, now, events);
         }
-        self.tell(events);
-        if self.repaired.elapsed() >= REPAIR_EVERY {
-            self.repaired = Instant::now();
-            self.repair(now, events);
-        }
+        self.tell(now, events);
         let quiet = self.live.iter().filter(|(_, live)| live.quiet.is_some_and(|since| since.elapsed() >= QUIET));
         let quiet: Vec<SegmentId> = quiet.map(|(id, _)| *id).collect();
         for id in quiet {
@@ -417,16 +396,6 @@ impl Shm {
                 // The kernel side may have done so itself.
                 let _ = self.maps.segments.remove(&inode);
             }
-        }
-    }
-
-    /// Tells what has changed since it was last told.
-    pub fn tell(&mut self, events: &mut Vec<Event>) {
-        let mut changed: Vec<_> = self.changed.drain().collect();
-        changed.sort_unstable_by_key(|((id, pid), at)| (*at, *id, *pid));
-        for ((id, pid), at) in changed {
-            let (fds, mappings) = self.people.get(&pid).map_or((0, 0), |person| person.count(id));
-            events.push(Event::Segment { at, id, change: SegmentChange::Holds { pid: Pid(pid), fds, mappings } });
         }
     }
 }

@@ -13,6 +13,7 @@ const KIND_ARRAY: u32 = 3;
 const KIND_STRUCT: u32 = 4;
 const KIND_UNION: u32 = 5;
 const KIND_ENUM: u32 = 6;
+const KIND_FUNC: u32 = 12;
 const KIND_FUNC_PROTO: u32 = 13;
 const KIND_VAR: u32 = 14;
 const KIND_DATASEC: u32 = 15;
@@ -87,6 +88,15 @@ impl Btf {
             }
         }
         Err(BtfError::NoField { structure, field })
+    }
+
+    /// The number of a function's type.
+    pub fn function(&self, name: &str) -> Option<u32> {
+        let is_it = |at: &u32| {
+            let at = *at as usize;
+            self.kind(at).is_ok_and(|kind| kind == KIND_FUNC) && self.word(at).is_ok_and(|of| self.name_is(of, name))
+        };
+        self.types.iter().zip(1_u32..).find(|(at, _)| is_it(at)).map(|(_, number)| number)
     }
 
     fn bit_offset(&self, at: usize, field: &str, nesting: u32) -> Result<Option<u32>, BtfError> {

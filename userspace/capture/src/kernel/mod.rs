@@ -3,6 +3,7 @@
 pub mod btf;
 pub mod cost;
 mod interrupts;
+mod iterators;
 pub mod object;
 pub mod sideband;
 pub mod symbols;

@@ -5,15 +5,17 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use aya::maps::{Array, ArrayOfMaps, HashMap, Map, MapData, PerCpuArray, RingBuf};
-use aya::programs::{PerfEvent, Program, ProgramError, RawTracePoint, UProbe};
+use aya::programs::{Iter, PerfEvent, Program, ProgramError, RawTracePoint, UProbe};
 use aya::{Ebpf, EbpfError, EbpfLoader};
 use pyobs_abi::arena::library::Site;
 use pyobs_abi::control;
 use pyobs_abi::offcpu::{SLEEPERS, Sleeper};
 use pyobs_abi::process::{Layout, Process};
+use pyobs_abi::shm::Row;
 
 use super::btf::{Btf, BtfError};
 use super::interrupts::EntryCode;
+use super::iterators;
 use super::ticks::{Clock, Ticks};
 use crate::families::arena::library;
 use crate::families::{eval, nrt, redundancy, shm};
@@ -45,6 +47,8 @@ const SHM: [(&str, &str); 4] = [
     ("shm_exec", "sched_process_exec"),
     ("shm_fork", "sched_process_fork"),
 ];
+/// The iterators over what processes have, and what each is over.
+const ITERATORS: [(&str, &str); 2] = [("shm_iterate_mappings", "task_vma"), ("shm_iterate_descriptors", "task_file")];
 /// Those that see every system call, for all families that have to do with some; that for its end with the sampler of the
 /// same kind.
 const CALL_ENTER: (&str, &str) = ("shm_call_enter", "sys_enter");
@@ -103,6 +107,9 @@ fn innermost(error: &dyn std::error::Error) -> String {
 pub struct Object {
     ebpf: Ebpf,
     sampler: &'static str,
+    /// Their numbers in the kernel's BTF.
+    iterators: [Option<u32>; ITERATORS.len()],
+    has_iterators: bool,
     ticks: Option<Ticks>,
     pub records: RingBuf<MapData>,
     pub processes: HashMap<MapData, u32, Process>,
@@ -146,6 +153,7 @@ impl Object {
         let state = btf.offset("task_struct", "__state").or_else(|_| btf.offset("task_struct", "state"))?;
         let interrupts = EntryCode::of_running_kernel();
         let files = shm::offsets::of(&btf)?;
+        let iterators = ITERATORS.map(|(_, kind)| iterators::number(&btf, kind));
         drop(btf);
         let mut loader = EbpfLoader::new();
         if !wants.calls {
@@ -195,6 +203,8 @@ impl Object {
             sleeps: take(&mut ebpf, "SLEEPS")?,
             ebpf,
             sampler,
+            iterators,
+            has_iterators: false,
             ticks: None,
         })
     }
@@ -241,7 +251,34 @@ impl Object {
     /// Starts to look at what processes share, and takes the maps of that; to be called once.
     pub fn attach_segments(&mut self) -> Result<shm::Maps, ObjectError> {
         self.attach_tracepoints(SHM.into_iter())?;
+        self.has_iterators = self.load_iterators().is_some();
         Ok(shm::Maps { segments: take(&mut self.ebpf, "SHM_SEGMENTS")?, holders: take(&mut self.ebpf, "SHM_HOLDERS")? })
+    }
+
+    /// Not every kernel has them: task_vma came with 5.12.
+    fn load_iterators(&mut self) -> Option<()> {
+        for ((name, kind), number) in ITERATORS.into_iter().zip(self.iterators) {
+            let program: &mut Iter = program(&mut self.ebpf, name).ok()?;
+            iterators::load(program, kind, number?).ok()?;
+        }
+        Some(())
+    }
+
+    /// What all processes have of segments now; `None` where the kernel does not tell.
+    pub fn iterate_segments(&mut self) -> Option<Vec<Row>> {
+        if !self.has_iterators {
+            return None;
+        }
+        let mut rows = Vec::new();
+        for (name, _) in ITERATORS {
+            let program: &mut Iter = program(&mut self.ebpf, name).ok()?;
+            let Ok(bytes) = iterators::run(program) else {
+                self.has_iterators = false;
+                return None;
+            };
+            rows.extend(bytes.chunks_exact(size_of::<Row>()).filter_map(|bytes| crate::record::read::<Row>(bytes, 0)));
+        }
+        Some(rows)
     }
 
     fn attach_tracepoints(
@@ -327,7 +364,7 @@ impl Object {
     /// The same of those that look at system calls and at what processes share.
     pub fn system_calls_run_time(&self) -> (Duration, u64) {
         let calls = CALL_EXIT.iter().map(|(_, name)| *name).chain([CALL_ENTER.0]);
-        self.run_time_of(SHM.iter().map(|(name, _)| *name).chain(calls))
+        self.run_time_of(SHM.iter().chain(&ITERATORS).map(|(name, _)| *name).chain(calls))
     }
 
     fn run_time_of(&self, names: impl Iterator<Item = &'static str>) -> (Duration, u64) {

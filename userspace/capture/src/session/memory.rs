@@ -170,7 +170,12 @@ impl Session {
             libraries.tick(now, &mut self.scratch);
         }
         if let Some(shm) = &mut self.shm {
+            if shm.is_reconciliation_due() {
+                shm.reconcile(now, || self.object.iterate_segments(), &mut self.scratch);
+            }
             shm.tick(now, self.processes.running().map(|running| running.pid), &mut self.scratch);
+            let running = self.processes.running().map(|running| (running.pid, running.id));
+            shm.look_at_memory(now, running, at_the_end, &mut self.scratch);
         }
     }
 }

@@ -42,6 +42,7 @@ pub fn words(model: &Model, limit: usize, out: &mut dyn Write) -> Result<(), Err
     }
     if model.is_on("shm") {
         letter.segments();
+        letter.residents();
     }
     if model.is_on("redundancy") {
         letter.redundancy();

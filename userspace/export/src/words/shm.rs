@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 
 use pyobs_model::families::shm::{State, Verdict};
 use pyobs_model::findings::size;
-use pyobs_model::{FrameKind, Pid};
+use pyobs_model::{FrameKind, Pid, Resident, Selection, views};
 
 use super::Letter;
 use crate::escape;
-use crate::names::grouped;
+use crate::names::{self, grouped};
 
 const NAME: usize = 28;
 
@@ -47,6 +47,32 @@ impl Letter<'_> {
             self.line(&escape::line(&line, super::WIDTH));
         }
         self.rest(states.len());
+    }
+
+    pub(super) fn residents(&mut self) {
+        let rows = views::residents(self.model, &Selection::default());
+        if rows.is_empty() {
+            return;
+        }
+        self.section("Memory of processes", "counted: each page of a segment once in all processes together");
+        let sum = |of: fn(&Resident) -> u64| size(rows.iter().map(|row| of(&row.resident)).sum());
+        let (once, total) = (sum(Resident::counted_once), sum(|it| it.total));
+        self.line(&format!("  {once} counted, {total} by the sum of resident sizes."));
+        self.line(&format!("{:>10}  {:>10}  {:>10}  {:>10}  process", "counted", "rss", "own", "segments"));
+        for row in rows.iter().take(self.limit) {
+            let it = row.resident;
+            let process = self.model.process(row.process).map(|state| names::process(&state.process));
+            let line = format!(
+                "{:>10}  {:>10}  {:>10}  {:>10}  {}",
+                size(it.counted_once()),
+                size(it.total),
+                size(it.anonymous),
+                size(it.segments),
+                process.unwrap_or_default(),
+            );
+            self.line(&escape::line(&line, super::WIDTH));
+        }
+        self.rest(rows.len());
     }
 
     fn birthplace(&self, state: &State) -> String {

@@ -6,6 +6,8 @@ use crate::{Arena, ArenaChange, ArenaId, Filled, History, Nanos, Objects, Proces
 
 /// Copies of copies that are followed back to the first.
 const FORKS_MAX: usize = 64;
+/// The kind of CPython's own.
+const OWN: &str = "pymalloc";
 
 /// How an arena ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +54,8 @@ pub struct State {
     /// Of a library's arena.
     pub objects: Objects,
     pub closed: Option<Closed>,
+    /// Where the first slab of a library's arena lies, where that is known.
+    pub slab: Option<u64>,
     /// Tells two arenas at one address of one process apart.
     pub generation: u32,
 }
@@ -69,6 +73,11 @@ impl State {
     fn die(&mut self, at: Nanos, cause: Cause) {
         self.died.get_or_insert((at, cause));
     }
+}
+
+/// Whether it is one of CPython's own, of which the address and the size say where it lies.
+pub fn is_own(arena: &Arena) -> bool {
+    &*arena.kind == OWN
 }
 
 #[derive(Debug)]
@@ -93,6 +102,9 @@ impl Arenas {
             ArenaChange::Begun(_) => {}
             ArenaChange::Born(stack) => state.stack = Some(*stack),
             ArenaChange::Filled(filled) => state.filled = Some((at, *filled)),
+            ArenaChange::Slab { address, .. } => {
+                state.slab.get_or_insert(*address);
+            }
             ArenaChange::Objects(objects) => {
                 state.objects = *objects;
                 state.arena.bytes = objects.bytes;
@@ -126,8 +138,9 @@ impl Arenas {
         let parent = arena.parent.and_then(|parent| self.arenas.get(&parent));
         let (stack, filled) = parent.map_or((None, None), |parent| (parent.stack, parent.filled));
         let generation = next_generation(&mut self.generations, arena);
-        let (objects, closed) = (Objects::default(), None);
-        let state = State { arena: arena.clone(), begun: at, stack, died: None, filled, objects, closed, generation };
+        let (objects, closed, slab) = (Objects::default(), None, None);
+        let arena = arena.clone();
+        let state = State { arena, begun: at, stack, died: None, filled, objects, closed, slab, generation };
         self.arenas.insert(id, state);
         self.bound();
     }

@@ -6,6 +6,8 @@ use crate::{MemInfoChange, MemInfoId, Nanos, ProcessRef, StackId};
 
 /// Deaths that are told before their births, whose stacks wait for names.
 const EARLY_MAX: usize = 1 << 20;
+/// Sites that are kept; beyond, those go of which nothing lives.
+const SITES_MAX: usize = 1 << 14;
 
 /// A stack in a process that gave birth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,6 +45,7 @@ impl Sum {
 struct Live {
     site: Site,
     bytes: u64,
+    data: u64,
     born: Nanos,
     /// When it was looked at last.
     references: Option<u64>,
@@ -51,25 +54,34 @@ struct Live {
 #[derive(Debug, Default)]
 pub struct Nrt {
     live: BTreeMap<MemInfoId, Live>,
-    early: BTreeSet<MemInfoId>,
+    early: BTreeMap<MemInfoId, Nanos>,
     early_references: BTreeMap<MemInfoId, u64>,
     sums: BTreeMap<Site, Sum>,
+    forgotten: Forgotten,
+}
+
+/// MemInfos of sites that were forgotten.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Forgotten {
+    pub born: u64,
+    pub died: u64,
 }
 
 impl Nrt {
     pub fn add(&mut self, at: Nanos, id: MemInfoId, change: &MemInfoChange) {
         match *change {
-            MemInfoChange::Born { process, bytes, stack } => {
+            MemInfoChange::Born { process, bytes, data, stack } => {
+                self.make_room();
                 let site = Site { process, stack };
                 let sum = self.sums.entry(site).or_default();
                 sum.born += 1;
                 sum.bytes = sum.bytes.saturating_add(bytes);
                 sum.live.insert((at, id));
-                self.live.insert(id, Live { site, bytes, born: at, references: None });
+                self.live.insert(id, Live { site, bytes, data, born: at, references: None });
                 if let Some(count) = self.early_references.remove(&id) {
                     self.referenced(id, count);
                 }
-                if self.early.remove(&id) {
+                if self.early.remove(&id).is_some() {
                     self.died(id);
                 }
             }
@@ -80,9 +92,32 @@ impl Nrt {
             MemInfoChange::Referenced(_) => {}
             MemInfoChange::Died if self.live.contains_key(&id) => self.died(id),
             MemInfoChange::Died if self.early.len() < EARLY_MAX => {
-                self.early.insert(id);
+                self.early.insert(id, at);
             }
             MemInfoChange::Died => {}
+        }
+    }
+
+    /// Forgets half of the sites of which nothing lives, those first that made the fewest.
+    fn make_room(&mut self) {
+        if self.sums.len() < SITES_MAX {
+            return;
+        }
+        let mut dead: Vec<(u64, Site)> =
+            self.sums.iter().filter(|(_, sum)| sum.live() == 0).map(|(site, sum)| (sum.born, *site)).collect();
+        dead.sort_unstable();
+        // Where all live, the first one goes: its MemInfos are no longer followed.
+        let victims: Vec<Site> = match dead.len() {
+            0 => self.sums.keys().next().copied().into_iter().collect(),
+            count => dead.into_iter().take(count.div_ceil(2)).map(|(_, site)| site).collect(),
+        };
+        for site in victims {
+            let Some(sum) = self.sums.remove(&site) else { continue };
+            for (_, id) in &sum.live {
+                self.live.remove(id);
+            }
+            self.forgotten.born += sum.born;
+            self.forgotten.died += sum.died;
         }
     }
 
@@ -102,6 +137,20 @@ impl Nrt {
         sum.looked -= u64::from(live.references.is_some());
         sum.references = sum.references.saturating_sub(live.references.unwrap_or(0));
         sum.live.remove(&(live.born, id));
+    }
+
+    /// When one died whose birth is not told yet.
+    pub fn died_early(&self, id: MemInfoId) -> Option<Nanos> {
+        self.early.get(&id).copied()
+    }
+
+    /// The process of one that lives, and where its data lies.
+    pub fn place(&self, id: MemInfoId) -> Option<(ProcessRef, u64)> {
+        self.live.get(&id).map(|live| (live.site.process, live.data))
+    }
+
+    pub fn forgotten(&self) -> Forgotten {
+        self.forgotten
     }
 
     pub fn sums(&self) -> impl Iterator<Item = (Site, &Sum)> + '_ {

@@ -15,6 +15,16 @@ pub struct Holder {
     pub fds: u32,
     pub mappings: u32,
     pub since: Nanos,
+    /// What lies in its mappings, as somebody looked last.
+    pub shown: Option<Shown>,
+}
+
+/// What of a segment lies in one process's mappings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shown {
+    pub resident: u64,
+    /// The same, divided by the number of processes that have each page.
+    pub share: u64,
 }
 
 /// What a process had of a segment.
@@ -74,6 +84,8 @@ pub struct State {
     pub evicted: Option<Nanos>,
     /// When it ended, in whatever way that is known.
     pub ended: Option<Nanos>,
+    /// Bytes that have memory, as somebody looked last: each counted once.
+    pub allocated: Option<u64>,
     pub holders: BTreeMap<Pid, Holder>,
     pub past: Vec<PastHolder>,
     pub passed: Vec<Pass>,
@@ -93,6 +105,7 @@ impl State {
             unlinked: None,
             evicted: None,
             ended: None,
+            allocated: None,
             holders: BTreeMap::new(),
             past: Vec::new(),
             passed: Vec::new(),
@@ -138,6 +151,14 @@ impl State {
             SegmentChange::Born(stack) => self.stack = Some(*stack),
             SegmentChange::Resized(bytes) => self.segment.bytes = *bytes,
             SegmentChange::Holds { pid, fds, mappings } => self.holds(at, *pid, *fds, *mappings),
+            // Of the region map.
+            SegmentChange::Mapped { .. } | SegmentChange::Unmapped { .. } => {}
+            SegmentChange::Allocated(bytes) => self.allocated = Some(*bytes),
+            SegmentChange::Shown { pid, resident, share } => {
+                if let Some(holder) = self.holders.get_mut(pid) {
+                    holder.shown = Some(Shown { resident: *resident, share: *share });
+                }
+            }
             SegmentChange::Ended { pid } => {
                 self.holds(at, *pid, 0, 0);
                 self.alive.remove(pid);
@@ -183,7 +204,7 @@ impl State {
             return;
         }
         self.alive.insert(pid);
-        let holder = self.holders.entry(pid).or_insert(Holder { fds, mappings, since: at });
+        let holder = self.holders.entry(pid).or_insert(Holder { fds, mappings, since: at, shown: None });
         (holder.fds, holder.mappings) = (fds, mappings);
         let most = self.most.entry(pid).or_default();
         *most = (most.0.max(fds), most.1.max(mappings));

@@ -4,10 +4,10 @@ use std::cmp::Reverse;
 
 use serde::Serialize;
 
-use super::{FrameOut, pid, stack};
-use crate::families::arena::State;
+use super::{FrameOut, RegionOut, pid, stack};
+use crate::families::arena::{State, is_own};
 use crate::views::is_selected;
-use crate::{ArenaId, Model, Nanos, Pid, Selection};
+use crate::{ArenaId, Model, Nanos, Pid, RegionId, Selection};
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Arena {
@@ -29,6 +29,8 @@ pub struct Arena {
     pub objects_born: u64,
     pub objects_dead: u64,
     pub escaped: u64,
+    /// What the memory of a library's arena lies in.
+    pub region: Option<RegionOut>,
     /// Where it was born, root first.
     pub stack: Vec<FrameOut>,
     /// Where objects escaped from it, root first.
@@ -43,12 +45,23 @@ pub(super) fn arenas(model: &Model, selection: &Selection, limit: usize) -> Vec<
     states.into_iter().take(limit).filter_map(|(_, state)| arena(model, state)).collect()
 }
 
+/// `pid:address:generation`.
+pub(super) fn id(model: &Model, state: &State) -> Option<String> {
+    Some(format!("{}:{:#x}:{}", pid(model, state.arena.process)?, state.arena.address, state.generation))
+}
+
+fn region(model: &Model, state: &State) -> Option<RegionOut> {
+    let address = state.slab.filter(|_| !is_own(&state.arena))?;
+    let around = model.regions_at_time(state.arena.process, address, state.begun);
+    around.filter(|region| !matches!(region.id, RegionId::Arena(id) if model.arenas().get(id).is_none_or(|it| !is_own(&it.arena)))).find_map(|region| RegionOut::of(model, region))
+}
+
 fn arena(model: &Model, state: &State) -> Option<Arena> {
     let arena = &state.arena;
     let (pid, address) = (pid(model, arena.process)?, format!("{:#x}", arena.address));
     let filled = state.filled.map(|(_, filled)| filled);
     Some(Arena {
-        id: format!("{pid}:{address}:{}", state.generation),
+        id: id(model, state)?,
         pid,
         kind: arena.kind.to_string(),
         address,
@@ -62,6 +75,7 @@ fn arena(model: &Model, state: &State) -> Option<Arena> {
         cause: state.died.map(|(_, cause)| cause.name()),
         objects_born: state.objects.born,
         objects_dead: state.objects.dead,
+        region: region(model, state),
         escaped: state.closed.map_or(0, |closed| closed.escaped),
         stack: model.arenas().birth(state).map(|id| stack(model, id)).unwrap_or_default(),
         escape_stack: state.closed.and_then(|closed| closed.stack).map(|id| stack(model, id)).unwrap_or_default(),

@@ -41,5 +41,7 @@ pub(super) fn meminfos(model: &Model, selection: &Selection, limit: usize) -> Me
         let references = (sum.looked > 0).then_some(sum.references);
         Some(Site { pid, live: sum.live(), bytes: sum.bytes, born: sum.born, references, stack })
     };
+    let forgotten = model.nrt().forgotten();
+    let (born, died) = (born + forgotten.born, died + forgotten.died);
     MemInfos { born, died, live: born - died, sites: sums.into_iter().take(limit).filter_map(site).collect() }
 }

@@ -5,8 +5,8 @@ use std::cmp::Reverse;
 use serde::Serialize;
 
 use super::{FrameOut, stack};
-use crate::families::shm::{PastHolder, State};
-use crate::{Model, Nanos, Pid, SegmentId, SegmentKind};
+use crate::families::shm::{self, PastHolder, State};
+use crate::{Model, Nanos, Pid, RegionId, SegmentId, SegmentKind};
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Segment {
@@ -26,8 +26,10 @@ pub struct Segment {
     pub evicted_s: Option<f64>,
     /// When it ended, however that is known.
     pub ended_s: Option<f64>,
+    /// Bytes that have memory, each counted once, when somebody looked last; `None` for files on a disk.
+    pub resident_bytes: Option<u64>,
     /// Who holds it.
-    pub holders: Vec<Holder>,
+    pub holders: Vec<Now>,
     /// Who held it, with the most that each had at a time.
     pub past_holders: Vec<Past>,
     pub passed: Vec<Pass>,
@@ -41,6 +43,25 @@ pub struct Holder {
     pub pid: Pid,
     pub fds: u32,
     pub mappings: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Now {
+    #[serde(flatten)]
+    pub holder: Holder,
+    /// What lies in its mappings, and that divided by the number of processes that have each page.
+    pub resident_bytes: Option<u64>,
+    pub share_bytes: Option<u64>,
+    /// Where these lie.
+    pub ranges: Vec<Mapped>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Mapped {
+    pub address: String,
+    pub bytes: u64,
+    /// In the segment.
+    pub offset: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -69,10 +90,25 @@ impl From<&PastHolder> for Past {
 pub(super) fn segments(model: &Model, limit: usize) -> Vec<Segment> {
     let mut states: Vec<(SegmentId, &State)> = model.shm().segments().collect();
     states.sort_by_key(|(_, state)| Reverse(state.segment.bytes));
-    states.into_iter().take(limit).map(|(_, state)| segment(model, state)).collect()
+    states.into_iter().take(limit).map(|(id, state)| segment(model, id, state)).collect()
 }
 
-fn segment(model: &Model, state: &State) -> Segment {
+fn holder(model: &Model, id: SegmentId, pid: Pid, holder: &shm::Holder) -> Now {
+    let own = model.mappings(pid).filter(|region| region.id == RegionId::Segment(id));
+    let ranges = own.map(|region| Mapped {
+        address: format!("{:#x}", region.address),
+        bytes: region.bytes,
+        offset: region.offset,
+    });
+    Now {
+        holder: Holder { pid, fds: holder.fds, mappings: holder.mappings },
+        resident_bytes: holder.shown.map(|shown| shown.resident),
+        share_bytes: holder.shown.map(|shown| shown.share),
+        ranges: ranges.collect(),
+    }
+}
+
+fn segment(model: &Model, id: SegmentId, state: &State) -> Segment {
     let segment = &state.segment;
     let seconds = |at: Option<Nanos>| at.map(Nanos::as_secs_f64);
     Segment {
@@ -88,11 +124,8 @@ fn segment(model: &Model, state: &State) -> Segment {
         unlinked_by: state.unlinked.and_then(|unlink| unlink.by),
         evicted_s: seconds(state.evicted),
         ended_s: seconds(state.ended),
-        holders: state
-            .holders
-            .iter()
-            .map(|(pid, holder)| Holder { pid: *pid, fds: holder.fds, mappings: holder.mappings })
-            .collect(),
+        resident_bytes: state.allocated.filter(|_| state.segment.kind != SegmentKind::File),
+        holders: state.holders.iter().map(|(pid, of)| holder(model, id, *pid, of)).collect(),
         past_holders: state.past.iter().map(Past::from).collect(),
         passed: state
             .passed

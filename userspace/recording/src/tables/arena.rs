@@ -6,7 +6,7 @@ use pyobs_model::{Arena, ArenaChange, ArenaId, Event, Filled, Nanos, Objects, Pr
 use rusqlite::{Connection, params};
 
 use super::scan::Dense;
-use super::{Damage, Field, Range, Source, bounded, integer};
+use super::{Damage, Field, Range, Source, bounded, integer, regions};
 use crate::Error;
 
 /// An address has 64 bits and SQLite's integers a sign: addresses of user space are below either.
@@ -53,6 +53,7 @@ impl Columns {
             ArenaChange::Begun(_) => named("begun"),
             ArenaChange::Born(stack) => Self { stack: Some(*stack), ..named("born") },
             ArenaChange::Filled(filled) => Self { filled: Some(*filled), ..named("filled") },
+            ArenaChange::Slab { .. } => named("slab"),
             ArenaChange::Objects(objects) => Self { objects: Some(*objects), ..named("objects") },
             ArenaChange::Closed { escaped, popped } => Self { closed: Some((*escaped, *popped)), ..named("closed") },
             ArenaChange::Escaped(stack) => Self { stack: Some(*stack), ..named("escaped") },
@@ -78,6 +79,9 @@ impl Columns {
 pub(crate) fn change(connection: &Connection, at: Nanos, id: ArenaId, change: &ArenaChange) -> rusqlite::Result<()> {
     if let ArenaChange::Begun(arena) = change {
         return begun(connection, at, id, arena);
+    }
+    if let ArenaChange::Slab { address, bytes } = change {
+        return regions::slab(connection, at, id, *address, *bytes);
     }
     let sql = "INSERT INTO arena_changes (at_ns, arena, change, stack, slabs, used, bytes, objects_born,
                                           objects_dead, escaped, popped)

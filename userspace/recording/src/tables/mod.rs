@@ -13,6 +13,7 @@ pub(crate) mod nrt;
 pub(crate) mod offcpu;
 pub(crate) mod processes;
 pub(crate) mod redundancy;
+pub(crate) mod regions;
 mod scan;
 pub(crate) mod shm;
 pub(crate) mod stacks;
@@ -32,6 +33,7 @@ pub(crate) const SCHEMA: &[&str] = &[
     shm::SCHEMA,
     nrt::SCHEMA,
     redundancy::SCHEMA,
+    regions::SCHEMA,
     health::SCHEMA,
 ];
 

@@ -3,7 +3,7 @@
 use pyobs_model::{Event, MemInfoChange, MemInfoId, Nanos, ProcessRef, StackId};
 use rusqlite::{Connection, params};
 
-use super::{Damage, Field, Range, Source, integer};
+use super::{Damage, Field, Range, Source, integer, regions};
 use crate::Error;
 
 /// Births wait for the names of their stacks, so a death may come first: then the row has no process yet.
@@ -26,7 +26,10 @@ pub(crate) fn change(
     change: &MemInfoChange,
 ) -> rusqlite::Result<()> {
     match change {
-        MemInfoChange::Born { process, bytes, stack } => {
+        MemInfoChange::Born { process, bytes, data, stack } => {
+            if *data != 0 {
+                regions::data(connection, id, *data)?;
+            }
             let sql = "INSERT INTO meminfos (id, born_ns, process, bytes, stack) VALUES (?1, ?2, ?3, ?4, ?5)
                        ON CONFLICT (id) DO UPDATE SET born_ns = ?2, process = ?3, bytes = ?4, stack = ?5";
             let row = params![id.0, integer(at.0), process.0, integer(*bytes), stack.0];
@@ -52,6 +55,7 @@ pub(crate) fn read(
     range: Range,
     mut each: impl FnMut(Event),
 ) -> Result<(), Error> {
+    let places = regions::read_data(source, damage)?;
     let columns = ["born_ns", "died_ns", "process", "bytes", "stack", "looked_ns", "refs"];
     source.scan("meminfos", &columns, "", damage, |id, row| {
         let id = MemInfoId(u32::try_from(id).ok()?);
@@ -63,7 +67,7 @@ pub(crate) fn read(
                 each(Event::MemInfo { at, id, change });
             }
         };
-        tell(Nanos(born), MemInfoChange::Born { process, bytes, stack });
+        tell(Nanos(born), MemInfoChange::Born { process, bytes, data: places.get(&id).copied().unwrap_or(0), stack });
         if let Some((looked, count)) = row.maybe_number(6)?.zip(row.maybe_number(7)?) {
             tell(Nanos(looked.max(born)), MemInfoChange::Referenced(count));
         }

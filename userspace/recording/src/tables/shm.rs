@@ -6,7 +6,7 @@ use pyobs_model::{Event, Nanos, Pid, Segment, SegmentChange, SegmentId, SegmentK
 use rusqlite::{Connection, params};
 
 use super::scan::Dense;
-use super::{Damage, Field, Range, Source, bounded, integer};
+use super::{Damage, Field, Range, Source, bounded, integer, regions};
 use crate::Error;
 
 pub(crate) const SCHEMA: &str = "
@@ -47,9 +47,9 @@ struct Columns {
 }
 
 impl Columns {
-    fn of(change: &SegmentChange) -> Self {
+    fn of(change: &SegmentChange) -> Option<Self> {
         let named = |change| Self { change, ..Self::default() };
-        match change {
+        Some(match change {
             SegmentChange::Begun(_) => named("begun"),
             SegmentChange::Born(stack) => Self { stack: Some(*stack), ..named("born") },
             SegmentChange::Resized(bytes) => Self { bytes: Some(*bytes), ..named("resized") },
@@ -60,9 +60,14 @@ impl Columns {
             SegmentChange::Unlinked { by } => Self { pid: *by, ..named("unlinked") },
             SegmentChange::Sent { from } => Self { from: Some(*from), ..named("sent") },
             SegmentChange::Passed { from, to } => Self { pid: Some(*to), from: *from, ..named("passed") },
+            // These have tables of their own.
+            SegmentChange::Mapped { .. }
+            | SegmentChange::Unmapped { .. }
+            | SegmentChange::Allocated(_)
+            | SegmentChange::Shown { .. } => return None,
             SegmentChange::Released => named("released"),
             SegmentChange::Gone => named("gone"),
-        }
+        })
     }
 
     fn event(change: &str, pid: Option<Pid>, from: Option<Pid>, rest: &Rest) -> Option<SegmentChange> {
@@ -99,7 +104,10 @@ pub(crate) fn change(
     }
     let sql = "INSERT INTO segment_changes (at_ns, segment, change, pid, from_pid, fds, mappings, bytes, stack)
                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
-    let columns = Columns::of(change);
+    if regions::segment(connection, at, id, change)? {
+        return Ok(());
+    }
+    let Some(columns) = Columns::of(change) else { return Ok(()) };
     connection.prepare_cached(sql)?.execute(params![
         integer(at.0),
         id.0,

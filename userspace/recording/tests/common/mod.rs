@@ -196,7 +196,7 @@ pub fn every_event() -> Vec<Event> {
         change,
     }));
     let meminfo = |after, id, change| Event::MemInfo { at: Nanos(at.0 + after), id: MemInfoId(id), change };
-    let born = |bytes| MemInfoChange::Born { process: ProcessRef(0), bytes, stack: StackId(1) };
+    let born = |bytes| MemInfoChange::Born { process: ProcessRef(0), bytes, data: bytes & 0xff0, stack: StackId(1) };
     events.push(meminfo(12, 0, born(40_000)));
     events.push(meminfo(12, 0, MemInfoChange::Referenced(3)));
     events.push(meminfo(13, 1, born(8)));
@@ -246,6 +246,10 @@ pub fn every_event() -> Vec<Event> {
     let counts =
         Watchpoints { sampler, samples: 9, undecoded: 1, armed: 8, traps: 20, timed_out: 2, taken: 3, storms: 4 };
     events.push(Event::Watchpoints { at: Nanos(at.0 + 47), counts });
+    let resident = Resident { total: 9 << 40, anonymous: 1, files: 2, shared: 3, segments: 4, share: 5 };
+    events.push(Event::Resident { at: Nanos(at.0 + 100), process: ProcessRef(0), resident });
+    let change = ArenaChange::Slab { address: 0x7f00_0000_1000, bytes: 8192 };
+    events.push(Event::Arena { at: Nanos(at.0 + 101), id: ArenaId(0), change });
     let at = Nanos(3_600_000_000_000);
     events.push(Event::Loss { at, reason: Reason::RingFull, count: 12 });
     events.push(Event::Cost { at: Nanos(at.0 + 1), bpf: Nanos(5), cpu: Nanos(7), rss_bytes: 34 << 20 });
@@ -283,6 +287,11 @@ fn segment_changes() -> Vec<SegmentChange> {
         SegmentChange::Ended { pid: to },
         SegmentChange::Released,
         SegmentChange::Gone,
+        // Each of the tables that these are in is in order by itself.
+        SegmentChange::Mapped { pid: from, address: 0x7fff_0000_0000, bytes: 1 << 40, offset: 4096 },
+        SegmentChange::Unmapped { pid: from, address: 0x7fff_0000_0000, bytes: 4096 },
+        SegmentChange::Allocated(1 << 39),
+        SegmentChange::Shown { pid: from, resident: 1 << 38, share: 1 << 37 },
     ]
 }
 

@@ -14,7 +14,7 @@ use super::frames::{Key, draw_frame, matches, process_label};
 use crate::binding::Action;
 use crate::draw::{Heading, Order, Row};
 use crate::filter::Filter;
-use crate::list::{Cursor, step, turned};
+use crate::list::{Listing, turned};
 use crate::ui::Ui;
 use crate::{number, text};
 
@@ -35,8 +35,7 @@ const SORTS: [Sort; 6] = [Sort::Count, Sort::Total, Sort::Mean, Sort::Longest, S
 pub(super) struct CallsTable {
     sort: Sort,
     rows: Vec<(Key, Sum)>,
-    shown: Vec<usize>,
-    cursor: Cursor<Key>,
+    listing: Listing<Key>,
 }
 
 impl CallsTable {
@@ -54,29 +53,21 @@ impl CallsTable {
         let rows = &self.rows;
         let frame = |index: &usize| model.frame(rows[*index].0.1);
         let is_shown = |index: &usize| filter.is_none_or(|filter| frame(index).is_some_and(|it| matches(it, filter)));
-        self.shown = (0..rows.len()).filter(is_shown).collect();
+        let mut shown: Vec<usize> = (0..rows.len()).filter(is_shown).collect();
         let sum = |index: &usize| rows[*index].1;
         match self.sort {
-            Sort::Count => self.shown.sort_by_key(|it| Reverse(sum(it).times.count)),
-            Sort::Total => self.shown.sort_by_key(|it| Reverse(sum(it).times.total)),
-            Sort::Mean => self.shown.sort_by_key(|it| Reverse(mean(sum(it)))),
-            Sort::Longest => self.shown.sort_by_key(|it| Reverse(sum(it).times.max)),
-            Sort::Unseen => self.shown.sort_by_key(|it| Reverse(unseen(sum(it)))),
-            Sort::Name => self.shown.sort_by_key(|it| frame(it).map(|it| (text::head(&it.function, 256), it.line))),
+            Sort::Count => shown.sort_by_key(|it| Reverse(sum(it).times.count)),
+            Sort::Total => shown.sort_by_key(|it| Reverse(sum(it).times.total)),
+            Sort::Mean => shown.sort_by_key(|it| Reverse(mean(sum(it)))),
+            Sort::Longest => shown.sort_by_key(|it| Reverse(sum(it).times.max)),
+            Sort::Unseen => shown.sort_by_key(|it| Reverse(unseen(sum(it)))),
+            Sort::Name => shown.sort_by_key(|it| frame(it).map(|it| (text::head(&it.function, 256), it.line))),
         }
-        self.cursor.follow(self.shown.len(), self.shown.iter().map(|index| rows[*index].0), height);
-        self.hold();
-    }
-
-    fn hold(&mut self) {
-        let selected = self.shown.get(self.cursor.index()).and_then(|index| self.rows.get(*index));
-        self.cursor.hold(selected.map(|(key, _)| *key));
+        self.listing.show(shown, |row| rows[row].0, height);
     }
 
     pub(super) fn act(&mut self, action: Action, height: usize) -> Outcome {
-        if let Some(step) = step(action) {
-            self.cursor.step(step, self.shown.len(), height);
-            self.hold();
+        if self.listing.step(action, height) {
             return Outcome::Nothing;
         }
         self.sort = match action {
@@ -91,7 +82,7 @@ impl CallsTable {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.shown.is_empty()
+        self.listing.is_empty()
     }
 
     pub(super) fn draw(&self, model: &Model, ui: &Ui, split: bool, area: Rect, buf: &mut Buffer) {
@@ -108,17 +99,14 @@ impl CallsTable {
         head.left(widths.function, "FUNCTION", sorted(Sort::Name, Order::Rising));
         head.left(usize::MAX, "DEFINED AT", None);
 
-        let visible = self.cursor.visible(self.shown.len(), usize::from(area.height).saturating_sub(1));
-        let first = visible.start;
-        for (shown, index) in self.shown[visible].iter().zip(first..) {
+        for (index, spot, is_selected) in self.listing.in_sight(area) {
             let Some((key, sum, frame)) =
-                self.rows.get(*shown).and_then(|(key, sum)| Some((key, *sum, model.frame(key.1)?)))
+                self.rows.get(index).and_then(|(key, sum)| Some((key, *sum, model.frame(key.1)?)))
             else {
                 continue;
             };
-            let y = area.y + 1 + (index - first) as u16;
-            let mut row = Row::new(buf, Rect { y, height: 1, ..area });
-            row.select(index == self.cursor.index(), theme);
+            let mut row = Row::new(buf, spot);
+            row.select(is_selected, theme);
             let time = |time: Nanos| if sum.timed > 0 { number::time(time) } else { "–".to_owned() };
             let calls = sum.times.count;
             row.right(

@@ -11,7 +11,7 @@ use super::detail::Detail;
 use crate::binding::Action;
 use crate::draw::{Heading, Order, Row};
 use crate::filter::Filter;
-use crate::list::{Cursor, step, turned};
+use crate::list::{Listing, turned};
 use crate::theme::Theme;
 use crate::ui::{Scope, Ui};
 use crate::{number, text};
@@ -34,8 +34,7 @@ pub(crate) struct FramesScreen {
     sort: Sort,
     split: bool,
     view: FramesView,
-    shown: Vec<usize>,
-    cursor: Cursor<Key>,
+    listing: Listing<Key>,
     /// The last one is in sight; closing it goes back to the one before.
     details: Vec<Detail>,
     calls: CallsTable,
@@ -64,29 +63,19 @@ impl FramesScreen {
         }
         let rows = &self.view.rows;
         let frame = |index: &usize| model.frame(rows[*index].frame);
-        self.shown = match filter {
+        let mut shown: Vec<usize> = match filter {
             None => (0..rows.len()).collect(),
             Some(filter) => (0..rows.len()).filter(|index| frame(index).is_some_and(|f| matches(f, filter))).collect(),
         };
         match self.sort {
             Sort::Own => {}
-            Sort::Total => self.shown.sort_by_key(|index| std::cmp::Reverse((rows[*index].total, rows[*index].own))),
-            Sort::Name => self.shown.sort_by(|a, b| {
+            Sort::Total => shown.sort_by_key(|index| std::cmp::Reverse((rows[*index].total, rows[*index].own))),
+            Sort::Name => shown.sort_by(|a, b| {
                 let key = |index| frame(index).map(|f| (text::head(&f.function, 256), f.file.as_deref(), f.line));
                 key(a).cmp(&key(b))
             }),
         }
-        let keys = self.shown.iter().map(|index| key(&rows[*index]));
-        self.cursor.follow(self.shown.len(), keys, height);
-        self.hold();
-    }
-
-    fn hold(&mut self) {
-        self.cursor.hold(self.selected());
-    }
-
-    fn selected(&self) -> Option<Key> {
-        self.shown.get(self.cursor.index()).and_then(|index| self.view.rows.get(*index)).map(key)
+        self.listing.show(shown, |row| key(&rows[row]), height);
     }
 
     pub(crate) fn detail(&self) -> Option<&Detail> {
@@ -126,9 +115,7 @@ impl FramesScreen {
             _ if self.shows_calls => return self.calls.act(action, height),
             _ => {}
         }
-        if let Some(step) = step(action) {
-            self.cursor.step(step, self.shown.len(), height);
-            self.hold();
+        if self.listing.step(action, height) {
             return Outcome::Nothing;
         }
         self.sort = match action {
@@ -137,7 +124,7 @@ impl FramesScreen {
             Action::SortName => Sort::Name,
             Action::SortNext | Action::SortPrevious => turned(&SORTS, self.sort, action),
             Action::Open => {
-                if let Some((process, frame)) = self.selected() {
+                if let Some((process, frame)) = self.listing.selected().copied() {
                     self.details.push(Detail::new(process, frame));
                     return Outcome::View;
                 }
@@ -154,7 +141,7 @@ impl FramesScreen {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.details.is_empty() && if self.shows_calls { self.calls.is_empty() } else { self.shown.is_empty() }
+        self.details.is_empty() && if self.shows_calls { self.calls.is_empty() } else { self.listing.is_empty() }
     }
 
     pub(crate) fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
@@ -182,17 +169,13 @@ impl FramesScreen {
         head.left(widths.function, "FUNCTION", sorted(Sort::Name, Order::Rising));
         head.left(usize::MAX, if ui.look.by == By::Line { "LINE" } else { "DEFINED AT" }, None);
 
-        let visible = self.cursor.visible(self.shown.len(), usize::from(area.height).saturating_sub(1));
-        let first = visible.start;
-        for (shown, index) in self.shown[visible].iter().zip(first..) {
-            let Some((line, frame)) =
-                self.view.rows.get(*shown).and_then(|line| Some((line, model.frame(line.frame)?)))
+        for (index, spot, is_selected) in self.listing.in_sight(area) {
+            let Some((line, frame)) = self.view.rows.get(index).and_then(|line| Some((line, model.frame(line.frame)?)))
             else {
                 continue;
             };
-            let y = area.y + 1 + (index - first) as u16;
-            let mut row = Row::new(buf, Rect { y, height: 1, ..area });
-            row.select(index == self.cursor.index(), theme);
+            let mut row = Row::new(buf, spot);
+            row.select(is_selected, theme);
             let own = number::share(line.own, self.view.total);
             let total = number::share(line.total, self.view.total);
             row.right(8, &number::percent(own), if line.own == 0 { theme.dim() } else { theme.strong() });

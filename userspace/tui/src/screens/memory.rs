@@ -1,8 +1,10 @@
-//! Memory: the segments that processes share, the arenas that hold their objects, or the MemInfos of compiled code.
+//! Memory: the segments that processes share, the arenas that hold their objects, the MemInfos of compiled code, or what processes
+//! have in memory.
 
 mod births;
 mod births_detail;
 mod detail;
+mod residents;
 mod segments;
 
 use pyobs_model::Model;
@@ -10,6 +12,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use self::births::Births;
+use self::residents::Residents;
 use self::segments::Segments;
 use super::Outcome;
 use crate::binding::Action;
@@ -23,14 +26,15 @@ pub(crate) enum Table {
     Segments,
     Arenas,
     MemInfos,
+    Processes,
 }
 
 impl Table {
-    const ALL: [Self; 3] = [Self::Segments, Self::Arenas, Self::MemInfos];
+    const ALL: [Self; 4] = [Self::Segments, Self::Arenas, Self::MemInfos, Self::Processes];
 
     pub(crate) fn family(self) -> &'static str {
         match self {
-            Self::Segments => "shm",
+            Self::Segments | Self::Processes => "shm",
             Self::Arenas => "arena",
             Self::MemInfos => "nrt",
         }
@@ -42,6 +46,7 @@ impl Table {
             Self::Segments => "segments",
             Self::Arenas => "arenas",
             Self::MemInfos => "MemInfos",
+            Self::Processes => "processes",
         }
     }
 
@@ -55,12 +60,13 @@ pub(crate) struct MemoryScreen {
     table: Table,
     segments: Segments,
     births: Births,
+    residents: Residents,
 }
 
 impl MemoryScreen {
     pub(crate) fn new(model: &Model) -> Self {
         let table = Table::ALL.into_iter().find(|table| model.is_on(table.family())).unwrap_or_default();
-        Self { table, segments: Segments::default(), births: Births::of(table) }
+        Self { table, segments: Segments::default(), births: Births::of(table), residents: Residents::default() }
     }
 
     pub(crate) fn table(&self) -> Table {
@@ -71,6 +77,7 @@ impl MemoryScreen {
         match self.table {
             Table::Segments => self.segments.compute(model, scope),
             Table::Arenas | Table::MemInfos => self.births.compute(model, scope),
+            Table::Processes => self.residents.compute(model, scope),
         }
     }
 
@@ -78,6 +85,7 @@ impl MemoryScreen {
         match self.table {
             Table::Segments => self.segments.arrange(model, filter, body),
             Table::Arenas | Table::MemInfos => self.births.arrange(model, filter, body),
+            Table::Processes => self.residents.arrange(model, filter, body),
         }
     }
 
@@ -90,6 +98,7 @@ impl MemoryScreen {
         match self.table {
             Table::Segments => self.segments.act(action, body),
             Table::Arenas | Table::MemInfos => self.births.act(action, body),
+            Table::Processes => self.residents.act(action, body),
         }
     }
 
@@ -98,6 +107,7 @@ impl MemoryScreen {
         match self.table {
             Table::Segments => self.segments.close_detail(),
             Table::Arenas | Table::MemInfos => self.births.close_detail(),
+            Table::Processes => false,
         }
     }
 
@@ -105,6 +115,7 @@ impl MemoryScreen {
         match self.table {
             Table::Segments => self.segments.shows_detail(),
             Table::Arenas | Table::MemInfos => self.births.shows_detail(),
+            Table::Processes => false,
         }
     }
 
@@ -112,6 +123,7 @@ impl MemoryScreen {
         match self.table {
             Table::Segments => self.segments.has_rows(),
             Table::Arenas | Table::MemInfos => self.births.has_rows(),
+            Table::Processes => self.residents.has_rows(),
         }
     }
 
@@ -119,6 +131,7 @@ impl MemoryScreen {
         match self.table {
             Table::Segments => self.segments.is_empty(),
             Table::Arenas | Table::MemInfos => self.births.is_empty(),
+            Table::Processes => self.residents.is_empty(),
         }
     }
 
@@ -126,6 +139,7 @@ impl MemoryScreen {
         match self.table {
             Table::Segments => self.segments.draw(model, ui, area, buf),
             Table::Arenas | Table::MemInfos => self.births.draw(model, ui, area, buf),
+            Table::Processes => self.residents.draw(model, ui, area, buf),
         }
     }
 }

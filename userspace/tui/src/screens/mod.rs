@@ -10,6 +10,7 @@ mod flame_natives;
 mod frames;
 mod health;
 mod memory;
+mod page;
 mod processes;
 mod redundancy;
 mod waits;

@@ -16,7 +16,7 @@ use super::Outcome;
 use super::frames::matches;
 use crate::binding::Action;
 use crate::filter::Filter;
-use crate::list::{Cursor, step, turned};
+use crate::list::{Listing, turned};
 use crate::text;
 use crate::ui::{Scope, Ui};
 use detail::Detail;
@@ -97,8 +97,7 @@ pub(crate) struct WaitsScreen {
     sort: Sort,
     shares: Shares,
     lines: Vec<Line>,
-    shown: Vec<usize>,
-    cursor: Cursor<Wait>,
+    listing: Listing<Wait>,
     detail: Option<Detail>,
 }
 
@@ -110,8 +109,7 @@ impl WaitsScreen {
             sort: Sort::default(),
             shares: Shares::default(),
             lines: Vec::new(),
-            shown: Vec::new(),
-            cursor: Cursor::default(),
+            listing: Listing::default(),
             detail: None,
         }
     }
@@ -144,37 +142,23 @@ impl WaitsScreen {
         }
         let lines = &self.lines;
         let is_shown = |index: &usize| filter.is_none_or(|filter| lines[*index].matches(model, filter));
-        self.shown = (0..lines.len()).filter(is_shown).collect();
+        let mut shown: Vec<usize> = (0..lines.len()).filter(is_shown).collect();
         let wait = |index: &usize| lines[*index].wait;
         match self.sort {
             Sort::Total => {}
-            Sort::Count => self.shown.sort_by_key(|it| Reverse(lines[*it].times.count)),
-            Sort::Longest => self.shown.sort_by_key(|it| Reverse(lines[*it].times.max)),
-            Sort::Cause => self.shown.sort_by_key(|it| match wait(it).cause {
+            Sort::Count => shown.sort_by_key(|it| Reverse(lines[*it].times.count)),
+            Sort::Longest => shown.sort_by_key(|it| Reverse(lines[*it].times.max)),
+            Sort::Cause => shown.sort_by_key(|it| match wait(it).cause {
                 Cause::Sleep { reason, .. } => (Some(reason), None),
                 Cause::Gil { holder, .. } => (None, holder),
             }),
-            Sort::Thread => self.shown.sort_by_key(|it| (wait(it).process, wait(it).tid)),
-            Sort::Place => self.shown.sort_by_key(|it| {
+            Sort::Thread => shown.sort_by_key(|it| (wait(it).process, wait(it).tid)),
+            Sort::Place => shown.sort_by_key(|it| {
                 let frame = wait(it).frame.and_then(|frame| model.frame(frame));
                 frame.map(|frame| (text::head(&frame.function, 256), frame.file.as_deref(), frame.line))
             }),
         }
-        self.cursor.follow(self.shown.len(), self.shown.iter().map(|index| lines[*index].wait), self.rows(body));
-        self.hold();
-    }
-
-    fn hold(&mut self) {
-        self.cursor.hold(self.selected());
-    }
-
-    fn selected(&self) -> Option<Wait> {
-        self.shown.get(self.cursor.index()).and_then(|index| self.lines.get(*index)).map(|line| line.wait)
-    }
-
-    /// Rows of the table in sight.
-    fn rows(&self, body: Rect) -> usize {
-        usize::from(body.height.saturating_sub(self.shares.height(body) + 1))
+        self.listing.show(shown, |row| lines[row].wait, self.shares.rows_below(body));
     }
 
     pub(crate) fn act(&mut self, action: Action, body: Rect) -> Outcome {
@@ -182,20 +166,18 @@ impl WaitsScreen {
             detail.act(action, usize::from(body.height));
             return Outcome::Nothing;
         }
-        if let Some(step) = step(action) {
-            self.cursor.step(step, self.shown.len(), self.rows(body));
-            self.hold();
+        if self.listing.step(action, self.shares.rows_below(body)) {
             return Outcome::Nothing;
         }
         self.sort = match action {
             Action::SortNext | Action::SortPrevious => turned(&SORTS, self.sort, action),
             Action::Measure => {
                 self.table = self.table.other();
-                self.cursor = Cursor::default();
+                self.listing = Listing::default();
                 return Outcome::View;
             }
             Action::Open => {
-                self.detail = self.selected().map(Detail::new);
+                self.detail = self.listing.selected().copied().map(Detail::new);
                 return Outcome::View;
             }
             _ => return Outcome::Nothing,
@@ -222,7 +204,7 @@ impl WaitsScreen {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.detail.is_none() && self.shown.is_empty()
+        self.detail.is_none() && self.listing.is_empty()
     }
 
     /// The shares of the GIL; returns the room below them.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pyobs_model::{
     Arena, ArenaChange, ArenaId, Calls, Event, Filled, Frame, FrameId, FrameKind, GilHolder, GilWait, History,
-    MemInfoChange, MemInfoId, Meta, Model, Nanos, Outcome, Pid, Process, ProcessRef, Reason, Sample, Segment,
+    MemInfoChange, MemInfoId, Meta, Model, Nanos, Outcome, Pid, Process, ProcessRef, Reason, Resident, Sample, Segment,
     SegmentChange, SegmentId, SegmentKind, Sleep, StackId, Tid, WaitReason, Waker,
 };
 
@@ -256,7 +256,14 @@ pub(crate) fn sharing() -> Vec<Event> {
     tell(0, 3, segment(26, SegmentKind::Anonymous, None, 4_096, None));
     tell(0, 3, holds(second.0, 0, 1));
     tell(6_000, 4, segment(27, SegmentKind::File, Some("cache.db"), 700 << 10, None));
+    tell(9_000, 0, SegmentChange::Allocated(48 << 20));
+    tell(9_000, 0, SegmentChange::Shown { pid: second, resident: 40 << 20, share: 20 << 20 });
     tell(6_000, 4, holds(first.0, 1, 1));
+    for (process, mib) in [(0, 100), (1, 60)] {
+        let (total, anonymous, segments) = (mib << 20, 30 << 20, 40 << 20);
+        let resident = Resident { total, anonymous, files: 9 << 20, shared: 44 << 20, segments, share: 20 << 20 };
+        events.push(Event::Resident { at: Nanos(9_000_000_000), process: ProcessRef(process), resident });
+    }
     events.sort_by_key(Event::at);
     events
 }
@@ -289,7 +296,7 @@ fn arenas() -> Vec<Event> {
 fn meminfos() -> Vec<Event> {
     let meminfo =
         |at_ms: u64, id: u32, change| Event::MemInfo { at: Nanos(at_ms * 1_000_000), id: MemInfoId(id), change };
-    let born = |stack, bytes| MemInfoChange::Born { process: ProcessRef(0), bytes, stack: StackId(stack) };
+    let born = |stack, bytes| MemInfoChange::Born { process: ProcessRef(0), bytes, data: 0, stack: StackId(stack) };
     let kept = (0..30).map(|id| meminfo(1_000, id, born(11, 80_000)));
     let gone = (30..90).flat_map(|id| [meminfo(2_000, id, born(6, 64)), meminfo(2_001, id, MemInfoChange::Died)]);
     kept.chain(gone).collect()

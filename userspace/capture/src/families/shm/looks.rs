@@ -1,20 +1,16 @@
-//! Looks at processes through `/proc`: what they held before us, and what records have missed.
+//! Looks at processes through `/proc`: what they held before us.
 
 use pyobs_abi::shm::{Hull, Known};
 use pyobs_model::{Event, Nanos, Reason};
 
-use super::person::Person;
 use super::scan::{Found, Way};
 use super::{Look, Shm};
 use crate::machine;
 
-/// A look at a process costs about a millisecond.
-const REPAIRED_AT_ONCE: usize = 8;
-
 /// BPF_NOEXIST (include/uapi/linux/bpf.h).
 const NO_EXIST: u64 = 1;
 
-const EVERYTHING: Hull = Hull { start: 0, end: u64::MAX };
+pub(super) const EVERYTHING: Hull = Hull { start: 0, end: u64::MAX };
 
 impl Shm {
     /// Takes in what there is already; `running` are the watched processes.
@@ -96,39 +92,5 @@ impl Shm {
             Way::Name => return,
         };
         self.note(touched, pid, now, events);
-    }
-
-    /// Looks at a few of the processes that hold something, in turn. Records are a little behind what `/proc` shows, so
-    /// only what differs twice, with no record in between, is put right.
-    pub(super) fn repair(&mut self, now: Nanos, events: &mut Vec<Event>) {
-        let next = self.people.keys().copied().filter(|pid| *pid > self.repaired_last);
-        let mut pids: Vec<u32> = next.collect();
-        pids.sort_unstable();
-        pids.truncate(REPAIRED_AT_ONCE);
-        self.repaired_last = if pids.len() < REPAIRED_AT_ONCE { 0 } else { pids.last().copied().unwrap_or(0) };
-        pids.extend(self.suspects.keys().copied().filter(|pid| self.people.contains_key(pid)));
-        pids.sort_unstable();
-        pids.dedup();
-        for pid in pids {
-            let mut shown = Person::default();
-            for found in self.devices.of_process(pid, false, |inode| self.ids.contains_key(inode)) {
-                let Some(id) = self.ids.get(&found.facts.inode).copied() else { continue };
-                match found.way {
-                    Way::Descriptor { fd, close_on_exec } => drop(shown.open(fd, id, close_on_exec)),
-                    Way::Mapping { range, offset } => drop(shown.map(range, id, offset)),
-                    Way::Name => {}
-                }
-            }
-            let version = self.version(pid);
-            let Some(person) = self.people.get_mut(&pid) else { continue };
-            if person.is_like(&shown) {
-                self.suspects.remove(&pid);
-            } else if self.suspects.insert(pid, version) == Some(version) {
-                self.suspects.remove(&pid);
-                let touched = person.replace(shown);
-                self.note(touched, pid, now, events);
-                events.push(Event::Loss { at: now, reason: Reason::SegmentRepaired, count: 1 });
-            }
-        }
     }
 }

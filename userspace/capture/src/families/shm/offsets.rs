@@ -3,7 +3,7 @@
 use crate::kernel::btf::{Btf, BtfError};
 
 /// Names of the programs' constants, with the fields whose offsets they are.
-const FIELDS: [(&str, &str, &str); 20] = [
+const FIELDS: [(&str, &str, &str); 24] = [
     ("TASK_FILES", "task_struct", "files"),
     ("FILES_TABLE", "files_struct", "fdt"),
     ("TABLE_SIZE", "fdtable", "max_fds"),
@@ -20,6 +20,10 @@ const FIELDS: [(&str, &str, &str); 20] = [
     ("SUPER_DEVICE", "super_block", "s_dev"),
     ("SUPER_MAGIC", "super_block", "s_magic"),
     ("VMA_FILE", "vm_area_struct", "vm_file"),
+    ("VMA_START", "vm_area_struct", "vm_start"),
+    ("VMA_END", "vm_area_struct", "vm_end"),
+    ("VMA_OFFSET", "vm_area_struct", "vm_pgoff"),
+    ("VMA_FLAGS", "vm_area_struct", "vm_flags"),
     ("FOLIO_MAPPING", "folio", "mapping"),
     ("MAPPING_INODE", "address_space", "host"),
     ("FILE_DENTRY", "file", "f_path"),

@@ -19,48 +19,107 @@ struct Mapping {
     offset: u64,
 }
 
+/// A mapping has begun or, without an offset, ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    pub segment: SegmentId,
+    pub start: u64,
+    pub end: u64,
+    pub offset: Option<u64>,
+}
+
 /// Each change returns the segments that it is about.
 #[derive(Clone, Debug, Default)]
 pub struct Person {
     fds: BTreeMap<u32, Descriptor>,
     /// By where they begin; they do not overlap.
     mappings: BTreeMap<u64, Mapping>,
-    /// Those that it holds or held.
-    known: BTreeSet<SegmentId>,
+    /// Descriptors and mappings of each that it holds or held.
+    counts: BTreeMap<SegmentId, (u32, u32)>,
+    /// What has become of mappings since somebody asked.
+    pieces: Vec<Piece>,
 }
 
 impl Person {
     pub fn count(&self, segment: SegmentId) -> (u32, u32) {
-        let fds = self.fds.values().filter(|fd| fd.segment == segment).count();
-        let mappings = self.mappings.values().filter(|mapping| mapping.segment == segment).count();
-        (fds as u32, mappings as u32)
+        self.counts.get(&segment).copied().unwrap_or_default()
     }
 
     pub fn known(&self) -> impl Iterator<Item = SegmentId> + '_ {
-        self.known.iter().copied()
+        self.counts.keys().copied()
     }
 
     pub fn held(&self) -> Vec<SegmentId> {
-        let fds = self.fds.values().map(|fd| fd.segment);
-        unique(fds.chain(self.mappings.values().map(|mapping| mapping.segment)))
+        self.counts.iter().filter(|(_, counts)| **counts != (0, 0)).map(|(segment, _)| *segment).collect()
+    }
+
+    pub fn has_mappings(&self) -> bool {
+        !self.mappings.is_empty()
+    }
+
+    /// What has become of mappings since the last call.
+    pub fn take_pieces(&mut self) -> Vec<Piece> {
+        std::mem::take(&mut self.pieces)
+    }
+
+    /// A segment is no more, and its number may be another's soon.
+    pub fn forget(&mut self, segment: SegmentId) {
+        if self.count(segment) == (0, 0) {
+            self.counts.remove(&segment);
+        }
+    }
+
+    /// What a fork of it has: nothing of it is told yet.
+    pub fn fork(&self) -> Self {
+        let counts = self.counts.iter().filter(|(_, counts)| **counts != (0, 0));
+        let pieces = self.mappings.iter().map(|(start, mapping)| mapping.piece(*start));
+        Self {
+            fds: self.fds.clone(),
+            mappings: self.mappings.clone(),
+            counts: counts.map(|(segment, counts)| (*segment, *counts)).collect(),
+            pieces: pieces.collect(),
+        }
+    }
+
+    fn add_fd(&mut self, fd: u32, descriptor: Descriptor) -> Option<Descriptor> {
+        let before = self.drop_fd(fd);
+        self.counts.entry(descriptor.segment).or_default().0 += 1;
+        self.fds.insert(fd, descriptor);
+        before
+    }
+
+    fn drop_fd(&mut self, fd: u32) -> Option<Descriptor> {
+        let descriptor = self.fds.remove(&fd)?;
+        self.counts.entry(descriptor.segment).or_default().0 -= 1;
+        Some(descriptor)
+    }
+
+    /// Of what does not overlap with another.
+    fn add_mapping(&mut self, start: u64, mapping: Mapping) {
+        self.counts.entry(mapping.segment).or_default().1 += 1;
+        self.mappings.insert(start, mapping);
+    }
+
+    fn drop_mapping(&mut self, start: u64) {
+        if let Some(mapping) = self.mappings.remove(&start) {
+            self.counts.entry(mapping.segment).or_default().1 -= 1;
+        }
     }
 
     pub fn open(&mut self, fd: u32, segment: SegmentId, close_on_exec: bool) -> Vec<SegmentId> {
-        self.known.insert(segment);
-        let before = self.fds.insert(fd, Descriptor { segment, close_on_exec });
+        let before = self.add_fd(fd, Descriptor { segment, close_on_exec });
         unique(before.map(|before| before.segment).into_iter().chain([segment]))
     }
 
     pub fn close(&mut self, fd: u32) -> Vec<SegmentId> {
-        self.fds.remove(&fd).map(|fd| fd.segment).into_iter().collect()
+        self.drop_fd(fd).map(|fd| fd.segment).into_iter().collect()
     }
 
     /// Both ends included.
     pub fn close_range(&mut self, range: Range<u64>) -> Vec<SegmentId> {
-        let (fds, kept) = std::mem::take(&mut self.fds).into_iter().partition(|(fd, _)| is_in(*fd, &range));
-        self.fds = kept;
-        let fds: BTreeMap<u32, Descriptor> = fds;
-        unique(fds.values().map(|fd| fd.segment))
+        let fds: Vec<u32> = self.fds.keys().copied().filter(|fd| is_in(*fd, &range)).collect();
+        let closed: Vec<Descriptor> = fds.into_iter().filter_map(|fd| self.drop_fd(fd)).collect();
+        unique(closed.iter().map(|fd| fd.segment))
     }
 
     pub fn mark(&mut self, fd: u32, close_on_exec: bool) {
@@ -77,9 +136,13 @@ impl Person {
     }
 
     pub fn map(&mut self, range: Range<u64>, segment: SegmentId, offset: u64) -> Vec<SegmentId> {
+        let mapping = Mapping { end: range.end, segment, offset };
+        if self.mappings.get(&range.start) == Some(&mapping) {
+            return vec![segment];
+        }
         let mut touched = self.unmap(range.clone());
-        self.known.insert(segment);
-        self.mappings.insert(range.start, Mapping { end: range.end, segment, offset });
+        self.pieces.push(mapping.piece(range.start));
+        self.add_mapping(range.start, mapping);
         touched.push(segment);
         unique(touched.into_iter())
     }
@@ -87,14 +150,16 @@ impl Person {
     pub fn unmap(&mut self, range: Range<u64>) -> Vec<SegmentId> {
         let overlapping = self.overlapping(&range);
         for (start, mapping) in &overlapping {
-            self.mappings.remove(start);
+            self.drop_mapping(*start);
             if *start < range.start {
-                self.mappings.insert(*start, Mapping { end: range.start, ..*mapping });
+                self.add_mapping(*start, Mapping { end: range.start, ..*mapping });
             }
             if mapping.end > range.end {
                 let offset = mapping.offset + (range.end - start);
-                self.mappings.insert(range.end, Mapping { offset, ..*mapping });
+                self.add_mapping(range.end, Mapping { offset, ..*mapping });
             }
+            let (start, end) = (range.start.max(*start), range.end.min(mapping.end));
+            self.pieces.push(Piece { segment: mapping.segment, start, end, offset: None });
         }
         unique(overlapping.iter().map(|(_, mapping)| mapping.segment))
     }
@@ -119,17 +184,31 @@ impl Person {
         let Some(after) = self.mappings.get(&at).copied() else { return };
         let is_one = before.segment == after.segment && before.offset + (at - start) == after.offset;
         if before.end == at && is_one {
-            self.mappings.remove(&at);
-            self.mappings.insert(start, Mapping { end: after.end, ..before });
+            self.drop_mapping(at);
+            self.drop_mapping(start);
+            self.add_mapping(start, Mapping { end: after.end, ..before });
         }
     }
 
-    /// Whether another look at the same process shows the same.
-    pub fn is_like(&self, other: &Self) -> bool {
-        let fds = |person: &Self| -> Vec<(u32, SegmentId)> {
-            person.fds.iter().map(|(fd, descriptor)| (*fd, descriptor.segment)).collect()
+    /// What another look at the same process shows that is not known, and what it does not show.
+    pub fn difference(&self, shown: &Self) -> Difference {
+        let fds = |these: &Self, those: &Self| {
+            these
+                .fds
+                .iter()
+                .any(|(fd, descriptor)| those.fds.get(fd).is_none_or(|other| other.segment != descriptor.segment))
         };
-        fds(self) == fds(other) && self.mapped() == other.mapped()
+        let (known, seen) = (self.mapped(), shown.mapped());
+        let more = |these: &BTreeMap<SegmentId, u64>, those: &BTreeMap<SegmentId, u64>| {
+            these.iter().any(|(segment, bytes)| those.get(segment).is_none_or(|other| other < bytes))
+        };
+        Difference {
+            is_new: self.fds.is_empty() && self.mappings.is_empty(),
+            fd_missed: fds(shown, self),
+            fd_gone: fds(self, shown),
+            mapping_missed: more(&seen, &known),
+            mapping_gone: more(&known, &seen),
+        }
     }
 
     /// Bytes of each segment.
@@ -144,16 +223,31 @@ impl Person {
     /// Takes over what another look shows. Returns all that it held or holds.
     pub fn replace(&mut self, other: Self) -> Vec<SegmentId> {
         let before = self.held();
-        (self.fds, self.mappings) = (other.fds, other.mappings);
-        self.known.extend(other.known);
+        let gone: Vec<(u64, Mapping)> = self.mappings.iter().map(|(start, mapping)| (*start, *mapping)).collect();
+        let is_same = |(start, mapping): &(u64, Mapping)| other.mappings.get(start) == Some(mapping);
+        for (start, mapping) in gone.iter().filter(|place| !is_same(place)) {
+            self.unmap(*start..mapping.end);
+        }
+        for (start, mapping) in &other.mappings {
+            if self.mappings.get(start) != Some(mapping) {
+                self.map(*start..mapping.end, mapping.segment, mapping.offset);
+            }
+        }
+        self.close_range(0..u64::from(u32::MAX));
+        for (fd, descriptor) in other.fds {
+            self.add_fd(fd, descriptor);
+        }
         unique(before.into_iter().chain(self.held()))
     }
 
     /// It becomes another program. Returns all that it held.
     pub fn exec(&mut self) -> Vec<SegmentId> {
         let held = self.held();
-        self.mappings.clear();
-        self.fds.retain(|_, fd| !fd.close_on_exec);
+        self.unmap(0..u64::MAX);
+        let marked: Vec<u32> = self.fds.iter().filter(|(_, fd)| fd.close_on_exec).map(|(fd, _)| *fd).collect();
+        for fd in marked {
+            self.drop_fd(fd);
+        }
         held
     }
 
@@ -161,6 +255,29 @@ impl Person {
         let before = self.mappings.range(..range.start).next_back().filter(|(_, mapping)| mapping.end > range.start);
         let within = if range.is_empty() { 0..0 } else { range.clone() };
         before.into_iter().chain(self.mappings.range(within)).map(|(start, mapping)| (*start, *mapping)).collect()
+    }
+}
+
+/// How what is known of a process differs from what a look at it shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Difference {
+    /// It was not known to hold anything.
+    pub is_new: bool,
+    pub fd_missed: bool,
+    pub fd_gone: bool,
+    pub mapping_missed: bool,
+    pub mapping_gone: bool,
+}
+
+impl Difference {
+    pub fn is_none(&self) -> bool {
+        !(self.fd_missed || self.fd_gone || self.mapping_missed || self.mapping_gone)
+    }
+}
+
+impl Mapping {
+    fn piece(&self, start: u64) -> Piece {
+        Piece { segment: self.segment, start, end: self.end, offset: Some(self.offset) }
     }
 }
 
@@ -230,5 +347,37 @@ mod tests {
         assert_eq!((person.count(A), person.count(B)), ((1, 0), (0, 0)));
         assert_eq!(person.close_range(0..u64::from(u32::MAX)), [A]);
         assert_eq!(person.known().count(), 2);
+    }
+
+    #[test]
+    fn what_becomes_of_mappings_is_told_piece_by_piece() {
+        let mut person = Person::default();
+        person.map(0x1000..0x4000, A, 0x8000);
+        person.unmap(0x2000..0x3000);
+        let piece = |start, end, offset| Piece { segment: A, start, end, offset };
+        assert_eq!(person.take_pieces(), [piece(0x1000, 0x4000, Some(0x8000)), piece(0x2000, 0x3000, None)]);
+        let mut child = person.fork();
+        let told = [piece(0x1000, 0x2000, Some(0x8000)), piece(0x3000, 0x4000, Some(0xa000))];
+        assert_eq!((child.take_pieces().as_slice(), child.count(A)), (told.as_slice(), (0, 2)));
+        child.exec();
+        assert_eq!(child.take_pieces(), [piece(0x1000, 0x2000, None), piece(0x3000, 0x4000, None)]);
+    }
+
+    #[test]
+    fn a_look_that_differs_says_how() {
+        let (mut known, mut shown) = (Person::default(), Person::default());
+        known.open(3, A, false);
+        shown.open(3, A, true);
+        assert!(known.difference(&shown).is_none());
+        shown.map(0x1000..0x2000, A, 0);
+        assert_eq!(known.difference(&shown), Difference { mapping_missed: true, ..Difference::default() });
+        known.open(4, B, false);
+        known.map(0x1000..0x3000, A, 0);
+        let expected = Difference { fd_gone: true, mapping_gone: true, ..Difference::default() };
+        assert_eq!(known.difference(&shown), expected);
+        assert!(Person::default().difference(&shown).is_new);
+        known.replace(shown.clone());
+        assert!(known.difference(&shown).is_none());
+        assert_eq!((known.count(A), known.count(B)), ((1, 1), (0, 0)));
     }
 }

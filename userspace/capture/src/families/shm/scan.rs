@@ -124,7 +124,7 @@ impl Devices {
         found.collect()
     }
 
-    fn is_memory(&self, dev: u32) -> bool {
+    pub fn is_memory(&self, dev: u32) -> bool {
         self.internal == Some(dev) || self.folder == Some(dev)
     }
 
@@ -141,6 +141,12 @@ impl Devices {
         let (kind, name) = self.kind(facts.inode.dev, self.is_memory(facts.inode.dev), false, name);
         Some(Found { facts, kind, name: name.to_vec(), way })
     }
+}
+
+/// The process that a process's descriptor stands for (Documentation/filesystems/proc.rst, pidfd files).
+pub fn behind_pidfd(pid: u32, pidfd: u64) -> Option<u32> {
+    let about = fs::read_to_string(format!("/proc/{pid}/fdinfo/{pidfd}")).ok()?;
+    about.lines().find_map(|line| line.strip_prefix("Pid:"))?.trim().parse().ok()
 }
 
 fn is_closed_on_exec(pid: u32, fd: u32) -> bool {

@@ -13,7 +13,7 @@ use super::births_detail::Detail;
 use crate::binding::Action;
 use crate::draw::{Heading, Order, Row};
 use crate::filter::Filter;
-use crate::list::{Cursor, step, turned};
+use crate::list::{Listing, turned};
 use crate::number;
 use crate::screens::Outcome;
 use crate::screens::frames::{place, process_label};
@@ -50,8 +50,7 @@ pub(super) struct Births {
     table: Table,
     sort: Sort,
     rows: Vec<BirthRow>,
-    shown: Vec<usize>,
-    cursor: Cursor<Site>,
+    listing: Listing<Site>,
     detail: Option<Detail>,
     now: Nanos,
 }
@@ -65,7 +64,7 @@ impl Births {
         self.now = scope.selection.to.unwrap_or_else(|| model.now()).min(model.now());
         self.rows = match self.table {
             Table::MemInfos => views::meminfos(model, &scope.selection),
-            Table::Arenas | Table::Segments => views::arenas(model, &scope.selection),
+            Table::Arenas | Table::Segments | Table::Processes => views::arenas(model, &scope.selection),
         };
         if let Some(detail) = &mut self.detail {
             detail.compute(model, &self.rows, self.now);
@@ -86,24 +85,18 @@ impl Births {
                     || filter.matches(&process_label(model, Some(row.process)))
             })
         };
-        self.shown = (0..rows.len()).filter(is_shown).collect();
+        let mut shown: Vec<usize> = (0..rows.len()).filter(is_shown).collect();
         match self.sort {
-            Sort::Size => self.shown.sort_by_key(|it| Reverse((rows[*it].bytes, rows[*it].born))),
-            Sort::Live => self.shown.sort_by_key(|it| Reverse(rows[*it].live)),
-            Sort::Born => self.shown.sort_by_key(|it| Reverse(rows[*it].born)),
-            Sort::Used => self.shown.sort_by(|a, b| {
+            Sort::Size => shown.sort_by_key(|it| Reverse((rows[*it].bytes, rows[*it].born))),
+            Sort::Live => shown.sort_by_key(|it| Reverse(rows[*it].live)),
+            Sort::Born => shown.sort_by_key(|it| Reverse(rows[*it].born)),
+            Sort::Used => shown.sort_by(|a, b| {
                 let used = |row: &BirthRow| row.fullness().unwrap_or(2.0);
                 used(&rows[*a]).total_cmp(&used(&rows[*b]))
             }),
-            Sort::Age => self.shown.sort_by_key(|it| rows[*it].since.unwrap_or(Nanos(u64::MAX))),
+            Sort::Age => shown.sort_by_key(|it| rows[*it].since.unwrap_or(Nanos(u64::MAX))),
         }
-        let height = usize::from(body.height.saturating_sub(1));
-        self.cursor.follow(self.shown.len(), self.shown.iter().map(|index| Site::of(&rows[*index])), height);
-        self.cursor.hold(self.selected());
-    }
-
-    fn selected(&self) -> Option<Site> {
-        self.shown.get(self.cursor.index()).and_then(|index| self.rows.get(*index)).map(Site::of)
+        self.listing.show(shown, |row| Site::of(&rows[row]), usize::from(body.height.saturating_sub(1)));
     }
 
     pub(super) fn act(&mut self, action: Action, body: Rect) -> Outcome {
@@ -111,15 +104,13 @@ impl Births {
             detail.act(action, usize::from(body.height));
             return Outcome::Nothing;
         }
-        if let Some(step) = step(action) {
-            self.cursor.step(step, self.shown.len(), usize::from(body.height.saturating_sub(1)));
-            self.cursor.hold(self.selected());
+        if self.listing.step(action, usize::from(body.height.saturating_sub(1))) {
             return Outcome::Nothing;
         }
         self.sort = match action {
             Action::SortNext | Action::SortPrevious => turned(&SORTS, self.sort, action),
             Action::Open => {
-                self.detail = self.selected().map(Detail::new);
+                self.detail = self.listing.selected().cloned().map(Detail::new);
                 return Outcome::View;
             }
             _ => return Outcome::Nothing,
@@ -140,7 +131,7 @@ impl Births {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.detail.is_none() && self.shown.is_empty()
+        self.detail.is_none() && self.listing.is_empty()
     }
 
     pub(super) fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
@@ -160,13 +151,10 @@ impl Births {
         head.left(widths.kind, "KIND", None);
         head.left(widths.process, "PROCESS", None);
         head.left(usize::MAX, "BORN AT", None);
-        let visible = self.cursor.visible(self.shown.len(), usize::from(area.height).saturating_sub(1));
-        let first = visible.start;
-        for (shown, index) in self.shown[visible].iter().zip(first..) {
-            let Some(line) = self.rows.get(*shown) else { continue };
-            let y = area.y + 1 + (index - first) as u16;
-            let mut row = Row::new(buf, Rect { y, height: 1, ..area });
-            row.select(index == self.cursor.index(), theme);
+        for (index, spot, is_selected) in self.listing.in_sight(area) {
+            let Some(line) = self.rows.get(index) else { continue };
+            let mut row = Row::new(buf, spot);
+            row.select(is_selected, theme);
             row.right(10, &number::bytes(line.bytes), theme.strong());
             row.right(7, &number::count(line.live), theme.text());
             row.right(widths.born, &number::count(line.born), theme.dim());

@@ -1,55 +1,50 @@
 //! The arenas or MemInfos that one line gave birth to: each arena with how full it is and when it lived, and where they were born.
 
 use pyobs_model::families::arena::State;
-use pyobs_model::views::{BirthRow, By};
-use pyobs_model::{FrameId, Model, Nanos};
+use pyobs_model::views::BirthRow;
+use pyobs_model::{Model, Nanos};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::births::{Site, born_at, share};
 use super::segments::life;
 use crate::binding::Action;
-use crate::draw::{Row, put_more};
-use crate::list::scroll;
 use crate::number;
-use crate::screens::frames::{draw_frame, process_label};
+use crate::screens::frames::process_label;
+use crate::screens::page::{Line, Page};
 use crate::ui::Ui;
 
 /// The others are only counted.
 const ARENAS_MAX: usize = 200;
 const BAR: usize = 24;
 
-enum Entry {
-    Blank,
-    Heading(&'static str),
-    Pair(&'static str, String),
-    Arena { address: String, used: Option<f64>, life: String, words: String },
-    Words(String),
-    Frame(FrameId),
-    More(usize),
+struct Arena {
+    address: String,
+    used: Option<f64>,
+    life: String,
+    words: String,
 }
 
 pub(super) struct Detail {
     site: Site,
-    entries: Vec<Entry>,
-    top: usize,
+    page: Page<Arena>,
 }
 
 impl Detail {
     pub(super) fn new(site: Site) -> Self {
-        Self { site, entries: Vec::new(), top: 0 }
+        Self { site, page: Page::default() }
     }
 
     pub(super) fn compute(&mut self, model: &Model, rows: &[BirthRow], now: Nanos) {
-        self.entries.clear();
+        self.page.clear();
         match rows.iter().find(|row| Site::of(row) == self.site) {
             Some(row) => self.fill(model, row, now),
-            None => self.entries.push(Entry::Words("None of these is left.".to_owned())),
+            None => self.page.words("None of these is left."),
         }
     }
 
     fn fill(&mut self, model: &Model, row: &BirthRow, now: Nanos) {
-        let mut pair = |name, words| self.entries.push(Entry::Pair(name, words));
+        let mut pair = |name, words| self.page.pair(name, words);
         pair("process", process_label(model, Some(row.process)));
         pair("kind", row.kind.to_string());
         pair("born at", born_at(model, row));
@@ -62,69 +57,38 @@ impl Detail {
         let mut states: Vec<&State> = row.ids.iter().filter_map(|id| model.arenas().get(*id)).collect();
         states.sort_by_key(|state| (!state.is_kept(), state.begun));
         let first = states.iter().map(|state| state.begun).min().unwrap_or_default();
-        let arenas: Vec<Entry> = states.iter().map(|state| arena(state, first, now)).collect();
-        let more = arenas.len().saturating_sub(ARENAS_MAX);
-        if !arenas.is_empty() {
-            self.entries.extend([Entry::Blank, Entry::Heading("ARENAS, THOSE THAT LIVE FIRST")]);
-        }
-        self.entries.extend(arenas.into_iter().take(ARENAS_MAX));
-        self.entries.extend((more > 0).then_some(Entry::More(more)));
+        let arenas = states.iter().map(|state| Line::Part(arena(state, first, now)));
+        self.page.list("ARENAS, THOSE THAT LIVE FIRST", arenas, ARENAS_MAX);
         let escape = states.iter().find_map(|state| state.closed?.stack);
         if let Some(stack) = escape {
-            self.entries.extend([Entry::Blank, Entry::Heading("OBJECTS ESCAPED IN, INNERMOST FRAME FIRST")]);
-            self.entries.extend(model.stack(stack).iter().rev().map(|frame| Entry::Frame(*frame)));
+            self.page.stack("OBJECTS ESCAPED IN, INNERMOST FRAME FIRST", model, stack);
         }
         if let Some(stack) = row.stack {
-            self.entries.extend([Entry::Blank, Entry::Heading("ONE OF THEM WAS BORN IN, INNERMOST FRAME FIRST")]);
-            self.entries.extend(model.stack(stack).iter().rev().map(|frame| Entry::Frame(*frame)));
+            self.page.stack("ONE OF THEM WAS BORN IN, INNERMOST FRAME FIRST", model, stack);
         }
     }
 
     pub(super) fn arrange(&mut self, height: usize) {
-        self.top = self.top.min(self.entries.len().saturating_sub(height));
+        self.page.arrange(height);
     }
 
     pub(super) fn act(&mut self, action: Action, height: usize) {
-        self.top = scroll(self.top, action, self.entries.len(), height);
+        self.page.act(action, height);
     }
 
     pub(super) fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
         let theme = ui.theme;
-        let height = usize::from(area.height);
-        for (entry, y) in self.entries.iter().skip(self.top).take(height).zip(area.y..) {
-            let mut row = Row::new(buf, Rect { y, height: 1, ..area });
-            match entry {
-                Entry::Blank => {}
-                Entry::Heading(heading) => row.rest(&format!(" {heading}"), theme.heading()),
-                Entry::Pair(name, words) => {
-                    row.left(11, &format!(" {name}"), theme.dim());
-                    row.rest(words, theme.text());
-                }
-                Entry::Arena { address, used, life, words } => {
-                    row.right(16, address, theme.text());
-                    row.right(6, &used.map_or_else(|| "–".to_owned(), share), theme.text());
-                    row.bar(if area.width < 76 { 0 } else { 10 }, used.unwrap_or(0.0), theme.total());
-                    row.left(if area.width < 76 { 0 } else { BAR }, life, theme.total());
-                    row.rest(words, theme.dim());
-                }
-                Entry::Words(words) => row.rest(&format!(" {words}"), theme.text()),
-                Entry::Frame(id) => {
-                    if let Some(frame) = model.frame(*id) {
-                        row.skip(1);
-                        draw_frame(&mut row, usize::from(area.width) * 45 / 100, frame, By::Line, theme);
-                    }
-                }
-                Entry::More(count) => {
-                    let others = number::plural(*count as u64, "other", "others");
-                    row.rest(&format!("   and {others}"), theme.dim());
-                }
-            }
-        }
-        put_more(buf, area, self.entries.len().saturating_sub(self.top + height), theme);
+        self.page.draw(model, ui, area, buf, |row, arena| {
+            row.right(16, &arena.address, theme.text());
+            row.right(6, &arena.used.map_or_else(|| "–".to_owned(), share), theme.text());
+            row.bar(if area.width < 76 { 0 } else { 10 }, arena.used.unwrap_or(0.0), theme.total());
+            row.left(if area.width < 76 { 0 } else { BAR }, &arena.life, theme.total());
+            row.rest(&arena.words, theme.dim());
+        });
     }
 }
 
-fn arena(state: &State, first: Nanos, now: Nanos) -> Entry {
+fn arena(state: &State, first: Nanos, now: Nanos) -> Arena {
     let filled = state.filled.map(|(_, filled)| filled);
     let used = filled.filter(|it| it.slabs > 0).map(|it| f64::from(it.used) / f64::from(it.slabs));
     let size = number::bytes(state.arena.bytes);
@@ -140,7 +104,7 @@ fn arena(state: &State, first: Nanos, now: Nanos) -> Entry {
         None => String::new(),
     };
     let end = state.died.map(|(died, _)| format!(", ended at {:.3} s", died.as_secs_f64())).unwrap_or_default();
-    Entry::Arena {
+    Arena {
         address: format!("{:#x}", state.arena.address),
         used,
         life: life(state.begun, state.died.map(|(died, _)| died), first, now, BAR),

@@ -13,7 +13,7 @@ use super::detail::Detail;
 use crate::binding::Action;
 use crate::draw::{Heading, Order, Row};
 use crate::filter::Filter;
-use crate::list::{Cursor, step, turned};
+use crate::list::{Listing, turned};
 use crate::screens::Outcome;
 use crate::screens::frames::place;
 use crate::ui::{Scope, Ui};
@@ -48,8 +48,7 @@ struct Line {
 pub(super) struct Segments {
     sort: Sort,
     lines: Vec<Line>,
-    shown: Vec<usize>,
-    cursor: Cursor<SegmentId>,
+    listing: Listing<SegmentId>,
     detail: Option<Detail>,
     /// The span of time that the bars stand for.
     from: Nanos,
@@ -106,21 +105,15 @@ impl Segments {
                     || place(line).is_some_and(|place| filter.matches(&place))
             })
         };
-        self.shown = (0..lines.len()).filter(is_shown).collect();
+        let mut shown: Vec<usize> = (0..lines.len()).filter(is_shown).collect();
         match self.sort {
-            Sort::Size => self.shown.sort_by_key(|it| (Reverse(lines[*it].bytes), lines[*it].id)),
-            Sort::Age => self.shown.sort_by_key(|it| lines[*it].begun),
-            Sort::Holders => self.shown.sort_by_key(|it| (Reverse(lines[*it].holders), lines[*it].id)),
-            Sort::Verdict => self.shown.sort_by_key(|it| (Reverse(lines[*it].verdict), Reverse(lines[*it].bytes))),
-            Sort::Name => self.shown.sort_by(|a, b| lines[*a].name.cmp(&lines[*b].name)),
+            Sort::Size => shown.sort_by_key(|it| (Reverse(lines[*it].bytes), lines[*it].id)),
+            Sort::Age => shown.sort_by_key(|it| lines[*it].begun),
+            Sort::Holders => shown.sort_by_key(|it| (Reverse(lines[*it].holders), lines[*it].id)),
+            Sort::Verdict => shown.sort_by_key(|it| (Reverse(lines[*it].verdict), Reverse(lines[*it].bytes))),
+            Sort::Name => shown.sort_by(|a, b| lines[*a].name.cmp(&lines[*b].name)),
         }
-        let height = usize::from(body.height.saturating_sub(1));
-        self.cursor.follow(self.shown.len(), self.shown.iter().map(|index| lines[*index].id), height);
-        self.cursor.hold(self.selected());
-    }
-
-    fn selected(&self) -> Option<SegmentId> {
-        self.shown.get(self.cursor.index()).and_then(|index| self.lines.get(*index)).map(|line| line.id)
+        self.listing.show(shown, |row| lines[row].id, usize::from(body.height.saturating_sub(1)));
     }
 
     pub(super) fn act(&mut self, action: Action, body: Rect) -> Outcome {
@@ -128,15 +121,13 @@ impl Segments {
             detail.act(action, usize::from(body.height));
             return Outcome::Nothing;
         }
-        if let Some(step) = step(action) {
-            self.cursor.step(step, self.shown.len(), usize::from(body.height.saturating_sub(1)));
-            self.cursor.hold(self.selected());
+        if self.listing.step(action, usize::from(body.height.saturating_sub(1))) {
             return Outcome::Nothing;
         }
         self.sort = match action {
             Action::SortNext | Action::SortPrevious => turned(&SORTS, self.sort, action),
             Action::Open => {
-                self.detail = self.selected().map(Detail::new);
+                self.detail = self.listing.selected().copied().map(Detail::new);
                 return Outcome::View;
             }
             _ => return Outcome::Nothing,
@@ -158,7 +149,7 @@ impl Segments {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.detail.is_none() && self.shown.is_empty()
+        self.detail.is_none() && self.listing.is_empty()
     }
 
     pub(super) fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
@@ -176,13 +167,10 @@ impl Segments {
         head.left(widths.life, "LIFE", sorted(Sort::Age, Order::Rising));
         head.left(widths.name, "NAME", sorted(Sort::Name, Order::Rising));
         head.left(usize::MAX, "MADE AT", None);
-        let visible = self.cursor.visible(self.shown.len(), usize::from(area.height).saturating_sub(1));
-        let first = visible.start;
-        for (shown, index) in self.shown[visible].iter().zip(first..) {
-            let Some(line) = self.lines.get(*shown) else { continue };
-            let y = area.y + 1 + (index - first) as u16;
-            let mut row = Row::new(buf, Rect { y, height: 1, ..area });
-            row.select(index == self.cursor.index(), theme);
+        for (index, spot, is_selected) in self.listing.in_sight(area) {
+            let Some(line) = self.lines.get(index) else { continue };
+            let mut row = Row::new(buf, spot);
+            row.select(is_selected, theme);
             row.right(10, &number::bytes(line.bytes), theme.strong());
             row.left(widths.kind, line.kind.name(), theme.dim());
             let verdict = match line.verdict {

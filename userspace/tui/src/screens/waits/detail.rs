@@ -11,30 +11,21 @@ use ratatui::layout::Rect;
 
 use super::{Cause, Wait, thread_label, waker_label};
 use crate::binding::Action;
-use crate::draw::{Row, put_more};
-use crate::list::scroll;
 use crate::number;
-use crate::screens::frames::{draw_frame, name, place, process_label};
+use crate::screens::frames::{name, place, process_label};
+use crate::screens::page::{Line, Page};
 use crate::ui::{Scope, Ui};
 
-enum Entry {
-    Blank,
-    Heading(&'static str),
-    Pair(&'static str, String),
-    /// A waker, or what a stack weighs.
-    Part {
-        times: Times,
-        words: String,
-    },
-    Frame(FrameId),
-    More(usize),
+/// A waker, or what a stack weighs.
+struct Part {
+    times: Times,
+    words: String,
 }
 
 pub(super) struct Detail {
     wait: Wait,
     times: Times,
-    entries: Vec<Entry>,
-    top: usize,
+    page: Page<Part>,
 }
 
 /// Of each kind; the others are only counted.
@@ -42,11 +33,11 @@ const PARTS_MAX: usize = 20;
 
 impl Detail {
     pub(super) fn new(wait: Wait) -> Self {
-        Self { wait, times: Times::default(), entries: Vec::new(), top: 0 }
+        Self { wait, times: Times::default(), page: Page::default() }
     }
 
     pub(super) fn compute(&mut self, model: &Model, scope: &Scope) {
-        self.entries.clear();
+        self.page.clear();
         self.times = Times::default();
         match self.wait.cause {
             Cause::Sleep { .. } => self.compute_sleep(model, scope),
@@ -108,7 +99,7 @@ impl Detail {
             Some(frame) => format!("{}  {}", name(frame), place(frame, scope.look.by)),
             None => "no Python frame".to_owned(),
         };
-        let mut pair = |name, words| self.entries.push(Entry::Pair(name, words));
+        let mut pair = |name, words| self.page.pair(name, words);
         pair("thread", format!("{} of {}", thread_label(model, process, tid), process_label(model, Some(process))));
         pair("waits at", called(frame));
         match cause {
@@ -136,14 +127,9 @@ impl Detail {
     }
 
     fn list(&mut self, heading: &'static str, mut parts: Vec<(Times, String)>) {
-        if parts.is_empty() {
-            return;
-        }
         parts.sort_by_key(|(times, _)| Reverse(times.total));
-        let more = parts.len().saturating_sub(PARTS_MAX);
-        self.entries.extend([Entry::Blank, Entry::Heading(heading)]);
-        self.entries.extend(parts.into_iter().take(PARTS_MAX).map(|(times, words)| Entry::Part { times, words }));
-        self.more(more);
+        let parts = parts.into_iter().map(|(times, words)| Line::Part(Part { times, words }));
+        self.page.list(heading, parts, PARTS_MAX);
     }
 
     fn list_stacks(&mut self, model: &Model, heading: &'static str, stacks: BTreeMap<StackId, Times>) {
@@ -152,65 +138,35 @@ impl Detail {
         }
         let mut stacks: Vec<(StackId, Times)> = stacks.into_iter().collect();
         stacks.sort_by_key(|(_, times)| Reverse(times.total));
-        self.entries.extend([Entry::Blank, Entry::Heading(heading)]);
+        self.page.heading(heading);
         let count = stacks.len();
         for (stack, times) in stacks.into_iter().take(PARTS_MAX) {
             if count > 1 {
-                self.entries.push(Entry::Part { times, words: String::new() });
+                self.page.part(Part { times, words: String::new() });
             }
-            self.entries.extend(model.stack(stack).iter().rev().map(|frame| Entry::Frame(*frame)));
+            self.page.frames(model, stack);
         }
-        self.more(count.saturating_sub(PARTS_MAX));
-    }
-
-    fn more(&mut self, count: usize) {
-        if count > 0 {
-            self.entries.push(Entry::More(count));
-        }
+        self.page.more(count.saturating_sub(PARTS_MAX));
     }
 
     pub(super) fn arrange(&mut self, height: usize) {
-        self.top = self.top.min(self.entries.len().saturating_sub(height));
+        self.page.arrange(height);
     }
 
     pub(super) fn act(&mut self, action: Action, height: usize) {
-        self.top = scroll(self.top, action, self.entries.len(), height);
+        self.page.act(action, height);
     }
 
     pub(super) fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
         let theme = ui.theme;
-        let height = usize::from(area.height);
-        for (entry, y) in self.entries.iter().skip(self.top).take(height).zip(area.y..) {
-            let line = Rect { y, height: 1, ..area };
-            let mut row = Row::new(buf, line);
-            match entry {
-                Entry::Blank => {}
-                Entry::Heading(heading) => row.rest(&format!(" {heading}"), theme.heading()),
-                Entry::Pair(name, words) => {
-                    row.left(10, &format!(" {name}"), theme.dim());
-                    row.rest(words, theme.text());
-                }
-                Entry::Part { times, words } => {
-                    let share = number::share(times.total.0, self.times.total.0);
-                    row.right(7, &number::percent(share), theme.text());
-                    row.bar(8, share / 100.0, theme.total());
-                    row.right(8, &number::time(times.total), theme.dim());
-                    row.right(7, &format!("{}×", number::short(times.count)), theme.dim());
-                    row.rest(words, theme.text());
-                }
-                Entry::Frame(id) => {
-                    if let Some(frame) = model.frame(*id) {
-                        row.skip(1);
-                        draw_frame(&mut row, usize::from(area.width) * 45 / 100, frame, By::Line, theme);
-                    }
-                }
-                Entry::More(count) => {
-                    let others = number::plural(*count as u64, "other", "others");
-                    row.rest(&format!("   and {others}"), theme.dim());
-                }
-            }
-        }
-        put_more(buf, area, self.entries.len().saturating_sub(self.top + height), theme);
+        self.page.draw(model, ui, area, buf, |row, part| {
+            let share = number::share(part.times.total.0, self.times.total.0);
+            row.right(7, &number::percent(share), theme.text());
+            row.bar(8, share / 100.0, theme.total());
+            row.right(8, &number::time(part.times.total), theme.dim());
+            row.right(7, &format!("{}×", number::short(part.times.count)), theme.dim());
+            row.rest(&part.words, theme.text());
+        });
     }
 }
 

@@ -60,6 +60,11 @@ impl Shares {
         (lines as u16).min(body.height)
     }
 
+    /// Rows of the table that are in sight below it.
+    pub(super) fn rows_below(&self, body: Rect) -> usize {
+        usize::from(body.height.saturating_sub(self.height(body) + 1))
+    }
+
     fn rows_in(&self, body: Rect) -> usize {
         self.rows.len().min(usize::from(body.height / 6).max(1))
     }

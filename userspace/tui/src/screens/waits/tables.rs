@@ -24,11 +24,12 @@ impl WaitsScreen {
         head.skip(widths.place.path);
         head.left(widths.inner, "WAITS IN", None);
         head.left(widths.waker, "WOKEN BY", None);
-        self.each_line(area, |line, index, y| {
-            let mut row = Row::new(buf, Rect { y, height: 1, ..area });
-            row.select(index == self.cursor.index(), theme);
+        for (index, spot, is_selected) in self.listing.in_sight(area) {
+            let Some(line) = self.lines.get(index) else { continue };
+            let mut row = Row::new(buf, spot);
+            row.select(is_selected, theme);
             row_times(&mut row, line, widths.times, theme);
-            let Cause::Sleep { reason, inner } = line.wait.cause else { return };
+            let Cause::Sleep { reason, inner } = line.wait.cause else { continue };
             row.left(7, reason.name(), theme.text());
             row.left(widths.thread, &thread_label(model, line.wait.process, line.wait.tid), theme.text());
             let inner = inner.and_then(|id| model.frame(id));
@@ -39,7 +40,7 @@ impl WaitsScreen {
             let (words, style) = inner.map_or(("–".to_owned(), theme.dim()), |it| (name(it), theme.kind(it.kind)));
             row.left(widths.inner, &words, style);
             row.left(widths.waker, &line.waker.as_ref().map_or("–".to_owned(), waker_label), theme.dim());
-        });
+        }
     }
 
     pub(super) fn draw_gil(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
@@ -53,18 +54,19 @@ impl WaitsScreen {
         head.left(1, "", None);
         head.left(widths.thread, "HOLDER", self.order(Sort::Cause));
         head.left(widths.place.sum(), "HELD IT AT", None);
-        self.each_line(area, |line, index, y| {
-            let mut row = Row::new(buf, Rect { y, height: 1, ..area });
-            row.select(index == self.cursor.index(), theme);
+        for (index, spot, is_selected) in self.listing.in_sight(area) {
+            let Some(line) = self.lines.get(index) else { continue };
+            let mut row = Row::new(buf, spot);
+            row.select(is_selected, theme);
             row_times(&mut row, line, widths.times, theme);
-            let Cause::Gil { holder, frame } = line.wait.cause else { return };
+            let Cause::Gil { holder, frame } = line.wait.cause else { continue };
             row.left(widths.thread, &thread_label(model, line.wait.process, line.wait.tid), theme.text());
             widths.place.draw(&mut row, line.wait.frame.and_then(|id| model.frame(id)), by, theme);
             row.left(1, "←", theme.dim());
             let holder = holder.map_or("–".to_owned(), |tid| thread_label(model, line.wait.process, tid));
             row.left(widths.thread, &holder, theme.text());
             widths.place.draw(&mut row, frame.and_then(|id| model.frame(id)), by, theme);
-        });
+        }
     }
 
     fn order(&self, sort: Sort) -> Option<Order> {
@@ -81,17 +83,6 @@ impl WaitsScreen {
         head.right(8, "TOTAL", self.order(Sort::Total));
         head.right(widths.count, "COUNT", self.order(Sort::Count));
         head.right(widths.longest, "LONGEST", self.order(Sort::Longest));
-    }
-
-    /// The lines in sight, with their index and their y.
-    fn each_line(&self, area: Rect, mut draw: impl FnMut(&Line, usize, u16)) {
-        let visible = self.cursor.visible(self.shown.len(), usize::from(area.height).saturating_sub(1));
-        let first = visible.start;
-        for (shown, index) in self.shown[visible].iter().zip(first..) {
-            if let Some(line) = self.lines.get(*shown) {
-                draw(line, index, area.y + 1 + (index - first) as u16);
-            }
-        }
     }
 }
 

@@ -24,6 +24,8 @@ const OWN: &[(&str, &str)] = &[
 /// Bytes of a description that a user writes.
 const SIZE_MAX: u64 = 64 << 10;
 const NAME_MAX: usize = 32;
+/// The key for where a slab lies.
+const MEMORY: &str = "memory";
 
 /// A library that was asked for, by name or by file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -132,6 +134,7 @@ struct ProbeText {
     optional: bool,
     arena: Option<Spanned<String>>,
     object: Option<Spanned<String>>,
+    memory: Option<Spanned<String>>,
     bytes: Option<Spanned<String>>,
     uses: Option<Spanned<String>>,
     context: Option<Spanned<String>>,
@@ -177,6 +180,7 @@ impl Probe {
         let values = [
             (value::ARENA, "arena", &probe.arena),
             (value::OBJECT, "object", &probe.object),
+            (value::OBJECT, MEMORY, &probe.memory),
             (value::BYTES, "bytes", &probe.bytes),
             (value::USES, "uses", &probe.uses),
             (value::CONTEXT, "context", &probe.context),
@@ -186,7 +190,7 @@ impl Probe {
             let Some(text) = text else { continue };
             let wrong = |why: String| (text.span(), why);
             let value = expression::parse(text.get_ref()).map_err(|why| wrong(format!("`{key}`: {why}")))?;
-            if !probe.role.has(index) {
+            if !probe.role.has(index, key) {
                 return Err(wrong(format!("the role {} has no `{key}`", probe.role.name())));
             }
             match (probe.at, value.register) {
@@ -236,9 +240,11 @@ impl Role {
         }
     }
 
-    fn has(self, index: usize) -> bool {
+    fn has(self, index: usize, key: &str) -> bool {
         match index {
             value::ARENA => true,
+            // Whose place a slab's memory has.
+            value::OBJECT if key == MEMORY => matches!(self, Self::Opened | Self::SlabAdded),
             value::OBJECT => matches!(self, Self::ObjectBorn | Self::ObjectDied),
             value::BYTES => matches!(self, Self::Opened | Self::SlabAdded | Self::ObjectBorn),
             value::USES => self == Self::ObjectDied,
@@ -280,6 +286,7 @@ mod tests {
             (format!("{PROBE}at = \"return\"\nobject = \"rax\"\n"), "x.toml:7: ", "`object`: `rax` is no register"),
             (format!("{PROBE}object = \"result\"\n"), "x.toml:6: ", "only at = \"return\""),
             (format!("{PROBE}object = \"arg1\"\nuses = \"arg2\"\n"), "x.toml:7: ", "object_born has no `uses`"),
+            (format!("{PROBE}object = \"arg1\"\nmemory = \"arg2\"\n"), "x.toml:7: ", "object_born has no `memory`"),
             (PROBE.to_owned(), "x.toml:3: ", "object_born needs `object`"),
             (PROBE.replace("object_born", "eaten"), "x.toml:5: ", "eaten"),
             (PROBE.replace("\"lib\"", "\"\\u001b[31m\""), "x.toml:1: ", "a name has"),

@@ -19,6 +19,8 @@ const ARENAS_MAX: usize = 65_536;
 const OBJECTS_MAX: usize = 1 << 19;
 /// Threads that something is remembered of from one hit to the next.
 const THREADS_MAX: usize = 4096;
+/// Slabs of one thread whose places are remembered from one hit to the next.
+const PLACES_MAX: usize = 64;
 
 /// Of a process: a library and an address.
 type Key = (u32, usize, u64);
@@ -46,6 +48,15 @@ impl Life {
     }
 }
 
+/// Memory that a thread has added before it was known to what.
+#[derive(Default)]
+struct Slabs {
+    count: u32,
+    bytes: u64,
+    /// Where it lies, with its size.
+    places: Vec<(u64, u64)>,
+}
+
 /// A hit, and whose it is.
 pub struct Where<'a> {
     pub hit: &'a Hit,
@@ -56,6 +67,12 @@ pub struct Where<'a> {
 }
 
 impl Where<'_> {
+    /// Where a new slab lies, and its size; 0 where that is not told.
+    fn place(&self) -> Option<(u64, u64)> {
+        let address = self.hit.value(value::OBJECT).filter(|address| *address != 0)?;
+        Some((address, self.hit.value(value::BYTES).unwrap_or(0)))
+    }
+
     fn key(&self, address: u64) -> Key {
         (self.hit.header.pid, self.library, address)
     }
@@ -72,8 +89,8 @@ pub struct Lives {
     unplaced: Vec<ArenaId>,
     /// With their sizes.
     objects: HashMap<Key, (ArenaId, u64)>,
-    /// Slabs that a thread has added, and their bytes, before it was known to what.
-    slabs: HashMap<u32, (u32, u64)>,
+    /// By thread.
+    slabs: HashMap<u32, Slabs>,
     /// What the stack is for that a thread sends next.
     stacks: HashMap<u32, Purpose>,
     changed: BTreeSet<ArenaId>,
@@ -89,7 +106,7 @@ impl Lives {
         match role {
             Role::Opened => self.opened(of, address, events),
             Role::Closed => self.closed(of, address, events),
-            Role::SlabAdded => self.slab_added(of, address),
+            Role::SlabAdded => self.slab_added(of, address, events),
             Role::ObjectBorn => self.object_born(of, address, events),
             Role::ObjectDied => self.object_died(of, events),
             Role::Destroyed => {
@@ -147,6 +164,7 @@ impl Lives {
         if let Some(context) = context {
             self.contexts.insert(of.key(context), id);
         }
+        self.place_slab(id, of.place(), of.at, events);
         self.expect_stack(of.hit.header.tid, Purpose::ArenaBirth { arena: id, at: of.at });
     }
 
@@ -167,18 +185,31 @@ impl Lives {
         self.expect_stack(of.hit.header.tid, Purpose::ArenaEscape { arena: id, at: of.at });
     }
 
-    fn slab_added(&mut self, of: &Where<'_>, address: Option<u64>) {
+    fn slab_added(&mut self, of: &Where<'_>, address: Option<u64>, events: &mut Vec<Event>) {
         let bytes = of.hit.value(value::BYTES).unwrap_or(0);
         match address.and_then(|address| self.addresses.get(&of.key(address)).copied()) {
-            Some(id) => self.add_slabs(id, 1, bytes),
+            Some(id) => {
+                self.add_slabs(id, 1, bytes);
+                self.place_slab(id, of.place(), of.at, events);
+            }
             None => {
                 if self.slabs.len() >= THREADS_MAX {
                     self.slabs.clear();
                 }
-                let (count, total) = self.slabs.entry(of.hit.header.tid).or_default();
-                *count += 1;
-                *total = total.saturating_add(bytes);
+                let slabs = self.slabs.entry(of.hit.header.tid).or_default();
+                slabs.count += 1;
+                slabs.bytes = slabs.bytes.saturating_add(bytes);
+                slabs.places.extend(of.place().filter(|_| slabs.places.len() < PLACES_MAX));
             }
+        }
+    }
+
+    /// A size that is not told is that of the arena's slabs.
+    fn place_slab(&self, id: ArenaId, place: Option<(u64, u64)>, at: Nanos, events: &mut Vec<Event>) {
+        let Some((address, bytes)) = place else { return };
+        let bytes = if bytes > 0 { bytes } else { self.lives.get(&id).map_or(0, |life| life.slab_bytes) };
+        if bytes > 0 {
+            events.push(Event::Arena { at, id, change: ArenaChange::Slab { address, bytes } });
         }
     }
 
@@ -202,8 +233,9 @@ impl Lives {
         let known = self.addresses.get(&of.key(address.unwrap_or(0))).copied();
         let placed = known.or_else(|| self.place(of, address?, events));
         let Some(id) = placed.or_else(|| self.begin(of, Some(address.unwrap_or(0)), false, events)) else { return };
-        if let Some((count, bytes)) = self.slabs.remove(&of.hit.header.tid) {
-            self.add_slabs(id, count, bytes);
+        if let Some(slabs) = self.slabs.remove(&of.hit.header.tid) {
+            self.add_slabs(id, slabs.count, slabs.bytes);
+            slabs.places.into_iter().for_each(|place| self.place_slab(id, Some(place), of.at, events));
         }
         let bytes = of.hit.value(value::BYTES).unwrap_or(0);
         self.objects.insert(of.key(object), (id, bytes));

@@ -1,0 +1,114 @@
+//! Iterators over all mappings and descriptors of the machine: what of them is of segments, for user space to compare with
+//! what records have told.
+
+use core::ffi::c_void;
+
+use aya_ebpf::helpers::generated::bpf_seq_write;
+use pyobs_abi::shm::{Row, row};
+
+use super::SHM_SEGMENTS;
+use crate::common::{
+    files::{File, Inode, Mapping, TMPFS, Table},
+    maps::PROCESSES,
+    task::Task,
+};
+
+/// Words of `struct bpf_iter__task_vma` and `struct bpf_iter__task_file` (kernel/bpf/task_iter.c), which are padded to
+/// words each.
+const META: usize = 0;
+const TASK: usize = 1;
+const VMA: usize = 2;
+const FD: usize = 2;
+const FILE: usize = 3;
+
+/// # Safety
+/// `context` is that of an iterator's program, which has a word there.
+#[inline(always)]
+unsafe fn word(context: *const c_void, index: usize) -> u64 {
+    // SAFETY: the verifier checks the access, and knows what the word is. Volatile, so that it is one load.
+    unsafe { context.cast::<u64>().add(index).read_volatile() }
+}
+
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "iter/task_vma")]
+pub extern "C" fn shm_iterate_mappings(context: *const c_void) -> i32 {
+    // SAFETY: it is the context of this program.
+    let (task, vma) = unsafe { (word(context, TASK), word(context, VMA)) };
+    if task != 0 && vma != 0 {
+        mapping(context, Task(task), vma);
+    }
+    0
+}
+
+#[inline(always)]
+fn mapping(context: *const c_void, task: Task, vma: u64) -> Option<()> {
+    let file = File::of_mapping(vma)?;
+    let inode = file.inode()?;
+    let pid = task.tgid()?;
+    let mut row = found(pid, inode)?;
+    let mapping = Mapping::of(vma)?;
+    if row.flags & row::UNKNOWN != 0 && !mapping.is_shared() {
+        return None;
+    }
+    (row.start, row.end, row.offset) = (mapping.start, mapping.end, mapping.offset);
+    write(context, &row);
+    Some(())
+}
+
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "iter/task_file")]
+pub extern "C" fn shm_iterate_descriptors(context: *const c_void) -> i32 {
+    // SAFETY: as above.
+    let (task, file) = unsafe { (word(context, TASK), word(context, FILE)) };
+    if task != 0 && file != 0 {
+        // SAFETY: a 32-bit field, with padding behind it.
+        let fd = unsafe { context.cast::<u32>().add(2 * FD).read_volatile() };
+        descriptor(context, Task(task), File(file), fd);
+    }
+    0
+}
+
+#[inline(always)]
+fn descriptor(context: *const c_void, task: Task, file: File, fd: u32) -> Option<()> {
+    let mut row = found(task.tgid()?, file.inode()?)?;
+    row.flags |= row::DESCRIPTOR;
+    if Table::of(task)?.is_closed_on_exec(fd) {
+        row.flags |= row::CLOSE_ON_EXEC;
+    }
+    row.fd = fd;
+    write(context, &row);
+    Some(())
+}
+
+/// A row of what is a segment's, or could be.
+#[inline(always)]
+fn found(pid: u32, inode: Inode) -> Option<Row> {
+    let key = inode.key()?;
+    // SAFETY: the value is copied; a torn one is of a segment that has just begun.
+    let known = unsafe { SHM_SEGMENTS.get(key) }.copied();
+    let mut flags = 0;
+    if known.is_none() {
+        // SAFETY: nothing of the value is read.
+        let is_watched = unsafe { PROCESSES.get(pid) }.is_some();
+        if !is_watched || inode.magic() != TMPFS {
+            return None;
+        }
+        flags = row::UNKNOWN;
+    }
+    let facts = inode.facts(key);
+    if known.is_some_and(|known| known.found == 0 && known.generation != facts.generation) {
+        flags = row::UNKNOWN;
+    }
+    Some(Row { facts, pid, flags, ..Row::default() })
+}
+
+#[inline(always)]
+fn write(context: *const c_void, row: &Row) {
+    // SAFETY: the iterator's meta is a pointer that the verifier knows, to a structure that begins with the file that is
+    // written to (`struct bpf_iter_meta`, include/linux/bpf.h); the row is plain integers without padding.
+    unsafe {
+        let meta = word(context, META) as *const u64;
+        let sequence = meta.read_volatile() as *mut _;
+        bpf_seq_write(sequence, (&raw const *row).cast(), size_of::<Row>() as u32);
+    }
+}

@@ -1,0 +1,199 @@
+//! Programs that share in ways that are hard to follow.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::time::Duration;
+
+use pyobs_tests::{Case, Folder, Python, Recording, Workload, case, json, needs, workload};
+use serde_json::Value;
+
+use super::{Names, nothing_is_lost, path, people, record, segments};
+
+/// Processes that hold one segment; as many as the machine takes with `--all`.
+const HOLDERS: usize = 300;
+const MANY_HOLDERS: usize = 4096;
+
+type Body = fn(&Python);
+
+pub fn cases() -> Vec<Case> {
+    let python = needs::python("3.12");
+    let of = |name: &str, body: Body| {
+        let own = python.clone();
+        case(name, move || body(&own.clone().unwrap())).needs(needs::root()).needs(python.clone())
+    };
+    vec![
+        of("hundreds_of_processes_hold_one_segment", |python| holders(python, HOLDERS)),
+        of("thousands_of_processes_hold_one_segment", |python| holders(python, MANY_HOLDERS)).needs(needs::all()),
+        of("an_inode_that_is_used_again_at_once_is_another_segment", reused),
+        of("processes_that_are_killed_between_two_calls_leave_what_is_there", killed),
+        of("names_that_nobody_should_print_are_escaped", names),
+        of("a_descriptor_that_is_taken_out_of_a_process_is_passed", taken),
+        of("what_no_record_shows_is_repaired_and_counted", unseen),
+        of("pages_that_processes_share_are_counted_once", account),
+        of("a_burst_of_mappings_loses_nothing", burst),
+    ]
+}
+
+/// A program that is watched, and has said what it did.
+struct Stage {
+    program: Workload,
+    recording: pyobs_tests::Running,
+    told: Value,
+}
+
+impl Stage {
+    fn set(python: &Python, arguments: &[&str]) -> Self {
+        let mut command = python.script(workload("holders.py"));
+        command.args(arguments);
+        let mut program = Workload::start(command);
+        program.wait_for("ready");
+        let recording = record().pid(program.pid()).start();
+        program.signal(libc::SIGUSR1);
+        let told = json::parse(&program.line());
+        Self { program, recording, told }
+    }
+
+    /// The recording ends while the program still has what it has.
+    fn stop(self) -> (Value, Recording) {
+        let recording = self.recording.stop();
+        self.program.signal_group(libc::SIGKILL);
+        (self.told, recording)
+    }
+}
+
+#[track_caller]
+fn found<'a>(report: &'a Value, told: &Value) -> &'a Value {
+    let is_it = |row: &&Value| row["ino"] == told["ino"] && row["dev"] == told["dev"];
+    segments(report).iter().find(is_it).unwrap_or_else(|| panic!("{told} is not in {:#}", report["segments"]))
+}
+
+fn holders(python: &Python, count: usize) {
+    let (told, recording) = Stage::set(python, &["many", &count.to_string()]).stop();
+    nothing_is_lost(&recording.report);
+    let segment = found(&recording.report, &told["segment"]);
+    let pids: BTreeSet<u64> = json::list(&told, "/pids").iter().filter_map(Value::as_u64).collect();
+    let holders = json::list(segment, "/holders");
+    let seen: BTreeSet<u64> = holders.iter().map(|row| json::count(row, "/pid")).collect();
+    assert_eq!(pids.len(), count + 1);
+    assert_eq!(seen.len(), pids.len(), "{} missing", pids.difference(&seen).count());
+    assert_eq!(seen, pids);
+    for row in holders {
+        let ranges = json::list(row, "/ranges").len();
+        assert_eq!((json::count(row, "/fds"), json::count(row, "/mappings"), ranges), (2, 1, 1), "{row:#}");
+    }
+}
+
+fn reused(python: &Python) {
+    let folder = Folder::new();
+    let place = folder.join(".");
+    let (told, recording) = Stage::set(python, &["reuse", "200", place.to_str().unwrap()]).stop();
+    nothing_is_lost(&recording.report);
+    let mut made: BTreeMap<u64, usize> = BTreeMap::new();
+    for inode in json::list(&told, "/inodes").iter().filter_map(Value::as_u64) {
+        *made.entry(inode).or_default() += 1;
+    }
+    let mut seen: BTreeMap<u64, usize> = BTreeMap::new();
+    let mut ids = BTreeSet::new();
+    for row in segments(&recording.report).iter().filter(|row| made.contains_key(&json::count(row, "/ino"))) {
+        *seen.entry(json::count(row, "/ino")).or_default() += 1;
+        assert!(ids.insert(json::text(row, "/id")), "{row:#}");
+        assert_eq!(row["verdict"], "released", "{row:#}");
+    }
+    assert_eq!(seen, made);
+}
+
+fn killed(python: &Python) {
+    let (told, recording) = Stage::set(python, &["die", "60"]).stop();
+    let made = json::list(&told, "/made");
+    let _names = Names(made.iter().map(|row| json::text(row, "/name").to_owned()).collect());
+    nothing_is_lost(&recording.report);
+    for row in made {
+        let name = json::text(row, "/name");
+        let segment = super::segment(&recording.report, name);
+        assert!(path(name).exists());
+        assert_eq!((&segment["verdict"], &segment["creator_pid"]), (&"residue".into(), &row["pid"]), "{segment:#}");
+        assert!(json::list(segment, "/holders").is_empty(), "{segment:#}");
+    }
+}
+
+fn names(python: &Python) {
+    let (told, recording) = Stage::set(python, &["names"]).stop();
+    nothing_is_lost(&recording.report);
+    for row in json::list(&told, "/made") {
+        let segment = found(&recording.report, row);
+        assert!(json::text(segment, "/name").starts_with("pyobs_test_"), "{segment:#}");
+    }
+    let output = pyobs_tests::command(pyobs_tests::pyobs()).arg("report").arg(&recording.file).output().unwrap();
+    let letter = String::from_utf8(output.stdout).unwrap();
+    let is_harmless = |letter: char| letter == '\n' || !letter.is_control() && letter != '\u{202e}';
+    assert!(letter.contains("pyobs_test_") && letter.chars().all(is_harmless), "{letter:?}");
+}
+
+fn taken(python: &Python) {
+    let (told, recording) = Stage::set(python, &["taken"]).stop();
+    nothing_is_lost(&recording.report);
+    let segment = found(&recording.report, &told["segment"]);
+    let (from, to) = (json::count(&told, "/from"), json::count(&told, "/to"));
+    assert_eq!(people(segment), [from.min(to), from.max(to)], "{segment:#}");
+    let passed = json::list(segment, "/passed");
+    assert_eq!(
+        (passed.len(), &passed[0]["from_pid"], &passed[0]["to_pid"]),
+        (1, &from.into(), &to.into()),
+        "{segment:#}"
+    );
+}
+
+fn unseen(python: &Python) {
+    let stage = Stage::set(python, &["unseen"]);
+    // Two looks, five seconds and half a second later.
+    std::thread::sleep(Duration::from_secs(8));
+    let (told, recording) = stage.stop();
+    let segment = found(&recording.report, &told["segment"]);
+    let holds = json::list(segment, "/holders").iter().find(|row| row["pid"] == told["to"]);
+    assert_eq!(holds.map(|row| json::count(row, "/fds")), Some(1), "{segment:#}");
+    let loss = &recording.report["loss"];
+    let repaired = loss["segment_descriptor_missed"].as_u64().or(loss["segment_holder_missed"].as_u64());
+    assert_eq!(repaired, Some(1), "{loss}");
+}
+
+/// The kernel's own account, of one process.
+fn rollup(pid: u64) -> (u64, u64) {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
+    let kib = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        line.trim().split(' ').next().unwrap().parse::<u64>().unwrap()
+    };
+    (kib("Rss:") << 10, kib("Pss_Shmem:") << 10)
+}
+
+fn account(python: &Python) {
+    let stage = Stage::set(python, &["account"]);
+    let pids: Vec<u64> = json::list(&stage.told, "/pids").iter().filter_map(Value::as_u64).collect();
+    let truth: BTreeMap<u64, (u64, u64)> = pids.iter().map(|pid| (*pid, rollup(*pid))).collect();
+    let (told, recording) = stage.stop();
+    let bytes = json::count(&told, "/bytes");
+    let near = |one: u64, other: u64| one.abs_diff(other) <= 256 << 10;
+    let segment = found(&recording.report, &told["segment"]);
+    assert_eq!(json::count(segment, "/resident_bytes"), bytes, "{segment:#}");
+    let (mut shares, mut parts, mut once, mut private) = (0, 0, 0, 0);
+    for (pid, (rss, shared)) in &truth {
+        let process = json::list(&recording.report, "/processes").iter().find(|row| row["pid"] == *pid).unwrap();
+        let memory = &process["memory"];
+        assert!(near(json::count(memory, "/rss_bytes"), *rss), "{pid}: {rss} in /proc, {memory:#}");
+        assert!(near(json::count(memory, "/share_bytes"), *shared), "{pid}: {shared} in /proc, {memory:#}");
+        shares += json::count(memory, "/share_bytes");
+        once += json::count(memory, "/counted_once_bytes");
+        private += json::count(memory, "/rss_bytes") - json::count(memory, "/segments_bytes");
+        let holder = json::list(segment, "/holders").iter().find(|row| row["pid"] == *pid).unwrap();
+        parts += json::count(holder, "/resident_bytes");
+    }
+    assert!(near(shares, bytes) && near(once, private + bytes), "{shares} and {once}");
+    assert!(parts > 2 * bytes, "{parts}: by the sum of resident sizes it is there more than twice");
+}
+
+fn burst(python: &Python) {
+    let (told, recording) = Stage::set(python, &["pairs", "100000"]).stop();
+    nothing_is_lost(&recording.report);
+    let segment = found(&recording.report, &told["segment"]);
+    assert_eq!(json::count(segment, "/holders/0/mappings"), 0, "{segment:#}");
+}

@@ -1,0 +1,46 @@
+//! What forks, execs and exits do to what processes hold.
+
+use pyobs_abi::process::Fork;
+use pyobs_abi::record::Header;
+use pyobs_model::{Event, Pid, SegmentChange};
+
+use super::Shm;
+
+impl Shm {
+    pub(super) fn forked(&mut self, fork: &Fork, events: &mut Vec<Event>) {
+        let at = self.at(&fork.header);
+        self.scanned.insert(fork.child);
+        let Some(parent) = self.people.get(&fork.header.pid) else { return };
+        let child = parent.fork();
+        let touched = child.held();
+        self.people.insert(fork.child, child);
+        self.versions.insert(fork.child, 0);
+        self.note(touched, fork.child, at, events);
+    }
+
+    pub(super) fn execed(&mut self, header: &Header, events: &mut Vec<Event>) {
+        let at = self.at(header);
+        *self.versions.entry(header.pid).or_default() += 1;
+        let Some(person) = self.people.get_mut(&header.pid) else { return };
+        let touched = person.exec();
+        self.note(touched, header.pid, at, events);
+    }
+
+    pub(super) fn exited(&mut self, header: &Header, events: &mut Vec<Event>) {
+        let (at, pid) = (self.at(header), header.pid);
+        self.scanned.remove(&pid);
+        self.versions.remove(&pid);
+        self.reconciliation.ended(pid);
+        self.looks.remove(&pid);
+        self.untold.remove(&pid);
+        let Some(person) = self.people.remove(&pid) else { return };
+        for id in person.known() {
+            let Some(live) = self.live.get_mut(&id) else { continue };
+            live.holders.remove(&pid);
+            live.met.remove(&pid);
+            live.rest();
+            self.changed.remove(&(id, pid));
+            events.push(Event::Segment { at, id, change: SegmentChange::Ended { pid: Pid(pid) } });
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! What records have missed: what processes have is compared with what is known of them, now and then.
+//!
+//! The kernel's iterators show what every process has, with the inodes' generations; where a kernel has none, `/proc` shows some
+//! of the processes in turn. Records are a little behind either, so only what differs twice, with no record in between, is put
+//! right.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::time::{Duration, Instant};
+
+use pyobs_abi::shm::{Facts, Hull, Inode, Row, row};
+use pyobs_model::{Event, Nanos, Reason};
+
+use super::Shm;
+use super::person::{Difference, Person};
+use super::scan::Way;
+
+/// How often; and, where something is suspected, how soon again.
+const EVERY: Duration = Duration::from_secs(5);
+const AGAIN: Duration = Duration::from_millis(500);
+/// An iteration takes time on a machine with very many mappings: no more than this share of it.
+const SHARE: u32 = 400;
+/// A look at a process through `/proc` costs about a millisecond.
+const AT_ONCE: usize = 8;
+const NONE_MAX: usize = 4096;
+
+/// When it is time again, and what was seen to differ.
+pub struct Reconciliation {
+    due: Instant,
+    /// The last process that was looked at through `/proc`.
+    last: u32,
+    /// How many records there were of each process when it was seen to differ.
+    suspects: BTreeMap<u32, u64>,
+    /// The same of processes that have segments which nobody told of.
+    strange: BTreeMap<u32, u64>,
+    /// Inodes that are of no segment, whoever has them.
+    none: HashSet<Inode>,
+}
+
+impl Default for Reconciliation {
+    fn default() -> Self {
+        Self {
+            due: Instant::now() + EVERY,
+            last: 0,
+            suspects: BTreeMap::new(),
+            strange: BTreeMap::new(),
+            none: HashSet::new(),
+        }
+    }
+}
+
+impl Reconciliation {
+    pub fn ended(&mut self, pid: u32) {
+        self.suspects.remove(&pid);
+    }
+}
+
+impl Shm {
+    /// Whether it is time to compare.
+    pub fn is_reconciliation_due(&self) -> bool {
+        Instant::now() >= self.reconciliation.due && (!self.live.is_empty() || !self.people.is_empty())
+    }
+
+    /// Compares; `iterate` runs the kernel's iterators, if there are any.
+    pub fn reconcile(&mut self, now: Nanos, iterate: impl FnOnce() -> Option<Vec<Row>>, events: &mut Vec<Event>) {
+        let begun = Instant::now();
+        match iterate() {
+            Some(rows) => self.compare_all(&rows, now, events),
+            None => self.compare_some(now, events),
+        }
+        let is_calm = self.reconciliation.suspects.is_empty() && self.reconciliation.strange.is_empty();
+        let wait = if is_calm { EVERY } else { AGAIN };
+        self.reconciliation.due = Instant::now() + wait.max(begun.elapsed() * SHARE);
+    }
+
+    fn compare_all(&mut self, rows: &[Row], now: Nanos, events: &mut Vec<Event>) {
+        let mut shown: BTreeMap<u32, Person> = BTreeMap::new();
+        let mut strange: BTreeMap<u32, Vec<Inode>> = BTreeMap::new();
+        for row in rows {
+            let id = if row.flags & row::UNKNOWN == 0 { self.known(&row.facts) } else { None };
+            let Some(id) = id else {
+                // Of a segment whose beginning was missed.
+                let inode = row.facts.inode;
+                if self.devices.is_memory(inode.dev) && !self.reconciliation.none.contains(&inode) {
+                    strange.entry(row.pid).or_default().push(inode);
+                }
+                continue;
+            };
+            let person = shown.entry(row.pid).or_default();
+            if row.flags & row::DESCRIPTOR != 0 {
+                person.open(row.fd, id, row.flags & row::CLOSE_ON_EXEC != 0);
+            } else {
+                person.map(row.start..row.end, id, row.offset);
+            }
+        }
+        let pids: BTreeSet<u32> = self.people.keys().chain(shown.keys()).copied().collect();
+        self.reconciliation.suspects.retain(|pid, _| pids.contains(pid));
+        for pid in pids {
+            self.compare(pid, shown.remove(&pid).unwrap_or_default(), now, events);
+        }
+        let before = std::mem::take(&mut self.reconciliation.strange);
+        for (pid, inodes) in strange {
+            let version = self.version(pid);
+            if before.get(&pid) != Some(&version) {
+                self.reconciliation.strange.insert(pid, version);
+                continue;
+            }
+            self.look_ahead(pid, 0, now, events);
+            events.push(Event::Loss { at: now, reason: Reason::SegmentHolderMissed, count: 1 });
+            // What that does not take in is no segment: memory of System V.
+            if self.reconciliation.none.len() < NONE_MAX {
+                self.reconciliation.none.extend(inodes);
+            }
+        }
+    }
+
+    /// A few in turn, and those that are suspected.
+    fn compare_some(&mut self, now: Nanos, events: &mut Vec<Event>) {
+        let last = self.reconciliation.last;
+        let mut pids: Vec<u32> = self.people.keys().copied().filter(|pid| *pid > last).collect();
+        pids.sort_unstable();
+        pids.truncate(AT_ONCE);
+        self.reconciliation.last = if pids.len() < AT_ONCE { 0 } else { pids.last().copied().unwrap_or(0) };
+        let suspects = self.reconciliation.suspects.keys().copied();
+        let pids: BTreeSet<u32> = suspects.filter(|pid| self.people.contains_key(pid)).chain(pids).collect();
+        for pid in pids {
+            let mut shown = Person::default();
+            for found in self.devices.of_process(pid, false, |inode| self.ids.contains_key(inode)) {
+                let Some(id) = self.known(&found.facts) else { continue };
+                match found.way {
+                    Way::Descriptor { fd, close_on_exec } => drop(shown.open(fd, id, close_on_exec)),
+                    Way::Mapping { range, offset } => drop(shown.map(range, id, offset)),
+                    Way::Name => {}
+                }
+            }
+            self.compare(pid, shown, now, events);
+        }
+    }
+
+    fn known(&self, facts: &Facts) -> Option<pyobs_model::SegmentId> {
+        let id = *self.ids.get(&facts.inode)?;
+        let generation = self.live.get(&id)?.generation;
+        // `/proc` does not tell generations, nor were those known of what it has shown.
+        (generation == 0 || facts.generation == 0 || generation == facts.generation).then_some(id)
+    }
+
+    fn compare(&mut self, pid: u32, shown: Person, now: Nanos, events: &mut Vec<Event>) {
+        let (version, nobody) = (self.version(pid), Person::default());
+        let difference = self.people.get(&pid).unwrap_or(&nobody).difference(&shown);
+        if difference.is_none() {
+            self.reconciliation.suspects.remove(&pid);
+            return;
+        }
+        if self.reconciliation.suspects.insert(pid, version) != Some(version) {
+            return;
+        }
+        self.reconciliation.suspects.remove(&pid);
+        // From now on the kernel side has to look at its calls.
+        let has_mappings = shown.has_mappings();
+        let hull = if has_mappings { super::looks::EVERYTHING } else { Hull::default() };
+        if self.maps.holders.get(&pid, 0).is_err() || difference.mapping_missed {
+            let _ = self.maps.holders.insert(pid, hull, 0);
+        }
+        let touched = self.person(pid).replace(shown);
+        self.note(touched, pid, now, events);
+        events.extend(repairs(difference).map(|reason| Event::Loss { at: now, reason, count: 1 }));
+        if self.people.get(&pid).is_some_and(|person| person.held().is_empty()) && difference.is_new {
+            self.people.remove(&pid);
+        }
+    }
+}
+
+/// Of which kinds a repair was.
+fn repairs(difference: Difference) -> impl Iterator<Item = Reason> {
+    let Difference { is_new, fd_missed, fd_gone, mapping_missed, mapping_gone } = difference;
+    let kinds = [
+        (is_new, Reason::SegmentHolderMissed),
+        (fd_missed && !is_new, Reason::SegmentDescriptorMissed),
+        (fd_gone, Reason::SegmentDescriptorGone),
+        (mapping_missed && !is_new, Reason::SegmentMappingMissed),
+        (mapping_gone, Reason::SegmentMappingGone),
+    ];
+    kinds.into_iter().filter(|(is_one, _)| *is_one).map(|(_, reason)| reason)
+}

@@ -1,0 +1,203 @@
+//! How much memory there is behind segments, and what each process has of it.
+//!
+//! A page of a segment is in the resident size of each process that maps it. `/proc/PID/smaps` has for each mapping what
+//! of it is there (`Rss`), and the same with each page divided by the number of processes that map it (`Pss`): summed over
+//! all processes each page is counted once (Documentation/filesystems/proc.rst). How much memory a segment has at all is in
+//! its inode's count of blocks, which tmpfs adds up page by page, those in swap included (mm/shmem.c).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read};
+use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
+use std::time::{Duration, Instant};
+
+use pyobs_abi::shm::Inode;
+use pyobs_model::{Event, Nanos, Pid, ProcessRef, Reason, Resident, SegmentChange, SegmentId};
+
+use super::person::Person;
+use super::{Live, Shm};
+
+/// How often each process is looked at.
+const EVERY: Duration = Duration::from_secs(5);
+/// What a tick may spend on it, and the end of a recording.
+const AT_ONCE: Duration = Duration::from_millis(2);
+const AT_THE_END: Duration = Duration::from_millis(300);
+/// A process with very many mappings takes long: it is left alone for as many times as long.
+const SHARE: u32 = 400;
+/// Of one process.
+const SMAPS_MAX: u64 = 16 << 20;
+/// Of `st_blocks`, whatever the file system (stat(2)).
+const BLOCK: u64 = 512;
+
+/// Whose turn it is.
+#[derive(Default)]
+pub struct Account {
+    begun: Option<Instant>,
+    /// With their numbers where they are watched.
+    due: VecDeque<(u32, Option<ProcessRef>)>,
+    /// Until when a process is left alone.
+    resting: BTreeMap<u32, Instant>,
+    /// What was told last, to tell only what is new.
+    processes: BTreeMap<u32, Resident>,
+    shown: BTreeMap<(u32, SegmentId), Shown>,
+    allocated: BTreeMap<SegmentId, u64>,
+}
+
+/// What lies in a process's mappings of one segment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Shown {
+    resident: u64,
+    share: u64,
+}
+
+impl Shm {
+    /// Looks at processes whose turn it is; at the end at all.
+    pub fn look_at_memory(
+        &mut self,
+        now: Nanos,
+        running: impl Iterator<Item = (u32, ProcessRef)>,
+        at_the_end: bool,
+        events: &mut Vec<Event>,
+    ) {
+        let is_due = self.account.due.is_empty() && self.account.begun.is_none_or(|begun| begun.elapsed() >= EVERY);
+        if is_due || at_the_end {
+            let mut due: BTreeMap<u32, Option<ProcessRef>> = running.map(|(pid, id)| (pid, Some(id))).collect();
+            for (pid, _) in self.people.iter().filter(|(_, person)| person.has_mappings()) {
+                due.entry(*pid).or_default();
+            }
+            self.account.processes.retain(|pid, _| due.contains_key(pid));
+            self.account.resting.retain(|pid, _| due.contains_key(pid));
+            let (people, live) = (&self.people, &self.live);
+            self.account.shown.retain(|(pid, id), _| people.contains_key(pid) && live.contains_key(id));
+            self.account.allocated.retain(|id, _| live.contains_key(id));
+            self.account.due = due.into_iter().collect();
+            self.account.begun = Some(Instant::now());
+        }
+        let (since, limit) = (Instant::now(), if at_the_end { AT_THE_END } else { AT_ONCE });
+        while since.elapsed() < limit {
+            let Some((pid, process)) = self.account.due.pop_front() else { return };
+            let begun = Instant::now();
+            if at_the_end || self.account.resting.get(&pid).is_none_or(|until| *until <= begun) {
+                self.look_at_process(pid, process, now, events);
+                self.account.resting.insert(pid, Instant::now() + begun.elapsed() * SHARE);
+            }
+        }
+    }
+
+    fn look_at_process(&mut self, pid: u32, process: Option<ProcessRef>, now: Nanos, events: &mut Vec<Event>) {
+        let has_mappings = self.people.get(&pid).is_some_and(Person::has_mappings);
+        let shown = if has_mappings { self.shown(pid, now, events) } else { Some(BTreeMap::new()) };
+        let Some(shown) = shown else {
+            // One that has just ended has nothing any more.
+            if fs::exists(format!("/proc/{pid}/smaps")).unwrap_or(false) {
+                events.push(Event::Loss { at: now, reason: Reason::ResidentUnreadable, count: 1 });
+            }
+            return;
+        };
+        let sum = |of: fn(&Shown) -> u64| shown.values().map(of).sum::<u64>();
+        let (segments, share) = (sum(|it| it.resident), sum(|it| it.share));
+        for (id, what) in shown {
+            if self.account.shown.insert((pid, id), what) != Some(what) {
+                let change = SegmentChange::Shown { pid: Pid(pid), resident: what.resident, share: what.share };
+                events.push(Event::Segment { at: now, id, change });
+            }
+        }
+        let status =
+            process.and_then(|process| Some((process, fs::read_to_string(format!("/proc/{pid}/status")).ok()?)));
+        if let Some((process, status)) = status
+            && let Some(resident) = of_status(&status)
+        {
+            let resident = Resident { segments, share, ..resident };
+            if self.account.processes.insert(pid, resident) != Some(resident) {
+                events.push(Event::Resident { at: now, process, resident });
+            }
+        }
+    }
+
+    /// What lies in a process's mappings of each segment. Tells how much memory these have, too.
+    fn shown(&mut self, pid: u32, now: Nanos, events: &mut Vec<Event>) -> Option<BTreeMap<SegmentId, Shown>> {
+        let smaps = BufReader::new(File::open(format!("/proc/{pid}/smaps")).ok()?.take(SMAPS_MAX));
+        let mut shown: BTreeMap<SegmentId, Shown> = BTreeMap::new();
+        let mut ranges: BTreeMap<SegmentId, Range<u64>> = BTreeMap::new();
+        let mut mapping = None;
+        for line in smaps.split(b'\n') {
+            let line = line.ok()?;
+            let line = String::from_utf8_lossy(&line);
+            if let Some((range, inode)) = head(&line) {
+                mapping = self.ids.get(&inode).copied();
+                if let Some(id) = mapping {
+                    ranges.insert(id, range);
+                }
+                continue;
+            }
+            let Some(id) = mapping else { continue };
+            let kib = |name: &str| line.strip_prefix(name)?.trim_start().split(' ').next()?.parse::<u64>().ok();
+            let entry = shown.entry(id).or_default();
+            entry.resident += kib("Rss:").unwrap_or(0) << 10;
+            entry.share += kib("Pss:").unwrap_or(0) << 10;
+        }
+        for (id, range) in ranges {
+            let link = format!("/proc/{pid}/map_files/{:x}-{:x}", range.start, range.end);
+            let Ok(found) = fs::metadata(link) else { continue };
+            let bytes = found.blocks().saturating_mul(BLOCK);
+            let is_it = self.live.get(&id).is_some_and(|live: &Live| live.inode.ino == found.ino());
+            if is_it && self.account.allocated.insert(id, bytes) != Some(bytes) {
+                events.push(Event::Segment { at: now, id, change: SegmentChange::Allocated(bytes) });
+            }
+        }
+        Some(shown)
+    }
+}
+
+/// The first line of a mapping in `/proc/PID/smaps`: its range and its file's inode.
+fn head(line: &str) -> Option<(Range<u64>, Inode)> {
+    let mut words = line.split_ascii_whitespace();
+    let (start, end) = words.next()?.split_once('-')?;
+    let hexadecimal = |text: &str| u64::from_str_radix(text, 16).ok();
+    let range = hexadecimal(start)?..hexadecimal(end)?;
+    let (major, minor) = words.nth(2)?.split_once(':')?;
+    let dev = (hexadecimal(major)? as u32) << 20 | hexadecimal(minor)? as u32;
+    Some((range, Inode { ino: words.next()?.parse().ok()?, dev, padding: 0 }))
+}
+
+/// Out of `/proc/PID/status`; a process that has ended has none.
+fn of_status(status: &str) -> Option<Resident> {
+    let kib = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        Some(line.trim().split(' ').next()?.parse::<u64>().ok()? << 10)
+    };
+    Some(Resident {
+        total: kib("VmRSS:")?,
+        anonymous: kib("RssAnon:")?,
+        files: kib("RssFile:")?,
+        shared: kib("RssShmem:")?,
+        segments: 0,
+        share: 0,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_head_of_a_mapping_has_its_range_and_its_inode() {
+        let line = "7f12-7f34 rw-s 00000000 00:1b 559                        /dev/shm/psm a (deleted)";
+        let (range, inode) = head(line).unwrap();
+        assert_eq!((range, inode.ino, inode.dev), (0x7f12..0x7f34, 559, 0x1b));
+        for line in
+            ["Rss:                  48 kB", "VmFlags: rd wr sh", "", "7f12-7f34", "zz-7f rw-s 0 00:1b 1", "a-b r 0 0 1"]
+        {
+            assert_eq!(head(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_status_without_memory_is_that_of_a_process_that_has_ended() {
+        let status = "Name:\ta\nVmRSS:\t     100 kB\nRssAnon:\t 60 kB\nRssFile:\t 30 kB\nRssShmem:\t 10 kB\n";
+        let resident = of_status(status).unwrap();
+        assert_eq!((resident.total, resident.anonymous, resident.shared), (100 << 10, 60 << 10, 10 << 10));
+        assert_eq!(of_status("Name:\ta\nState:\tZ (zombie)\n"), None);
+    }
+}

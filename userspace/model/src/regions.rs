@@ -1,0 +1,224 @@
+//! What a process's memory means: an interval map of segments' mappings, arenas, their slabs, and the data of MemInfos.
+//!
+//! These lie in one another: a library's pool in a shared segment, a MemInfo's data in a pool. Each kind has a map of its
+//! own in each process, whose intervals do not overlap; a look-up goes from what lies innermost outwards. What ended is kept
+//! for look-ups of an earlier time, the latest of it.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ops::Range;
+
+use crate::{ArenaId, MemInfoId, Nanos, Pid, ProcessRef, SegmentId};
+
+/// Regions that have ended and are kept.
+const PAST_MAX: usize = 1 << 18;
+
+/// What a region is a piece of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum RegionId {
+    Segment(SegmentId),
+    Arena(ArenaId),
+    MemInfo(MemInfoId),
+}
+
+impl RegionId {
+    /// The name in JSON.
+    pub fn kind(self) -> &'static str {
+        match self {
+            Self::Segment(_) => "segment",
+            Self::Arena(_) => "arena",
+            Self::MemInfo(_) => "meminfo",
+        }
+    }
+}
+
+/// A piece of a process's memory with a meaning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Region {
+    pub id: RegionId,
+    pub address: u64,
+    pub bytes: u64,
+    /// Where in the segment it begins; 0 for others.
+    pub offset: u64,
+    pub born: Nanos,
+    pub died: Option<Nanos>,
+}
+
+impl Region {
+    fn end(&self) -> u64 {
+        self.address.saturating_add(self.bytes)
+    }
+
+    fn has(&self, address: u64) -> bool {
+        (self.address..self.end()).contains(&address)
+    }
+
+    fn lived(&self, at: Nanos) -> bool {
+        self.born <= at && self.died.is_none_or(|died| at < died)
+    }
+}
+
+/// One kind of region in one process. Segments are held by processes that nobody watches, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Space {
+    Segments(Pid),
+    Arenas(ProcessRef),
+    /// Memory that libraries divide.
+    Slabs(ProcessRef),
+    MemInfos(ProcessRef),
+}
+
+#[derive(Debug, Default)]
+struct Intervals {
+    live: BTreeMap<u64, Region>,
+    /// By address and number.
+    past: BTreeMap<(u64, u64), Region>,
+    /// Bytes of the longest in `past` so far.
+    longest: u64,
+}
+
+impl Intervals {
+    fn overlapping(&self, range: &Range<u64>) -> Vec<Region> {
+        if range.is_empty() {
+            return Vec::new();
+        }
+        let before = self.live.range(..range.start).next_back().filter(|(_, region)| region.end() > range.start);
+        before.into_iter().chain(self.live.range(range.clone())).map(|(_, region)| *region).collect()
+    }
+
+    fn at(&self, address: u64) -> Option<&Region> {
+        let (_, region) = self.live.range(..=address).next_back()?;
+        region.has(address).then_some(region)
+    }
+
+    fn at_time(&self, address: u64, at: Nanos) -> Option<&Region> {
+        let live = self.at(address).filter(|region| region.lived(at));
+        live.or_else(|| {
+            let since = address.saturating_sub(self.longest);
+            let near = self.past.range((since, 0)..=(address, u64::MAX)).rev();
+            near.map(|(_, region)| region).find(|region| region.has(address) && region.lived(at))
+        })
+    }
+}
+
+#[derive(Debug, Default)]
+pub struct Regions {
+    spaces: HashMap<Space, Intervals>,
+    /// Those that have ended, the first first.
+    past: VecDeque<(Space, u64, u64)>,
+    next: u64,
+}
+
+impl Regions {
+    /// A region begins; what lay there has ended.
+    pub fn begin(&mut self, space: Space, region: Region) {
+        if region.bytes == 0 {
+            return;
+        }
+        self.end(space, region.address..region.end(), region.born);
+        self.spaces.entry(space).or_default().live.insert(region.address, region);
+    }
+
+    /// All regions in a range end, or the parts of them that lie in it.
+    pub fn end(&mut self, space: Space, range: Range<u64>, at: Nanos) {
+        let Some(intervals) = self.spaces.get_mut(&space) else { return };
+        let mut ended = Vec::new();
+        for region in intervals.overlapping(&range) {
+            intervals.live.remove(&region.address);
+            let part = |from: u64, to: u64| Region {
+                address: from,
+                bytes: to - from,
+                offset: region.offset.saturating_add(from - region.address),
+                ..region
+            };
+            let (from, to) = (region.address.max(range.start), region.end().min(range.end));
+            for (from, to) in [(region.address, from), (to, region.end())] {
+                if from < to {
+                    intervals.live.insert(from, part(from, to));
+                }
+            }
+            ended.push(Region { died: Some(at), ..part(from, to) });
+        }
+        self.keep(space, ended);
+    }
+
+    /// All pieces of one thing end.
+    pub fn end_of(&mut self, space: Space, id: RegionId, at: Nanos) {
+        let Some(intervals) = self.spaces.get_mut(&space) else { return };
+        let ended = intervals.live.extract_if(.., |_, region| region.id == id);
+        let ended = ended.map(|(_, region)| Region { died: Some(at), ..region }).collect();
+        self.keep(space, ended);
+    }
+
+    /// What was taken for a region was none.
+    pub fn take_back(&mut self, space: Space, id: RegionId) {
+        if let Some(intervals) = self.spaces.get_mut(&space) {
+            intervals.live.retain(|_, region| region.id != id);
+        }
+    }
+
+    /// Nothing is left in a process.
+    pub fn end_all(&mut self, space: Space, at: Nanos) {
+        let Some(intervals) = self.spaces.get_mut(&space) else { return };
+        let live = std::mem::take(&mut intervals.live);
+        let ended = live.into_values().map(|region| Region { died: Some(at), ..region }).collect();
+        self.keep(space, ended);
+    }
+
+    /// One that is told of after its end.
+    pub fn add_past(&mut self, space: Space, region: Region) {
+        self.keep(space, vec![region]);
+    }
+
+    fn keep(&mut self, space: Space, ended: Vec<Region>) {
+        for region in ended {
+            // One that ended when it began was never there.
+            if region.died.is_some_and(|died| died <= region.born) {
+                continue;
+            }
+            let intervals = self.spaces.entry(space).or_default();
+            intervals.longest = intervals.longest.max(region.bytes);
+            intervals.past.insert((region.address, self.next), region);
+            self.past.push_back((space, region.address, self.next));
+            self.next += 1;
+            if self.past.len() > PAST_MAX {
+                self.forget_first();
+            }
+        }
+        if self.spaces.get(&space).is_some_and(|intervals| intervals.live.is_empty() && intervals.past.is_empty()) {
+            self.spaces.remove(&space);
+        }
+    }
+
+    fn forget_first(&mut self) {
+        let Some((space, address, number)) = self.past.pop_front() else { return };
+        let Some(intervals) = self.spaces.get_mut(&space) else { return };
+        intervals.past.remove(&(address, number));
+        if intervals.live.is_empty() && intervals.past.is_empty() {
+            self.spaces.remove(&space);
+        }
+    }
+
+    /// Forgets what ended before then.
+    pub fn expire(&mut self, since: Nanos) {
+        while let Some((space, address, number)) = self.past.front() {
+            let region = self.spaces.get(space).and_then(|intervals| intervals.past.get(&(*address, *number)));
+            if region.is_some_and(|region| region.died.is_none_or(|died| died >= since)) {
+                return;
+            }
+            self.forget_first();
+        }
+    }
+
+    pub fn at(&self, space: Space, address: u64) -> Option<&Region> {
+        self.spaces.get(&space)?.at(address)
+    }
+
+    pub fn at_time(&self, space: Space, address: u64, at: Nanos) -> Option<&Region> {
+        self.spaces.get(&space)?.at_time(address, at)
+    }
+
+    /// Those that are there now, by address.
+    pub fn live(&self, space: Space) -> impl Iterator<Item = &Region> + '_ {
+        self.spaces.get(&space).into_iter().flat_map(|intervals| intervals.live.values())
+    }
+}

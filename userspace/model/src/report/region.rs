@@ -1,0 +1,26 @@
+//! The report's `region`: which of its arenas or segments something lies in.
+
+use serde::Serialize;
+
+use super::arena;
+use crate::{Model, Region, RegionId};
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RegionOut {
+    /// `arena` or `segment`.
+    pub kind: &'static str,
+    /// The `id` of that.
+    pub id: String,
+}
+
+impl RegionOut {
+    /// `None` for what the report has no `id` of: a MemInfo, a semaphore, what was forgotten.
+    pub fn of(model: &Model, region: &Region) -> Option<Self> {
+        let id = match region.id {
+            RegionId::Arena(id) => arena::id(model, model.arenas().get(id)?)?,
+            RegionId::Segment(id) => model.shm().get(id).filter(|state| !state.is_semaphore())?.id(),
+            RegionId::MemInfo(_) => return None,
+        };
+        Some(Self { kind: region.id.kind(), id })
+    }
+}

@@ -1,0 +1,23 @@
+//! What processes have in memory.
+
+use crate::{Model, Nanos, ProcessRef, Resident, Selection};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResidentRow {
+    pub process: ProcessRef,
+    pub looked: Nanos,
+    pub resident: Resident,
+}
+
+/// Those that live and were looked at; what has the most first.
+pub fn residents(model: &Model, selection: &Selection) -> Vec<ResidentRow> {
+    let alive = model.processes().filter(|(id, state)| selection.has_process(*id) && state.ended.is_none());
+    let mut rows: Vec<ResidentRow> = alive
+        .filter_map(|(process, state)| {
+            let (looked, resident) = state.resident?;
+            Some(ResidentRow { process, looked, resident })
+        })
+        .collect();
+    rows.sort_by_key(|row| std::cmp::Reverse(row.resident.counted_once()));
+    rows
+}

@@ -1,0 +1,132 @@
+//! What it costs a program to have its memory followed, and what it costs pyobs.
+
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use super::{
+    Setting,
+    record::{record, shown},
+    table::{Table, median},
+};
+use crate::{process::output, repo};
+
+const MIB: f64 = 1024.0 * 1024.0;
+/// A second of each after the other, so often.
+const ROUNDS: &str = "15";
+const SECONDS: &str = "1.0";
+/// Workload, and the most percent that it may take longer.
+const PAIRED: [(&str, f64); 3] = [("pairs", 2.0), ("compute", 0.2), ("objects", 0.2)];
+/// As many mappings of a segment as it can make in three seconds, and how many events these were a second.
+const BURST: &str = "\
+import ctypes, os, time
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+time.sleep(1)
+fd = os.memfd_create('burst')
+os.ftruncate(fd, 4096)
+since, count = time.monotonic(), 0
+while time.monotonic() < since + 3:
+    until = since + count / 50000
+    while time.monotonic() < until: pass
+    for _ in range(100): libc.munmap(libc.mmap(None, 4096, 3, 1, fd, 0), 4096)
+    count += 100
+print(2 * count / (time.monotonic() - since))
+time.sleep(0.5)
+";
+const LIVE: usize = 10_000;
+/// Nothing, as many segments, and as many arenas of CPython 3.9, which are full of pieces of 512 bytes.
+const HELD: [(&str, &str); 3] = [("nothing", "3.12"), ("segments", "3.12"), ("arenas", "3.9")];
+const MAKE: &str = "\
+import mmap, sys, time
+time.sleep(1)
+what, count = sys.argv[1], int(sys.argv[2])
+held = []
+if what == 'segments':
+    for _ in range(count):
+        held.append(mmap.mmap(-1, 4096))
+        held[-1][0] = 1
+elif what == 'arenas':
+    held = [bytes(470) for _ in range(count * 63 * 8)]
+time.sleep(6)
+import os
+os._exit(0)
+";
+
+pub(super) fn run(setting: &Setting) -> Result<Table> {
+    let mut table = Table::new(
+        "Memory that is followed",
+        "How much longer a CPython 3.12 program needs for the same work, in its own CPU time, while its segments and arenas are\n\
+         followed than just before and after (`xtask/src/bench/paired.py`): `pairs` does nothing but mmap and munmap,\n\
+         `compute` integers, `objects` lists that come and go. Then a program that maps and unmaps a segment 100,000 times\n\
+         a second, and what 10,000 of a kind take of pyobs's memory beyond a program that has none.",
+        &["what", "figure", "10th to 90th percentile", "lost"],
+    );
+    for (workload, most) in PAIRED {
+        paired(setting, &mut table, workload, most)?;
+    }
+    burst(setting, &mut table)?;
+    held(setting, &mut table)?;
+    Ok(table)
+}
+
+fn paired(setting: &Setting, table: &mut Table, workload: &str, most: f64) -> Result<()> {
+    let file = setting.folder.join("paired.pyobs");
+    let mut command = Command::new(setting.python("3.12")?);
+    command.arg(repo::root().join("xtask/src/bench/paired.py")).args([workload, ROUNDS, SECONDS]);
+    command.arg(repo::pyobs()).args(["record", "--pid", "PID", "--probe", "shm,arena", "-o"]).arg(&file);
+    let said = output(&mut command)?;
+    let shares: Vec<f64> = serde_json::from_str(&said).with_context(|| format!("paired.py said {said:?}"))?;
+    let mut percent: Vec<f64> = shares.iter().map(|share| share * 100.0).collect();
+    percent.sort_by(f64::total_cmp);
+    let at = |share: f64| percent.get((share * percent.len() as f64) as usize).copied().unwrap_or(0.0);
+    let range = format!("{:.2} to {:.2} %", at(0.1), at(0.9));
+    let middle = median(percent.clone());
+    table.row(
+        vec![workload.to_owned(), format!("{middle:.2} % longer"), range, String::new()],
+        &shown(&["--pid", "PID", "--probe", "shm,arena"].map(str::to_owned)),
+    );
+    table.at_most(&format!("{workload}: longer by (%)"), middle, most);
+    Ok(())
+}
+
+fn command(setting: &Setting, python: &str, code: &str, more: &[&str]) -> Result<Vec<String>> {
+    let python = setting.python(python)?.display().to_string();
+    let own = ["--probe", "shm,arena", "--", &python, "-c", code];
+    Ok(own.iter().chain(more).map(|word| (*word).to_owned()).collect())
+}
+
+fn burst(setting: &Setting, table: &mut Table) -> Result<()> {
+    let recorded = record(setting, "burst", &command(setting, "3.12", BURST, &[])?)?;
+    let rate: f64 = recorded.stdout.trim().parse().with_context(|| format!("{:?} is no rate", recorded.stdout))?;
+    let loss = recorded.report.get("loss").map_or_else(String::new, Value::to_string);
+    let cells = vec!["mappings of a segment".to_owned(), format!("{rate:.0} events/s"), String::new(), loss.clone()];
+    table.row(cells, "pyobs record --probe shm,arena -- python3.12 -c BURST");
+    table.at_least("mappings that come and go, events a second", rate, 99_000.0);
+    table.goal(format!("lost of these: {loss}, nothing may be"), loss == "{}");
+    Ok(())
+}
+
+fn held(setting: &Setting, table: &mut Table) -> Result<()> {
+    let mut idle = 0.0;
+    for (what, python) in HELD {
+        let recorded = record(setting, "held", &command(setting, python, MAKE, &[what, &LIVE.to_string()])?)?;
+        let (peak, loss) = (recorded.peak_rss_bytes / MIB, recorded.report.get("loss").map(Value::to_string));
+        let list = if what == "arenas" { "/arenas" } else { "/segments" };
+        let seen = recorded.report.pointer(list).and_then(Value::as_array).map_or(0, Vec::len);
+        let loss = loss.unwrap_or_default();
+        let figure = format!("{peak:.1} MiB at the most, {seen} {}", if what == "nothing" { "segments" } else { what });
+        let shown = format!("pyobs record --probe shm,arena -- python{python} -c MAKE {what} {LIVE}");
+        table.row(vec![format!("holds {what}"), figure, String::new(), loss], &shown);
+        if what == "nothing" {
+            idle = peak;
+            continue;
+        }
+        table.at_most(&format!("{LIVE} {what}: memory beyond that of an idle pyobs (MiB)"), peak - idle, 40.0);
+        table.at_least(&format!("{what} that the report has"), seen as f64, LIVE as f64);
+    }
+    Ok(())
+}
