@@ -43,6 +43,14 @@ impl Tab {
         }
     }
 
+    /// The key that shows it.
+    pub(crate) fn number(self) -> usize {
+        match self {
+            Self::Redundancy => 8,
+            tab => Self::ALL.iter().position(|other| *other == tab).unwrap_or(0) + 1,
+        }
+    }
+
     /// Whether it shows a span of time, rather than all that is known.
     pub(crate) fn is_windowed(self) -> bool {
         !matches!(self, Self::Health | Self::Redundancy)
@@ -189,7 +197,7 @@ impl Ui {
             waits: WaitsScreen::new(model),
             health: HealthScreen::default(),
             memory: MemoryScreen::new(model),
-            redundancy: RedundancyScreen::default(),
+            redundancy: RedundancyScreen::new(options.source_line),
         }
     }
 

@@ -1,5 +1,7 @@
 //! What native code below Python lines accesses.
 
+use pyobs_model::families::redundancy::{DISPATCH, EQUAL, least_trials};
+
 use super::Letter;
 use crate::escape;
 use crate::names::grouped;
@@ -20,11 +22,14 @@ impl Letter<'_> {
             return;
         }
         self.line(&format!("{:>9}  {:>7}  {:>7}  {:>7}  line", "samples", "known", "objects", "arrays"));
+        let mut has_few = false;
         for (line, sum) in lines.into_iter().take(self.limit) {
             let share = |of: u64| match sum.known() {
                 0 => "-".to_owned(),
+                _ if !sum.is_enough() => "few".to_owned(),
                 known => super::share(of as f64 / known as f64),
             };
+            has_few |= sum.known() > 0 && !sum.is_enough();
             let frame = self.model.frame(line.frame);
             let line = format!(
                 "{:>9}  {:>7}  {:>7}  {:>7}  {}",
@@ -35,6 +40,10 @@ impl Letter<'_> {
                 frame.map_or_else(|| "-".to_owned(), |frame| super::place(frame, true)),
             );
             self.line(&escape::line(&line, super::WIDTH));
+        }
+        if has_few {
+            let least = least_trials(DISPATCH);
+            self.line(&format!("  few: not enough data. Fewer than {least} known addresses could prove nothing."));
         }
         self.calls_again();
     }
@@ -53,6 +62,7 @@ impl Letter<'_> {
         for (call, sum) in calls.into_iter().take(self.limit) {
             let part = |of: u64, all: u64| match all {
                 0 => "-".to_owned(),
+                all if all < least_trials(EQUAL) => format!("{}/{} few", grouped(of), grouped(all)),
                 all => format!("{}/{}", grouped(of), grouped(all)),
             };
             let frame = self.model.frame(call.line.frame);

@@ -15,6 +15,11 @@ const PAIRS_MAX: usize = 50_000;
 const CALLS_MAX: usize = 50_000;
 const NAMES_MAX: usize = 64;
 
+/// Calls are dispatch when more than this share of their accesses is to objects, with what is likely taken off for chance.
+pub const DISPATCH: f64 = 0.8;
+/// Of accesses to an array, those that found or left what was there; of calls, those that were made before.
+pub const EQUAL: f64 = 0.7;
+
 /// A Python line that native code ran below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Line {
@@ -47,9 +52,13 @@ impl Accesses {
         self.metadata + self.fixed
     }
 
-    /// Their share; `None` where nothing is known.
+    /// Their share; `None` where too little is known to tell dispatch by it.
     pub fn metadata_share(&self) -> Option<f64> {
-        (self.known() > 0).then(|| self.objects() as f64 / self.known() as f64)
+        self.is_enough().then(|| self.objects() as f64 / self.known() as f64)
+    }
+
+    pub fn is_enough(&self) -> bool {
+        self.known() >= least_trials(DISPATCH)
     }
 }
 
@@ -76,6 +85,11 @@ pub struct PairSum {
 }
 
 impl PairSum {
+    /// Whether there are so many that they could prove anything.
+    pub fn is_enough(&self) -> bool {
+        self.compared >= least_trials(EQUAL)
+    }
+
     pub fn add(&mut self, other: &Self) {
         self.compared += other.compared;
         self.equal += other.equal;
@@ -107,6 +121,11 @@ pub struct CallSum {
 }
 
 impl CallSum {
+    /// Whether there are so many that they could prove anything.
+    pub fn is_enough(&self) -> bool {
+        self.compared >= least_trials(EQUAL)
+    }
+
     /// The arguments that were ever another, from 1 on; 0 is what is called.
     pub fn varying(&self) -> impl Iterator<Item = u32> + use<> {
         let bits = self.varying;
@@ -290,10 +309,18 @@ impl Redundancy {
     }
 }
 
+/// The normal distribution's 95th percentile.
+const Z: f64 = 1.645;
+
+/// How many trials it takes for [`least_share`] to be above `share` if all of them are successes: of fewer, whatever they come
+/// to, nothing can be said. All of `n` being successes, Wilson's lower end is n / (n + z²).
+pub fn least_trials(share: f64) -> u64 {
+    (share * Z * Z / (1.0 - share)).floor() as u64 + 1
+}
+
 /// The share that is behind `of` successes among `all` trials at least, with a certainty of 95 %: the lower end of Wilson's
 /// interval.
 pub fn least_share(of: u64, all: u64) -> f64 {
-    const Z: f64 = 1.645;
     if all == 0 {
         return 0.0;
     }
@@ -312,5 +339,15 @@ mod tests {
         assert_eq!(least_share(0, 0), 0.0);
         assert!(least_share(3, 3) < 0.6 && least_share(30, 30) > 0.85);
         assert!(least_share(85, 100) < 0.8 && least_share(850, 1000) > 0.8);
+    }
+
+    #[test]
+    fn the_least_number_of_trials_is_the_first_that_can_prove() {
+        for share in [0.0, 0.1, 0.5, EQUAL, DISPATCH, 0.99] {
+            let least = least_trials(share);
+            assert!(least_share(least, least) > share, "{share}: {least}");
+            assert!(least_share(least - 1, least - 1) <= share, "{share}: {least}");
+        }
+        assert_eq!((least_trials(EQUAL), least_trials(DISPATCH)), (7, 11));
     }
 }

@@ -8,16 +8,12 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use super::{Evidence, Finding, Severity, place};
-use crate::families::redundancy::{Accesses, CallOf, CallSum, Line, PairSum, least_share};
+use crate::families::redundancy::{Accesses, CallOf, CallSum, DISPATCH, EQUAL, Line, PairSum, least_share};
 use crate::views::own_line;
 use crate::{FrameId, Model, PairKind, ProcessRef, Selection, Touched};
 
 /// A line is looked at from this share of its process's samples on.
 const LEAST: f64 = 0.01;
-/// Calls are dispatch when more than this share of their accesses is to objects, with what is likely taken off for chance.
-const DISPATCH: f64 = 0.8;
-/// Of the accesses to an array, those that found or left what was there.
-const EQUAL: f64 = 0.7;
 const RECOMPUTED: &str = "redundancy/recomputed";
 /// A line's dispatch is serious from this share of the samples on.
 const SERIOUS: f64 = 0.25;

@@ -5,7 +5,8 @@ use std::cmp::Reverse;
 use serde::Serialize;
 
 use super::{FrameOut, pid, stack};
-use crate::families::redundancy::{Accesses, Line as Place};
+use crate::families::redundancy::{Accesses, Line as Place, PairSum};
+use crate::views::{PairNode, pair_tree};
 use crate::{Model, PairKind, Pid, Selection, Tid};
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -24,6 +25,8 @@ pub struct Redundancy {
     pub lines: Vec<Line>,
     pub calls: Vec<Call>,
     pub pairs: Vec<Pair>,
+    /// All pairs of all threads, as one tree.
+    pub tree: Vec<Node>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -34,6 +37,9 @@ pub struct Line {
     /// Of the samples of its process.
     pub native_share: f64,
     pub samples: u64,
+    /// Whether so many addresses are known that they could prove anything.
+    pub enough_data: bool,
+    /// `null` where they could not.
     pub metadata_share: Option<f64>,
     pub metadata: u64,
     pub array: u64,
@@ -50,6 +56,8 @@ pub struct Call {
     pub callee: String,
     /// Calls whose arguments were compared with those of the last one that was seen.
     pub samples: u64,
+    /// Whether these are so many that they could prove anything.
+    pub enough_data: bool,
     pub same_arguments: u64,
     /// Results that were compared with the last one that was seen; `null` where none was.
     pub results: Option<u64>,
@@ -67,6 +75,8 @@ pub struct Pair {
     pub of: Option<String>,
     pub equal: u64,
     pub compared: u64,
+    /// Whether these are so many that they could prove anything.
+    pub enough_data: bool,
     pub redundant_bytes: u64,
     pub total_bytes: u64,
     /// Of stores whose loads were watched as well: how many there were, and how many nobody read.
@@ -83,6 +93,26 @@ pub struct Side {
     pub stack: Vec<FrameOut>,
 }
 
+/// A place in the tree of pairs: first down the stack of the first access, then down that of the second.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Node {
+    /// An index into the tree, which comes before this one; `null` for an outermost frame.
+    pub parent: Option<usize>,
+    pub access: Access,
+    pub frame: FrameOut,
+    pub equal: u64,
+    pub compared: u64,
+    pub redundant_bytes: u64,
+    pub total_bytes: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Access {
+    First,
+    Second,
+}
+
 pub(super) fn redundancy(model: &Model, selection: &Selection, limit: usize) -> Redundancy {
     let (family, counts, rate_hz) = (model.redundancy(), model.redundancy().counts(), model.meta().rate_hz);
     let cost = |sum: &Accesses| sum.weight as f64 * sum.metadata_share().unwrap_or(0.0);
@@ -97,6 +127,7 @@ pub(super) fn redundancy(model: &Model, selection: &Selection, limit: usize) -> 
             native_s: sum.weight as f64 / f64::from(rate_hz.max(1)),
             native_share: sum.samples as f64 / all as f64,
             samples: sum.samples,
+            enough_data: sum.is_enough(),
             metadata_share: sum.metadata_share(),
             metadata: sum.metadata,
             array: sum.array,
@@ -113,6 +144,7 @@ pub(super) fn redundancy(model: &Model, selection: &Selection, limit: usize) -> 
             frame: FrameOut::from(model.frame(call.line.frame)?),
             callee: call.callee.to_string(),
             samples: sum.compared,
+            enough_data: sum.is_enough(),
             same_arguments: sum.same,
             results: seen(sum.results),
             same_results: seen(sum.same_results),
@@ -130,6 +162,7 @@ pub(super) fn redundancy(model: &Model, selection: &Selection, limit: usize) -> 
             of: pair.touched.detail().map(ToString::to_string),
             equal: sum.equal,
             compared: sum.compared,
+            enough_data: sum.is_enough(),
             redundant_bytes: sum.redundant_bytes,
             total_bytes: sum.total_bytes,
             looked: sum.looked,
@@ -151,5 +184,17 @@ pub(super) fn redundancy(model: &Model, selection: &Selection, limit: usize) -> 
         lines: lines.into_iter().take(limit).filter_map(line).collect(),
         calls: calls.collect(),
         pairs: pairs.collect(),
+        tree: tree(model, selection),
     }
+}
+
+fn tree(model: &Model, selection: &Selection) -> Vec<Node> {
+    let node = |node: PairNode| {
+        let frame = FrameOut::from(model.frame(node.frame)?);
+        let access = if node.is_second { Access::Second } else { Access::First };
+        let PairSum { equal, compared, redundant_bytes, total_bytes, .. } = node.sum;
+        Some(Node { parent: node.parent, access, frame, equal, compared, redundant_bytes, total_bytes })
+    };
+    // Its frames are known: none is left out.
+    pair_tree(model, selection).into_iter().filter_map(node).collect()
 }

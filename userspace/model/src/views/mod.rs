@@ -3,6 +3,7 @@
 mod births;
 mod frames;
 mod lines;
+mod pairs;
 mod processes;
 mod residents;
 mod tree;
@@ -12,6 +13,7 @@ mod weight;
 pub use births::{BirthRow, arenas, birthplace, is_selected, meminfos};
 pub use frames::{FrameRow, FramesView, frames};
 pub use lines::own_line;
+pub use pairs::{PairNode, pair_tree};
 pub use processes::{ProcessRow, processes};
 pub use residents::{ResidentRow, residents};
 pub use tree::{Node, NodeId, Tree, tree};

@@ -137,8 +137,8 @@ fn draw_tabs(ui: &Ui, area: Rect, buf: &mut Buffer) -> u16 {
     const ALL_NEED: u16 = 96;
     let theme = ui.theme;
     let mut x = 1;
-    for (index, tab) in Tab::ALL.into_iter().enumerate() {
-        let number = index + 1;
+    for tab in Tab::ALL {
+        let number = tab.number();
         let is_active = tab == ui.tab;
         if is_active {
             x = put(buf, area, x, 0, &format!(" {number} {} ", tab.title()), theme.active_tab());

@@ -31,7 +31,10 @@ impl Bench {
 
     fn with_color(model: Model, source: Source, size: (u16, u16), color: Color) -> Self {
         let terminal = Terminal::new(TestBackend::new(size.0, size.1)).unwrap();
-        Self { app: App::new(model, Options { source, color }, size), terminal, now: Duration::ZERO }
+        let source_line =
+            Box::new(|_, file: &str, line| file.starts_with('/').then(|| format!("text {line}\u{1b}[31m")));
+        let options = Options { source, color, source_line };
+        Self { app: App::new(model, options, size), terminal, now: Duration::ZERO }
     }
 
     /// A live app that has got the synthetic events.

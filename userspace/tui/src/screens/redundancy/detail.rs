@@ -1,11 +1,12 @@
 //! One line: its findings, what it accesses, the calls in it, and pairs of accesses with both stacks side by side.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
-use pyobs_model::families::redundancy::{Accesses, CallSum, Line};
+use pyobs_model::families::redundancy::{Accesses, CallSum, DISPATCH, Line, PairOf, PairSum, least_trials};
 use pyobs_model::findings::{self, Evidence, Finding};
 use pyobs_model::views::By;
-use pyobs_model::{FrameId, Model};
+use pyobs_model::{FrameId, Model, Tid};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
@@ -22,6 +23,9 @@ const CALLS_MAX: usize = 20;
 /// Cells of a line of a sentence.
 const WRAPPED: usize = 76;
 
+/// Bytes of a line's text.
+const SOURCE_MAX: usize = 4096;
+
 enum Part {
     Blank,
     Heading(String),
@@ -36,10 +40,19 @@ pub(super) struct Detail {
 }
 
 impl Detail {
-    pub(super) fn of(model: &Model, line: Line, sum: Option<&Accesses>, known: &[Finding]) -> Self {
+    pub(super) fn of(
+        model: &Model,
+        line: Line,
+        source: Option<&str>,
+        sum: Option<&Accesses>,
+        known: &[Finding],
+    ) -> Self {
         let mut detail = Self::default();
         let place = place_of(model, line);
         detail.words(format!("line      {place}"));
+        if let Some(source) = source {
+            detail.words(format!("source    {}", text::head(source, SOURCE_MAX)));
+        }
         detail.words(format!("process   {}", process_label(model, Some(line.process))));
         if let Some(sum) = sum {
             detail.accesses(sum);
@@ -80,6 +93,10 @@ impl Detail {
             count(sum.fixed),
             count(sum.unknown)
         ));
+        if sum.known() > 0 && !sum.is_enough() {
+            let least = least_trials(DISPATCH);
+            self.words(format!("          not enough data: fewer than {least} addresses could prove nothing"));
+        }
         let mut names: Vec<_> = sum.names.iter().collect();
         names.sort_by_key(|(_, count)| Reverse(**count));
         let names: Vec<String> = names.iter().take(5).map(|(name, of)| format!("{name} {}", count(**of))).collect();
@@ -101,19 +118,29 @@ impl Detail {
             let varying: Vec<String> = sum.varying().map(|argument| argument.to_string()).collect();
             let varying =
                 if varying.is_empty() { String::new() } else { format!(", argument {} varies", varying.join(", ")) };
-            self.words(format!("{same}/{compared}  {returned}  {}{varying}", call.callee));
+            let few = if sum.is_enough() { "" } else { "; not enough data" };
+            self.words(format!("{same}/{compared}  {returned}  {}{varying}{few}", call.callee));
         }
     }
 
-    /// Those that are equal most often first.
+    /// Those of all threads together, that are equal most often first.
     fn pairs(&mut self, model: &Model, line: Line) {
-        let mut pairs: Vec<_> =
-            model.redundancy().pairs().filter(|(pair, _)| line_of(model, pair) == Some(line)).collect();
+        let mut sums: BTreeMap<PairOf, PairSum> = BTreeMap::new();
+        for (pair, sum) in model.redundancy().pairs().filter(|(pair, _)| line_of(model, pair) == Some(line)) {
+            sums.entry(PairOf { tid: Tid(0), ..pair.clone() }).or_default().add(sum);
+        }
+        let mut pairs: Vec<_> = sums.iter().collect();
         pairs.sort_by_key(|(_, sum)| Reverse((sum.equal, sum.compared)));
         for (pair, sum) in pairs.into_iter().take(PAIRS_MAX) {
             let of = pair.touched.detail().map(|detail| format!(" {detail}")).unwrap_or_default();
             let (kind, memory) = (pair.kind.name().to_uppercase(), pair.touched.name().to_uppercase());
-            self.heading(format!("{kind}S OF {memory}{of}: {} OF {} EQUAL. FIRST, THEN:", sum.equal, sum.compared));
+            let unread = match sum.looked {
+                0 => String::new(),
+                looked => format!(", {} OF {looked} NEVER READ", sum.unread),
+            };
+            let few = if sum.is_enough() { "" } else { " (NOT ENOUGH DATA)" };
+            let PairSum { equal, compared, .. } = *sum;
+            self.heading(format!("{kind}S OF {memory}{of}: {equal} OF {compared} EQUAL{unread}{few}. FIRST, THEN:"));
             let (first, second) = (model.stack(pair.first), model.stack(pair.second));
             let (mut first, mut second) = (first.iter().rev(), second.iter().rev());
             loop {
