@@ -34,7 +34,7 @@ use pyobs_model::{
 use self::armer::Armer;
 pub use self::calls::Maps as CallMaps;
 use self::calls::{Again, Calls, Interpreter};
-use self::source::Decoded;
+use self::source::{Decoded, Source};
 use self::told::{Counts, Order, Told};
 use crate::doctor::kernel_version;
 use crate::families::eval::Running;
@@ -92,11 +92,13 @@ impl Redundancy {
         let (orders, ordered) = channel();
         let (sender, told) = channel();
         let (counts, stop) = (Arc::<Mutex<Counts>>::default(), Arc::<AtomicBool>::default());
+        let source = Decoded;
+        let sampler = source.sampler();
         let armer = Armer {
             ring: parts.ring,
             watches: parts.watches,
             program: parts.program,
-            source: Box::new(Decoded),
+            source: Box::new(source),
             calls: Calls::new(parts.calls),
             orders: ordered,
             told: sender,
@@ -118,7 +120,7 @@ impl Redundancy {
             thread: Some(thread),
             start,
             hides_samples,
-            sampler: Sampler::Decoded,
+            sampler,
             processes: HashMap::new(),
             samples: HashMap::new(),
             sampled: VecDeque::new(),

@@ -1,12 +1,15 @@
 //! Where addresses of accesses come from.
 
 use pyobs_abi::redundancy::Registers;
+use pyobs_model::Sampler;
 
 use super::emulator::{Access, Machine, NoAccess};
 use crate::memory::{Memory, ProcessMemory};
 
 /// Tells which memory the thread of a sample accesses.
 pub trait Source {
+    fn sampler(&self) -> Sampler;
+
     fn access(&mut self, sample: &Registers) -> Result<Access, NoAccess>;
 }
 
@@ -16,6 +19,10 @@ pub trait Source {
 pub struct Decoded;
 
 impl Source for Decoded {
+    fn sampler(&self) -> Sampler {
+        Sampler::Decoded
+    }
+
     fn access(&mut self, sample: &Registers) -> Result<Access, NoAccess> {
         let memory = ProcessMemory::new(sample.header.pid);
         let words = (sample.words as usize).min(sample.stack.len());
