@@ -8,6 +8,7 @@ mod interpreters;
 mod lines;
 mod live_names;
 mod offsets;
+mod operands;
 mod privileges;
 mod thread_locals;
 mod thread_state;
@@ -22,7 +23,7 @@ use std::process::ExitCode;
 use pyobs_tests::{Case, Python, case, needs};
 
 fn main() -> ExitCode {
-    let subjects: [fn() -> Vec<Case>; 9] = [
+    let subjects: [fn() -> Vec<Case>; 10] = [
         btf::cases,
         offsets::cases,
         interpreters::cases,
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
         lines::cases,
         live_names::cases,
         gil::cases,
+        operands::cases,
         privileges::cases,
     ];
     pyobs_tests::run(subjects.into_iter().flat_map(|cases| cases()).collect())

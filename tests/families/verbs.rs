@@ -220,6 +220,7 @@ fn report() {
         ("meminfos", Shape::nullable(Shape::object([]))),
         ("transfers", Shape::nullable(Shape::list(Shape::object([])))),
         ("workers", Shape::nullable(Shape::list(Shape::object([])))),
+        ("redundancy", Shape::nullable(Shape::object([]))),
         ("findings", Shape::list(finding)),
     ])
     .with("transfer_counts", Shape::nullable(Shape::list(Shape::object([]))))

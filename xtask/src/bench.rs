@@ -7,6 +7,7 @@ mod machine;
 mod memory;
 mod overhead;
 mod record;
+mod redundancy;
 mod segments;
 mod table;
 mod tables;
@@ -37,6 +38,7 @@ const BENCHES: [Bench; 8] = [
     ("kernel", kernel::run),
     ("tables", tables::run),
     ("memory", memory::run),
+    ("redundancy", redundancy::run),
     ("segments", segments::run),
     ("first-screen", first_screen::run),
     ("truth", truth::run),

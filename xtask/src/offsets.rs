@@ -78,6 +78,10 @@ const FIELDS: &[Field] = &[
     ("frame", "instruction", FRAME, Offset(&["prev_instr", "f_lasti"]), 6..=12),
     ("frame", "owner", FRAME, Offset(&["owner"]), 11..=12),
     ("frame", "is_entry", FRAME, Offset(&["is_entry"]), 11..=11),
+    // Not a part of what is read of each frame.
+    ("stack", "pointer", FRAME, Offset(&["f_valuestack"]), 8..=10),
+    ("stack", "locals", FRAME, Offset(&["localsplus"]), 11..=12),
+    ("stack", "local_count", CODE, Offset(&["co_nlocalsplus"]), 11..=12),
     ("code", "size", CODE, Size, 6..=12),
     ("code", "argcount", CODE, Offset(&["co_argcount"]), 6..=12),
     ("code", "posonlyargcount", CODE, Offset(&["co_posonlyargcount"]), 8..=12),

@@ -10,6 +10,7 @@ pub mod nrt;
 pub mod offcpu;
 pub mod process;
 pub mod record;
+pub mod redundancy;
 pub mod shm;
 pub mod stack;
 pub mod ucx;

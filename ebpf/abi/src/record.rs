@@ -47,6 +47,12 @@ pub const UCX_WOKEN: u32 = 23;
 pub const UCX_CALLBACK: u32 = 24;
 /// A `stack::Sample` of the thread that asked for a transfer, whose number is in its detail.
 pub const UCX_ASKED: u32 = 25;
+/// A [`crate::redundancy::Registers`], in the ring of that family.
+pub const REDUNDANCY_REGISTERS: u32 = 26;
+/// A [`crate::redundancy::Trap`], in the ring of that family.
+pub const REDUNDANCY_TRAP: u32 = 27;
+/// A `stack::Sample` of a thread that has come to a watchpoint, whose id and trap's number are in its detail.
+pub const REDUNDANCY_STACK: u32 = 28;
 
 /// The length of the kernel's `comm`, its closing NUL included (`TASK_COMM_LEN`).
 pub const COMM_LEN: usize = 16;

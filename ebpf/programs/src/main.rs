@@ -16,6 +16,7 @@ mod eval;
 mod nrt;
 mod offcpu;
 mod process;
+mod redundancy;
 mod shm;
 mod ucx;
 

@@ -27,4 +27,5 @@ mod processes;
 mod record;
 pub mod session;
 mod skim;
+pub mod source;
 mod stacks;

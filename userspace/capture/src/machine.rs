@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fs;
 use std::io;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use procfs::process::Process as ProcProcess;
 use pyobs_model::{Meta, Nanos};
@@ -129,7 +130,7 @@ impl Facts {
 pub fn meta(options: &Options) -> Meta {
     let uname = rustix::system::uname();
     Meta {
-        started: utc_now(),
+        started: utc(SystemTime::now()),
         host: uname.nodename().to_string_lossy().into_owned(),
         kernel: uname.release().to_string_lossy().into_owned(),
         pyobs: env!("CARGO_PKG_VERSION").to_owned(),
@@ -140,8 +141,8 @@ pub fn meta(options: &Options) -> Meta {
 }
 
 /// RFC 3339 in UTC, to the millisecond.
-fn utc_now() -> String {
-    let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+pub fn utc(time: SystemTime) -> String {
+    let since_epoch = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     let (seconds, millis) = (since_epoch.as_secs(), since_epoch.subsec_millis());
     let (year, month, day) = civil((seconds / 86_400) as i64);
     let of_day = seconds % 86_400;

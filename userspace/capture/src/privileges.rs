@@ -53,6 +53,14 @@ pub fn drop_but_probing(kernel: (u32, u32), keep: Keep) -> Result<Dropped, DropE
     drop_all_but(wanted(kernel, keep) | CapabilitySet::SYS_ADMIN)
 }
 
+/// As [`drop_after_attach`], for a thread that goes on setting watchpoints on other processes' threads: perf events, which
+/// CAP_PERFMON does for.
+pub fn drop_but_watching(kernel: (u32, u32)) -> Result<Dropped, DropError> {
+    // Before 5.8 there is no CAP_PERFMON.
+    let watching = if kernel < (5, 8) { CapabilitySet::SYS_ADMIN } else { CapabilitySet::PERFMON };
+    drop_all_but(wanted(kernel, Keep::Reading) | watching | CapabilitySet::SYS_NICE)
+}
+
 /// Puts the calling thread before others in the queue for a CPU, where it may: a process that lives for 50 ms on a busy
 /// machine is gone before one of many equals gets its turn. What pyobs uses is bounded by its budget.
 pub fn go_first() {

@@ -30,6 +30,7 @@ pub enum Record {
     NrtDeath(Death),
     Ucx(Box<Ucx>),
     UcxAsked(Stack),
+    RedundancyStack(Stack),
 }
 
 /// Of the family `ucx`.
@@ -100,7 +101,8 @@ impl Record {
             | Self::ArenaBirth(stack)
             | Self::ArenaStack(stack)
             | Self::NrtBirth(stack)
-            | Self::UcxAsked(stack) => Some(stack),
+            | Self::UcxAsked(stack)
+            | Self::RedundancyStack(stack) => Some(stack),
             Self::Wake(_)
             | Self::Life(_)
             | Self::StackCopy(_)
@@ -134,6 +136,7 @@ impl Record {
             record::UCX_WOKEN => ucx(Ucx::Woken(read(bytes, 0)?)),
             record::UCX_CALLBACK => ucx(Ucx::Callback(read(bytes, 0)?)),
             record::UCX_ASKED => Some(Self::UcxAsked(Stack::parse(bytes)?)),
+            record::REDUNDANCY_STACK => Some(Self::RedundancyStack(Stack::parse(bytes)?)),
             record::SHM_FORK => shm(Shm::Fork(read(bytes, 0)?)),
             record::SHM_EXEC => shm(Shm::Exec(header)),
             record::SHM_EXIT => shm(Shm::Exit(header)),

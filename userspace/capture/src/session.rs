@@ -3,6 +3,7 @@
 mod error;
 mod memory;
 mod options;
+mod redundancy;
 mod rhythm;
 mod transfers;
 
@@ -22,13 +23,14 @@ pub use crate::families::eval::Chosen;
 use crate::families::eval::{self, Eval};
 use crate::families::nrt::Nrt;
 use crate::families::offcpu::Key;
+use crate::families::redundancy::Redundancy;
 use crate::families::shm::Shm;
 use crate::families::ucx::Ucx;
 use crate::families::{Families, KERNEL_LOSSES, Purpose};
 use crate::governor::Governor;
 use crate::intern::Interner;
 use crate::kernel::cost::{self, Statistics, ThreadTime};
-use crate::kernel::object::{Object, SAMPLER, SAMPLER_BOUNDED, SAMPLER_COPIED, Wants};
+use crate::kernel::object::{Object, SAMPLER, SAMPLER_BOUNDED, SAMPLER_COPIED, SAMPLER_REDUNDANCY, Wants};
 use crate::kernel::sideband::Sideband;
 use crate::machine;
 use crate::native::Native;
@@ -62,6 +64,7 @@ pub struct Session {
     shm: Option<Shm>,
     nrt: Option<Nrt>,
     ucx: Option<Ucx>,
+    redundancy: Option<Redundancy>,
     /// The memory maps that these and the libraries have seen.
     maps_seen: u64,
     keep_every: u64,
@@ -92,7 +95,9 @@ impl Session {
         }
         machine::keep_no_large_blocks();
         let cpu_at_start = cost::cpu_time();
+        let watches = options.probes.contains(&"redundancy");
         let (samplers, pages) = match options.walk {
+            Walk::Best if watches => (&[SAMPLER_REDUNDANCY, SAMPLER, SAMPLER_BOUNDED][..], 0),
             Walk::Best => (&[SAMPLER, SAMPLER_BOUNDED][..], 0),
             Walk::Bounded => (&[SAMPLER_BOUNDED][..], 0),
             Walk::Copied { pages } => (&[SAMPLER_COPIED][..], pages),
@@ -102,6 +107,7 @@ impl Session {
             calls: counts_calls,
             libraries: !options.libraries.is_empty(),
             transfers: options.probes.contains(&"ucx"),
+            watches,
         };
         let mut object = Object::load(samplers, pages, wants)?;
         let (tables, mappings) = object.take_native()?;
@@ -127,6 +133,7 @@ impl Session {
             shm: None,
             nrt: None,
             ucx: None,
+            redundancy: None,
             maps_seen: 0,
             keep_every: 1,
             governor: governor(options),
@@ -149,7 +156,8 @@ impl Session {
         session.follow_nrt(options)?;
         session.follow_transfers(options)?;
         session.follow_memory(options)?;
-        if options.probes.contains(&"cpu") {
+        session.follow_redundancy(options)?;
+        if options.probes.contains(&"cpu") || session.redundancy.is_some() {
             let clock = session.object.attach_sampler(options.rate_hz)?;
             session.meta.sampler = clock.name().to_owned();
         }
@@ -245,7 +253,8 @@ impl Session {
                 | Record::ArenaBirth(stack)
                 | Record::ArenaStack(stack)
                 | Record::NrtBirth(stack)
-                | Record::UcxAsked(stack) => {
+                | Record::UcxAsked(stack)
+                | Record::RedundancyStack(stack) => {
                     if let (Some(copies), Record::CpuSample(_)) = (&mut self.copies, &record) {
                         copies.sample(stack);
                     }
@@ -270,6 +279,7 @@ impl Session {
                         self.families.ended(ended);
                     }
                     self.memory_lives_on(notice);
+                    self.redundancy_lives_on(notice);
                 }
             }
         }
@@ -297,6 +307,7 @@ impl Session {
         self.count_calls(false);
         self.tell_transfers(false);
         self.tell_memory(false);
+        self.tell_redundancy(false);
         if self.cost_at.elapsed() >= COST_PERIOD {
             self.account();
         }
@@ -369,6 +380,7 @@ impl Session {
         self.stacks.take(stack, at, watched, native, &mut self.interner, &mut self.scratch, |outcome| match record {
             Record::Sleep(_) => Purpose::Sleep(Key::of(sample)),
             Record::GilHolder(_) => families.holder(sample),
+            Record::RedundancyStack(_) => Purpose::Trap { watch: sample.detail[0], number: sample.detail[1] as u32 },
             Record::Birth(_)
             | Record::ArenaBirth(_)
             | Record::ArenaStack(_)
@@ -390,9 +402,12 @@ impl Session {
 
     /// Tells of the stacks that have their names.
     fn named(&mut self) {
-        let families = &mut self.families;
+        let (families, redundancy) = (&mut self.families, &mut self.redundancy);
         self.stacks.named(&mut self.interner, &mut self.scratch, |taken, events| {
-            families.named(taken.purpose, taken.stack, events);
+            match (taken.purpose, &mut *redundancy) {
+                (Purpose::Trap { watch, number }, Some(redundancy)) => redundancy.stack(watch, number, taken.stack),
+                (purpose, _) => families.named(purpose, taken.stack, events),
+            }
         });
     }
 
@@ -429,6 +444,12 @@ impl Session {
         let (time, traps) = self.account_transfers();
         sampling = sampling.saturating_sub(time);
         bpf.0 += traps.0;
+        if let Some(redundancy) = &self.redundancy {
+            // Fewer samples set fewer watchpoints.
+            let traps = redundancy.trap_cost();
+            bpf.0 += traps.0;
+            sampling.0 += traps.0;
+        }
         // These look at every system call of the machine; fewer samples would not make them cheaper.
         let (time, _) = self.object.system_calls_run_time();
         sampling = sampling.saturating_sub(Nanos(time.as_nanos() as u64));
@@ -449,6 +470,9 @@ impl Session {
     /// Takes what is left and detaches everything.
     pub fn finish(mut self, events: &mut Vec<Event>) {
         self.object.detach_sampler();
+        if let Some(redundancy) = &mut self.redundancy {
+            redundancy.stop();
+        }
         self.drain();
         let since = Instant::now();
         while self.stacks.is_waiting() && since.elapsed() < NAMES_WAIT {
@@ -458,6 +482,7 @@ impl Session {
         self.families.tell(self.now(), true, |tid| self.object.sleeper(tid), &mut self.scratch);
         self.tell_transfers(true);
         self.tell_memory(true);
+        self.tell_redundancy(true);
         self.count_calls(true);
         self.account();
         events.append(&mut self.scratch);

@@ -87,7 +87,7 @@ pub struct Options {
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("the recording has no `{0}` data, for its probe was off; record with it on, or leave --weight out")]
+    #[error("the recording has no `{0}` data, for its probe `{family}` was off; record with it on, or leave --weight out", family = .0.family())]
     NoData(Weight),
     #[error("the recording has no transfers, for the family `ucx` was off; record with --probe +ucx")]
     NoTransfers,

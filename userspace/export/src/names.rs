@@ -79,6 +79,7 @@ pub(crate) fn time(time: Nanos) -> String {
 pub(crate) fn nothing(weight: Weight) -> &'static str {
     match weight {
         Weight::Cpu => "no samples",
+        Weight::Redundant => "no samples that changed nothing",
         Weight::OffCpu | Weight::Gil => "no waits",
     }
 }
@@ -91,6 +92,7 @@ pub(crate) fn title(model: &Model, options: &Options, max: usize) -> String {
         (None, Weight::Cpu) => format!("CPU time on {host}"),
         (None, Weight::OffCpu) => format!("Time off CPU on {host}"),
         (None, Weight::Gil) => format!("Waits for the GIL on {host}"),
+        (None, Weight::Redundant) => format!("Native code that changes nothing on {host}"),
     };
     escape::line(&title, max).into_owned()
 }

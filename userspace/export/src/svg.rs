@@ -56,6 +56,7 @@ fn subtitle(model: &Model, weight: Weight, total: u64) -> String {
             let (samples, sampler) = (grouped(total), meta(&about.sampler));
             format!("{samples} samples · {seconds:.1} s at {} Hz ({sampler})", about.rate_hz)
         }
+        Weight::Redundant => format!("{} samples in native code that changed nothing · {seconds:.1} s", grouped(total)),
         Weight::OffCpu | Weight::Gil => format!("{} in all threads together · {seconds:.1} s", time(Nanos(total))),
     };
     format!("{what} · {} · orange: Python, blue: native, green: kernel", meta(&about.started))

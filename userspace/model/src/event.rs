@@ -1,9 +1,12 @@
 //! The one vocabulary between capture, recordings and everything that shows something.
 
+mod redundancy;
+
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::redundancy::{Access, Compared, NativeCall, Pair, PairKind, Sampler, Touched, Watchpoints};
 use crate::transfer::{TransferChange, TransferThread, Transfers};
 use crate::{ArenaId, FrameId, MemInfoId, Nanos, Pid, Place, ProcessRef, Reason, SegmentId, StackId, Tid, TransferId};
 
@@ -90,6 +93,16 @@ pub enum Event {
     Transfers(Transfers),
     /// Family `ucx`: what a thread has done with transfers so far.
     TransferThread(TransferThread),
+    /// Family `redundancy`.
+    Access(Access),
+    /// Family `redundancy`.
+    Pair(Pair),
+    Call(NativeCall),
+    /// Family `redundancy`: counts since the recording began.
+    Watchpoints {
+        at: Nanos,
+        counts: Watchpoints,
+    },
     /// Family `shm`: what of a process's memory was there when somebody looked.
     Resident {
         at: Nanos,
@@ -129,6 +142,10 @@ impl Event {
             Self::GilWait(wait) => Some(wait.at),
             Self::GilHeld { at, .. } => Some(*at),
             Self::Calls(calls) => Some(calls.at),
+            Self::Access(access) => Some(access.at),
+            Self::Pair(pair) => Some(pair.at),
+            Self::Call(call) => Some(call.at),
+            Self::Watchpoints { at, .. } => Some(*at),
             Self::Segment { at, .. }
             | Self::Arena { at, .. }
             | Self::MemInfo { at, .. }

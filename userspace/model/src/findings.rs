@@ -2,6 +2,7 @@
 
 mod arena;
 mod nrt;
+mod redundancy;
 mod shm;
 mod ucx;
 
@@ -63,6 +64,7 @@ pub fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
     findings.extend(shm::find(model));
     findings.extend(nrt::find(model, selection));
     findings.extend(ucx::find(model, selection));
+    findings.extend(redundancy::find(model, selection));
     findings.sort_by_key(|finding| Reverse(finding.severity));
     findings
 }
@@ -183,7 +185,7 @@ fn commonest(frames: impl Iterator<Item = (Option<FrameId>, Nanos)>) -> Option<F
 }
 
 /// `fetch (/app/client.py:31)`.
-fn place(model: &Model, frame: Option<FrameId>) -> String {
+pub fn place(model: &Model, frame: Option<FrameId>) -> String {
     let Some(frame) = frame.and_then(|frame| model.frame(frame)) else { return "an unknown place".to_owned() };
     let file = frame.file.as_deref().unwrap_or("?");
     let line = frame.line.map(|line| format!(":{line}")).unwrap_or_default();

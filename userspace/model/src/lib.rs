@@ -20,8 +20,9 @@ pub mod transfer;
 pub mod views;
 
 pub use event::{
-    Arena, ArenaChange, Calls, Event, Filled, Frame, FrameKind, GilHolder, GilWait, MemInfoChange, Meta, Objects,
-    Outcome, Process, Resident, Sample, Segment, SegmentChange, SegmentKind, Sleep, WaitReason, Waker,
+    Access, Arena, ArenaChange, Calls, Compared, Event, Filled, Frame, FrameKind, GilHolder, GilWait, MemInfoChange,
+    Meta, NativeCall, Objects, Outcome, Pair, PairKind, Process, Resident, Sample, Sampler, Segment, SegmentChange,
+    SegmentKind, Sleep, Touched, WaitReason, Waker, Watchpoints,
 };
 pub use ids::{ArenaId, FrameId, MemInfoId, Nanos, Pid, Place, ProcessRef, SegmentId, StackId, Tid, TransferId};
 pub use loss::Reason;

@@ -74,6 +74,7 @@ reasons! {
     MemInfoTableFull = "meminfo_table_full", "more MemInfos than pyobs keeps";
     TransferTableFull = "transfer_table_full", "more transfers under way than pyobs keeps";
     TransferHalfSeen = "transfer_half_seen", "a transfer was completed whose beginning was not seen";
+    AccessUnstacked = "access_unstacked", "an access of memory was not told because its stack was lost";
     BudgetShed = "budget_shed", "samples were left out to stay inside --budget";
 }
 

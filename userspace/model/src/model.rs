@@ -5,10 +5,13 @@ mod memory;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use crate::families::{arena::Arenas, cpu::Cpu, eval::Eval, gil::Gil, nrt::Nrt, offcpu::OffCpu, shm::Shm, ucx::Ucx};
+use crate::families::{
+    arena::Arenas, cpu::Cpu, eval::Eval, gil::Gil, nrt::Nrt, offcpu::OffCpu, redundancy::Redundancy, shm::Shm, ucx::Ucx,
+};
 use crate::ids::Pid;
 use crate::loss::Losses;
 use crate::regions::{Region, RegionId, Regions, Space};
+use crate::views;
 use crate::{
     ArenaChange, Event, Frame, FrameId, FrameKind, MemInfoChange, Meta, Nanos, Process, ProcessRef, Resident,
     SegmentChange, Selection, StackId, Tid, TransferChange,
@@ -92,6 +95,7 @@ pub struct Model {
     shm: Shm,
     nrt: Nrt,
     ucx: Ucx,
+    redundancy: Redundancy,
     regions: Regions,
     loss: Losses,
     cost: Cost,
@@ -118,6 +122,7 @@ impl Model {
             shm: Shm::new(history),
             nrt: Nrt::default(),
             ucx: Ucx::new(history),
+            redundancy: Redundancy::new(history),
             regions: Regions::default(),
             loss: Losses::default(),
             cost: Cost::default(),
@@ -203,6 +208,25 @@ impl Model {
                     self.eval.add(*calls);
                 }
             }
+            Event::Access(access) => {
+                if self.has_stack(access.stack) && self.sees(access.process, access.tid) {
+                    let line = views::own_line(self, access.stack);
+                    self.redundancy.add_access(access, line);
+                }
+            }
+            Event::Pair(pair) => {
+                let known = self.has_stack(pair.first) && self.has_stack(pair.second);
+                if known && self.sees(pair.process, pair.tid) {
+                    self.redundancy.add_pair(pair);
+                }
+            }
+            Event::Call(call) => {
+                if self.has_stack(call.stack) && self.sees(call.process, call.tid) {
+                    let line = views::own_line(self, call.stack);
+                    self.redundancy.add_call(call, line);
+                }
+            }
+            Event::Watchpoints { counts, .. } => self.redundancy.set_counts(*counts),
             Event::MemInfo { at, id, change } => {
                 let known = match change {
                     MemInfoChange::Born { process, stack, .. } => {
@@ -370,6 +394,10 @@ impl Model {
 
     pub fn ucx(&self) -> &Ucx {
         &self.ucx
+    }
+
+    pub fn redundancy(&self) -> &Redundancy {
+        &self.redundancy
     }
 
     pub fn loss(&self) -> &Losses {

@@ -2,6 +2,7 @@
 
 mod arena;
 mod nrt;
+mod redundancy;
 mod region;
 mod resident;
 mod shm;
@@ -14,6 +15,7 @@ use serde::Serialize;
 
 pub use self::arena::Arena;
 pub use self::nrt::MemInfos;
+pub use self::redundancy::Redundancy;
 pub use self::region::RegionOut;
 pub use self::resident::Memory;
 pub use self::shm::Segment;
@@ -49,6 +51,7 @@ pub struct Report {
     pub transfer_counts: Option<Vec<TransferCount>>,
     pub transfer_stages: Option<Vec<TransferStage>>,
     pub workers: Option<Vec<Worker>>,
+    pub redundancy: Option<Redundancy>,
     pub findings: Vec<Finding>,
 }
 
@@ -284,6 +287,7 @@ impl Report {
             transfer_counts: model.is_on("ucx").then(|| ucx::counts(model, selection)),
             transfer_stages: model.is_on("ucx").then(|| ucx::stages(model, selection)),
             workers: model.is_on("ucx").then(|| ucx::workers(model, selection)),
+            redundancy: model.is_on("redundancy").then(|| redundancy::redundancy(model, selection, limit)),
             findings: findings::find(model, selection),
         }
     }

@@ -252,7 +252,7 @@ fn parse_weight(text: &str) -> Result<Weight, String> {
         return Ok(*weight);
     }
     match text {
-        "redundant" | "bytes" => Err(probes::missing(&format!("family behind the weight `{text}`"))),
+        "bytes" => Err(probes::missing(&format!("family behind the weight `{text}`"))),
         _ => Err(format!("there is no weight `{text}`; there are: {}", Weight::ALL.map(Weight::name).join(" "))),
     }
 }

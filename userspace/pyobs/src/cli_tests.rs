@@ -104,6 +104,7 @@ fn numbers_have_bounds() {
         "top --pid 4194303",
         "record --duration 0.001",
         "export x --format svg --weight gil",
+        "export x --format folded --weight redundant",
     ] {
         verb(&format!("pyobs {line}"));
     }

@@ -10,8 +10,8 @@ use rusqlite::limits::Limit;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::tables::{
-    Damage, MAX_TEXT, Range, Source, arena, cpu, eval, gil, health, meta, nrt, offcpu, processes, regions, shm, stacks,
-    ucx,
+    Damage, MAX_TEXT, Range, Source, arena, cpu, eval, gil, health, meta, nrt, offcpu, processes, redundancy, regions,
+    shm, stacks, ucx,
 };
 use crate::{Error, file};
 
@@ -82,6 +82,7 @@ impl Reader {
         eval::read(source, &mut damage, range, |event| timed.push(event))?;
         arena::read(source, &mut damage, range, |event| timed.push(event))?;
         nrt::read(source, &mut damage, range, |event| timed.push(event))?;
+        redundancy::read(source, &mut damage, range, |event| timed.push(event))?;
         shm::read(source, &mut damage, range, |event| timed.push(event))?;
         ucx::read(source, &mut damage, range, |event| timed.push(event))?;
         regions::read(source, &mut damage, range, |event| timed.push(event))?;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use pyobs_model::{Event, Meta, Nanos};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
-use crate::tables::{arena, cpu, eval, gil, health, meta, nrt, offcpu, processes, regions, shm, stacks, ucx};
+use crate::tables::{arena, cpu, eval, gil, health, meta, nrt, offcpu, processes, redundancy, regions, shm, stacks, ucx};
 use crate::{Error, file, schema};
 
 /// With an append each 250 ms and the time that a commit takes, a cut costs less than a second.
@@ -103,6 +103,10 @@ impl Writer {
             Event::Transfer { at, id, change } => ucx::change(connection, *at, *id, change),
             Event::Transfers(transfers) => ucx::count(connection, transfers),
             Event::TransferThread(thread) => ucx::thread(connection, thread),
+            Event::Access(access) => redundancy::access(connection, access),
+            Event::Pair(pair) => redundancy::pair(connection, pair),
+            Event::Call(call) => redundancy::call(connection, call),
+            Event::Watchpoints { at, counts } => redundancy::watchpoints(connection, *at, counts),
             Event::Segment { at, id, change } => shm::change(connection, *at, *id, change),
             Event::Resident { at, process, resident } => regions::process(connection, *at, *process, resident),
             Event::Loss { at, reason, count } => health::loss(connection, *at, *reason, *count),

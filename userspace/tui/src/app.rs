@@ -217,6 +217,7 @@ impl App {
             Tab::Waits => self.ui.waits.compute(&self.model, &scope),
             Tab::Memory => self.ui.memory.compute(&self.model, &scope),
             Tab::Transfers => self.ui.transfers.compute(&self.model, &scope),
+            Tab::Redundancy => self.ui.redundancy.compute(&self.model, &scope),
             Tab::Health => {}
         }
         if matches!(self.ui.tab, Tab::Processes | Tab::Health) {
@@ -238,6 +239,7 @@ impl App {
             Tab::Waits => ui.waits.arrange(&self.model, ui.wait_filter.as_ref(), body),
             Tab::Memory => ui.memory.arrange(&self.model, ui.memory_filter.as_ref(), body),
             Tab::Transfers => ui.transfers.arrange(&self.model, ui.transfer_filter.as_ref(), body),
+            Tab::Redundancy => ui.redundancy.arrange(&self.model, ui.redundancy_filter.as_ref(), body),
             Tab::Health => {}
         }
     }
@@ -275,6 +277,7 @@ impl App {
             Action::ShowHealth => self.show(Tab::Health),
             Action::ShowMemory => self.show(Tab::Memory),
             Action::ShowTransfers => self.show(Tab::Transfers),
+            Action::ShowRedundancy => self.show(Tab::Redundancy),
             Action::NextScreen => self.show(self.ui.tab.neighbour(1)),
             Action::PreviousScreen => self.show(self.ui.tab.neighbour(Tab::ALL.len() - 1)),
             Action::Help => self.ui.help = Some(0),
@@ -332,6 +335,7 @@ impl App {
             Tab::Waits => ui.waits.act(action, body),
             Tab::Memory => ui.memory.act(action, body),
             Tab::Transfers => ui.transfers.act(action, body),
+            Tab::Redundancy => ui.redundancy.act(action, body),
             Tab::Health => ui.health.act(action, draw::health_lines(&self.model, ui).len(), usize::from(body.height)),
         };
         match outcome {
@@ -355,6 +359,7 @@ impl App {
             Tab::Waits => ui.waits.close_detail(),
             Tab::Memory => ui.memory.close_detail(),
             Tab::Transfers => ui.transfers.close_detail(),
+            Tab::Redundancy => ui.redundancy.close_detail(),
             Tab::Processes | Tab::Health => false,
         };
         if has_closed {

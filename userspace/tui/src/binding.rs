@@ -15,7 +15,7 @@ macro_rules! actions {
 }
 
 actions! {
-    ShowProcesses ShowFrames ShowFlame ShowWaits ShowHealth ShowMemory ShowTransfers NextScreen PreviousScreen
+    ShowProcesses ShowFrames ShowFlame ShowWaits ShowHealth ShowMemory ShowTransfers ShowRedundancy NextScreen PreviousScreen
     Up Down Left Right PageUp PageDown First Last
     Open Back Threads Expand Collapse
     SortNext SortPrevious SortOwn SortTotal SortName
@@ -47,6 +47,10 @@ pub(crate) enum Context {
     Transfers,
     /// One of them.
     Transfer,
+    /// Work that changes nothing.
+    Redundancy,
+    /// What the native code below one line accesses.
+    Accesses,
     /// A pattern is being typed; keys that are not bound are text.
     Prompt,
     Help,
@@ -66,6 +70,8 @@ impl Context {
         Self::Segment,
         Self::Transfers,
         Self::Transfer,
+        Self::Redundancy,
+        Self::Accesses,
         Self::Everywhere,
         Self::Prompt,
         Self::Help,
@@ -86,6 +92,8 @@ impl Context {
             Self::Segment => "A segment, or arenas",
             Self::Transfers => "Transfers",
             Self::Transfer => "A transfer",
+            Self::Redundancy => "Redundancy",
+            Self::Accesses => "A line's accesses",
             Self::Prompt => "Typing a pattern",
             Self::Help => "This help",
         }
@@ -119,7 +127,9 @@ const fn bind(
     Binding { contexts, keys, action, hint, help }
 }
 
-use Context::{Calls, Detail, Everywhere, Flame, Frames, Help, Memory, Processes, Prompt, Transfers, Waits};
+use Context::{
+    Calls, Detail, Everywhere, Flame, Frames, Help, Memory, Processes, Prompt, Redundancy, Transfers, Waits,
+};
 use Key::{BackTab, Backspace, Char, Ctrl, Down, End, Enter, Esc, Home, Left, PageDown, PageUp, Right, Tab, Up};
 
 pub(crate) const BINDINGS: &[Binding] = &[
@@ -135,18 +145,19 @@ pub(crate) const BINDINGS: &[Binding] = &[
     bind(&[Waits], &[Enter], Action::Open, "detail", "the stacks of the wait, and who ended it"),
     bind(&[Memory], &[Enter], Action::Open, "detail", "what is known of the segment, or the arenas"),
     bind(&[Transfers], &[Enter], Action::Open, "detail", "the stages of the transfer, and who asked for it"),
+    bind(&[Redundancy], &[Enter], Action::Open, "detail", "the calls and pairs of accesses of the line"),
     bind(&[Frames], &[Char('o')], Action::SortOwn, "", "sort by own samples, or time"),
     bind(&[Frames], &[Char('t')], Action::SortTotal, "", "sort by total samples, or time"),
     bind(&[Frames], &[Char('n')], Action::SortName, "", "sort by name"),
     bind(
-        &[Processes, Frames, Calls, Waits, Memory, Transfers],
+        &[Processes, Frames, Calls, Waits, Memory, Transfers, Redundancy],
         &[Char('s')],
         Action::SortNext,
         "sort",
         "sort by the next column",
     ),
     bind(
-        &[Processes, Frames, Calls, Waits, Memory, Transfers],
+        &[Processes, Frames, Calls, Waits, Memory, Transfers, Redundancy],
         &[Char('S')],
         Action::SortPrevious,
         "",
@@ -184,6 +195,7 @@ pub(crate) const BINDINGS: &[Binding] = &[
     bind(&[Everywhere], &[Char('5')], Action::ShowHealth, "", "Health"),
     bind(&[Everywhere], &[Char('6')], Action::ShowMemory, "", "Memory"),
     bind(&[Everywhere], &[Char('7')], Action::ShowTransfers, "", "Transfers"),
+    bind(&[Everywhere], &[Char('8')], Action::ShowRedundancy, "", "Redundancy"),
     bind(&[Everywhere], &[Tab], Action::NextScreen, "", "the next screen"),
     bind(&[Everywhere], &[BackTab], Action::PreviousScreen, "", "the previous screen"),
     bind(&[Everywhere], &[Up, Char('k')], Action::Up, "", "up"),

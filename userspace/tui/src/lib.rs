@@ -22,7 +22,7 @@ mod text;
 mod theme;
 mod ui;
 
-use pyobs_model::Event;
+use pyobs_model::{Event, Pid};
 
 pub use binding::key_table;
 pub use run::run;
@@ -32,7 +32,11 @@ pub use theme::Color;
 pub struct Options {
     pub source: Source,
     pub color: Color,
+    pub source_line: SourceLine,
 }
+
+/// Reads a line, counted from 1 on, of a file that a process says its code is from; `None` where it cannot be read.
+pub type SourceLine = Box<dyn Fn(Pid, &str, u32) -> Option<String>>;
 
 /// Where the events come from.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,7 +11,8 @@ use ratatui::layout::Rect;
 use crate::binding::Context;
 use crate::filter::Filter;
 use crate::screens::{
-    self, FlameScreen, FramesScreen, HealthScreen, MemoryScreen, ProcessesScreen, TransfersScreen, WaitsScreen,
+    self, FlameScreen, FramesScreen, HealthScreen, MemoryScreen, ProcessesScreen, RedundancyScreen, TransfersScreen,
+    WaitsScreen,
 };
 use crate::theme::Theme;
 use crate::{Options, Source};
@@ -25,11 +26,20 @@ pub(crate) enum Tab {
     Health,
     Memory,
     Transfers,
+    Redundancy,
 }
 
 impl Tab {
-    pub(crate) const ALL: [Self; 7] =
-        [Self::Processes, Self::Frames, Self::Flame, Self::Waits, Self::Health, Self::Memory, Self::Transfers];
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Processes,
+        Self::Frames,
+        Self::Flame,
+        Self::Waits,
+        Self::Health,
+        Self::Memory,
+        Self::Transfers,
+        Self::Redundancy,
+    ];
 
     pub(crate) fn title(self) -> &'static str {
         match self {
@@ -40,7 +50,18 @@ impl Tab {
             Self::Health => "Health",
             Self::Memory => "Memory",
             Self::Transfers => "Transfers",
+            Self::Redundancy => "Redundancy",
         }
+    }
+
+    /// The key that shows it.
+    pub(crate) fn number(self) -> usize {
+        Self::ALL.iter().position(|other| *other == self).unwrap_or(0) + 1
+    }
+
+    /// Whether it shows a span of time, rather than all that is known.
+    pub(crate) fn is_windowed(self) -> bool {
+        !matches!(self, Self::Health | Self::Redundancy)
     }
 
     pub(crate) fn neighbour(self, by: usize) -> Self {
@@ -133,6 +154,7 @@ pub(crate) struct Ui {
     pub(crate) wait_filter: Option<Filter>,
     pub(crate) memory_filter: Option<Filter>,
     pub(crate) transfer_filter: Option<Filter>,
+    pub(crate) redundancy_filter: Option<Filter>,
     pub(crate) prompt: Option<Prompt>,
     /// The first line in sight, while the help is open.
     pub(crate) help: Option<usize>,
@@ -148,6 +170,7 @@ pub(crate) struct Ui {
     pub(crate) health: HealthScreen,
     pub(crate) memory: MemoryScreen,
     pub(crate) transfers: TransfersScreen,
+    pub(crate) redundancy: RedundancyScreen,
 }
 
 const HEADER_LINES: u16 = 2;
@@ -173,6 +196,7 @@ impl Ui {
             wait_filter: None,
             memory_filter: None,
             transfer_filter: None,
+            redundancy_filter: None,
             prompt: None,
             help: None,
             notes: VecDeque::new(),
@@ -185,6 +209,7 @@ impl Ui {
             health: HealthScreen::default(),
             memory: MemoryScreen::new(model),
             transfers: TransfersScreen::default(),
+            redundancy: RedundancyScreen::new(options.source_line),
         }
     }
 
@@ -204,6 +229,8 @@ impl Ui {
             Tab::Memory => Context::Memory,
             Tab::Transfers if self.transfers.shows_detail() => Context::Transfer,
             Tab::Transfers => Context::Transfers,
+            Tab::Redundancy if self.redundancy.shows_detail() => Context::Accesses,
+            Tab::Redundancy => Context::Redundancy,
         }
     }
 
@@ -211,7 +238,7 @@ impl Ui {
     pub(crate) fn takes_filter(&self) -> bool {
         !matches!(
             self.context(),
-            Context::Health | Context::Detail | Context::Wait | Context::Segment | Context::Transfer
+            Context::Health | Context::Detail | Context::Wait | Context::Segment | Context::Transfer | Context::Accesses
         )
     }
 
@@ -223,6 +250,7 @@ impl Ui {
             Tab::Waits => self.waits.shows_detail(),
             Tab::Memory => self.memory.shows_detail(),
             Tab::Transfers => self.transfers.shows_detail(),
+            Tab::Redundancy => self.redundancy.shows_detail(),
             Tab::Processes | Tab::Health => false,
         };
         is_inside || self.filter().is_some() || self.picked.is_some()
@@ -260,6 +288,7 @@ impl Ui {
             Tab::Waits => self.wait_filter.as_ref(),
             Tab::Memory => self.memory_filter.as_ref(),
             Tab::Transfers => self.transfer_filter.as_ref(),
+            Tab::Redundancy => self.redundancy_filter.as_ref(),
             Tab::Health => None,
         }
     }
@@ -271,6 +300,7 @@ impl Ui {
             Tab::Waits => self.wait_filter = Filter::new(text),
             Tab::Memory => self.memory_filter = Filter::new(text),
             Tab::Transfers => self.transfer_filter = Filter::new(text),
+            Tab::Redundancy => self.redundancy_filter = Filter::new(text),
             Tab::Health => {}
         }
     }

@@ -1,6 +1,9 @@
 //! What pyobs costs the program that it watches, beside py-spy and beside nothing at all, in the same run.
 
-use std::{path::PathBuf, process::Command};
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use anyhow::{Context, Result};
 
@@ -10,19 +13,26 @@ use crate::{
     repo, venvs,
 };
 
-const VERSION: &str = "3.12";
+pub(super) const VERSION: &str = "3.12";
 const WORKLOADS: [&str; 3] = ["mixed", "calls", "threads"];
 /// Seconds that each profiler is on, and off, and how often.
 const WINDOW_S: &str = "2";
 const ROUNDS: &str = "5";
 const COLUMNS: &[&str] = &["workload", "profiler", "slowdown", "10th to 90th percentile", "CPU (cores)", "RSS (MiB)"];
 
-struct Row {
+pub(super) struct Row {
     name: String,
-    slowdown: f64,
+    pub(super) slowdown: f64,
     range: String,
     cpu: f64,
     rss: String,
+}
+
+impl Row {
+    pub(super) fn cells(&self, workload: &str) -> Vec<String> {
+        let (slowdown, cpu) = (format!("{:.3}", self.slowdown), format!("{:.3}", self.cpu));
+        vec![workload.to_owned(), self.name.clone(), slowdown, self.range.clone(), cpu, self.rss.clone()]
+    }
 }
 
 pub(super) fn run(setting: &Setting) -> Result<Table> {
@@ -36,17 +46,9 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
     let profilers = profilers(setting)?;
     for workload in WORKLOADS {
         progress(format!("overhead of four profilers over the workload {workload}: about three minutes"));
-        let rows = measure(setting, workload, &profilers)?;
+        let rows = measure(setting, setting.python(VERSION)?, workload, &profilers)?;
         for (row, (_, _, shown)) in rows.iter().zip(&profilers) {
-            let cells = vec![
-                workload.to_owned(),
-                row.name.clone(),
-                format!("{:.3}", row.slowdown),
-                row.range.clone(),
-                format!("{:.3}", row.cpu),
-                row.rss.clone(),
-            ];
-            table.row(cells, shown);
+            table.row(row.cells(workload), shown);
         }
         judge(&mut table, workload, &rows);
     }
@@ -74,7 +76,7 @@ fn profilers(setting: &Setting) -> Result<Vec<(&'static str, String, String)>> {
     ])
 }
 
-fn quoted(path: &std::path::Path) -> String {
+pub(super) fn quoted(path: &Path) -> String {
     format!("'{}'", path.display())
 }
 
@@ -85,8 +87,12 @@ fn py_spy(setting: &Setting) -> Result<PathBuf> {
     Ok(interpreter.with_file_name("py-spy"))
 }
 
-fn measure(setting: &Setting, workload: &str, profilers: &[(&str, String, String)]) -> Result<Vec<Row>> {
-    let python = setting.python(VERSION)?;
+pub(super) fn measure(
+    setting: &Setting,
+    python: &Path,
+    workload: &str,
+    profilers: &[(&str, String, String)],
+) -> Result<Vec<Row>> {
     let mut bench = Command::new(python);
     bench.arg(setting.shared.join("bench/overhead.py")).arg("--python").arg(python).args([
         "--workload",

@@ -56,13 +56,19 @@ pub fn frames_of(layout: &Layout, state: u64) -> Top {
     }
 }
 
+/// The innermost frame of a thread whose frames begin there; 0 where that cannot be read.
+#[inline(always)]
+pub fn innermost(layout: &Layout, top: u64) -> u64 {
+    if layout.cframe_frame == NONE {
+        return top;
+    }
+    user(top.wrapping_add(layout.cframe_frame.into())).unwrap_or(0)
+}
+
 /// What instruction a thread is at whose frames begin there, for telling it from others: 0 where that cannot be read.
 #[inline(always)]
 pub fn instruction(layout: &Layout, top: u64) -> u64 {
-    let mut frame = top;
-    if layout.cframe_frame != NONE {
-        frame = user(top.wrapping_add(layout.cframe_frame.into())).unwrap_or(0);
-    }
+    let frame = innermost(layout, top);
     let at = frame.wrapping_add(layout.frame_instruction.into());
     if layout.lasti_unit == 0 {
         return user(at).unwrap_or(0);

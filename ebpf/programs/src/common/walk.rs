@@ -337,6 +337,13 @@ impl Walk {
         self.codes = news::hash(self.codes, frame.address, frame.check());
     }
 
+    /// The innermost Python frame of a stack that has one.
+    #[inline(always)]
+    pub fn innermost(&self) -> Frame {
+        let index = (self.sample.kernel_frames + self.sample.native_frames) as usize;
+        Frame { address: self.words[index & (WORDS - 1)], detail: self.words[(index + 1) & (WORDS - 1)] }
+    }
+
     /// Sends the record, and calls user space if it may not know the code in it.
     #[inline(always)]
     pub fn send(&self) {

@@ -7,7 +7,8 @@
 
 use super::debug_words::Words;
 use super::offsets::{
-    Bytes, Code, Frame, Gil, InterpreterState, Layout, Object, Position, Runtime, ThreadState, Unicode, gil_of_newer,
+    Bytes, Code, Frame, Gil, InterpreterState, Layout, Object, Position, Runtime, Stack, ThreadState, Unicode,
+    gil_of_newer,
 };
 use super::version::Version;
 use crate::memory::Memory;
@@ -131,6 +132,12 @@ impl Reader<'_> {
             },
             cframe: None,
             frame: self.frame(free_threaded)?,
+            stack: Stack {
+                pointer: None,
+                locals: Some(self.offset("interpreter_frame", "localsplus", 8)?),
+                local_count: None,
+                local_names: Some(self.offset("code_object", "localsplusnames", 8)?),
+            },
             code: self.code(free_threaded)?,
             unicode: self.unicode(&object, free_threaded)?,
             object,

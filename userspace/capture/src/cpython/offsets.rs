@@ -24,6 +24,9 @@ pub struct Layout {
     /// Present where the thread state points to a `_PyCFrame` instead of a frame (3.11 and 3.12).
     pub cframe: Option<CFrame>,
     pub frame: Frame,
+    /// Empty where nothing is known (until 3.7).
+    #[serde(default)]
+    pub stack: Stack,
     pub code: Code,
     pub object: Object,
     pub unicode: Unicode,
@@ -142,6 +145,20 @@ pub struct Frame {
     pub is_entry: Option<u32>,
     /// An int: which of the code object's thread-local copies of the bytecode the instruction is in (3.14+, free-threaded).
     pub tlbc_index: Option<u32>,
+}
+
+/// Where the values are that a frame's instructions work on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stack {
+    /// In the frame: points to the first of them (until 3.10).
+    pub pointer: Option<u32>,
+    /// In the frame: the local variables, which the values follow (3.11+).
+    pub locals: Option<u32>,
+    /// In the code object: an int, how many variables there are (3.11 and 3.12).
+    pub local_count: Option<u32>,
+    /// In the code object: points to the tuple of their names (3.13+).
+    pub local_names: Option<u32>,
 }
 
 /// `PyCodeObject`. Pointers to objects, but for the ints `argcount`, `posonlyargcount`, `kwonlyargcount`, `flags` and

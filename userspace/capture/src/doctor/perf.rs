@@ -71,10 +71,12 @@ fn cycles(area: &mut Area<'_>, cpu: i32) {
 
 /// PEBS or IBS: samples of loads and stores with their address.
 fn precise(area: &mut Area<'_>, cpu: i32) {
+    const UNUSED: &str = "which this version does not read";
+    const TODO: &str = "nothing: addresses are decoded from the instructions of clock samples";
     const NAME: &str = "precise memory samples";
     const FAMILIES: &[&str] = &["redundancy"];
     if Path::new(DEVICES).join("ibs_op").exists() {
-        area.works(NAME, FAMILIES, "the processor has IBS");
+        area.lacks(NAME, FAMILIES, Status::Degraded, format!("the processor has IBS, {UNUSED}"), TODO);
         return;
     }
     let levels = fs::read_to_string(Path::new(DEVICES).join("cpu/caps/max_precise"));
@@ -82,13 +84,15 @@ fn precise(area: &mut Area<'_>, cpu: i32) {
     let mut attributes = sys::event(sys::EVENT_HARDWARE, sys::HARDWARE_CYCLES);
     attributes.set_precise_ip(2);
     attributes.__bindgen_anon_1.sample_period = 1_000_000;
-    let todo = "nothing: addresses are decoded from the instructions of clock samples";
     match sys::open_event(&attributes, EVERYBODY, cpu) {
-        Ok(_) if level >= 2 => area.works(NAME, FAMILIES, format!("the processor has PEBS, level {level}")),
-        Ok(_) => area.lacks(NAME, FAMILIES, Status::Degraded, "the processor has neither PEBS nor IBS", todo),
+        Ok(_) if level >= 2 => {
+            let what = format!("the processor has PEBS, level {level}, {UNUSED}");
+            area.lacks(NAME, FAMILIES, Status::Degraded, what, TODO);
+        }
+        Ok(_) => area.lacks(NAME, FAMILIES, Status::Degraded, "the processor has neither PEBS nor IBS", TODO),
         Err(error) => {
             let why = absence("neither PEBS nor IBS", &error);
-            area.lacks(NAME, FAMILIES, Status::Degraded, why, next_step(&error, todo));
+            area.lacks(NAME, FAMILIES, Status::Degraded, why, next_step(&error, TODO));
         }
     }
 }

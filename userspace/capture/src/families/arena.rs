@@ -4,7 +4,7 @@
 //! function for that; where the stack does not show that, when it has pools in it a moment later.
 
 pub mod library;
-mod pools;
+pub mod pools;
 mod scan;
 
 use std::collections::{BTreeMap, HashMap};

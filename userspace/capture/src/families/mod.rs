@@ -7,6 +7,7 @@ mod extension;
 pub mod gil;
 pub mod nrt;
 pub mod offcpu;
+pub mod redundancy;
 pub mod shm;
 pub mod ucx;
 
@@ -48,6 +49,7 @@ pub enum Purpose {
     ArenaEscape { arena: ArenaId, at: Nanos },
     NrtBirth { id: MemInfoId, at: Nanos, process: ProcessRef, data: u64, bytes: u64 },
     Asked { transfer: TransferId, at: Nanos },
+    Trap { watch: u64, number: u32 },
 }
 
 /// The families that records with stacks are about.
@@ -124,6 +126,8 @@ impl Families {
                 Some(stack) => Event::MemInfo { at, id, change: MemInfoChange::Born { process, bytes, data, stack } },
                 None => no_number(at),
             }),
+            // The session gives it to its family.
+            Purpose::Trap { .. } => {}
         }
     }
 

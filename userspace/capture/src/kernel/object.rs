@@ -2,6 +2,7 @@
 
 mod transfers;
 
+use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use super::iterators;
 use super::sparse;
 use super::ticks::{Clock, Ticks};
 use crate::families::arena::library;
-use crate::families::{eval, nrt, shm};
+use crate::families::{eval, nrt, redundancy, shm};
 use crate::native::store::{MappingTable, Tables};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("PYOBS_BPF_OBJECT"));
@@ -67,6 +68,10 @@ const LIBRARY_HIT: [(&str, &str); 2] = [(SAMPLER, "arena_library_hit"), (SAMPLER
 pub const SAMPLER: &str = "cpu_sample";
 /// The sampler for kernels without `bpf_loop` (before 5.17).
 pub const SAMPLER_BOUNDED: &str = "cpu_sample_bounded";
+/// The sampler that sends registers as well, for the family `redundancy`; it needs `bpf_loop`.
+pub const SAMPLER_REDUNDANCY: &str = "redundancy_sample";
+/// What a watchpoint runs.
+const REDUNDANCY_TRAP: &str = "redundancy_trap";
 /// The sampler that sends the stacks themselves with their samples.
 pub const SAMPLER_COPIED: &str = "cpu_sample_copied";
 
@@ -132,6 +137,8 @@ pub struct Wants {
     pub libraries: bool,
     /// The family `ucx`.
     pub transfers: bool,
+    /// The family `redundancy`.
+    pub watches: bool,
 }
 
 /// A walk in interrupt context may interrupt another, and either one in a probe.
@@ -174,6 +181,9 @@ impl Object {
             for map in transfers::MAPS {
                 loader.map_max_entries(map, 1);
             }
+        }
+        for (map, size, least) in redundancy::SIZES {
+            loader.map_max_entries(map, if wants.watches { size } else { least });
         }
         for (name, offset) in &files {
             loader.override_global(name, offset, true);
@@ -345,6 +355,25 @@ impl Object {
     /// How long these have run, and how often.
     pub fn libraries_run_time(&self) -> (Duration, u64) {
         self.run_time_of(LIBRARY_HIT.iter().map(|(_, name)| *name).chain([LIBRARY_ENTER]))
+    }
+
+    /// Loads the program for watchpoints and takes the maps; to be called once.
+    pub fn take_redundancy(&mut self) -> Result<redundancy::Parts, ObjectError> {
+        if self.sampler != SAMPLER_REDUNDANCY {
+            return Err(ObjectError::Missing(SAMPLER_REDUNDANCY));
+        }
+        let name = REDUNDANCY_TRAP;
+        let program: &mut PerfEvent = program(&mut self.ebpf, name)?;
+        let loaded = program.load().and_then(|()| Ok(program.fd()?.as_fd().try_clone_to_owned()?));
+        Ok(redundancy::Parts {
+            program: File::from(loaded.map_err(|error| ObjectError::Program { name, error })?),
+            ring: take(&mut self.ebpf, "REDUNDANCY_RING")?,
+            watches: take(&mut self.ebpf, "REDUNDANCY_WATCHES")?,
+            calls: redundancy::CallMaps {
+                spots: take(&mut self.ebpf, "REDUNDANCY_SPOTS")?,
+                classes: take(&mut self.ebpf, "REDUNDANCY_CLASSES")?,
+            },
+        })
     }
 
     fn load_uprobe(&mut self, name: &'static str) -> Result<OwnedFd, ObjectError> {

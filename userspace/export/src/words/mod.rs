@@ -1,6 +1,7 @@
 //! `pyobs report`: a short letter about a recording.
 
 mod arena;
+mod redundancy;
 mod shm;
 mod ucx;
 mod waits;
@@ -43,6 +44,9 @@ pub fn words(model: &Model, limit: usize, out: &mut dyn Write) -> Result<(), Err
     if model.is_on("shm") {
         letter.segments();
         letter.residents();
+    }
+    if model.is_on("redundancy") {
+        letter.redundancy();
     }
     if model.is_on("nrt") {
         letter.meminfos();

@@ -7,6 +7,7 @@ pub mod gil;
 pub mod nrt;
 pub mod offcpu;
 mod past;
+pub mod redundancy;
 pub mod shm;
 pub mod ucx;
 
@@ -15,7 +16,7 @@ use past::{Past, Timed};
 use crate::Nanos;
 
 /// The probe families, in the order in which they are listed everywhere.
-pub const NAMES: &[&str] = &["cpu", "offcpu", "gil", "eval", "arena", "shm", "nrt", "ucx"];
+pub const NAMES: &[&str] = &["cpu", "offcpu", "gil", "eval", "arena", "shm", "nrt", "ucx", "redundancy"];
 
 /// Things that take time, added up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -2,6 +2,8 @@
 
 mod births;
 mod frames;
+mod lines;
+mod pairs;
 mod processes;
 mod residents;
 mod stages;
@@ -12,6 +14,8 @@ mod weight;
 
 pub use births::{BirthRow, arenas, birthplace, buffer_region, is_selected, meminfos, region_birth};
 pub use frames::{FrameRow, FramesView, frames};
+pub use lines::own_line;
+pub use pairs::{PairNode, pair_tree};
 pub use processes::{ProcessRow, processes};
 pub use residents::{ResidentRow, residents};
 pub use stages::{BUCKETS, Spread, Stage, bucket_start, queue, queue_over_time, spread, stages};

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use super::own_line;
 use crate::{Model, Place, Selection};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -14,31 +15,39 @@ pub enum Weight {
     OffCpu,
     /// Nanoseconds that threads waited for the GIL; the stacks are the waiters'.
     Gil,
+    /// Samples in native code that changed nothing: in dispatch, and in stores of what was there.
+    Redundant,
 }
 
 impl Weight {
-    pub const ALL: [Self; 3] = [Self::Cpu, Self::OffCpu, Self::Gil];
+    pub const ALL: [Self; 4] = [Self::Cpu, Self::OffCpu, Self::Gil, Self::Redundant];
 
-    /// As on the command line; also the name of the family.
+    /// As on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Cpu => "cpu",
             Self::OffCpu => "offcpu",
             Self::Gil => "gil",
+            Self::Redundant => "redundant",
         }
+    }
+
+    /// The family whose events it adds up.
+    pub fn family(self) -> &'static str {
+        if self == Self::Redundant { "redundancy" } else { self.name() }
     }
 
     /// In nanoseconds, rather than samples.
     pub fn is_time(self) -> bool {
         match self {
-            Self::Cpu => false,
+            Self::Cpu | Self::Redundant => false,
             Self::OffCpu | Self::Gil => true,
         }
     }
 
     /// Whether its family was on.
     pub fn is_known(self, model: &Model) -> bool {
-        model.is_on(self.name())
+        model.is_on(self.family())
     }
 
     /// What the selected events weigh, oldest first.
@@ -47,6 +56,7 @@ impl Weight {
             Self::Cpu => Box::new(model.cpu().selected(selection).map(|sample| (sample.place(), 1))),
             Self::OffCpu => Box::new(model.offcpu().sleeps(selection).map(|sleep| (sleep.place(), sleep.total.0))),
             Self::Gil => Box::new(model.gil().waits(selection).map(|wait| (wait.place(), wait.total.0))),
+            Self::Redundant => Box::new(model.redundancy().redundant(selection, |stack| own_line(model, stack))),
         }
     }
 

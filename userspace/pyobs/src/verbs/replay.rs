@@ -1,5 +1,6 @@
 use std::io::{self, IsTerminal};
 
+use pyobs_capture::source;
 use pyobs_tui::{Color, Options, Source};
 use tokio::sync::mpsc;
 
@@ -14,6 +15,11 @@ pub(super) fn run(arguments: &Replay) -> Result<(), Failure> {
     let model = load(&arguments.file)?;
     let (_, no_batches) = mpsc::channel(1);
     let source = Source::Replay { file: arguments.file.to_string_lossy().into_owned() };
-    pyobs_tui::run(model, no_batches, Options { source, color: Color::detect() })
+    let (started, host) = (model.meta().started.clone(), model.meta().host.clone());
+    let is_here = rustix::system::uname().nodename().to_bytes() == host.as_bytes();
+    // The process may be gone, and another have its number.
+    let source_line =
+        Box::new(move |_, file: &str, line| is_here.then(|| source::line(None, file, line, &started)).flatten());
+    pyobs_tui::run(model, no_batches, Options { source, color: Color::detect(), source_line })
         .map_err(|error| Failure::Failed(format!("the terminal cannot be used: {error}; check $TERM")))
 }

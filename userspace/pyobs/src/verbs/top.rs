@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use pyobs_capture::privileges::Keep;
 use pyobs_capture::session::{Session, Targets};
-use pyobs_model::{History, Model, Nanos};
+use pyobs_capture::source;
+use pyobs_model::{History, Model, Nanos, Pid};
 use pyobs_tui::{Batch, Color, Options, Source};
 use rustix::pipe::PipeFlags;
 use tokio::sync::mpsc::{self, Sender};
@@ -44,8 +45,11 @@ pub(super) fn run(arguments: &Top) -> Result<(), Failure> {
     let meta = beginning.recv().map_err(stopped)??;
     // Each of the two threads has its own.
     drop_privileges(Keep::Reading)?;
+    let started = meta.started.clone();
+    let source_line = Box::new(move |pid: Pid, file: &str, line| source::line(Some(pid.0), file, line, &started));
     let model = Model::new(meta, PAST);
-    let shown = pyobs_tui::run(model, batches, Options { source: Source::Live, color: Color::detect() });
+    let options = Options { source: Source::Live, color: Color::detect(), source_line };
+    let shown = pyobs_tui::run(model, batches, options);
     drop(here);
     // The dashboard has dropped its end of the channel, so capture ends; if it panicked, the hook has told it.
     let captured = capture.join();

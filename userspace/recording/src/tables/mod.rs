@@ -12,6 +12,7 @@ pub(crate) mod meta;
 pub(crate) mod nrt;
 pub(crate) mod offcpu;
 pub(crate) mod processes;
+pub(crate) mod redundancy;
 pub(crate) mod regions;
 mod scan;
 pub(crate) mod shm;
@@ -33,6 +34,7 @@ pub(crate) const SCHEMA: &[&str] = &[
     shm::SCHEMA,
     nrt::SCHEMA,
     ucx::SCHEMA,
+    redundancy::SCHEMA,
     regions::SCHEMA,
     health::SCHEMA,
 ];

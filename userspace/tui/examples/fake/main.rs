@@ -308,7 +308,7 @@ fn main() -> std::io::Result<()> {
     } else {
         std::thread::spawn(move || feed(&what, &mut fake, events, &sender));
     }
-    run(model, batches, Options { source, color: Color::detect() })
+    run(model, batches, Options { source, color: Color::detect(), source_line: Box::new(|_, _, _| None) })
 }
 
 fn feed(what: &str, fake: &mut Fake, events: Vec<Event>, sender: &mpsc::Sender<Batch>) {

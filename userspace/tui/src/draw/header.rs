@@ -132,11 +132,11 @@ fn fitting(pieces: Vec<Piece>, room: usize, gap: usize) -> Vec<Piece> {
 
 /// Returns the column after the tabs. Where there is little room, only the one in sight has its name.
 fn draw_tabs(ui: &Ui, area: Rect, buf: &mut Buffer) -> u16 {
-    const NAMES_NEED: u16 = 90;
+    const NAMES_NEED: u16 = 104;
     let theme = ui.theme;
     let mut x = 1;
-    for (index, tab) in Tab::ALL.into_iter().enumerate() {
-        let number = index + 1;
+    for tab in Tab::ALL {
+        let number = tab.number();
         let is_active = tab == ui.tab;
         if is_active {
             x = put(buf, area, x, 0, &format!(" {number} {} ", tab.title()), theme.active_tab());
@@ -158,7 +158,7 @@ fn chips(model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
     let mut pieces = Vec::new();
     let shows_calls = ui.context() == Context::Calls;
     let shows_frames = matches!(ui.tab, Tab::Frames | Tab::Flame) && !shows_calls;
-    if ui.tab != Tab::Health {
+    if ui.tab.is_windowed() {
         pieces.push(chip(3, ui.window.chip(&ui.source)));
     }
     if shows_frames {
@@ -166,6 +166,7 @@ fn chips(model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
             Weight::Cpu => "cpu samples",
             Weight::OffCpu => "offcpu time",
             Weight::Gil => "gil time",
+            Weight::Redundant => "redundant samples",
         };
         // What is usual need not be said where there is little room.
         pieces.push(chip(if ui.look.weight == Weight::Cpu { 0 } else { 4 }, measure.to_owned()));

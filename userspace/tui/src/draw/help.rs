@@ -27,6 +27,7 @@ fn lines(ui: &Ui) -> Vec<Line> {
         Tab::Health => Context::Health,
         Tab::Memory => Context::Memory,
         Tab::Transfers => Context::Transfers,
+        Tab::Redundancy => Context::Redundancy,
     };
     let others = Context::ALL.iter().filter(|context| ![own, Context::Everywhere].contains(context));
     let mut lines = Vec::new();

@@ -31,6 +31,7 @@ pub(super) fn instead_of(model: &Model, ui: &Ui) -> Option<Message> {
         Tab::Health => false,
         Tab::Memory => ui.memory.is_empty(),
         Tab::Transfers => ui.transfers.is_empty(),
+        Tab::Redundancy => ui.redundancy.is_empty(),
     };
     if !is_empty {
         return None;
@@ -64,6 +65,7 @@ fn has_rows_without_filter(ui: &Ui) -> bool {
         Tab::Waits => ui.waits.has_rows(),
         Tab::Memory => ui.memory.has_rows(),
         Tab::Transfers => ui.transfers.has_rows(),
+        Tab::Redundancy => ui.redundancy.has_rows(),
         Tab::Flame | Tab::Health => false,
     }
 }
@@ -72,10 +74,11 @@ fn has_rows_without_filter(ui: &Ui) -> bool {
 fn family(ui: &Ui) -> Option<&'static str> {
     match ui.tab {
         Tab::Frames if ui.frames.shows_calls() => Some("eval"),
-        Tab::Frames | Tab::Flame => Some(ui.look.weight.name()),
-        Tab::Waits => Some(ui.waits.table().weight().name()),
+        Tab::Frames | Tab::Flame => Some(ui.look.weight.family()),
+        Tab::Waits => Some(ui.waits.table().weight().family()),
         Tab::Memory => Some(ui.memory.table().family()),
         Tab::Transfers => Some("ucx"),
+        Tab::Redundancy => Some("redundancy"),
         Tab::Processes | Tab::Health => None,
     }
 }
@@ -89,6 +92,7 @@ fn off(ui: &Ui, family: &str) -> Option<Message> {
         "arena" => "Arenas",
         "nrt" => "MemInfos of Numba",
         "ucx" => "Transfers of UCX",
+        "redundancy" => "Accesses of native code",
         _ => "Calls",
     };
     message(format!("{what} are not watched"), format!("The family {family} is off. {}", how_to_see(ui, family)))
@@ -114,6 +118,7 @@ fn nothing(model: &Model, ui: &Ui, pythons: u64, is_live: bool) -> Option<Messag
         Some("gil") => ("waits for the GIL", "A wait is told when it is over."),
         Some("shm") => ("shared segments", "No Python process has made or mapped one."),
         Some("nrt") => ("MemInfos", "No code compiled by Numba has made one."),
+        Some("redundancy") => ("accesses", "No native code was seen that Python called."),
         Some("arena") => ("arenas", "No Python process has any, or none uses CPython's allocator."),
         Some("ucx") => ("transfers", "No process has submitted one to UCX."),
         Some("eval") => ("calls", "No function that is watched was called."),

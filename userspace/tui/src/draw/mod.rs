@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! pyobs  host · 99 Hz cpu-clock · 12,345 samples · costs 0.4 % of a core        LIVE    header
-//! 1 Processes  2 Frames  3 Flame  4 Waits  5 Health  6 Memory  7 Transfers   last 10 s  by line  4242 app    tabs, chips
+//! 1 Processes  2 Frames  3 Flame  4 Waits  5 Health  6 Memory  7 Transfers  8 Redundancy   last 10 s  4242 app   tabs, chips
 //! ...                                                                                    body: the screen
 //! one sentence, while there is one                                                       status
 //! Enter detail  o own  t total  / filter  ...                            ? help  q quit  footer
@@ -51,6 +51,7 @@ pub(crate) fn draw(model: &Model, ui: &Ui, frame: &mut Frame<'_>) {
             Tab::Health => ui.health.draw(model, ui, body, buf),
             Tab::Memory => ui.memory.draw(model, ui, body, buf),
             Tab::Transfers => ui.transfers.draw(model, ui, body, buf),
+            Tab::Redundancy => ui.redundancy.draw(model, ui, body, buf),
         },
     }
     let below = Rect { y: body.bottom(), height: area.bottom().saturating_sub(body.bottom()), ..area };

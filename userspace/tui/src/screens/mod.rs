@@ -12,6 +12,7 @@ mod health;
 mod memory;
 mod page;
 mod processes;
+mod redundancy;
 mod transfers;
 mod waits;
 
@@ -21,6 +22,7 @@ pub(crate) use frames::{FramesScreen, process_label};
 pub(crate) use health::{HealthScreen, lines as health_lines};
 pub(crate) use memory::MemoryScreen;
 pub(crate) use processes::{ProcessesScreen, headline};
+pub(crate) use redundancy::RedundancyScreen;
 pub(crate) use transfers::TransfersScreen;
 pub(crate) use waits::{Table, WaitsScreen};
 

@@ -1,5 +1,6 @@
 //! Whole screens, drawn into memory.
 
+mod accesses;
 mod fuzz;
 mod nasty;
 mod screens;
@@ -31,7 +32,10 @@ impl Bench {
 
     fn with_color(model: Model, source: Source, size: (u16, u16), color: Color) -> Self {
         let terminal = Terminal::new(TestBackend::new(size.0, size.1)).unwrap();
-        Self { app: App::new(model, Options { source, color }, size), terminal, now: Duration::ZERO }
+        let source_line =
+            Box::new(|_, file: &str, line| file.starts_with('/').then(|| format!("text {line}\u{1b}[31m")));
+        let options = Options { source, color, source_line };
+        Self { app: App::new(model, options, size), terminal, now: Duration::ZERO }
     }
 
     /// A live app that has got the synthetic events.
@@ -51,6 +55,12 @@ impl Bench {
     fn sharing(size: (u16, u16)) -> Self {
         let mut bench = Self::new(synthetic::model_of(families::NAMES), Source::Live, size);
         bench.send(Batch::Events(synthetic::sharing()));
+        bench
+    }
+
+    fn dispatching(size: (u16, u16)) -> Self {
+        let mut bench = Self::new(synthetic::model_of(families::NAMES), Source::Live, size);
+        bench.send(Batch::Events(accesses::dispatching()));
         bench
     }
 

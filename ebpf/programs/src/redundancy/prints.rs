@@ -1,0 +1,185 @@
+//! What tells one operand of an instruction from another: the value of numbers, the shape and some of the data of arrays.
+//! Which is which, user space says by their types.
+
+use core::{ffi::c_void, hint::black_box};
+
+use aya_ebpf::{
+    helpers::generated::bpf_probe_read_user,
+    macros::map,
+    maps::{HashMap, PerCpuArray},
+};
+use pyobs_abi::{
+    process::NONE,
+    redundancy::{ClassKey, OPERANDS, Operand, Registers, Spot, SpotKey, class, period},
+};
+
+use super::mix;
+use crate::common::memory::user;
+
+/// Instructions whose operands are known to user space.
+#[map]
+static REDUNDANCY_SPOTS: HashMap<SpotKey, Spot> = HashMap::with_max_entries(4096, 0);
+
+/// Types that user space has looked at.
+#[map]
+static REDUNDANCY_CLASSES: HashMap<ClassKey, u64> = HashMap::with_max_entries(4096, 0);
+
+/// A piece of memory. Where a tick comes into the midst of a trap's work the print is a wrong one, and differs.
+#[map]
+static REDUNDANCY_PIECE: PerCpuArray<[u64; PIECE_WORDS]> = PerCpuArray::with_max_entries(1, 0);
+const PIECE_WORDS: usize = 8;
+const PIECE: u64 = 64;
+
+/// Pieces of an array's data that are looked at, and its dimensions at the most.
+const PIECES: u64 = 8;
+const DIMENSIONS: usize = 4;
+/// Behind an object's header, where nothing else is said.
+const BODY: u64 = 16;
+/// More digits (of 30 bits) no number has that is looked at.
+const DIGITS: u64 = 12;
+/// More elements no array has.
+const ELEMENTS: u64 = 1 << 40;
+/// Low bits that mark a `_PyStackRef` from 3.14 on.
+const TAG_BITS: u64 = 7;
+const LOWEST_OBJECT: u64 = 4096;
+
+/// The operands of the instruction that the record's frame is at, if user space knows where they are.
+#[inline(always)]
+pub fn operands(record: *mut Registers) {
+    // SAFETY: the record is the caller's, who has filled in the fields that are read.
+    let (key, frame, time) = unsafe {
+        let key = SpotKey { pid: (*record).header.pid, padding: 0, code: (*record).code, detail: (*record).detail };
+        (key, (*record).frame, (*record).header.time)
+    };
+    // SAFETY: an entry that is taken away while it is read is one that was there.
+    let spot = unsafe { REDUNDANCY_SPOTS.get(key) };
+    let start = spot.and_then(|spot| {
+        let base = if spot.pointer == NONE { frame } else { user(frame.wrapping_add(spot.pointer.into()))? };
+        Some(base.wrapping_add(spot.start.into()))
+    });
+    let count = spot.map_or(0, |spot| spot.count);
+    // SAFETY: as above.
+    unsafe { (*record).operands_at = start.unwrap_or(0) };
+    for index in 0..OPERANDS {
+        let wanted = start.filter(|_| index < count as usize);
+        let operand = wanted.map_or(Operand::default(), |start| operand(key.pid, start + 8 * index as u64, time));
+        // SAFETY: as above.
+        unsafe { (*record).operands[index] = operand };
+    }
+}
+
+/// The object that a place on the stack of values refers to.
+#[inline(always)]
+pub fn operand(pid: u32, at: u64, time: u64) -> Operand {
+    let Some(object) = user::<u64>(at).map(|word| word & !TAG_BITS) else { return Operand::default() };
+    if object < LOWEST_OBJECT {
+        return Operand { object: 0, class: 0, print: 1 };
+    }
+    let Some(address) = user::<u64>(object + 8) else { return Operand { object, class: 0, print: 0 } };
+    // SAFETY: an entry that is taken away while it is read is one that was there.
+    let class = unsafe { REDUNDANCY_CLASSES.get(ClassKey { pid, padding: 0, address }) };
+    let print = class.map_or(0, |class| redundancy_print(object, *class, period(time)));
+    Operand { object, class: address, print }
+}
+
+/// 0 where it cannot be told. By itself, for the verifier to look at it once.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn redundancy_print(object: u64, class: u64, period: u64) -> u64 {
+    let sum = match class & 0xff {
+        class::ADDRESS => mix(1, object),
+        class::BYTES => piece(mix(2, class), object.wrapping_add(class >> 8 & 0xff), class >> 16 & 0xff),
+        class::INT | class::INT_TAGGED => int(object, class),
+        class::ARRAY => array(object, period),
+        _ => 0,
+    };
+    // An object that is told by nothing is told by 0.
+    if class & 0xff == class::UNKNOWN { 0 } else { sum }
+}
+
+#[inline(always)]
+fn int(object: u64, class: u64) -> u64 {
+    let Some(size) = user::<u64>(object.wrapping_add(BODY)) else { return 0 };
+    let digits = if class == class::INT_TAGGED { size >> 3 } else { (size as i64).unsigned_abs() };
+    if digits > DIGITS {
+        return 0;
+    }
+    piece(mix(3, size), object.wrapping_add(BODY + 8), digits * 4)
+}
+
+/// `PyArrayObject_fields` of NumPy's C interface: data, nd, dimensions, strides, base, descr (ndarraytypes.h).
+#[inline(always)]
+fn array(object: u64, period: u64) -> u64 {
+    let Some(words) = user::<[u64; 6]>(object.wrapping_add(BODY)) else { return 0 };
+    let [data, rank, dimensions, strides, _, element] = words;
+    let rank = rank as u32 as usize;
+    if rank > DIMENSIONS {
+        return 0;
+    }
+    let mut sum = mix(mix(5, rank as u64), element);
+    let (mut extent, mut width, mut is_empty) = (0u64, 8u64, false);
+    if rank > 0 {
+        let Some(sizes) = user::<[u64; DIMENSIONS]>(dimensions) else { return 0 };
+        let Some(steps) = user::<[u64; DIMENSIONS]>(strides) else { return 0 };
+        for index in 0..DIMENSIONS {
+            if index >= rank {
+                break;
+            }
+            let (size, step) = (sizes[index], steps[index]);
+            if size > ELEMENTS || step > ELEMENTS {
+                return 0; // it runs backwards, or is none
+            }
+            sum = mix(sum, size);
+            is_empty |= size == 0;
+            if step > 0 && step < width {
+                width = step;
+            }
+            extent = extent.wrapping_add(size.wrapping_sub(1).wrapping_mul(step));
+        }
+    }
+    if is_empty { sum } else { data_print(sum, data, extent.wrapping_add(width), period) }
+}
+
+/// All of a small array, else pieces that are spread over it.
+#[inline(always)]
+fn data_print(mut sum: u64, data: u64, length: u64, period: u64) -> u64 {
+    for index in 0..PIECES {
+        let (at, size) = if length <= PIECES * PIECE {
+            let at = index * PIECE;
+            if at >= length {
+                break;
+            }
+            (at, if length - at < PIECE { length - at } else { PIECE })
+        } else {
+            let part = length / PIECES;
+            let room = part - PIECE + 1;
+            (index * part + mix(period, index) % room, PIECE)
+        };
+        sum = piece(sum, data.wrapping_add(at), size);
+        if sum == 0 {
+            break;
+        }
+    }
+    sum
+}
+
+/// 0 where it cannot be read.
+#[inline(always)]
+fn piece(mut sum: u64, at: u64, length: u64) -> u64 {
+    let length = black_box(length as u32);
+    if length > PIECE as u32 {
+        return 0;
+    }
+    let Some(words) = REDUNDANCY_PIECE.get_ptr_mut(0) else { return 0 };
+    // SAFETY: the pointer is into this CPU's slot, which holds as many bytes; the helper checks the source.
+    unsafe {
+        *words = [0; PIECE_WORDS];
+        if length > 0 && bpf_probe_read_user(words.cast(), length, at as *const c_void) != 0 {
+            return 0;
+        }
+        for word in &*words {
+            sum = mix(sum, *word);
+        }
+    }
+    if sum == 0 { 1 } else { sum }
+}

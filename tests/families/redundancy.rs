@@ -1,0 +1,185 @@
+//! The family `redundancy` against programs whose redundancy is known by construction, and the programs' own check that they
+//! compute the same.
+
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
+
+#[path = "redundancy/calls.rs"]
+mod calls;
+#[path = "redundancy/faults.rs"]
+mod faults;
+#[path = "redundancy/hidden.rs"]
+mod hidden;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use pyobs_tests::{Case, Folder, Record, Recording, case, command, json, needs, shared_library, workload};
+use serde_json::Value;
+
+fn main() -> ExitCode {
+    let mut cases: Vec<Case> = vec![
+        case("the_family_is_off_unless_asked_for", off_by_default).needs(needs::root()),
+        known("half_of_the_loads_are_redundant", || share("loads", 50, "load", "equal", "compared")),
+        known("a_quarter_of_the_stores_changes_nothing", || share("stores", 25, "store", "equal", "compared")),
+        known("half_of_the_stores_are_never_read", || share("dead", 50, "store", "unread", "looked")),
+        known("threads_have_their_own", threads),
+        twins("a_slice_is_told_from_an_element_loop", "3.12", "slice", DISPATCH, 6),
+    ];
+    for percent in [0, 25, 75, 100] {
+        let name = format!("{percent}_percent_of_loads_and_stores");
+        cases.push(
+            known(&name, move || {
+                share("loads", percent, "load", "equal", "compared");
+                share("stores", percent, "store", "equal", "compared");
+                share("dead", percent, "store", "unread", "looked");
+            })
+            .needs(needs::all()),
+        );
+    }
+    for version in ["3.8", "3.10", "3.11", "3.12", "3.13"] {
+        for kind in ["slice", "algorithm", "api"] {
+            cases.push(twins(&format!("{kind}_on_{version}"), version, kind, DISPATCH, 15).needs(needs::all()));
+        }
+        cases.push(twins(&format!("repeat_on_{version}"), version, "repeat", RECOMPUTED, 20).needs(needs::all()));
+        cases.push(invariant(version).needs(needs::all()));
+    }
+    cases.extend(calls::cases());
+    cases.extend(hidden::cases());
+    cases.extend(faults::cases());
+    pyobs_tests::run(cases)
+}
+
+const DISPATCH: &str = "redundancy/dispatch";
+const RECOMPUTED: &str = "redundancy/recomputed";
+
+fn known(name: &str, body: impl Fn() + 'static + Send) -> Case {
+    case(name, body).needs(needs::root()).needs(needs::python("3.12")).needs(needs::compiler(&[]))
+}
+
+fn record() -> Record {
+    Record::new().rate(500).argument("--probe").argument("+redundancy")
+}
+
+fn run(folder: &Folder, arguments: &[&str]) -> Recording {
+    let library = shared_library(&workload("redundancy.c"), folder);
+    let mut python = needs::python("3.12").unwrap().command();
+    python.arg(workload("redundancy.py")).arg(library).args(arguments);
+    let recording = record().command(python).run();
+    let told: Vec<u64> = recording.stdout.split_whitespace().map(|word| word.parse().unwrap()).collect();
+    assert_eq!(told[1], 0, "the program computes something else: {}", recording.stdout);
+    recording
+}
+
+/// (of, all) summed over the pairs of a kind whose second access is in our library.
+fn sums(recording: &Recording, kind: &str, of: &str, all: &str) -> (u64, u64) {
+    let pairs = json::list(&recording.report["redundancy"], "/pairs");
+    let own = |pair: &&Value| {
+        let leaf = json::list(pair, "/second/stack").last();
+        pair["kind"] == kind && leaf.is_some_and(|frame| frame["module"] == "library.so")
+    };
+    let sum = |key: &str| pairs.iter().filter(own).map(|pair| json::count(pair, &format!("/{key}"))).sum();
+    (sum(of), sum(all))
+}
+
+/// The share is what the program was told, within five points and what chance allows for as many.
+fn share(mode: &str, percent: u64, kind: &str, of: &str, all: &str) {
+    let folder = Folder::new();
+    let recording = run(&folder, &[mode, &percent.to_string(), "4"]);
+    let (of, all) = sums(&recording, kind, of, all);
+    assert!(all >= 100, "{all} pairs: {:#}", recording.report["redundancy"]["armed"]);
+    let (told, seen) = (percent as f64 / 100.0, of as f64 / all as f64);
+    let chance = 3.0 * (told * (1.0 - told) / all as f64).sqrt();
+    assert!((seen - told).abs() <= 0.05 + chance, "{mode}: {of} of {all}, and {percent} percent are");
+}
+
+fn threads() {
+    let folder = Folder::new();
+    let recording = run(&folder, &["stores", "100", "3", "4"]);
+    let (equal, compared) = sums(&recording, "store", "equal", "compared");
+    assert!(compared >= 50 && equal * 20 >= compared * 19, "{equal} of {compared}");
+    let pairs = json::list(&recording.report["redundancy"], "/pairs");
+    let mut tids: Vec<u64> = pairs.iter().map(|pair| json::count(pair, "/second/tid")).collect();
+    tids.sort_unstable();
+    tids.dedup();
+    assert!(tids.len() >= 3, "{tids:?}");
+}
+
+fn twins(name: &str, version: &'static str, kind: &'static str, id: &'static str, seconds: u32) -> Case {
+    let body = move || {
+        let (line, bad) = findings(version, kind, "bad", id, seconds);
+        let line = line.unwrap();
+        assert!(bad.contains(&line), "{id} at {bad:?}, and line {line} wastes");
+        // What does the same work as the marked line has none. Besides it the twins have calls on one row of a matrix, of a few
+        // percent of the time, which are dispatch and little else.
+        let good = recorded(version, kind, "good", seconds);
+        let waste: Vec<&Value> = findings_of(&good, id).filter(|finding| share_of(finding) >= 0.1).collect();
+        assert!(waste.is_empty(), "{waste:#?}, and nothing wastes");
+    };
+    case(name, body).needs(needs::root()).needs(needs::shared()).needs(numpy(version))
+}
+
+/// A loop-invariant term stores new values all the time: its operands are read again, and no more can be said.
+fn invariant(version: &'static str) -> Case {
+    let body = move || {
+        let recording = recorded(version, "invariant", "bad", 15);
+        let line = told(&recording)["waste_line"].as_u64();
+        let at = |id| lines(&recording, id).into_iter().filter(|other| Some(*other) == line).count();
+        assert_eq!(at("redundancy/reread"), 1, "{line:?}");
+        for id in [DISPATCH, RECOMPUTED, "redundancy/dead-store"] {
+            assert_eq!(at(id), 0, "{id} at {line:?}");
+        }
+    };
+    let case = case(format!("invariant_on_{version}"), body);
+    case.needs(needs::root()).needs(needs::shared()).needs(numpy(version))
+}
+
+/// An interpreter of this version that can import NumPy.
+fn numpy(version: &str) -> Result<PathBuf, String> {
+    let python = needs::python(version)?;
+    let mut candidates = python.venv.iter().chain([&python.executable]);
+    let has =
+        |path: &Path| Command::new(path).args(["-c", "import numpy"]).output().is_ok_and(|out| out.status.success());
+    let found = candidates.find(|path| has(path)).cloned();
+    found.ok_or_else(|| format!("CPython {} cannot import numpy", python.version))
+}
+
+fn recorded(version: &str, kind: &str, variant: &str, seconds: u32) -> Recording {
+    let mut program = command(numpy(version).unwrap());
+    program.args(["-B"]).arg(needs::shared().unwrap().join("workloads/redundancy/inefficiencies.py"));
+    program.args([kind, variant]).arg(seconds.to_string());
+    record().command(program).run()
+}
+
+/// What the program says of itself.
+fn told(recording: &Recording) -> Value {
+    serde_json::from_str(recording.stdout.trim()).unwrap()
+}
+
+fn findings_of<'a>(recording: &'a Recording, id: &str) -> impl Iterator<Item = &'a Value> {
+    json::list(&recording.report, "/findings").iter().filter(move |finding| finding["id"] == id)
+}
+
+/// Of the run; a finding that says nothing of it counts as all.
+fn share_of(finding: &Value) -> f64 {
+    finding["evidence"]["native_share"].as_f64().unwrap_or(1.0)
+}
+
+/// The lines that have this finding, in their order.
+fn lines(recording: &Recording, id: &str) -> Vec<u64> {
+    let line = |finding: &Value| {
+        let text = json::text(finding, "/evidence/line");
+        text.trim_end_matches(')').rsplit(':').next().unwrap().parse().unwrap()
+    };
+    findings_of(recording, id).map(line).collect()
+}
+
+/// The marked line, and the lines that have this finding.
+fn findings(version: &str, kind: &str, variant: &str, id: &str, seconds: u32) -> (Option<u64>, Vec<u64>) {
+    let recording = recorded(version, kind, variant, seconds);
+    (told(&recording)["waste_line"].as_u64(), lines(&recording, id))
+}
+
+fn off_by_default() {
+    let recording = Record::new().command(command("true")).run();
+    assert!(recording.report["redundancy"].is_null());
+}

@@ -1,0 +1,59 @@
+//! Calls that are made again. The oracle is the program, whose arguments are known by construction.
+
+use pyobs_tests::{Case, Recording, case, json, needs, workload};
+
+use super::{RECOMPUTED, lines, numpy, record, told};
+
+pub fn cases() -> Vec<Case> {
+    let versions = ["3.8", "3.10", "3.11", "3.12", "3.13"].map(|version| {
+        let name = format!("calls_again_on_{version}");
+        let case = case(name, move || calls(version)).needs(needs::root()).needs(numpy(version));
+        if version == "3.12" { case } else { case.needs(needs::all()) }
+    });
+    let weight = case("redundant_samples_are_those_of_the_element_loop", redundant_samples);
+    versions.into_iter().chain([weight.needs(needs::root()).needs(numpy("3.12")).needs(needs::shared())]).collect()
+}
+
+fn calls(version: &str) {
+    let mut program = pyobs_tests::command(numpy(version).unwrap());
+    program.arg("-B").arg(workload("redundancy_calls.py")).arg("8");
+    let recording = record().command(program).run();
+    let told = told(&recording);
+    let sums = |what: &str| sums(&recording, told[what].as_u64().unwrap());
+    let (same, all, same_results, results) = sums("again");
+    assert!(all >= 50 && same * 20 >= all * 19, "again: {same} of {all}");
+    assert!(results >= 10 && same_results * 20 >= results * 19, "again: {same_results} of {results} results");
+    // Of a value that alternates half of the samples see the one before, whatever lies between.
+    let (same, all, ..) = sums("alternating");
+    assert!(all >= 50 && (30..=70).contains(&(same * 100 / all)), "alternating: {same} of {all}");
+    let (same, all, ..) = sums("fresh");
+    assert!(all >= 50 && same * 100 <= all, "fresh: {same} of {all}");
+    let (_, _, same_results, results) = sums("impure");
+    assert!(same_results * 100 <= results, "impure: {same_results} of {results} results");
+    let mut found = lines(&recording, RECOMPUTED);
+    found.sort_unstable();
+    found.dedup();
+    assert_eq!(found, [told["again"].as_u64().unwrap()]);
+}
+
+/// (same arguments, compared, same results, compared) of the calls at a line.
+fn sums(recording: &Recording, line: u64) -> (u64, u64, u64, u64) {
+    let calls = json::list(&recording.report["redundancy"], "/calls");
+    let sum = |key: &str| {
+        let of_line = calls.iter().filter(|call| call["frame"]["line"] == line);
+        of_line.map(|call| call[key].as_u64().unwrap_or(0)).sum()
+    };
+    (sum("same_arguments"), sum("samples"), sum("same_results"), sum("results"))
+}
+
+fn redundant_samples() {
+    let mut program = pyobs_tests::command(numpy("3.12").unwrap());
+    program.arg("-B").arg(needs::shared().unwrap().join("workloads/redundancy/inefficiencies.py"));
+    program.args(["slice", "bad", "4"]);
+    let recording = record().command(program).run();
+    let folded = recording.export("folded", &["--weight", "redundant"]);
+    let weight = |line: &str| line.rsplit(' ').next().and_then(|count| count.parse::<u64>().ok()).unwrap_or(0);
+    let all: u64 = folded.lines().map(weight).sum();
+    let own: u64 = folded.lines().filter(|line| line.contains("slice_bad (")).map(weight).sum();
+    assert!(all >= 100 && own * 10 >= all * 9, "{own} of {all}");
+}

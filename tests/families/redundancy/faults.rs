@@ -1,0 +1,122 @@
+//! Programs that make watching hard, and others that want the same registers: the program computes the same and lives on.
+
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd};
+
+use pyobs_tests::{Case, Folder, Record, Workload, case, json, needs, shared_library, workload};
+
+use super::{known, record, run};
+
+pub fn cases() -> Vec<Case> {
+    let lives = |name: &str, mode: &'static str, all: Result<(), String>| {
+        known(name, move || drop(run(&Folder::new(), &[mode, "0", "3"]))).needs(all)
+    };
+    vec![
+        lives("threads_that_die_while_watched", "dying", Ok(())),
+        lives("memory_that_is_mapped_again", "remap", Ok(())),
+        lives("children_that_are_forked", "forks", needs::all()),
+        lives("a_process_that_becomes_another_program", "execs", needs::all()),
+        known("a_storm_is_held_down", storm),
+        known("registers_that_another_tool_has", || taken(4)),
+        known("registers_of_which_another_tool_has_two", || taken(2)).needs(needs::all()),
+        known("attached_and_detached_three_times", || cycles(3)),
+        known("attached_and_detached_a_hundred_times", || cycles(100)).needs(needs::all()),
+        known("sixty_four_threads", || drop(run(&Folder::new(), &["stores", "50", "10", "64"]))).needs(needs::all()),
+        case("recordings_of_it_keep_the_whole_report", replayed).needs(needs::root()).needs(needs::python("3.12")),
+    ]
+}
+
+/// A loop that accesses one address all the time traps as often as it is let.
+fn storm() {
+    let recording = run(&Folder::new(), &["storm", "0", "4"]);
+    let seen = &recording.report["redundancy"];
+    let (traps, seconds) = (json::count(seen, "/traps"), json::number(&recording.report, "/recording/duration_s"));
+    // Ten for each sample, and what the watchpoints that are set may still bring.
+    let most = 10.0 * 500.0 * 1.2 * seconds + 4.0 * 64.0;
+    assert!(traps > 0 && (traps as f64) < most, "{traps} traps in {seconds} s");
+}
+
+fn taken(count: usize) {
+    let folder = Folder::new();
+    let library = shared_library(&workload("redundancy.c"), &folder);
+    let mut python = needs::python("3.12").unwrap().command();
+    python.arg(workload("redundancy.py")).arg(library).args(["stores", "50", "4"]);
+    let program = Workload::start(python);
+    // The address is none that it uses.
+    let others: io::Result<Vec<OwnedFd>> = (0..count).map(|_| watch(program.pid())).collect();
+    let others = others.unwrap();
+    let recording = record().pid(program.pid()).seconds(2.0).run();
+    drop(others);
+    let seen = &recording.report["redundancy"];
+    assert!(json::count(seen, "/taken") > 0, "{seen:#}");
+    assert_eq!(json::count(seen, "/armed") > 0, count < 4, "{seen:#}");
+    assert_eq!(program.wait().stdout.split_whitespace().nth(1), Some("0"));
+}
+
+fn cycles(count: usize) {
+    let folder = Folder::new();
+    let library = shared_library(&workload("redundancy.c"), &folder);
+    let mut python = needs::python("3.12").unwrap().command();
+    let seconds = (count * 3).to_string();
+    python.arg(workload("redundancy.py")).arg(library).args(["loads", "50", &seconds, "3"]);
+    let mut program = Workload::start(python);
+    for _ in 0..count {
+        record().pid(program.pid()).seconds(0.3).run();
+        assert!(program.is_alive());
+    }
+    let ended = program.wait();
+    assert!(ended.status.success(), "{}", ended.stderr);
+    assert_eq!(ended.stdout.split_whitespace().nth(1), Some("0"));
+}
+
+fn replayed() {
+    let mut python = needs::python("3.12").unwrap().command();
+    python.args(["-c", "import time\nend = time.monotonic() + 1\nwhile time.monotonic() < end: sorted(range(1000))"]);
+    let recording = Record::new().argument("--probe").argument("redundancy").command(python).run();
+    assert!(recording.report["redundancy"].is_object());
+    assert_eq!(recording.report["redundancy"]["sampler"], "decoded");
+}
+
+/// A watchpoint of our own on a thread. Of `struct perf_event_attr` (linux/perf_event.h) what it needs.
+fn watch(tid: u32) -> io::Result<OwnedFd> {
+    #[repr(C)]
+    struct Attributes {
+        kind: u32,
+        size: u32,
+        config: u64,
+        period: u64,
+        sample_type: u64,
+        read_format: u64,
+        flags: u64,
+        wakeup: u32,
+        bp_type: u32,
+        bp_addr: u64,
+        bp_len: u64,
+        rest: [u64; 7],
+    }
+    const BREAKPOINT: u32 = 5;
+    const EXCLUDE_KERNEL: u64 = 1 << 5;
+    const WRITES: u32 = 2;
+    let attributes = Attributes {
+        kind: BREAKPOINT,
+        size: size_of::<Attributes>() as u32,
+        config: 0,
+        period: 1,
+        sample_type: 0,
+        read_format: 0,
+        flags: EXCLUDE_KERNEL,
+        wakeup: 0,
+        bp_type: WRITES,
+        bp_addr: 0x1000,
+        bp_len: 8,
+        rest: [0; 7],
+    };
+    // SAFETY: the attributes are as long as they say, and live through the call.
+    let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, &raw const attributes, tid, -1, -1, 0) };
+    let fd = i32::try_from(fd).unwrap_or(-1);
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just given it to us.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}

@@ -1,0 +1,38 @@
+/* Accesses of memory whose redundancy the caller decides. */
+#define _GNU_SOURCE
+#include <stddef.h>
+#include <sys/mman.h>
+
+double load_all(const double *values, long count)
+{
+    double sum = 0;
+    for (long i = 0; i < count; i++)
+        sum += values[i];
+    return sum;
+}
+
+void store_all(double *values, long count, double value)
+{
+    for (long i = 0; i < count; i++)
+        values[i] = value;
+}
+
+/* One address, as often as the count says. */
+void hammer(volatile double *value, long count)
+{
+    for (long i = 0; i < count; i++)
+        *value = *value + 1;
+}
+
+/* Maps memory at an address, fills it, adds it up, and unmaps it. -1 where it cannot be had there. */
+double remap(void *at, long count, double value)
+{
+    size_t bytes = (size_t)count * sizeof(double);
+    double *values = mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    if (values == MAP_FAILED)
+        return -1;
+    store_all(values, count, value);
+    double sum = load_all(values, count);
+    munmap(values, bytes);
+    return sum;
+}

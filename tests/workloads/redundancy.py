@@ -1,0 +1,123 @@
+"""Calls a library so that a known share of its accesses is redundant, and says what came out.
+
+redundancy.py LIBRARY loads|stores|dead|storm|remap|dying|forks|execs PERCENT SECONDS [THREADS]
+
+loads: of so many percent of the calls that read all values, the values are those that the call before read.
+stores: so many percent of the calls store what is there already.
+dead: so many percent of the calls store over what nobody has read.
+storm: one address is accessed all the time.
+remap: memory is mapped at one address, filled, read and unmapped, over and over.
+dying, forks, execs: threads that live for some milliseconds, children that do, and the process itself, which begins anew.
+"""
+import ctypes
+import os
+import sys
+import threading
+import time
+
+COUNT = 4096
+path, kind, percent, seconds = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
+library = ctypes.CDLL(path)
+library.load_all.restype = ctypes.c_double
+library.load_all.argtypes = [ctypes.POINTER(ctypes.c_double), ctypes.c_long]
+library.store_all.argtypes = [ctypes.POINTER(ctypes.c_double), ctypes.c_long, ctypes.c_double]
+library.hammer.restype = None
+library.hammer.argtypes = [ctypes.POINTER(ctypes.c_double), ctypes.c_long]
+library.remap.restype = ctypes.c_double
+library.remap.argtypes = [ctypes.c_void_p, ctypes.c_long, ctypes.c_double]
+
+
+def storm(step):
+    value = ctypes.c_double(step)
+    library.hammer(ctypes.byref(value), 100_000)
+    return value.value != step + 100_000
+
+
+def remap(step):
+    return library.remap(0x2000_0000_0000, COUNT, step) != step * COUNT
+
+
+def some(step):
+    """A few milliseconds of stores and loads. Returns whether they went wrong."""
+    values = (ctypes.c_double * COUNT)()
+    pointer = ctypes.cast(values, ctypes.POINTER(ctypes.c_double))
+    for turn in range(200):
+        library.store_all(pointer, COUNT, step + turn // 2)
+        if library.load_all(pointer, COUNT) != (step + turn // 2) * COUNT:
+            return True
+    return False
+
+
+def dying(step):
+    wrong = []
+    thread = threading.Thread(target=lambda: wrong.append(some(step)))
+    thread.start()
+    thread.join()
+    return wrong != [False]
+
+
+def forks(step):
+    child = os.fork()
+    if child == 0:
+        os._exit(some(step))
+    return os.waitpid(child, 0)[1] != 0 or some(step)
+
+
+def execs(step):
+    if some(step):
+        return True
+    left = float(os.environ.setdefault("UNTIL", str(time.time() + seconds))) - time.time()
+    if left > 0:
+        os.execv(sys.executable, [sys.executable] + sys.argv)
+    return False
+
+
+def repeat(one):
+    step, wrong, end = 0, 0, time.monotonic() + seconds
+    while time.monotonic() < end:
+        step += 1
+        wrong += one(step)
+    return step, wrong
+
+
+def work(results):
+    values = (ctypes.c_double * COUNT)()
+    pointer = ctypes.cast(values, ctypes.POINTER(ctypes.c_double))
+    step, value, total, wanted = 0, 1.5, 0.0, 0
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        step += 1
+        # Of a hundred steps as many are redundant, spread evenly.
+        is_redundant = step * percent // 100 != (step - 1) * percent // 100
+        if kind == "loads":
+            if not is_redundant:
+                value += 0.75
+                library.store_all(pointer, COUNT, value)
+            got = library.load_all(pointer, COUNT)
+            total, wanted = total + got, wanted + (got != value * COUNT)
+        elif kind == "stores":
+            if not is_redundant:
+                value += 0.75
+            library.store_all(pointer, COUNT, value)
+        else:
+            value += 0.75
+            library.store_all(pointer, COUNT, value)
+            if not is_redundant:
+                got = library.load_all(pointer, COUNT)
+                total, wanted = total + got, wanted + (got != value * COUNT)
+    wanted += any(one != value for one in values)
+    results.append((step, wanted))
+
+
+if kind in ("storm", "remap", "dying", "forks", "execs"):
+    print(*repeat(globals()[kind]), flush=True)
+    sys.exit()
+results = []
+count = int(sys.argv[5]) if len(sys.argv) > 5 else 1
+threads = [threading.Thread(target=work, args=(results,)) for _ in range(count - 1)]
+for thread in threads:
+    thread.start()
+work(results)
+for thread in threads:
+    thread.join()
+print(sum(step for step, _ in results), sum(wrong for _, wrong in results), flush=True)

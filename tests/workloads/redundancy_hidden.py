@@ -1,0 +1,84 @@
+"""Waste that takes a few percent of the time, among honest work: redundancy_hidden.py slice|algorithm|api|memo|none SECONDS.
+
+Prints the line that wastes, 0 for none.
+"""
+import inspect
+import sys
+import time
+
+import numpy as np
+
+rng = np.random.default_rng(0)
+matrix, vector = rng.random((220, 220)), rng.random(220)
+stream, scale = rng.random(200_000), 1.0 + 1e-7
+weights, gradients = np.zeros((4, 40)), rng.random((4, 40))
+rows, values = np.arange(40 * 64, dtype=float).reshape(40, 64), rng.random(100)
+angles = rng.random(4000)
+
+
+def plain():
+    total = 0
+    for i in range(30_000):
+        total = (total * 31 + i) % 1_000_003
+    return total
+
+
+def drawn():
+    return rng.random(30_000)
+
+
+def multiplied():
+    global vector
+    vector = np.dot(matrix, vector)
+    vector /= vector.max()
+    return vector
+
+
+def streamed():
+    global stream
+    stream *= scale
+    return stream
+
+
+def slice():
+    for i in range(4):
+        for j in range(40):
+            weights[i, j] -= 0.01 * gradients[i, j]  # <- waste
+
+
+def algorithm():
+    for i in range(39):
+        first = rows[i].copy(); rows[i] = rows[i + 1]; rows[i + 1] = first  # <- waste
+
+
+def api():
+    total = np.square(values[0])
+    for i in range(1, 100):
+        total = total + np.square(values[i])  # <- waste
+
+
+def memo():
+    for _ in range(3):
+        table = np.cos(angles)  # <- waste
+    return table
+
+
+def none():
+    pass
+
+
+kind, seconds = sys.argv[1], float(sys.argv[2])
+waste = globals()[kind]
+source, first = inspect.getsourcelines(waste)
+marked = [first + index for index, line in enumerate(source) if "# <- waste" in line]
+spent = total = 0.0
+end = time.perf_counter() + seconds
+while (begin := time.perf_counter()) < end:
+    plain(), drawn(), multiplied(), streamed()
+    # Between 2 and 10 percent of the time, whatever the machine does.
+    if spent < 0.06 * total:
+        before = time.perf_counter()
+        waste()
+        spent += time.perf_counter() - before
+    total += time.perf_counter() - begin
+print(marked[0] if marked else 0)

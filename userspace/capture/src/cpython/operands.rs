@@ -1,0 +1,234 @@
+//! Which values on its stack an instruction works on: how high the stack is there follows from the instructions before it, as
+//! the compiler itself has it (`compute_stack_depth` in Python/compile.c, `mark_stacks` in Objects/frameobject.c).
+//!
+//! The bytecode is a watched process's: it is bounded, and whatever is not understood leaves the places behind it unknown.
+
+use super::effects::{self, Effects, Jump};
+use super::offsets::{Layout, Position};
+use super::version::Version;
+use crate::memory::Memory;
+
+/// Longer bytecode is not looked at.
+const BYTECODE_MAX: usize = 1 << 16;
+/// More variables no function has that is worth looking at.
+const LOCALS_MAX: u64 = 1 << 12;
+/// Of an object that counts what it has: the count lies behind the header.
+const COUNT: u64 = 16;
+/// Higher stacks no program has that is worth looking at.
+const DEPTH_MAX: i64 = 1 << 12;
+/// A unit of bytecode.
+const UNIT: usize = 2;
+
+/// What an instruction takes from the stack, which it puts its result in the place of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Operands {
+    /// The instruction's name.
+    pub instruction: &'static str,
+    /// How many values lie below the first of them.
+    pub below: u32,
+    pub count: u32,
+    /// Of a call, how many of them say what is called: the first of these that is not null.
+    pub called: Option<u32>,
+}
+
+/// The operands of the instruction at a byte of the bytecode, if it is one that calls or computes and all is known.
+pub fn at(version: Version, bytecode: &[u8], offset: usize) -> Option<Operands> {
+    let effects = effects::of(version)?;
+    if bytecode.len() > BYTECODE_MAX || !offset.is_multiple_of(UNIT) {
+        return None;
+    }
+    let depth = depths(version, effects, bytecode).get(offset / UNIT).copied().flatten()?;
+    let (name, _) = effects.get(*bytecode.get(offset)?)?;
+    let (count, called) = taken(name, argument(version, effects, bytecode, offset / UNIT))?;
+    let names = u32::from(matches!(name, "CALL_KW" | "CALL_FUNCTION_KW"));
+    let below = u32::try_from(depth).ok()?.checked_sub(count)?.checked_sub(names)?;
+    Some(Operands { instruction: name, below, count, called })
+}
+
+/// Operands, and where they lie in a frame that is at their instruction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Located {
+    pub operands: Operands,
+    /// In the frame: points to what `start` counts from; `None` where that is the frame.
+    pub pointer: Option<u32>,
+    /// Of the first operand, in bytes.
+    pub start: u32,
+    /// Names the instruction: its address or, until 3.10, that of the code object and the position in it as the frame has it.
+    pub instruction: u64,
+}
+
+/// The operands of the instruction at a byte of a code object's bytecode, in a process.
+pub fn locate(memory: &impl Memory, version: Version, layout: &Layout, code: u64, offset: u32) -> Option<Located> {
+    if layout.free_threaded {
+        return None; // objects have another header
+    }
+    let (start, size) = match (layout.code.bytecode, layout.code.code_adaptive) {
+        (Some(bytecode), _) => {
+            let bytes = memory.read_u64(code.checked_add(bytecode.into())?).ok()?;
+            let length = memory.read_u64(bytes.checked_add(layout.bytes.length.into())?).ok()?;
+            (bytes.checked_add(layout.bytes.data.into())?, length)
+        }
+        (None, Some(adaptive)) => {
+            let units = memory.read_u64(code.checked_add(COUNT)?).ok()?;
+            (code.checked_add(adaptive.into())?, units.checked_mul(UNIT as u64)?)
+        }
+        (None, None) => return None,
+    };
+    let size = usize::try_from(size).ok().filter(|size| *size <= BYTECODE_MAX)?;
+    let mut bytecode = vec![0; size];
+    memory.read(start, &mut bytecode).ok()?;
+    let operands = at(version, &bytecode, offset as usize)?;
+    let locals = match (layout.stack.pointer, layout.stack.locals) {
+        (Some(_), _) => 0,
+        (None, Some(locals)) => u64::from(locals) + 8 * variables(memory, layout, code)?,
+        (None, None) => return None,
+    };
+    let instruction = match layout.frame.position {
+        Position::ByteIndex => code.wrapping_add(offset.into()),
+        Position::UnitIndex => code.wrapping_add(u64::from(offset) / UNIT as u64),
+        _ => start.wrapping_add(offset.into()),
+    };
+    let start = u32::try_from(locals + 8 * u64::from(operands.below)).ok()?;
+    Some(Located { operands, pointer: layout.stack.pointer, start, instruction })
+}
+
+/// The variables that lie below a frame's values.
+fn variables(memory: &impl Memory, layout: &Layout, code: u64) -> Option<u64> {
+    let count = match (layout.stack.local_count, layout.stack.local_names) {
+        (Some(count), _) => memory.read_u32(code.checked_add(count.into())?).ok()?.into(),
+        (None, Some(names)) => {
+            let tuple = memory.read_u64(code.checked_add(names.into())?).ok()?;
+            memory.read_u64(tuple.checked_add(COUNT)?).ok()?
+        }
+        (None, None) => return None,
+    };
+    (count <= LOCALS_MAX).then_some(count)
+}
+
+/// How many values an instruction takes, and how many of these say what is called. The names of arguments, which lie on top of
+/// them, are the code's own and no operand.
+fn taken(name: &str, argument: u32) -> Option<(u32, Option<u32>)> {
+    let call = |called: u32| Some((argument.checked_add(called)?, Some(called)));
+    match name {
+        // What is called, and self or null.
+        "CALL" | "CALL_METHOD" | "CALL_KW" => call(2),
+        "CALL_FUNCTION" | "CALL_FUNCTION_KW" => call(1),
+        "BINARY_SLICE" => Some((3, None)),
+        _ if name.starts_with("BINARY_") || name.starts_with("INPLACE_") => Some((2, None)),
+        "COMPARE_OP" | "CONTAINS_OP" => Some((2, None)),
+        _ if name.starts_with("UNARY_") => Some((1, None)),
+        _ => None,
+    }
+}
+
+fn number_of(bytecode: &[u8], unit: usize) -> Option<u8> {
+    bytecode.get(unit * UNIT).copied()
+}
+
+/// An instruction's argument with what instructions before it add to it.
+fn argument(version: Version, effects: &Effects, bytecode: &[u8], unit: usize) -> u32 {
+    let mut argument = u32::from(bytecode.get(unit * UNIT + 1).copied().unwrap_or(0));
+    for (before, shift) in (0..unit).rev().zip([8, 16, 24]) {
+        let is_extended = number_of(bytecode, before)
+            .and_then(|number| effects.get(number))
+            .is_some_and(|(name, _)| name == "EXTENDED_ARG")
+            && !is_cache(version, effects, bytecode, before);
+        if !is_extended {
+            break;
+        }
+        argument |= u32::from(bytecode[before * UNIT + 1]) << shift;
+    }
+    argument
+}
+
+/// Whether a unit belongs to an instruction before it. Caches have any content.
+fn is_cache(version: Version, effects: &Effects, bytecode: &[u8], unit: usize) -> bool {
+    if version.minor < 11 {
+        return false;
+    }
+    let mut at = 0;
+    while at < unit {
+        let caches = number_of(bytecode, at).and_then(|number| effects.get(number)).map_or(0, |(_, of)| of.caches);
+        at += 1 + usize::from(caches);
+    }
+    at != unit
+}
+
+/// The height of the stack before each unit; `None` where nothing leads there, or what does is not known.
+fn depths(version: Version, effects: &Effects, bytecode: &[u8]) -> Vec<Option<i64>> {
+    let units = bytecode.len() / UNIT;
+    let mut depths = vec![None; units];
+    let mut open = vec![(0, 0)];
+    while let Some((mut unit, mut depth)) = open.pop() {
+        let mut extended = 0u32;
+        while unit < units && depths[unit].is_none() && (0..DEPTH_MAX).contains(&depth) {
+            depths[unit] = Some(depth);
+            let (number, low) = (bytecode[unit * UNIT], bytecode[unit * UNIT + 1]);
+            let Some((name, instruction)) = effects.get(number) else { break };
+            let argument = extended << 8 | u32::from(low);
+            if name == "EXTENDED_ARG" {
+                (extended, unit) = (argument, unit + 1);
+                continue;
+            }
+            extended = 0;
+            let next = unit + 1 + usize::from(instruction.caches);
+            if let Some(target) = instruction.jump.and_then(|jump| target(version, jump, next, argument)) {
+                open.push((target, depth + instruction.effect_jumped(argument)));
+            }
+            if instruction.ends {
+                break;
+            }
+            depth += instruction.effect(argument);
+            unit = next;
+        }
+    }
+    depths
+}
+
+fn target(version: Version, jump: Jump, next: usize, argument: u32) -> Option<usize> {
+    // Until 3.9 in bytes.
+    let distance = if version.minor < 10 { argument as usize / UNIT } else { argument as usize };
+    match jump {
+        Jump::Forward => next.checked_add(distance),
+        Jump::Backward => next.checked_sub(distance),
+        Jump::Absolute => Some(distance),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `for i in x: y = f(i, g[i])`, as CPython 3.8's compiler has it.
+    #[test]
+    fn the_stack_is_followed_through_a_loop() {
+        let code = [
+            116, 0, 68, 0, // LOAD_GLOBAL x, GET_ITER
+            93, 18, // FOR_ITER to 24
+            125, 0, 116, 1, 124, 0, // STORE_FAST i, LOAD_GLOBAL f, LOAD_FAST i
+            116, 2, 124, 0, 25, 0, // LOAD_GLOBAL g, LOAD_FAST i, BINARY_SUBSCR
+            131, 2, 125, 1, 113, 4, // CALL_FUNCTION 2, STORE_FAST y, JUMP_ABSOLUTE 4
+            100, 0, 83, 0, 9, 0, // LOAD_CONST None, RETURN_VALUE, NOP
+        ];
+        let version = Version::new(3, 8, 18);
+        let operands = |offset| at(version, &code, offset);
+        let call = Operands { instruction: "CALL_FUNCTION", below: 1, count: 3, called: Some(1) };
+        assert_eq!(operands(18), Some(call));
+        let item = Operands { instruction: "BINARY_SUBSCR", below: 3, count: 2, called: None };
+        assert_eq!(operands(16), Some(item));
+        assert_eq!(operands(10), None, "it takes nothing");
+        assert_eq!(operands(28), None, "nothing leads there");
+        assert_eq!(operands(17), None);
+        assert_eq!(operands(1000), None);
+    }
+
+    #[test]
+    fn bytecode_that_makes_no_sense_is_left() {
+        let version = Version::new(3, 12, 1);
+        for code in [&[171, 255][..], &[255; 64], &[], &[171], &[144, 255, 144, 255, 144, 255, 144, 255, 171, 255]] {
+            for offset in 0..64 {
+                assert_eq!(at(version, code, offset), None);
+            }
+        }
+    }
+}

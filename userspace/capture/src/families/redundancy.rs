@@ -1,0 +1,343 @@
+//! The family `redundancy`: memory that native code below Python accesses, and accesses of it that change nothing.
+//!
+//! A sample's registers and code tell which memory the thread is about to access ([`emulator`]); a hardware watchpoint there
+//! ([`slots`]) traps when it is accessed, in a BPF program that reads the value and takes the stack; two traps in different
+//! native calls are a pair ([`pairs`]). All that is done by a thread of its own ([`armer`]), for a watchpoint is worth the more
+//! the sooner it is set; what is here joins what it tells with the stacks, which are named by the session.
+
+mod armer;
+mod calls;
+mod code;
+mod emulator;
+mod pairs;
+mod place;
+mod slots;
+mod source;
+mod threads;
+mod told;
+
+use std::collections::{HashMap, VecDeque};
+use std::fs::File;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use aya::maps::{HashMap as BpfMap, MapData, RingBuf};
+use pyobs_abi::redundancy::{Watch, WatchKey};
+use pyobs_model::{
+    Access, Compared, Event, Nanos, NativeCall, Pair, ProcessRef, Reason, Sampler, StackId, Tid, Touched, Watchpoints,
+};
+
+use self::armer::Armer;
+pub use self::calls::Maps as CallMaps;
+use self::calls::{Again, Calls, Interpreter};
+use self::source::{Decoded, Source};
+use self::told::{Counts, Order, Told};
+use crate::doctor::kernel_version;
+use crate::families::eval::Running;
+use crate::privileges;
+
+/// Instructions whose operands are known at the most, and types.
+const SPOTS_MAX: u32 = 4096;
+const CLASSES_MAX: u32 = 4096;
+/// The sizes of the maps, and those that they have to have where the family is off. Of watchpoints twice as many as can be set,
+/// of all threads.
+pub const SIZES: [(&str, u32, u32); 4] = [
+    ("REDUNDANCY_RING", 1 << 20, 4096),
+    ("REDUNDANCY_WATCHES", 1024, 1),
+    ("REDUNDANCY_SPOTS", SPOTS_MAX, 1),
+    ("REDUNDANCY_CLASSES", CLASSES_MAX, 1),
+];
+/// How long a pair waits for its stacks to be named, and a sample for its stack.
+const PATIENCE: Duration = Duration::from_secs(12);
+const STACKS_MAX: usize = 50_000;
+const TELL_EVERY: Duration = Duration::from_secs(1);
+/// What a trap costs besides its program, measured: the exception, in nanoseconds.
+const TRAP_COST: u64 = 3_300;
+
+/// The BPF side.
+pub struct Parts {
+    pub ring: RingBuf<MapData>,
+    pub watches: BpfMap<MapData, WatchKey, Watch>,
+    pub program: File,
+    pub calls: CallMaps,
+}
+
+pub struct Redundancy {
+    orders: Sender<Order>,
+    told: Receiver<Told>,
+    counts: Arc<Mutex<Counts>>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+    start: Nanos,
+    /// Whether samples are told of that nobody asked for.
+    hides_samples: bool,
+    sampler: Sampler,
+    processes: HashMap<u32, ProcessRef>,
+    /// Stacks of samples, by thread and time.
+    samples: HashMap<(u32, Nanos), (ProcessRef, StackId)>,
+    sampled: VecDeque<(Instant, (u32, Nanos))>,
+    /// Stacks of traps, by watchpoint and trap.
+    stacks: HashMap<(u64, u32), Option<StackId>>,
+    stacked: VecDeque<(Instant, (u64, u32))>,
+    waiting: VecDeque<(Instant, Told)>,
+    told_at: Instant,
+}
+
+impl Redundancy {
+    pub fn start(parts: Parts, start: Nanos, rate_hz: u32, hides_samples: bool) -> io::Result<Self> {
+        let (orders, ordered) = channel();
+        let (sender, told) = channel();
+        let (counts, stop) = (Arc::<Mutex<Counts>>::default(), Arc::<AtomicBool>::default());
+        let source = Decoded;
+        let sampler = source.sampler();
+        let armer = Armer {
+            ring: parts.ring,
+            watches: parts.watches,
+            program: parts.program,
+            source: Box::new(source),
+            calls: Calls::new(parts.calls),
+            orders: ordered,
+            told: sender,
+            counts: Arc::clone(&counts),
+            stop: Arc::clone(&stop),
+            rate_hz,
+        };
+        let thread = thread::Builder::new().name("pyobs-watch".to_owned()).spawn(move || {
+            // Where that fails, it watches with more rights than it needs.
+            let _ = privileges::drop_but_watching(kernel_version());
+            privileges::go_first();
+            armer.run();
+        })?;
+        Ok(Self {
+            orders,
+            told,
+            counts,
+            stop,
+            thread: Some(thread),
+            start,
+            hides_samples,
+            sampler,
+            processes: HashMap::new(),
+            samples: HashMap::new(),
+            sampled: VecDeque::new(),
+            stacks: HashMap::new(),
+            stacked: VecDeque::new(),
+            waiting: VecDeque::new(),
+            told_at: Instant::now(),
+        })
+    }
+
+    /// The stack of a trap has its number, or none was left.
+    pub fn stack(&mut self, watch: u64, number: u32, stack: Option<StackId>) {
+        self.stacks.insert((watch, number), stack);
+        self.stacked.push_back((Instant::now(), (watch, number)));
+    }
+
+    /// To be called with the events of samples that were named since.
+    pub fn tick<'a>(
+        &mut self,
+        now: Nanos,
+        keep_every: u64,
+        running: impl Iterator<Item = Running<'a>>,
+        at_the_end: bool,
+        events: &mut Vec<Event>,
+    ) {
+        for Running { pid, id, python } in running {
+            if self.processes.insert(pid, id) != Some(id) {
+                // The thread ends after us.
+                let interpreter = Box::new(Interpreter { version: python.number, layout: python.layout.clone() });
+                let _ = self.orders.send(Order::Process { pid, interpreter });
+            }
+        }
+        for event in events.iter() {
+            if let Event::Sample(sample) = event {
+                let key = (sample.tid.0, sample.at);
+                if self.samples.insert(key, (sample.process, sample.stack)).is_none() {
+                    self.sampled.push_back((Instant::now(), key));
+                }
+            }
+        }
+        if self.hides_samples {
+            events.retain(|event| !matches!(event, Event::Sample(_)));
+        }
+        let time = Instant::now();
+        self.waiting.extend(self.told.try_iter().map(|told| (time, told)));
+        let mut unstacked = 0;
+        for _ in 0..self.waiting.len() {
+            let Some((since, told)) = self.waiting.pop_front() else { break };
+            if self.tell(&told, now, keep_every, events) {
+                continue;
+            }
+            if since.elapsed() > PATIENCE || at_the_end {
+                unstacked += 1;
+            } else {
+                self.waiting.push_back((since, told));
+            }
+        }
+        if unstacked > 0 {
+            events.push(Event::Loss { at: now, reason: Reason::AccessUnstacked, count: unstacked });
+        }
+        self.forget();
+        if at_the_end || self.told_at.elapsed() >= TELL_EVERY {
+            self.told_at = Instant::now();
+            events.push(Event::Watchpoints { at: now, counts: self.counts() });
+        }
+    }
+
+    /// Returns whether it is done; else a stack is missing yet.
+    fn tell(&mut self, told: &Told, now: Nanos, keep_every: u64, events: &mut Vec<Event>) -> bool {
+        let done = match told {
+            Told::Access { tid, time, touched, stores, again } => {
+                self.access(Tid(*tid), *time, keep_every, events, (touched, *stores, again))
+            }
+            Told::Pair { pid, tid, watch, touched, bytes, found } => {
+                let pair = |process, first, second| {
+                    Event::Pair(Pair {
+                        at: now,
+                        process,
+                        tid: Tid(*tid),
+                        first,
+                        second,
+                        kind: found.kind,
+                        touched: touched.clone(),
+                        bytes: *bytes,
+                        equal: found.equal,
+                        unread: found.unread,
+                    })
+                };
+                self.trapped(
+                    *pid,
+                    *watch,
+                    [found.first, found.second],
+                    |process, [first, second]| pair(process, first, second),
+                    events,
+                )
+            }
+            Told::Result { pid, tid, watch, number, callee, same } => {
+                let call = |process, stack| {
+                    let compared = Compared::Result { same: *same };
+                    Event::Call(NativeCall {
+                        at: now,
+                        process,
+                        tid: Tid(*tid),
+                        stack,
+                        callee: Arc::clone(callee),
+                        compared,
+                    })
+                };
+                self.trapped(*pid, *watch, [*number], |process, [stack]| call(process, stack), events)
+            }
+        };
+        done.is_some()
+    }
+
+    fn access(
+        &mut self,
+        tid: Tid,
+        time: u64,
+        keep_every: u64,
+        events: &mut Vec<Event>,
+        (touched, stores, again): (&Option<Touched>, bool, &Option<Again>),
+    ) -> Option<()> {
+        let at = Nanos(time).saturating_sub(self.start);
+        let (process, stack) = self.samples.remove(&(tid.0, at))?;
+        let weight = u32::try_from(keep_every).unwrap_or(u32::MAX);
+        events.push(Event::Access(Access { at, process, tid, stack, weight, touched: touched.clone(), stores }));
+        if let Some(Again { callee, varying }) = again {
+            let (callee, compared) = (Arc::clone(callee), Compared::Arguments { varying: *varying });
+            events.push(Event::Call(NativeCall { at, process, tid, stack, callee, compared }));
+        }
+        Some(())
+    }
+
+    /// Tells of traps of a watchpoint when their stacks are there; of those without one nothing.
+    fn trapped<const N: usize>(
+        &mut self,
+        pid: u32,
+        watch: u64,
+        traps: [u32; N],
+        event: impl FnOnce(ProcessRef, [StackId; N]) -> Event,
+        events: &mut Vec<Event>,
+    ) -> Option<()> {
+        let process = *self.processes.get(&pid)?;
+        let mut stacks = [StackId(0); N];
+        let mut is_whole = true;
+        for (stack, trap) in stacks.iter_mut().zip(traps) {
+            match *self.stacks.get(&(watch, trap))? {
+                Some(named) => *stack = named,
+                None => is_whole = false,
+            }
+        }
+        self.drop_stacks(watch);
+        if is_whole {
+            events.push(event(process, stacks));
+        }
+        Some(())
+    }
+
+    fn drop_stacks(&mut self, watch: u64) {
+        while let Some((_, (of, number))) = self.stacked.front()
+            && *of == watch
+        {
+            self.stacks.remove(&(*of, *number));
+            self.stacked.pop_front();
+        }
+    }
+
+    /// Stacks that nobody has asked for.
+    fn forget(&mut self) {
+        while let Some((since, key)) = self.sampled.front()
+            && (since.elapsed() > PATIENCE || self.sampled.len() > STACKS_MAX)
+        {
+            self.samples.remove(key);
+            self.sampled.pop_front();
+        }
+        while let Some((since, key)) = self.stacked.front()
+            && (since.elapsed() > PATIENCE || self.stacked.len() > STACKS_MAX)
+        {
+            self.stacks.remove(key);
+            self.stacked.pop_front();
+        }
+        while self.waiting.len() > STACKS_MAX {
+            self.waiting.pop_front();
+        }
+    }
+
+    /// A process has ended, or is another program now.
+    pub fn ended(&mut self, pid: u32) {
+        if self.processes.contains_key(&pid) {
+            // The thread ends after us.
+            let _ = self.orders.send(Order::Ended { pid });
+        }
+    }
+
+    fn counts(&self) -> Watchpoints {
+        let counts = self.counts.lock().map(|counts| *counts).unwrap_or_default();
+        let Counts { samples, undecoded, armed, traps, timed_out, taken, storms } = counts;
+        Watchpoints { sampler: self.sampler, samples, undecoded, armed, traps, timed_out, taken, storms }
+    }
+
+    /// What traps have cost so far besides their programs.
+    pub fn trap_cost(&self) -> Nanos {
+        Nanos(self.counts().traps.saturating_mul(TRAP_COST))
+    }
+
+    /// Takes all watchpoints off; what they saw can be told then.
+    pub fn stop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // A panic there has been told by then.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Redundancy {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}

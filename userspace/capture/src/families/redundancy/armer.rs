@@ -1,0 +1,340 @@
+//! The thread that sets watchpoints: it takes the registers of samples and the traps out of the family's ring, and tells
+//! the session what they were.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender};
+use std::time::{Duration, Instant};
+
+use aya::maps::{HashMap as BpfMap, MapData, RingBuf};
+use pyobs_abi::record::{self, Header};
+use pyobs_abi::redundancy::{Registers, SpotKey, Trap, Watch, WatchKey};
+use pyobs_model::Touched;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::calls::{Calls, Wanted};
+use super::code::{Code, Did};
+use super::emulator::Access;
+use super::pairs::{Seen, of_accesses, of_stores};
+use super::place::Place;
+use super::slots::Aim;
+use super::source::{Part, Source};
+use super::threads::{Armed, Threads};
+use super::told::{Counts, Order, Told};
+use crate::record::read;
+
+/// A watchpoint is taken off after this time without an end.
+const TIMEOUT: Duration = Duration::from_millis(200);
+/// Native calls that one watchpoint sees: those of two stores, and what says that the second is over; those of a load or
+/// store, of what may come between, and of the next.
+const STORE_CALLS: u32 = 3;
+const READ_CALLS: u32 = 4;
+/// Traps of one watchpoint.
+const TRAPS_MAX: u32 = 64;
+/// How often it looks whether something is over.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// While nothing is set.
+const REST: Duration = Duration::from_millis(100);
+/// Traps in a second, for each sample in a second, before no more watchpoints are set for a while.
+const TRAPS_PER_SAMPLE: u64 = 10;
+const STORM_PAUSE: Duration = Duration::from_millis(250);
+/// Of stores every so many-th is watched for reads as well, to see whether it is ever read.
+const WATCH_READS: u64 = 3;
+
+pub struct Armer {
+    pub ring: RingBuf<MapData>,
+    pub watches: BpfMap<MapData, WatchKey, Watch>,
+    pub program: File,
+    pub source: Box<dyn Source + Send>,
+    pub calls: Calls,
+    pub orders: Receiver<Order>,
+    pub told: Sender<Told>,
+    pub counts: Arc<std::sync::Mutex<Counts>>,
+    pub stop: Arc<AtomicBool>,
+    pub rate_hz: u32,
+}
+
+struct State {
+    places: HashMap<u32, Place>,
+    threads: Threads,
+    code: Code,
+    counts: Counts,
+    next: u64,
+    random: u64,
+    window: (Instant, u64),
+    paused: Option<Instant>,
+}
+
+impl Armer {
+    pub fn run(mut self) {
+        let mut state = State {
+            places: HashMap::new(),
+            threads: Threads::default(),
+            code: Code::default(),
+            counts: Counts::default(),
+            next: 1,
+            random: 0x9e37_79b9_7f4a_7c15,
+            window: (Instant::now(), 0),
+            paused: None,
+        };
+        let mut looked = Instant::now();
+        while !self.stop.load(Ordering::Relaxed) {
+            self.wait(state.threads.has_armed());
+            let orders: Vec<Order> = self.orders.try_iter().collect();
+            for order in orders {
+                match order {
+                    Order::Process { pid, interpreter } => {
+                        state.places.insert(pid, Place::new(pid, *interpreter));
+                        state.code.forget(pid);
+                        self.calls.forget(pid);
+                    }
+                    Order::Ended { pid } => {
+                        state.places.remove(&pid);
+                        state.code.forget(pid);
+                        self.calls.forget(pid);
+                        self.release(&mut state, |armed| armed.pid == pid);
+                    }
+                }
+            }
+            while let Some(bytes) = self.ring.next().map(|bytes| bytes.to_vec()) {
+                let kind = read::<Header>(&bytes, 0).map_or(0, |header| header.kind);
+                match kind {
+                    record::REDUNDANCY_REGISTERS => {
+                        if let Some(sample) = read::<Registers>(&bytes, 0) {
+                            self.sampled(&mut state, &sample);
+                        }
+                    }
+                    record::REDUNDANCY_TRAP => {
+                        if let Some(trap) = read::<Trap>(&bytes, 0) {
+                            self.trapped(&mut state, &trap);
+                        }
+                    }
+                    _ => {}
+                }
+            }
+            if looked.elapsed() >= LOOK_EVERY {
+                looked = Instant::now();
+                self.expire(&mut state);
+            }
+            if let Ok(mut counts) = self.counts.lock() {
+                *counts = state.counts;
+            }
+        }
+        self.release(&mut state, |_| true);
+    }
+
+    fn wait(&self, is_armed: bool) {
+        let period = if is_armed { LOOK_EVERY } else { REST };
+        let timeout = Timespec { tv_sec: 0, tv_nsec: period.subsec_nanos().into() };
+        let ring = self.ring.as_fd();
+        // An error is an interrupted wait: it is taken for a wait that is over.
+        let _ = poll(&mut [PollFd::new(&ring, PollFlags::IN)], Some(&timeout));
+    }
+
+    fn sampled(&mut self, state: &mut State, sample: &Registers) {
+        let Some(place) = state.places.get_mut(&sample.header.pid) else { return };
+        if !place.is_below_extension(sample) {
+            return;
+        }
+        state.counts.samples += 1;
+        let access = self.source.access(sample).ok();
+        let access = access.filter(|access| place.is_shared_data(access.address, sample));
+        let (again, wanted) = self.calls.sampled(place, sample);
+        let (tid, time) = (sample.header.tid, sample.header.time);
+        // Results of calls and memory take turns.
+        let wanted = wanted.filter(|_| state.random().is_multiple_of(2));
+        if let Some(wanted) = &wanted {
+            self.arm_result(state, sample, wanted);
+        }
+        let Some(access) = access else {
+            state.counts.undecoded += 1;
+            return self.tell(Told::Access { tid, time, touched: None, stores: false, again });
+        };
+        // Set first, looked at afterwards: the sooner the better.
+        let armed = if wanted.is_none() { self.arm(state, sample, &access) } else { None };
+        let touched = state.places.get_mut(&sample.header.pid).and_then(|place| place.classify(access.address, sample));
+        if let Some(id) = armed {
+            match &touched {
+                Some(touched) => {
+                    if let Some(armed) = state.threads.armed(tid, id) {
+                        armed.touched = Some(touched.clone());
+                    }
+                }
+                // A header: counts of references.
+                None => self.release(state, |armed| armed.id == id),
+            }
+        }
+        self.tell(Told::Access { tid, time, touched, stores: access.writes, again });
+    }
+
+    /// Watches where a call's result goes, until one was seen.
+    fn arm_result(&mut self, state: &mut State, sample: &Registers, wanted: &Wanted) {
+        let aim = Aim { address: wanted.address, length: 8, reads: false };
+        let watch = Watch {
+            read_address: wanted.address,
+            read_length: 8,
+            calls_max: 1,
+            instruction: wanted.instruction,
+            ..unset()
+        };
+        self.set(state, sample, aim, watch, 8, Some(wanted.key));
+    }
+
+    /// Watches memory. Returns the watchpoint's number.
+    fn arm(&mut self, state: &mut State, sample: &Registers, access: &Access) -> Option<u64> {
+        let part = Part::of(access, state.random());
+        let watches_reads = !access.writes || access.reads || state.random().is_multiple_of(WATCH_READS);
+        let (aim, read_address, read_length) = if watches_reads {
+            if part.length == 1 {
+                return None;
+            }
+            let (byte, start, others) = part.around_one_byte(access.is_float);
+            (Aim { address: byte, length: 1, reads: true }, start, others)
+        } else {
+            (Aim { address: part.start, length: part.length, reads: false }, part.start, part.length as u32)
+        };
+        let calls_max = if aim.reads { READ_CALLS } else { STORE_CALLS };
+        self.set(state, sample, aim, Watch { read_address, read_length, calls_max, ..unset() }, part.length, None)
+    }
+
+    fn set(
+        &mut self,
+        state: &mut State,
+        sample: &Registers,
+        aim: Aim,
+        watch: Watch,
+        bytes: u64,
+        result: Option<SpotKey>,
+    ) -> Option<u64> {
+        if state.is_stormy(self.rate_hz) {
+            state.counts.storms += 1;
+            return None;
+        }
+        let (pid, tid) = (sample.header.pid, sample.header.tid);
+        let random = state.random();
+        let free = state.threads.free_slot(tid, aim, random, &self.program, &mut state.counts.taken)?;
+        if let Some(id) = free.replaced {
+            self.release(state, |armed| armed.id == id);
+        }
+        let id = state.next;
+        state.next += 1;
+        let key = WatchKey { tid, padding: 0, address: aim.address };
+        self.watches.insert(key, Watch { id, ..watch }, 0).ok()?;
+        let since = Instant::now();
+        let armed = Armed { id, pid, key, aim, bytes, since, touched: None, traps: Vec::new(), counted: 0, result };
+        if !state.threads.set(free.number, armed) {
+            // The thread is gone, or has become another program.
+            let _ = self.watches.remove(&key);
+            self.release(state, |armed| armed.key.tid == tid);
+            state.threads.forget(tid);
+            return None;
+        }
+        state.counts.armed += 1;
+        Some(id)
+    }
+
+    fn trapped(&mut self, state: &mut State, trap: &Trap) {
+        let pid = trap.header.pid;
+        let Some(armed) = state.threads.armed(trap.header.tid, trap.id) else { return };
+        let new = armed.count(trap.number);
+        (state.counts.traps, state.window.1) = (state.counts.traps + new, state.window.1 + new);
+        if let Some(key) = armed.result {
+            return self.returned(state, key, trap);
+        }
+        let did = if armed.aim.reads { state.code.before(pid, trap.ip) } else { Did::Store };
+        let value = (trap.read != 0).then_some(trap.value);
+        armed.traps.push(Seen { did, call: trap.call, value, stack: trap.stack });
+        if trap.last != 0 {
+            self.release(state, |armed| armed.id == trap.id);
+        }
+    }
+
+    fn returned(&mut self, state: &mut State, key: SpotKey, trap: &Trap) {
+        let place = state.places.get_mut(&key.pid).filter(|_| trap.read != 0);
+        if let Some((callee, same)) = place.and_then(|place| self.calls.returned(place, key, trap)) {
+            let (pid, tid, watch, number) = (key.pid, trap.header.tid, trap.id, trap.stack);
+            self.tell(Told::Result { pid, tid, watch, number, callee, same });
+        }
+        self.release(state, |armed| armed.id == trap.id);
+    }
+
+    /// Takes watchpoints off and tells what they saw.
+    fn release(&mut self, state: &mut State, which: impl Fn(&Armed) -> bool) {
+        for mut armed in state.threads.take(which) {
+            // Not all traps are told of.
+            let last = self.watches.get(&armed.key, 0).ok().filter(|watch| watch.id == armed.id);
+            let new = last.map_or(0, |watch| armed.count(watch.traps));
+            (state.counts.traps, state.window.1) = (state.counts.traps + new, state.window.1 + new);
+            let _ = self.watches.remove(&armed.key);
+            // Objects come and go within calls.
+            let outlives = !matches!(armed.touched, Some(Touched::Metadata(_)));
+            let found = if armed.aim.reads { of_accesses(&armed.traps, outlives) } else { of_stores(&armed.traps) };
+            let Armed { id: watch, pid, key: WatchKey { tid, .. }, bytes, .. } = armed;
+            if let (Some(found), Some(touched)) = (found, armed.touched) {
+                self.tell(Told::Pair { pid, tid, watch, touched, bytes, found });
+            }
+        }
+    }
+
+    fn expire(&mut self, state: &mut State) {
+        let late = |armed: &Armed| armed.since.elapsed() > TIMEOUT;
+        state.counts.timed_out += state.threads.count(late);
+        self.release(state, late);
+        state.threads.forget_idle();
+        let calls = &mut self.calls;
+        state.places.retain(|pid, place| {
+            let lives = !place.is_idle() || std::path::Path::new(&format!("/proc/{pid}")).exists();
+            if !lives {
+                calls.forget(*pid);
+            }
+            lives
+        });
+    }
+
+    fn tell(&self, what: Told) {
+        // The session ends before us.
+        let _ = self.told.send(what);
+    }
+}
+
+/// A watchpoint that has not been hit.
+fn unset() -> Watch {
+    Watch {
+        id: 0,
+        read_address: 0,
+        read_length: 0,
+        traps_max: TRAPS_MAX,
+        calls_max: 0,
+        traps: 0,
+        calls: 0,
+        stack: 0,
+        call: 0,
+        instruction: 0,
+    }
+}
+
+impl State {
+    /// xorshift: its numbers choose what is watched and need not be hard to foresee.
+    fn random(&mut self) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random
+    }
+
+    fn is_stormy(&mut self, rate_hz: u32) -> bool {
+        const WINDOW: Duration = Duration::from_millis(100);
+        if self.window.0.elapsed() > WINDOW {
+            self.window = (Instant::now(), 0);
+        }
+        let most = (u64::from(rate_hz) * TRAPS_PER_SAMPLE / 10).max(100);
+        if self.window.1 > most {
+            self.paused = Some(Instant::now());
+            self.window = (Instant::now(), 0);
+        }
+        self.paused.is_some_and(|since| since.elapsed() < STORM_PAUSE)
+    }
+}

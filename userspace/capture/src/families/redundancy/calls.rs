@@ -1,0 +1,258 @@
+//! Calls that are made again: what their arguments were, and their results, against the last time that was seen at the
+//! same instruction.
+//!
+//! The kernel side reads operands where it is told that some are, and tells them apart where it knows their types
+//! (ebpf/programs/src/redundancy/prints.rs); both it learns from here, from the first sample at an instruction on.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use aya::maps::{HashMap as BpfMap, MapData};
+use pyobs_abi::process::NONE;
+use pyobs_abi::redundancy::{ClassKey, OPERANDS, Operand, Registers, Spot, SpotKey, Trap, class, period};
+use pyobs_abi::stack::Frame;
+
+use super::place::Place;
+use super::{CLASSES_MAX, SPOTS_MAX};
+use crate::cpython::offsets::Layout;
+use crate::cpython::operands::{self, Located, Operands};
+use crate::cpython::version::Version;
+use crate::memory::{Memory, ProcessMemory};
+
+/// An object's header.
+const HEADER: u64 = 16;
+
+/// The kernel side's maps.
+pub struct Maps {
+    pub spots: BpfMap<MapData, SpotKey, Spot>,
+    pub classes: BpfMap<MapData, ClassKey, u64>,
+}
+
+/// What a process's interpreter is, as far as its calls go.
+pub struct Interpreter {
+    pub version: Version,
+    pub layout: Layout,
+}
+
+/// A call, compared with the last one at its instruction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Again {
+    pub callee: Arc<str>,
+    /// The arguments that are others, a bit each, from the second on; the first stands for what is called.
+    pub varying: u16,
+}
+
+/// A place where a result is to be waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    pub key: SpotKey,
+    pub address: u64,
+    pub instruction: u64,
+}
+
+struct Known {
+    /// `None` where nothing can be told of it.
+    operands: Option<Operands>,
+    callee: Option<Arc<str>>,
+    /// As `cpython::instruction` of the kernel side has it.
+    instruction: u64,
+    arguments: Option<(u64, [u64; OPERANDS])>,
+    result: Option<(u64, u64)>,
+}
+
+pub struct Calls {
+    maps: Maps,
+    spots: HashMap<SpotKey, Known>,
+    classes: HashMap<ClassKey, u64>,
+}
+
+impl Calls {
+    pub fn new(maps: Maps) -> Self {
+        Self { maps, spots: HashMap::new(), classes: HashMap::new() }
+    }
+
+    /// What the sample says of the call that it is in, and where the result goes if the arguments were those of the last.
+    pub fn sampled(&mut self, place: &mut Place, sample: &Registers) -> (Option<Again>, Option<Wanted>) {
+        let key = SpotKey { pid: sample.header.pid, padding: 0, code: sample.code, detail: sample.detail };
+        if !self.spots.contains_key(&key) {
+            self.learn(place, key);
+        }
+        let Some(known) = self.spots.get_mut(&key) else { return (None, None) };
+        let Some(operands) = known.operands.as_ref().filter(|_| sample.operands_at != 0) else { return (None, None) };
+        let given = &sample.operands[..(operands.count as usize).min(OPERANDS)];
+        let called = operands.called;
+        let mut name = || called_name(place, called.map_or(&[][..], |called| &given[..called as usize]));
+        let callee = known.callee.get_or_insert_with(|| name().unwrap_or_else(|| Arc::from(operands.instruction)));
+        let callee = Arc::clone(callee);
+        let prints = prints(given);
+        self.classify(place, sample.header.pid, given);
+        let (Some(known), Some(prints)) = (self.spots.get_mut(&key), prints) else { return (None, None) };
+        let now = period(sample.header.time);
+        let before = known.arguments.replace((now, prints));
+        let Some((_, before)) = before.filter(|(then, _)| *then == now) else { return (None, None) };
+        let varying = varying(&before, &prints, called.unwrap_or(0));
+        let wanted = Wanted { key, address: sample.operands_at, instruction: known.instruction };
+        (Some(Again { callee, varying }), (varying == 0).then_some(wanted))
+    }
+
+    /// Whether the result that a trap saw is the last one's, and of what; `None` where there is nothing to compare with.
+    pub fn returned(&mut self, place: &mut Place, key: SpotKey, trap: &Trap) -> Option<(Arc<str>, bool)> {
+        // What returns nothing, or whether it could, is called for what it changes.
+        if matches!(place.type_name(trap.class).as_deref(), Some("NoneType" | "bool")) {
+            return None;
+        }
+        if trap.value == 0 {
+            self.classify(place, key.pid, &[Operand { object: 0, class: trap.class, print: 0 }]);
+            return None;
+        }
+        let known = self.spots.get_mut(&key)?;
+        let now = period(trap.header.time);
+        let (_, before) = known.result.replace((now, trap.value)).filter(|(then, _)| *then == now)?;
+        Some((known.callee.clone()?, before == trap.value))
+    }
+
+    pub fn forget(&mut self, pid: u32) {
+        // An entry that the kernel side has not got is none to take away.
+        for key in self.spots.extract_if(|key, _| key.pid == pid).map(|(key, _)| key) {
+            let _ = self.maps.spots.remove(&key);
+        }
+        for key in self.classes.extract_if(|key, _| key.pid == pid).map(|(key, _)| key) {
+            let _ = self.maps.classes.remove(&key);
+        }
+    }
+
+    /// Looks at an instruction for the first time.
+    fn learn(&mut self, place: &Place, key: SpotKey) {
+        if self.spots.len() >= SPOTS_MAX as usize {
+            return;
+        }
+        let found = find(place.interpreter(), place.memory(), key);
+        let (operands, instruction) = match found {
+            Some((operands, spot, instruction)) if self.maps.spots.insert(key, spot, 0).is_ok() => {
+                (Some(operands), instruction)
+            }
+            _ => (None, 0),
+        };
+        let known = Known { operands, callee: None, instruction, arguments: None, result: None };
+        self.spots.insert(key, known);
+    }
+
+    /// Tells the kernel side how objects of these types are told apart.
+    fn classify(&mut self, place: &mut Place, pid: u32, given: &[Operand]) {
+        for operand in given.iter().filter(|operand| operand.class != 0 && operand.print == 0) {
+            let key = ClassKey { pid, padding: 0, address: operand.class };
+            if self.classes.contains_key(&key) || self.classes.len() >= CLASSES_MAX as usize {
+                continue;
+            }
+            let name = place.type_name(operand.class);
+            let has_tag = place.interpreter().version.minor >= 12;
+            let class = name.map_or(class::UNKNOWN, |name| class_of(&name, has_tag));
+            if class == class::UNKNOWN || self.maps.classes.insert(key, class, 0).is_ok() {
+                self.classes.insert(key, class);
+            }
+        }
+    }
+}
+
+/// What objects of a type are told by: what can change behind an address that stays is told by nothing.
+fn class_of(name: &str, has_tag: bool) -> u64 {
+    match name {
+        "float" | "numpy.float64" | "numpy.int64" | "numpy.uint64" | "numpy.longlong" => class::bytes(16, 8),
+        "numpy.float32" | "numpy.int32" | "numpy.uint32" => class::bytes(16, 4),
+        "numpy.bool" | "numpy.bool_" | "numpy.int8" | "numpy.uint8" => class::bytes(16, 1),
+        "complex" | "numpy.complex128" => class::bytes(16, 16),
+        // What is called, on behalf of what, and its module.
+        "builtin_function_or_method" => class::bytes(16, 24),
+        // These live as long as their module.
+        "NoneType"
+        | "bool"
+        | "type"
+        | "module"
+        | "ellipsis"
+        | "numpy.ufunc"
+        | "method_descriptor"
+        | "numpy._ArrayFunctionDispatcher"
+        | "numpy._DTypeMeta" => class::ADDRESS,
+        "int" if has_tag => class::INT_TAGGED,
+        "int" => class::INT,
+        "numpy.ndarray" => class::ARRAY,
+        _ => class::UNKNOWN,
+    }
+}
+
+/// `None` where one cannot be told.
+fn prints(given: &[Operand]) -> Option<[u64; OPERANDS]> {
+    let mut prints = [0; OPERANDS];
+    for (print, operand) in prints.iter_mut().zip(given) {
+        *print = operand.print;
+    }
+    given.iter().all(|operand| operand.print != 0).then_some(prints)
+}
+
+fn varying(before: &[u64; OPERANDS], now: &[u64; OPERANDS], called: u32) -> u16 {
+    let differ = before.iter().zip(now).zip(0u32..).filter(|((one, other), _)| one != other);
+    differ.fold(0, |bits, (_, index)| bits | 1 << (index + 1).saturating_sub(called))
+}
+
+/// Where an instruction's operands lie, and what the kernel side knows it by.
+fn find(interpreter: &Interpreter, memory: &ProcessMemory, key: SpotKey) -> Option<(Operands, Spot, u64)> {
+    let offset = Frame { address: key.code, detail: key.detail }.offset()?;
+    let Interpreter { version, layout } = interpreter;
+    let Located { operands, pointer, start, instruction } =
+        operands::locate(memory, *version, layout, key.code, u32::try_from(offset).ok()?)?;
+    if operands.count as usize > OPERANDS || operands.called.is_some_and(|called| called > operands.count) {
+        return None;
+    }
+    let spot = Spot { pointer: pointer.unwrap_or(NONE), start, count: operands.count, padding: 0 };
+    Some((operands, spot, instruction))
+}
+
+/// The name of what is called, where it is of a type that has one.
+fn called_name(place: &mut Place, called: &[Operand]) -> Option<Arc<str>> {
+    let function = called.iter().find(|operand| operand.object != 0)?;
+    let kind = place.type_name(function.class)?;
+    let memory = place.memory();
+    let name = match &*kind {
+        // PyUFuncObject.name (numpy/ufuncobject.h), PyMethodDef.ml_name (Include/methodobject.h).
+        "numpy.ufunc" => memory.read_u64(function.object.checked_add(56)?).ok(),
+        "builtin_function_or_method" => {
+            memory.read_u64(function.object.checked_add(HEADER)?).ok().and_then(|method| memory.read_u64(method).ok())
+        }
+        "method_descriptor" => {
+            let method = memory.read_u64(function.object.checked_add(40)?).ok();
+            method.and_then(|method| memory.read_u64(method).ok())
+        }
+        _ => None,
+    };
+    Some(name.and_then(|at| place.name_at(at)).unwrap_or(kind))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_varies_is_counted_from_what_is_called() {
+        let before = [1, 2, 3, 4, 0, 0, 0, 0];
+        assert_eq!(varying(&before, &before, 2), 0);
+        assert_eq!(varying(&before, &[1, 2, 9, 4, 0, 0, 0, 0], 2), 0b10, "the first argument");
+        assert_eq!(varying(&before, &[9, 2, 3, 9, 0, 0, 0, 0], 2), 0b101, "what is called, and the second");
+        assert_eq!(varying(&before, &[9, 2, 3, 4, 0, 0, 0, 0], 0), 0b10, "no call: the first operand");
+    }
+
+    #[test]
+    fn one_that_is_not_known_is_enough() {
+        let known = Operand { object: 0x1000, class: 0x2000, print: 7 };
+        assert!(prints(&[known, known]).is_some());
+        assert_eq!(prints(&[known, Operand { print: 0, ..known }]), None);
+    }
+
+    #[test]
+    fn what_can_change_in_its_place_has_no_print() {
+        for name in ["list", "dict", "tuple", "str", "numpy.random._generator.Generator", "Model"] {
+            assert_eq!(class_of(name, true), class::UNKNOWN);
+        }
+        assert_eq!(class_of("int", false), class::INT);
+        assert_eq!(class_of("int", true), class::INT_TAGGED);
+    }
+}

@@ -1,0 +1,112 @@
+//! What the traps of one watchpoint add up to: two accesses in different native calls, and whether the second changed
+//! anything.
+
+use pyobs_model::PairKind;
+
+use super::code::Did;
+
+/// A trap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    pub did: Did,
+    /// Names the native call.
+    pub call: u64,
+    /// `None` where it could not be read.
+    pub value: Option<u64>,
+    /// The trap whose stack is that of this call.
+    pub stack: u32,
+}
+
+/// Two accesses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    pub kind: PairKind,
+    pub equal: bool,
+    /// The first store was never read before the second.
+    pub unread: Option<bool>,
+    pub first: u32,
+    pub second: u32,
+}
+
+/// Of a watch on stores: the last store of the first call against the last of the second, for memory is often cleared
+/// before it is filled. That the second call is over, the third one's trap says.
+pub fn of_stores(traps: &[Seen]) -> Option<Found> {
+    let mut calls = traps.chunk_by(|one, other| one.call == other.call);
+    let (first, second, _) = (calls.next()?, calls.next()?, calls.next()?);
+    let (first, second) = (first.last()?, second.last()?);
+    Some(Found {
+        kind: PairKind::Store,
+        equal: first.value? == second.value?,
+        unread: None,
+        first: first.stack,
+        second: second.stack,
+    })
+}
+
+/// Of a watch on loads and stores: the last access of the first call, and what comes of it in later ones. A load is paired
+/// with the next load, across stores only where the memory is known to stay what it is (`outlives`): an object that was
+/// freed in between is another. A store is paired with the next store, and was read if a load came between.
+pub fn of_accesses(traps: &[Seen], outlives: bool) -> Option<Found> {
+    let call = traps.first()?.call;
+    let end = traps.iter().position(|seen| seen.call != call)?;
+    let (first, later) = traps.split_at(end);
+    let before = first.last()?;
+    let stored = first.iter().rposition(|seen| seen.did == Did::Store);
+    let next = later.iter().position(|seen| seen.did == Did::Store);
+    let read = later.iter().position(|seen| seen.did == Did::Load);
+    let pair = |kind, one: &Seen, other: &Seen, unread| {
+        let equal = one.value? == other.value?;
+        Some(Found { kind, equal, unread, first: one.stack, second: other.stack })
+    };
+    let only_plain = |seen: &[Seen]| seen.iter().all(|seen| matches!(seen.did, Did::Load | Did::Store));
+    if let (Some(stored), Some(next)) = (stored, next) {
+        let between = first[stored + 1..].iter().chain(&later[..next]);
+        let unread = between.clone().all(|seen| seen.did == Did::Store);
+        if only_plain(&later[..=next]) && only_plain(&first[stored..]) {
+            return pair(PairKind::Store, &first[stored], &later[next], Some(unread));
+        }
+    }
+    let read = read?;
+    let is_pair = before.did == Did::Load
+        && only_plain(&later[..=read])
+        && (outlives || later[..read].iter().all(|seen| seen.did == Did::Load));
+    if is_pair { pair(PairKind::Load, before, &later[read], None) } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(did: Did, call: u64, value: u64) -> Seen {
+        Seen { did, call, value: Some(value), stack: call as u32 }
+    }
+
+    #[test]
+    fn last_stores_of_calls_are_compared() {
+        let store = |call, value| seen(Did::Store, call, value);
+        let traps = [store(1, 0), store(1, 7), store(2, 0), store(2, 7), store(3, 0)];
+        let found = of_stores(&traps).unwrap();
+        assert_eq!((found.equal, found.first, found.second), (true, 1, 2));
+        assert!(!of_stores(&[store(1, 7), store(2, 8), store(3, 0)]).unwrap().equal);
+        assert_eq!(of_stores(&traps[..4]), None, "the second call may go on");
+        let unreadable = Seen { value: None, ..store(2, 7) };
+        assert_eq!(of_stores(&[store(1, 7), unreadable, store(3, 0)]), None);
+    }
+
+    #[test]
+    fn accesses_are_paired_with_the_next_of_their_kind() {
+        let (load, store) = (|call, value| seen(Did::Load, call, value), |call, value| seen(Did::Store, call, value));
+        let found = of_accesses(&[load(1, 5), load(2, 5)], false).unwrap();
+        assert_eq!((found.kind, found.equal, found.unread), (PairKind::Load, true, None));
+        assert_eq!(of_accesses(&[load(1, 5), store(2, 6), load(3, 6)], false), None, "it may be another object");
+        assert!(!of_accesses(&[load(1, 5), store(2, 6), load(3, 6)], true).unwrap().equal);
+        assert_eq!(of_accesses(&[load(1, 5), load(1, 5)], true), None, "one call");
+        assert_eq!(of_accesses(&[load(1, 5), seen(Did::Unknown, 2, 5), load(3, 5)], true), None);
+        let dead = of_accesses(&[store(1, 5), store(2, 6)], false).unwrap();
+        assert_eq!((dead.kind, dead.equal, dead.unread), (PairKind::Store, false, Some(true)));
+        for traps in [[store(1, 5), load(1, 5), store(2, 5)], [store(1, 5), load(2, 5), store(3, 5)]] {
+            let read = of_accesses(&traps, false).unwrap();
+            assert_eq!((read.kind, read.equal, read.unread), (PairKind::Store, true, Some(false)));
+        }
+    }
+}

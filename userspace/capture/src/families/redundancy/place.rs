@@ -1,0 +1,314 @@
+//! What code and memory of a watched process are.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use procfs::process::{MMPermissions, MMapPath};
+use pyobs_abi::redundancy::Registers;
+use pyobs_abi::stack::{loop_count, native_address};
+use pyobs_model::Touched;
+
+use super::calls::Interpreter;
+use crate::families::arena::pools::{HEADER, Header, Shape};
+use crate::memory::{Memory, ProcessMemory};
+
+/// A map is read again at the most so often.
+const READ_AGAIN: Duration = Duration::from_millis(200);
+const REGIONS_MAX: usize = 65_536;
+/// Types whose names are kept for a process.
+const TYPES_MAX: usize = 4096;
+const NAME_MAX: usize = 96;
+/// What a dead process leaves behind is forgotten after this time.
+const IDLE: Duration = Duration::from_secs(30);
+const ARRAY: &str = "numpy.ndarray";
+/// Words of the innermost Python frame that may refer to arrays.
+const FRAME_WORDS: usize = 64;
+const DIMENSIONS_MAX: usize = 32;
+/// Where objects can be: not in the first page, nor in the kernel's half.
+const LOWEST: u64 = 4096;
+const HIGHEST: u64 = 1 << 56;
+/// An object begins with its count of references and its type.
+const OBJECT: u64 = 16;
+
+#[derive(Clone, Debug)]
+struct Region {
+    start: u64,
+    end: u64,
+    writable: bool,
+    /// `None` for memory without a file.
+    path: Option<Arc<str>>,
+}
+
+/// What a piece of code belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owner {
+    Interpreter,
+    /// libc and what comes with it: on behalf of its caller.
+    Runtime,
+    Extension,
+    Other,
+}
+
+pub struct Place {
+    memory: ProcessMemory,
+    pid: u32,
+    shape: Shape,
+    interpreter: Interpreter,
+    regions: Vec<Region>,
+    read: Option<Instant>,
+    used: Instant,
+    types: HashMap<u64, Option<Arc<str>>>,
+}
+
+impl Place {
+    pub fn new(pid: u32, interpreter: Interpreter) -> Self {
+        Self {
+            memory: ProcessMemory::new(pid),
+            pid,
+            shape: Shape::of(interpreter.version),
+            interpreter,
+            regions: Vec::new(),
+            read: None,
+            used: Instant::now(),
+            types: HashMap::new(),
+        }
+    }
+
+    pub fn interpreter(&self) -> &Interpreter {
+        &self.interpreter
+    }
+
+    pub fn memory(&self) -> &ProcessMemory {
+        &self.memory
+    }
+
+    pub fn is_idle(&self) -> bool {
+        self.used.elapsed() > IDLE
+    }
+
+    fn region(&mut self, address: u64) -> Option<Region> {
+        self.used = Instant::now();
+        if let Some(region) = self.find(address) {
+            return Some(region.clone());
+        }
+        if self.read.is_none_or(|at| at.elapsed() > READ_AGAIN) {
+            self.read_map();
+        }
+        self.find(address).cloned()
+    }
+
+    fn find(&self, address: u64) -> Option<&Region> {
+        let after = self.regions.partition_point(|region| region.start <= address);
+        self.regions[..after].last().filter(|region| address < region.end)
+    }
+
+    fn read_map(&mut self) {
+        self.read = Some(Instant::now());
+        let maps = i32::try_from(self.pid).ok().and_then(|pid| procfs::process::Process::new(pid).ok()?.maps().ok());
+        let Some(maps) = maps else { return };
+        self.regions = maps
+            .into_iter()
+            .take(REGIONS_MAX)
+            .map(|map| Region {
+                start: map.address.0,
+                end: map.address.1,
+                writable: map.perms.contains(MMPermissions::WRITE),
+                path: match map.pathname {
+                    MMapPath::Path(path) => Some(Arc::from(path.to_string_lossy())),
+                    MMapPath::Vdso | MMapPath::Vsyscall | MMapPath::Vvar => Some(Arc::from("[vdso]")),
+                    _ => None,
+                },
+            })
+            .collect();
+    }
+
+    /// Whether the thread is in an extension module, or in a library on behalf of one.
+    pub fn is_below_extension(&mut self, sample: &Registers) -> bool {
+        let words = &sample.native[..(sample.natives as usize).min(sample.native.len())];
+        let Some(eval) = words.iter().position(|word| loop_count(*word).is_some()) else { return false };
+        let interpreter = self.region(native_address(words[eval])).and_then(|region| region.path);
+        for word in &words[..eval] {
+            match self.owner(native_address(*word), interpreter.as_deref()) {
+                Owner::Extension => return true,
+                Owner::Runtime => {}
+                Owner::Interpreter | Owner::Other => return false,
+            }
+        }
+        false
+    }
+
+    fn owner(&mut self, address: u64, interpreter: Option<&str>) -> Owner {
+        let Some(path) = self.region(address).and_then(|region| region.path) else { return Owner::Other };
+        if interpreter == Some(&*path) {
+            return Owner::Interpreter;
+        }
+        let name = path.rsplit('/').next().unwrap_or_default();
+        const RUNTIME: [&str; 8] =
+            ["libc.so", "libc-", "libm.so", "libm-", "libpthread", "libstdc++", "libgcc_s", "ld-"];
+        if path.starts_with('[') || name.starts_with("ld-linux") {
+            Owner::Other
+        } else if RUNTIME.iter().any(|prefix| name.starts_with(prefix)) {
+            Owner::Runtime
+        } else {
+            Owner::Extension
+        }
+    }
+
+    /// Whether an address is worth a watchpoint at all: not the thread's stack, not its own data.
+    pub fn is_shared_data(&mut self, address: u64, sample: &Registers) -> bool {
+        let Some(region) = self.region(address) else { return false };
+        let sp = sample.general[4];
+        let own = sample.thread_pointer.wrapping_sub(4096)..sample.thread_pointer.wrapping_add(4096);
+        let is_stack = (region.start..region.end).contains(&sp);
+        !is_stack && !own.contains(&address)
+    }
+
+    /// What lies at an address; `None` for an object's header, which everybody counts references in.
+    pub fn classify(&mut self, address: u64, sample: &Registers) -> Option<Touched> {
+        let Some(region) = self.region(address) else { return Some(Touched::Unknown) };
+        if region.path.is_some() {
+            return Some(Touched::Static);
+        }
+        if let Some(piece) = self.piece(address) {
+            return self.object(piece, address);
+        }
+        if let Some(touched) = self.array(address, sample) {
+            return Some(touched);
+        }
+        // What a file does not fill of its last pages, the kernel maps behind it without a name.
+        if let Some(before) = self.find(region.start.wrapping_sub(1))
+            && before.path.as_deref().is_some_and(|path| path.starts_with('/'))
+            && before.writable
+        {
+            return Some(Touched::Static);
+        }
+        Some(Touched::Unknown)
+    }
+
+    /// The piece of one of CPython's arenas that has this address.
+    fn piece(&self, address: u64) -> Option<u64> {
+        let pool = address & !(self.shape.pool - 1);
+        let mut bytes = [0; HEADER];
+        self.memory.read(pool, &mut bytes).ok()?;
+        let header = Header::parse(&bytes, pool, &self.shape)?;
+        let at = address.checked_sub(pool + HEADER as u64)?;
+        Some(pool + HEADER as u64 + at / header.piece * header.piece)
+    }
+
+    fn object(&mut self, piece: u64, address: u64) -> Option<Touched> {
+        // Behind what the garbage collector keeps of it (16 bytes), and where that is the weak references and
+        // attributes (16 bytes more).
+        for offset in [0, 16, 32] {
+            let Ok(kind) = self.memory.read_u64(piece + offset + 8) else { break };
+            if let Some(name) = self.type_name(kind) {
+                return (address >= piece + offset + OBJECT).then_some(Touched::Metadata(Some(name)));
+            }
+        }
+        Some(Touched::Metadata(None))
+    }
+
+    /// The name of the type at an address, if there is one: a type's own type is a type, whose type is itself or one.
+    pub fn type_name(&mut self, kind: u64) -> Option<Arc<str>> {
+        if !(LOWEST..HIGHEST).contains(&kind) || !kind.is_multiple_of(8) {
+            return None;
+        }
+        if let Some(known) = self.types.get(&kind) {
+            return known.clone();
+        }
+        let name = self.read_type_name(kind);
+        if self.types.len() >= TYPES_MAX {
+            self.types.clear();
+        }
+        self.types.insert(kind, name.clone());
+        name
+    }
+
+    /// `tp_name` follows the header of an object with a size (Include/cpython/object.h).
+    fn read_type_name(&self, kind: u64) -> Option<Arc<str>> {
+        const TP_NAME: u64 = 24;
+        let meta = self.memory.read_u64(kind + 8).ok()?;
+        let meta_meta = self.memory.read_u64(meta.checked_add(8)?).ok()?;
+        if meta_meta != meta && self.memory.read_u64(meta_meta.checked_add(8)?).ok()? != meta_meta {
+            return None;
+        }
+        self.name_at(self.memory.read_u64(kind + TP_NAME).ok()?)
+    }
+
+    /// A name of C that has only what names in Python have.
+    pub fn name_at(&self, at: u64) -> Option<Arc<str>> {
+        let mut bytes = [0; NAME_MAX];
+        // A name may end right before a page that is not there.
+        let page = 4096 - (at & 4095) as usize;
+        let length = if self.memory.read(at, &mut bytes).is_ok() {
+            NAME_MAX
+        } else {
+            self.memory.read(at, &mut bytes[..page.min(NAME_MAX)]).ok()?;
+            page.min(NAME_MAX)
+        };
+        let text = &bytes[..length];
+        let text = &text[..text.iter().position(|byte| *byte == 0)?];
+        let is_name = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
+        let fits = text.first().is_some_and(|first| first.is_ascii_alphabetic() || *first == b'_');
+        (fits && text.iter().all(is_name)).then(|| Arc::from(String::from_utf8_lossy(text)))
+    }
+
+    /// An array that has this address among its data or its dimensions, of those that the thread has at hand.
+    fn array(&mut self, address: u64, sample: &Registers) -> Option<Touched> {
+        let mut frame = [0; FRAME_WORDS * 8];
+        let in_frame = self.memory.read(sample.frame, &mut frame).is_ok();
+        let of_frame = frame.chunks_exact(8).filter_map(|bytes| bytes.try_into().map(u64::from_ne_bytes).ok());
+        let words = (sample.words as usize).min(sample.stack.len());
+        let mut candidates: Vec<u64> = sample.general.iter().chain(&sample.stack[..words]).copied().collect();
+        if in_frame {
+            candidates.extend(of_frame);
+        }
+        candidates.retain(|word| (LOWEST..HIGHEST).contains(word) && word.is_multiple_of(8));
+        candidates.sort_unstable();
+        candidates.dedup();
+        candidates.into_iter().find_map(|candidate| self.array_at(candidate, address))
+    }
+
+    /// `PyArrayObject_fields` of NumPy's C interface: data, nd, dimensions, strides, base, descr (ndarraytypes.h).
+    fn array_at(&mut self, object: u64, address: u64) -> Option<Touched> {
+        if !self.find(object).is_some_and(|region| region.writable) {
+            return None;
+        }
+        let mut bytes = [0; 64];
+        self.memory.read(object, &mut bytes).ok()?;
+        let word = |at: usize| bytes[at..at + 8].try_into().map_or(0, u64::from_ne_bytes);
+        if self.type_name(word(8)).as_deref() != Some(ARRAY) {
+            return None;
+        }
+        let (data, nd, dimensions, strides, descr) = (word(16), word(24) as u32 as usize, word(32), word(40), word(56));
+        if nd > DIMENSIONS_MAX {
+            return None;
+        }
+        // Strides follow dimensions, in memory that is not CPython's.
+        if address.wrapping_sub(dimensions) < 16 * nd as u64 {
+            return Some(Touched::Metadata(Some(Arc::from(ARRAY))));
+        }
+        if address < data {
+            return None;
+        }
+        let (mut shape, mut steps) = (vec![0; nd * 8], vec![0; nd * 8]);
+        self.memory.read(dimensions, &mut shape).ok()?;
+        self.memory.read(strides, &mut steps).ok()?;
+        let numbers = |bytes: &[u8]| -> Vec<i64> {
+            bytes.chunks_exact(8).filter_map(|bytes| bytes.try_into().map(i64::from_ne_bytes).ok()).collect()
+        };
+        let (shape, steps) = (numbers(&shape), numbers(&steps));
+        let mut extent: i64 = steps.iter().filter(|step| **step > 0).min().copied().unwrap_or(16).max(8);
+        for (dimension, step) in shape.iter().zip(&steps) {
+            extent = extent.checked_add(dimension.checked_sub(1)?.checked_mul((*step).max(0))?)?;
+        }
+        if (address - data).cast_signed() >= extent {
+            return None;
+        }
+        // The type of an element is the first field of its description.
+        let element = self.memory.read_u64(descr.wrapping_add(OBJECT)).ok().and_then(|kind| self.type_name(kind));
+        let element = element.as_deref().map_or("?", |name| name.rsplit('.').next().unwrap_or(name)).to_owned();
+        let shape: Vec<String> = shape.iter().map(i64::to_string).collect();
+        Some(Touched::Array(Arc::from(format!("{element} {}", shape.join("x")))))
+    }
+}

@@ -1,0 +1,77 @@
+//! The watchpoints of a thread: perf events on the processor's debug registers, which are opened once and then only turned
+//! to another address.
+//!
+//! Never by `REFRESH`: on 6.17 and newer an event that was limited so fires once and then never again.
+
+use std::fs::File;
+use std::io;
+
+use perf_event_open::config::{Cpu, Opts, Priv, Proc, SampleOn};
+use perf_event_open::count::Counter;
+use perf_event_open::event::bp::{Breakpoint, Len, Type};
+
+/// The processor has no more.
+pub const SLOTS: usize = 4;
+
+/// What is watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Aim {
+    pub address: u64,
+    /// 1, 2, 4 or 8, to which the address is aligned.
+    pub length: u64,
+    /// Reads trap, too.
+    pub reads: bool,
+}
+
+impl Aim {
+    fn event(self) -> io::Result<Breakpoint> {
+        let length = match self.length {
+            1 => Len::_1,
+            2 => Len::_2,
+            4 => Len::_4,
+            8 => Len::_8,
+            _ => return Err(io::ErrorKind::InvalidInput.into()),
+        };
+        Ok(Breakpoint { ty: if self.reads { Type::Rw(length) } else { Type::W(length) }, addr: self.address })
+    }
+}
+
+/// A watchpoint of a thread, on or off.
+pub struct Slot {
+    counter: Counter,
+}
+
+impl Slot {
+    /// Opens one, off, that runs a program at each trap. Of the kernel's accesses for the thread none traps.
+    pub fn open(tid: u32, aim: Aim, program: &File) -> io::Result<Self> {
+        let exclude = Priv { kernel: true, hv: true, ..Priv::default() };
+        let opts = Opts { exclude, sample_on: SampleOn::Count(1), ..Opts::default() };
+        let counter = Counter::new(aim.event()?, (Proc(tid), Cpu::ALL), opts)?;
+        counter.attach_bpf(program)?;
+        Ok(Self { counter })
+    }
+
+    /// Turns it, which is off, to another address.
+    pub fn turn(&self, aim: Aim) -> io::Result<()> {
+        self.counter.switch_to(aim.event()?)
+    }
+
+    pub fn on(&self) -> io::Result<()> {
+        self.counter.enable()
+    }
+
+    pub fn off(&self) -> io::Result<()> {
+        self.counter.disable()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_the_processor_can_watch() {
+        assert!(Aim { address: 0x1000, length: 8, reads: false }.event().is_ok());
+        assert!(Aim { address: 0x1000, length: 3, reads: true }.event().is_err());
+    }
+}

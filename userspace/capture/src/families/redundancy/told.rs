@@ -1,0 +1,40 @@
+//! What the session and the thread that sets watchpoints tell each other.
+
+use std::sync::Arc;
+
+use pyobs_model::Touched;
+
+use super::calls::{Again, Interpreter};
+use super::pairs::Found;
+
+/// What the session tells the thread.
+pub enum Order {
+    Process { pid: u32, interpreter: Box<Interpreter> },
+    Ended { pid: u32 },
+}
+
+/// What the thread tells the session.
+pub enum Told {
+    /// A sample in native code that Python called, and what it was about to access.
+    Access { tid: u32, time: u64, touched: Option<Touched>, stores: bool, again: Option<Again> },
+    /// Two accesses of one address: the watchpoint, and what they were.
+    Pair { pid: u32, tid: u32, watch: u64, touched: Touched, bytes: u64, found: Found },
+    /// The result of a call whose arguments were those of the last: the watchpoint, the trap, and whether it was the last one's.
+    Result { pid: u32, tid: u32, watch: u64, number: u32, callee: Arc<str>, same: bool },
+}
+
+/// Counts since the beginning.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub samples: u64,
+    /// Samples whose address is not known.
+    pub undecoded: u64,
+    pub armed: u64,
+    pub traps: u64,
+    /// Watchpoints that nobody came to, or not often enough, in their time.
+    pub timed_out: u64,
+    /// Watchpoints that were not to be had: a debugger's, or another tool's.
+    pub taken: u64,
+    /// Samples without a watchpoint because there were too many traps.
+    pub storms: u64,
+}

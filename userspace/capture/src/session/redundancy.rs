@@ -1,0 +1,40 @@
+//! The family `redundancy` in a session.
+
+use super::{Options, Session, StartError};
+use crate::families::redundancy::Redundancy;
+use crate::record::Life;
+
+impl Session {
+    pub(super) fn follow_redundancy(&mut self, options: &Options) -> Result<(), StartError> {
+        if !options.probes.contains(&"redundancy") {
+            return Ok(());
+        }
+        match self.object.take_redundancy() {
+            Ok(parts) => {
+                let hides_samples = !options.probes.contains(&"cpu");
+                let started = Redundancy::start(parts, self.start, options.rate_hz, hides_samples);
+                self.redundancy = Some(started.map_err(StartError::Helper)?);
+            }
+            // Not every kernel can, and the others can do without.
+            Err(error) if self.meta.probes.len() > 1 => {
+                self.meta.probes.retain(|probe| probe != "redundancy");
+                self.notes.push(format!("accesses of memory are not watched: {error}"));
+            }
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    pub(super) fn tell_redundancy(&mut self, at_the_end: bool) {
+        let now = self.now();
+        if let Some(redundancy) = &mut self.redundancy {
+            redundancy.tick(now, self.keep_every, self.processes.running(), at_the_end, &mut self.scratch);
+        }
+    }
+
+    pub(super) fn redundancy_lives_on(&mut self, life: &Life) {
+        if let (Some(redundancy), Life::Exec(header) | Life::Exit(header)) = (&mut self.redundancy, life) {
+            redundancy.ended(header.pid);
+        }
+    }
+}

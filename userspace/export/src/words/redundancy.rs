@@ -1,0 +1,79 @@
+//! What native code below Python lines accesses.
+
+use pyobs_model::families::redundancy::{DISPATCH, EQUAL, least_trials};
+
+use super::Letter;
+use crate::escape;
+use crate::names::grouped;
+
+impl Letter<'_> {
+    pub(super) fn redundancy(&mut self) {
+        self.section("Redundancy", "memory that native code accesses, by the Python line that called it");
+        let (family, counts) = (self.model.redundancy(), self.model.redundancy().counts());
+        self.line(&format!(
+            "  {} samples in native code, {} watchpoints, {} traps.",
+            grouped(counts.samples),
+            grouped(counts.armed),
+            grouped(counts.traps)
+        ));
+        let mut lines: Vec<_> = family.lines().collect();
+        lines.sort_by_key(|(_, sum)| std::cmp::Reverse(sum.weight));
+        if lines.is_empty() {
+            return;
+        }
+        self.line(&format!("{:>9}  {:>7}  {:>7}  {:>7}  line", "samples", "known", "objects", "arrays"));
+        let mut has_few = false;
+        for (line, sum) in lines.into_iter().take(self.limit) {
+            let share = |of: u64| match sum.known() {
+                0 => "-".to_owned(),
+                _ if !sum.is_enough() => "few".to_owned(),
+                known => super::share(of as f64 / known as f64),
+            };
+            has_few |= sum.known() > 0 && !sum.is_enough();
+            let frame = self.model.frame(line.frame);
+            let line = format!(
+                "{:>9}  {:>7}  {:>7}  {:>7}  {}",
+                grouped(sum.samples),
+                grouped(sum.known()),
+                share(sum.objects()),
+                share(sum.array),
+                frame.map_or_else(|| "-".to_owned(), |frame| super::place(frame, true)),
+            );
+            self.line(&escape::line(&line, super::WIDTH));
+        }
+        if has_few {
+            let least = least_trials(DISPATCH);
+            self.line(&format!("  few: not enough data. Fewer than {least} known addresses could prove nothing."));
+        }
+        self.calls_again();
+    }
+
+    fn calls_again(&mut self) {
+        let calls = self.model.redundancy().calls().filter(|(_, sum)| sum.same > 0);
+        let mut calls: Vec<_> = calls.map(|(call, sum)| (call.clone(), *sum)).collect();
+        if calls.is_empty() {
+            return;
+        }
+        calls.sort_by_key(|(_, sum)| std::cmp::Reverse((sum.same, sum.compared)));
+        self.line(&format!(
+            "{:>13}  {:>13}  calls with the arguments, and the result, of the last time",
+            "arguments", "result"
+        ));
+        for (call, sum) in calls.into_iter().take(self.limit) {
+            let part = |of: u64, all: u64| match all {
+                0 => "-".to_owned(),
+                all if all < least_trials(EQUAL) => format!("{}/{} few", grouped(of), grouped(all)),
+                all => format!("{}/{}", grouped(of), grouped(all)),
+            };
+            let frame = self.model.frame(call.line.frame);
+            let line = format!(
+                "{:>13}  {:>13}  {} at {}",
+                part(sum.same, sum.compared),
+                part(sum.same_results, sum.results),
+                call.callee,
+                frame.map_or_else(|| "-".to_owned(), |frame| super::place(frame, true)),
+            );
+            self.line(&escape::line(&line, super::WIDTH));
+        }
+    }
+}

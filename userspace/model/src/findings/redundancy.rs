@@ -1,0 +1,214 @@
+//! Lines whose native code does work that changes nothing.
+//!
+//! What an address is decides what equal values at it say (docs/families/redundancy.md): loads of objects are nearly always
+//! equal, and loads of arrays are operands that are used again; stores of equal values into arrays are results that were
+//! there already.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use super::{Evidence, Finding, Severity, place};
+use crate::families::redundancy::{Accesses, CallOf, CallSum, DISPATCH, EQUAL, Line, PairSum, least_share};
+use crate::views::own_line;
+use crate::{FrameId, Model, PairKind, ProcessRef, Selection, Touched};
+
+/// A line is looked at from this share of its process's samples on.
+const LEAST: f64 = 0.01;
+const RECOMPUTED: &str = "redundancy/recomputed";
+/// A line's dispatch is serious from this share of the samples on.
+const SERIOUS: f64 = 0.25;
+
+pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let mut lines: Vec<(Line, &Accesses)> =
+        model.redundancy().lines().filter(|(line, _)| selection.has_process(line.process)).collect();
+    lines.sort_by_key(|(_, sum)| Reverse(sum.weight));
+    found.extend(lines.into_iter().filter_map(|(line, sum)| dispatch(model, line, sum)));
+    let calls = model.redundancy().calls().filter(|(call, _)| selection.has_process(call.line.process));
+    found.extend(calls.filter_map(|(call, sum)| again(model, call, sum)));
+    let mut sums: BTreeMap<(ProcessRef, PairKind, FrameId), Sums> = BTreeMap::new();
+    for (pair, sum) in model.redundancy().pairs().filter(|(pair, _)| selection.has_process(pair.process)) {
+        let (Touched::Array(shape), Some(frame)) = (&pair.touched, own_line(model, pair.second)) else {
+            continue;
+        };
+        let (all, shapes) = sums.entry((pair.process, pair.kind, frame)).or_default();
+        all.add(sum);
+        *shapes.entry(shape.to_string()).or_default() += sum.compared;
+    }
+    for ((process, kind, frame), (sum, shapes)) in &sums {
+        let shape = shapes.iter().max_by_key(|(_, count)| **count).map_or("", |(shape, _)| shape);
+        let of = Of { model, process: *process, frame: *frame, sum, shape };
+        match kind {
+            PairKind::Load => found.extend(of.reread()),
+            PairKind::Store => {
+                found.extend(of.recomputed());
+                found.extend(of.dead());
+            }
+        }
+    }
+    found
+}
+
+fn share(model: &Model, process: ProcessRef, samples: u64) -> f64 {
+    let all = model.process(process).map_or(0, |state| state.samples).max(samples);
+    samples as f64 / all.max(1) as f64
+}
+
+fn dispatch(model: &Model, line: Line, sum: &Accesses) -> Option<Finding> {
+    let native = share(model, line.process, sum.samples);
+    if native < LEAST || least_share(sum.objects(), sum.known()) <= DISPATCH {
+        return None;
+    }
+    let metadata = sum.metadata_share()?;
+    let at = place(model, Some(line.frame));
+    let mut names: Vec<_> = sum.names.iter().map(|(name, count)| (*count, &**name)).collect();
+    names.sort_by(|one, other| other.cmp(one));
+    let names: Vec<&str> = names.into_iter().take(3).map(|(_, name)| name).collect();
+    let detail = format!(
+        "{} samples ({:.0}% of the process) were in native code that this line called. Of the {} whose address is known, {} \
+         ({:.0}%) accessed objects, their types and other data of libraries, and only {} the data of arrays: the time goes into calls, not into data. {}Work on \
+         whole arrays, by slices or one call for all elements, has the same result in fewer calls (likely: an element loop, \
+         very small arrays, or a function of arrays used on single numbers).",
+        sum.samples,
+        native * 100.0,
+        sum.known(),
+        sum.objects(),
+        metadata * 100.0,
+        sum.array,
+        if names.is_empty() { String::new() } else { format!("Most often accessed: {}. ", names.join(", ")) },
+    );
+    Some(Finding {
+        id: "redundancy/dispatch",
+        severity: if native >= SERIOUS { Severity::Serious } else { Severity::Warning },
+        summary: format!(
+            "{at} spends {:.0}% of the run in native calls of which {:.0}% touch only objects, not data",
+            native * 100.0,
+            metadata * 100.0
+        ),
+        detail,
+        process: Some(line.process),
+        pid: model.process(line.process).map(|state| state.process.pid),
+        evidence: BTreeMap::from([
+            ("line", Evidence::Text(at)),
+            ("samples", Evidence::Count(sum.samples)),
+            ("native_share", Evidence::Number(native)),
+            ("accesses", Evidence::Count(sum.known())),
+            ("metadata", Evidence::Count(sum.metadata)),
+            ("static", Evidence::Count(sum.fixed)),
+            ("array", Evidence::Count(sum.array)),
+            ("metadata_share", Evidence::Number(metadata)),
+        ]),
+    })
+}
+
+/// A call that is made again with the same arguments and the same result.
+fn again(model: &Model, call: &CallOf, sum: &CallSum) -> Option<Finding> {
+    let native = share(model, call.line.process, sum.compared);
+    if native < LEAST || !sum.is_again(EQUAL) {
+        return None;
+    }
+    let CallSum { compared, same, results, same_results, .. } = *sum;
+    let (at, callee) = (place(model, Some(call.line.frame)), &call.callee);
+    let detail = format!(
+        "Of {compared} samples in this call, {same} had the arguments of the sample before, and of {results} results that were \
+         looked at {same_results} were the one before. Likely it could be made once, and its result kept. Of large arrays parts \
+         are compared, which change every four seconds."
+    );
+    Some(Finding {
+        id: RECOMPUTED,
+        severity: if native >= SERIOUS { Severity::Serious } else { Severity::Warning },
+        summary: format!("{at} calls {callee} again with the same arguments, {same} of {compared} times"),
+        detail,
+        process: Some(call.line.process),
+        pid: model.process(call.line.process).map(|state| state.process.pid),
+        evidence: BTreeMap::from([
+            ("line", Evidence::Text(at)),
+            ("callee", Evidence::Text(callee.to_string())),
+            ("native_share", Evidence::Number(native)),
+            ("compared", Evidence::Count(compared)),
+            ("same_arguments", Evidence::Count(same)),
+            ("results", Evidence::Count(results)),
+            ("same_results", Evidence::Count(same_results)),
+        ]),
+    })
+}
+
+/// Of a line, with how often each kind of array was seen.
+type Sums = (PairSum, BTreeMap<String, u64>);
+
+/// Pairs of one kind at one line.
+struct Of<'a> {
+    model: &'a Model,
+    process: ProcessRef,
+    frame: FrameId,
+    sum: &'a PairSum,
+    shape: &'a str,
+}
+
+impl Of<'_> {
+    fn recomputed(&self) -> Option<Finding> {
+        let PairSum { equal, compared, .. } = *self.sum;
+        if least_share(equal, compared) <= EQUAL {
+            return None;
+        }
+        let at = place(self.model, Some(self.frame));
+        let detail = format!(
+            "Of {compared} stores into an array ({}) that were followed to the next call, {equal} left the value that was there \
+             already. Likely the same call is made again with the same arguments: keep its result, or make it once before the \
+             loop.",
+            self.shape
+        );
+        let summary = format!("{at} stored the same values {equal} of {compared} times");
+        Some(self.finding(RECOMPUTED, Severity::Warning, summary, detail, equal))
+    }
+
+    fn dead(&self) -> Option<Finding> {
+        let PairSum { looked, unread, .. } = *self.sum;
+        if least_share(unread, looked) <= EQUAL {
+            return None;
+        }
+        let at = place(self.model, Some(self.frame));
+        let detail = format!(
+            "Of {looked} stores into an array ({}) whose reads were watched as well, {unread} were stored over by a later call \
+             without having been read by this thread.",
+            self.shape
+        );
+        let summary = format!("{at} stores over values that nobody read, {unread} of {looked} times");
+        Some(self.finding("redundancy/dead-store", Severity::Warning, summary, detail, unread))
+    }
+
+    fn reread(&self) -> Option<Finding> {
+        let PairSum { equal, compared, .. } = *self.sum;
+        if least_share(equal, compared) <= EQUAL {
+            return None;
+        }
+        let at = place(self.model, Some(self.frame));
+        let detail = format!(
+            "Of {compared} loads from an array ({}) that were followed to the next call, {equal} found the same value again. Most \
+             programs use their operands more than once: this is no waste by itself.",
+            self.shape
+        );
+        let summary = format!("{at} reads operands again that have not changed, {equal} of {compared} times");
+        Some(self.finding("redundancy/reread", Severity::Info, summary, detail, equal))
+    }
+
+    fn finding(&self, id: &'static str, severity: Severity, summary: String, detail: String, count: u64) -> Finding {
+        Finding {
+            id,
+            severity,
+            summary,
+            detail,
+            process: Some(self.process),
+            pid: self.model.process(self.process).map(|state| state.process.pid),
+            evidence: BTreeMap::from([
+                ("line", Evidence::Text(place(self.model, Some(self.frame)))),
+                ("array", Evidence::Text(self.shape.to_owned())),
+                ("count", Evidence::Count(count)),
+                ("compared", Evidence::Count(self.sum.compared)),
+                ("equal", Evidence::Count(self.sum.equal)),
+                ("looked", Evidence::Count(self.sum.looked)),
+                ("unread", Evidence::Count(self.sum.unread)),
+            ]),
+        }
+    }
+}

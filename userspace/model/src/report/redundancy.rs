@@ -1,0 +1,200 @@
+//! The report's `redundancy`.
+
+use std::cmp::Reverse;
+
+use serde::Serialize;
+
+use super::{FrameOut, pid, stack};
+use crate::families::redundancy::{Accesses, Line as Place, PairSum};
+use crate::views::{PairNode, pair_tree};
+use crate::{Model, PairKind, Pid, Selection, Tid};
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Redundancy {
+    /// Where addresses come from.
+    pub sampler: &'static str,
+    pub rate_hz: u32,
+    pub samples: u64,
+    /// Of the samples, those whose address could not be told, or is of no interest.
+    pub undecoded: u64,
+    pub armed: u64,
+    pub traps: u64,
+    pub timed_out: u64,
+    pub taken: u64,
+    pub storms: u64,
+    pub lines: Vec<Line>,
+    pub calls: Vec<Call>,
+    pub pairs: Vec<Pair>,
+    /// All pairs of all threads, as one tree.
+    pub tree: Vec<Node>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Line {
+    pub pid: Pid,
+    pub frame: FrameOut,
+    pub native_s: f64,
+    /// Of the samples of its process.
+    pub native_share: f64,
+    pub samples: u64,
+    /// Whether so many addresses are known that they could prove anything.
+    pub enough_data: bool,
+    /// `null` where they could not.
+    pub metadata_share: Option<f64>,
+    pub metadata: u64,
+    pub array: u64,
+    #[serde(rename = "static")]
+    pub fixed: u64,
+    pub unknown: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Call {
+    pub pid: Pid,
+    /// The line that calls.
+    pub frame: FrameOut,
+    pub callee: String,
+    /// Calls whose arguments were compared with those of the last one that was seen.
+    pub samples: u64,
+    /// Whether these are so many that they could prove anything.
+    pub enough_data: bool,
+    pub same_arguments: u64,
+    /// Results that were compared with the last one that was seen; `null` where none was.
+    pub results: Option<u64>,
+    pub same_results: Option<u64>,
+    /// The arguments that were ever another, from 1 on; 0 is what is called.
+    pub varying: Vec<u32>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Pair {
+    pub pid: Pid,
+    pub kind: PairKind,
+    pub memory: &'static str,
+    /// The type of the object, or the array's elements and shape.
+    pub of: Option<String>,
+    pub equal: u64,
+    pub compared: u64,
+    /// Whether these are so many that they could prove anything.
+    pub enough_data: bool,
+    pub redundant_bytes: u64,
+    pub total_bytes: u64,
+    /// Of stores whose loads were watched as well: how many there were, and how many nobody read.
+    pub looked: u64,
+    pub unread: u64,
+    pub first: Side,
+    pub second: Side,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Side {
+    pub tid: Tid,
+    /// Root first.
+    pub stack: Vec<FrameOut>,
+}
+
+/// A place in the tree of pairs: first down the stack of the first access, then down that of the second.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Node {
+    /// An index into the tree, which comes before this one; `null` for an outermost frame.
+    pub parent: Option<usize>,
+    pub access: Access,
+    pub frame: FrameOut,
+    pub equal: u64,
+    pub compared: u64,
+    pub redundant_bytes: u64,
+    pub total_bytes: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Access {
+    First,
+    Second,
+}
+
+pub(super) fn redundancy(model: &Model, selection: &Selection, limit: usize) -> Redundancy {
+    let (family, counts, rate_hz) = (model.redundancy(), model.redundancy().counts(), model.meta().rate_hz);
+    let cost = |sum: &Accesses| sum.weight as f64 * sum.metadata_share().unwrap_or(0.0);
+    let mut lines: Vec<(Place, &Accesses)> =
+        family.lines().filter(|(line, _)| selection.has_process(line.process)).collect();
+    lines.sort_by(|one, other| cost(other.1).total_cmp(&cost(one.1)));
+    let line = |(place, sum): (Place, &Accesses)| {
+        let all = model.process(place.process).map_or(0, |state| state.samples).max(sum.samples);
+        Some(Line {
+            pid: pid(model, place.process)?,
+            frame: FrameOut::from(model.frame(place.frame)?),
+            native_s: sum.weight as f64 / f64::from(rate_hz.max(1)),
+            native_share: sum.samples as f64 / all as f64,
+            samples: sum.samples,
+            enough_data: sum.is_enough(),
+            metadata_share: sum.metadata_share(),
+            metadata: sum.metadata,
+            array: sum.array,
+            fixed: sum.fixed,
+            unknown: sum.unknown,
+        })
+    };
+    let mut calls: Vec<_> = family.calls().filter(|(call, _)| selection.has_process(call.line.process)).collect();
+    calls.sort_by_key(|(_, sum)| Reverse((sum.same, sum.compared)));
+    let calls = calls.into_iter().take(limit).filter_map(|(call, sum)| {
+        let seen = |count| (sum.results > 0).then_some(count);
+        Some(Call {
+            pid: pid(model, call.line.process)?,
+            frame: FrameOut::from(model.frame(call.line.frame)?),
+            callee: call.callee.to_string(),
+            samples: sum.compared,
+            enough_data: sum.is_enough(),
+            same_arguments: sum.same,
+            results: seen(sum.results),
+            same_results: seen(sum.same_results),
+            varying: sum.varying().collect(),
+        })
+    });
+    let mut pairs: Vec<_> = family.pairs().filter(|(pair, _)| selection.has_process(pair.process)).collect();
+    pairs.sort_by_key(|(_, sum)| Reverse((sum.redundant_bytes, sum.compared)));
+    let pairs = pairs.into_iter().take(limit).filter_map(|(pair, sum)| {
+        let side = |id| Side { tid: pair.tid, stack: stack(model, id) };
+        Some(Pair {
+            pid: pid(model, pair.process)?,
+            kind: pair.kind,
+            memory: pair.touched.name(),
+            of: pair.touched.detail().map(ToString::to_string),
+            equal: sum.equal,
+            compared: sum.compared,
+            enough_data: sum.is_enough(),
+            redundant_bytes: sum.redundant_bytes,
+            total_bytes: sum.total_bytes,
+            looked: sum.looked,
+            unread: sum.unread,
+            first: side(pair.first),
+            second: side(pair.second),
+        })
+    });
+    Redundancy {
+        sampler: counts.sampler.name(),
+        rate_hz,
+        samples: counts.samples,
+        undecoded: counts.undecoded,
+        armed: counts.armed,
+        traps: counts.traps,
+        timed_out: counts.timed_out,
+        taken: counts.taken,
+        storms: counts.storms,
+        lines: lines.into_iter().take(limit).filter_map(line).collect(),
+        calls: calls.collect(),
+        pairs: pairs.collect(),
+        tree: tree(model, selection),
+    }
+}
+
+fn tree(model: &Model, selection: &Selection) -> Vec<Node> {
+    let node = |node: PairNode| {
+        let frame = FrameOut::from(model.frame(node.frame)?);
+        let access = if node.is_second { Access::Second } else { Access::First };
+        let PairSum { equal, compared, redundant_bytes, total_bytes, .. } = node.sum;
+        Some(Node { parent: node.parent, access, frame, equal, compared, redundant_bytes, total_bytes })
+    };
+    // Its frames are known: none is left out.
+    pair_tree(model, selection).into_iter().filter_map(node).collect()
+}

@@ -1,0 +1,93 @@
+//! Pairs of accesses as a tree, and what is said of few of them.
+
+use pyobs_model::report::Report;
+use pyobs_model::views::pair_tree;
+use pyobs_model::*;
+
+fn model() -> Model {
+    let text = String::new;
+    let probes = vec!["redundancy".to_owned()];
+    let (started, host, kernel, pyobs, sampler) = (text(), text(), text(), text(), text());
+    let mut model = Model::new(Meta { started, host, kernel, pyobs, rate_hz: 99, probes, sampler }, History::All);
+    let process = Process { pid: Pid(7), ppid: Pid(1), command: "python".into(), python: None, started: None };
+    model.apply(&Event::Process { id: ProcessRef(0), process });
+    for (id, function) in (0..).zip(["main", "one", "other"]) {
+        let (kind, file, line) = (FrameKind::Python, Some("/srv/a.py".into()), Some(id + 1));
+        let frame = Frame { kind, function: function.into(), module: None, file, line, first_line: Some(1) };
+        model.apply(&Event::Frame { id: FrameId(id), frame });
+    }
+    for (id, frames) in (0..).zip([[0, 1], [0, 2]]) {
+        model.apply(&Event::Stack { id: StackId(id), frames: frames.map(FrameId).into() });
+    }
+    model
+}
+
+fn pair(tid: u32, first: u32, second: u32, equal: bool) -> Event {
+    Event::Pair(Pair {
+        at: Nanos(1),
+        process: ProcessRef(0),
+        tid: Tid(tid),
+        first: StackId(first),
+        second: StackId(second),
+        kind: PairKind::Store,
+        touched: Touched::Array("float64 4".into()),
+        bytes: 8,
+        equal,
+        unread: None,
+    })
+}
+
+#[test]
+fn one_tree_has_the_pairs_of_all_threads() {
+    let mut model = model();
+    for tid in [1, 2] {
+        for _ in 0..3 {
+            model.apply(&pair(tid, 0, 1, true));
+        }
+        model.apply(&pair(tid, 0, 0, false));
+    }
+    let tree = pair_tree(&model, &Selection::default());
+    let told: Vec<_> = tree
+        .iter()
+        .map(|node| (node.parent, node.is_second, node.frame.0, node.sum.equal, node.sum.compared))
+        .collect();
+    let expected = [
+        (None, false, 0, 6, 8),
+        (Some(0), false, 1, 6, 8),
+        (Some(1), true, 0, 6, 8),
+        (Some(2), true, 2, 6, 6),
+        (Some(2), true, 1, 0, 2),
+    ];
+    assert_eq!(told, expected);
+    let report = Report::new(&model, &Selection::default(), None).redundancy.unwrap();
+    assert_eq!(report.tree.len(), tree.len());
+    assert_eq!(report.tree[3].redundant_bytes, 48);
+}
+
+#[test]
+fn what_is_rare_is_left_out_of_the_tree() {
+    let mut model = model();
+    (0..500).for_each(|_| model.apply(&pair(1, 0, 1, true)));
+    model.apply(&pair(1, 1, 1, true));
+    let tree = pair_tree(&model, &Selection::default());
+    assert_eq!(tree.len(), 4, "{tree:?}");
+    assert_eq!(tree[0].sum.compared, 501, "but it counts");
+}
+
+#[test]
+fn few_pairs_and_addresses_say_that_they_are_few() {
+    let mut model = model();
+    let access = |stack| {
+        let (at, process, tid, stack) = (Nanos(1), ProcessRef(0), Tid(1), StackId(stack));
+        Event::Access(Access { at, process, tid, stack, weight: 1, touched: Some(Touched::Static), stores: false })
+    };
+    (0..11).for_each(|_| model.apply(&access(0)));
+    (0..10).for_each(|_| model.apply(&access(1)));
+    (0..7).for_each(|_| model.apply(&pair(1, 0, 1, true)));
+    (0..6).for_each(|_| model.apply(&pair(1, 0, 0, true)));
+    let report = Report::new(&model, &Selection::default(), None).redundancy.unwrap();
+    let lines: Vec<_> = report.lines.iter().map(|line| (line.samples, line.enough_data, line.metadata_share)).collect();
+    assert_eq!(lines, [(11, true, Some(1.0)), (10, false, None)]);
+    let pairs: Vec<_> = report.pairs.iter().map(|pair| (pair.compared, pair.enough_data)).collect();
+    assert_eq!(pairs, [(7, true), (6, false)]);
+}

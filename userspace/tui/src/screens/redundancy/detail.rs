@@ -1,0 +1,177 @@
+//! One line: its findings, what it accesses, the calls in it, and pairs of accesses with both stacks side by side.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use pyobs_model::families::redundancy::{Accesses, CallSum, DISPATCH, Line, PairOf, PairSum, least_trials};
+use pyobs_model::findings::{self, Evidence, Finding};
+use pyobs_model::views::By;
+use pyobs_model::{FrameId, Model, Tid};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use super::{line_of, place_of};
+use crate::draw::{Row, put_more};
+use crate::number;
+use crate::screens::frames::{draw_frame, process_label};
+use crate::text;
+use crate::ui::Ui;
+
+/// Pairs that are shown with their stacks, and calls.
+const PAIRS_MAX: usize = 20;
+const CALLS_MAX: usize = 20;
+/// Cells of a line of a sentence.
+const WRAPPED: usize = 76;
+
+/// Bytes of a line's text.
+const SOURCE_MAX: usize = 4096;
+
+enum Part {
+    Blank,
+    Heading(String),
+    Words(String),
+    /// Of two stacks, the innermost first.
+    Frames(Option<FrameId>, Option<FrameId>),
+}
+
+#[derive(Default)]
+pub(super) struct Detail {
+    parts: Vec<Part>,
+}
+
+impl Detail {
+    pub(super) fn of(
+        model: &Model,
+        line: Line,
+        source: Option<&str>,
+        sum: Option<&Accesses>,
+        known: &[Finding],
+    ) -> Self {
+        let mut detail = Self::default();
+        let place = place_of(model, line);
+        detail.words(format!("line      {place}"));
+        if let Some(source) = source {
+            detail.words(format!("source    {}", text::head(source, SOURCE_MAX)));
+        }
+        detail.words(format!("process   {}", process_label(model, Some(line.process))));
+        if let Some(sum) = sum {
+            detail.accesses(sum);
+        }
+        let at = findings::place(model, Some(line.frame));
+        let is_here = |finding: &&Finding| {
+            let place = finding.evidence.get("line");
+            finding.process == Some(line.process) && matches!(place, Some(Evidence::Text(place)) if *place == at)
+        };
+        for finding in known.iter().filter(is_here) {
+            detail.heading(finding.id.to_uppercase());
+            text::wrap(&finding.detail, WRAPPED).into_iter().for_each(|line| detail.words(line));
+        }
+        detail.calls(model, line);
+        detail.pairs(model, line);
+        detail
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.parts.len()
+    }
+
+    fn heading(&mut self, words: String) {
+        self.parts.extend([Part::Blank, Part::Heading(words)]);
+    }
+
+    fn words(&mut self, words: String) {
+        self.parts.push(Part::Words(words));
+    }
+
+    fn accesses(&mut self, sum: &Accesses) {
+        let count = number::count;
+        self.words(format!("samples   {}, of {} the address is known", count(sum.samples), count(sum.known())));
+        self.words(format!(
+            "accessed  {} objects, {} arrays, {} static, {} unknown",
+            count(sum.metadata),
+            count(sum.array),
+            count(sum.fixed),
+            count(sum.unknown)
+        ));
+        if sum.known() > 0 && !sum.is_enough() {
+            let least = least_trials(DISPATCH);
+            self.words(format!("          not enough data: fewer than {least} addresses could prove nothing"));
+        }
+        let mut names: Vec<_> = sum.names.iter().collect();
+        names.sort_by_key(|(_, count)| Reverse(**count));
+        let names: Vec<String> = names.iter().take(5).map(|(name, of)| format!("{name} {}", count(**of))).collect();
+        if !names.is_empty() {
+            self.words(format!("these     {}", names.join(", ")));
+        }
+    }
+
+    /// Those that are made again first.
+    fn calls(&mut self, model: &Model, line: Line) {
+        let mut calls: Vec<_> = model.redundancy().calls().filter(|(call, _)| call.line == line).collect();
+        calls.sort_by_key(|(_, sum)| Reverse((sum.same, sum.compared)));
+        if !calls.is_empty() {
+            self.heading("CALLS: SAME ARGUMENTS, SAME RESULTS AS THE LAST TIME".to_owned());
+        }
+        for (call, sum) in calls.into_iter().take(CALLS_MAX) {
+            let CallSum { compared, same, results, same_results, .. } = *sum;
+            let returned = if results == 0 { "not seen".to_owned() } else { format!("{same_results}/{results}") };
+            let varying: Vec<String> = sum.varying().map(|argument| argument.to_string()).collect();
+            let varying =
+                if varying.is_empty() { String::new() } else { format!(", argument {} varies", varying.join(", ")) };
+            let few = if sum.is_enough() { "" } else { "; not enough data" };
+            self.words(format!("{same}/{compared}  {returned}  {}{varying}{few}", call.callee));
+        }
+    }
+
+    /// Those of all threads together, that are equal most often first.
+    fn pairs(&mut self, model: &Model, line: Line) {
+        let mut sums: BTreeMap<PairOf, PairSum> = BTreeMap::new();
+        for (pair, sum) in model.redundancy().pairs().filter(|(pair, _)| line_of(model, pair) == Some(line)) {
+            sums.entry(PairOf { tid: Tid(0), ..pair.clone() }).or_default().add(sum);
+        }
+        let mut pairs: Vec<_> = sums.iter().collect();
+        pairs.sort_by_key(|(_, sum)| Reverse((sum.equal, sum.compared)));
+        for (pair, sum) in pairs.into_iter().take(PAIRS_MAX) {
+            let of = pair.touched.detail().map(|detail| format!(" {detail}")).unwrap_or_default();
+            let (kind, memory) = (pair.kind.name().to_uppercase(), pair.touched.name().to_uppercase());
+            let unread = match sum.looked {
+                0 => String::new(),
+                looked => format!(", {} OF {looked} NEVER READ", sum.unread),
+            };
+            let few = if sum.is_enough() { "" } else { " (NOT ENOUGH DATA)" };
+            let PairSum { equal, compared, .. } = *sum;
+            self.heading(format!("{kind}S OF {memory}{of}: {equal} OF {compared} EQUAL{unread}{few}. FIRST, THEN:"));
+            let (first, second) = (model.stack(pair.first), model.stack(pair.second));
+            let (mut first, mut second) = (first.iter().rev(), second.iter().rev());
+            loop {
+                match (first.next().copied(), second.next().copied()) {
+                    (None, None) => break,
+                    (one, other) => self.parts.push(Part::Frames(one, other)),
+                }
+            }
+        }
+    }
+
+    pub(super) fn draw(&self, model: &Model, ui: &Ui, top: usize, area: Rect, buf: &mut Buffer) {
+        let theme = ui.theme;
+        let height = usize::from(area.height);
+        for (part, y) in self.parts.iter().skip(top).take(height).zip(area.y..) {
+            let line = Rect { y, height: 1, ..area };
+            match part {
+                Part::Blank => {}
+                Part::Heading(heading) => Row::new(buf, line).rest(&format!(" {heading}"), theme.heading()),
+                Part::Words(words) => Row::new(buf, line).rest(&format!(" {words}"), theme.text()),
+                Part::Frames(one, other) => {
+                    let width = area.width / 2;
+                    for (id, x) in [(one, area.x), (other, area.x + width)] {
+                        let Some(frame) = id.and_then(|id| model.frame(id)) else { continue };
+                        let mut row = Row::new(buf, Rect { x, width, ..line });
+                        row.skip(1);
+                        draw_frame(&mut row, usize::from(width) * 55 / 100, frame, By::Line, theme);
+                    }
+                }
+            }
+        }
+        put_more(buf, area, self.parts.len().saturating_sub(top + height), theme);
+    }
+}
