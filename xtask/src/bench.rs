@@ -33,7 +33,7 @@ use table::Table;
 /// Its name on the command line, and what measures it.
 type Bench = (&'static str, fn(&Setting) -> Result<Table>);
 
-const BENCHES: [Bench; 8] = [
+const BENCHES: [Bench; 9] = [
     ("overhead", overhead::run),
     ("kernel", kernel::run),
     ("tables", tables::run),

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 use pyobs_model::{Event, Meta, Nanos};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
-use crate::tables::{arena, cpu, eval, gil, health, meta, nrt, offcpu, processes, redundancy, regions, shm, stacks, ucx};
+use crate::tables::{
+    arena, cpu, eval, gil, health, meta, nrt, offcpu, processes, redundancy, regions, shm, stacks, ucx,
+};
 use crate::{Error, file, schema};
 
 /// With an append each 250 ms and the time that a commit takes, a cut costs less than a second.

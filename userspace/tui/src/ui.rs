@@ -238,7 +238,12 @@ impl Ui {
     pub(crate) fn takes_filter(&self) -> bool {
         !matches!(
             self.context(),
-            Context::Health | Context::Detail | Context::Wait | Context::Segment | Context::Transfer | Context::Accesses
+            Context::Health
+                | Context::Detail
+                | Context::Wait
+                | Context::Segment
+                | Context::Transfer
+                | Context::Accesses
         )
     }
 
