@@ -89,6 +89,8 @@ int main(int count, char **words)
     } else if (!strcmp(mode, "fork")) {
         load(file);
         sends(0, 10);
+        /* The callback is known from here on. */
+        usleep(500000);
         void *open = begin(10);
         pid_t child = fork();
         if (child == 0) {
