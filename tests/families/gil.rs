@@ -19,9 +19,9 @@ fn main() -> ExitCode {
             case(name, move || body(&python)).needs(needs::root()).needs(has_gil.clone()).needs(every.clone())
         };
         cases.push(of_this("two_that_compute_wait_for_each_other", two_compute));
-        cases.push(of_this("one_alone_waits_for_nobody", one_alone));
+        cases.push(of_this("one_alone_waits_for_nobody", one_alone).needs(needs::few(python)));
         cases.push(of_this("one_that_reads_beside_one_that_computes_is_a_convoy", convoy));
-        cases.push(of_this("without_contention_there_is_no_convoy", calm));
+        cases.push(of_this("without_contention_there_is_no_convoy", calm).needs(needs::few(python)));
     }
     pyobs_tests::run(cases)
 }

@@ -16,12 +16,12 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         [flag] if flag == "--all" => true,
         _ => return usage(format!("`cargo xtask pythons` takes [--all], got {args:?}")),
     };
-    println!("{}", prepare(all)?.display());
+    println!("{}", list(&equipped(all)?)?.display());
     Ok(())
 }
 
-/// Finds and equips them, says on stderr which are used and what was skipped, and leaves the list.
-pub(crate) fn prepare(all: bool) -> Result<PathBuf> {
+/// Finds them and gives each its packages.
+pub(crate) fn equipped(all: bool) -> Result<Found> {
     let mut found = pythons::find_all();
     venvs::ensure_all(&mut found)?;
     if all {
@@ -29,7 +29,12 @@ pub(crate) fn prepare(all: bool) -> Result<PathBuf> {
     } else {
         found.skip("CPython 3.14 in another root, and the slow matrices", "only --all runs them");
     }
-    say(&found);
+    Ok(found)
+}
+
+/// Says on stderr which are used and what was skipped, and leaves the list.
+pub(crate) fn list(found: &Found) -> Result<PathBuf> {
+    say(found);
     pythons::write_list(&found.pythons)
 }
 

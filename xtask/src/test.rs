@@ -1,8 +1,10 @@
 //! `cargo xtask test`: the whole suite, and nothing left out in silence.
 
 use std::{
+    panic,
     path::{Path, PathBuf},
     process::Command,
+    thread,
 };
 
 use anyhow::{Result, bail};
@@ -12,7 +14,7 @@ use crate::{
     errors::usage,
     interpreters,
     process::{cargo, is_root},
-    pythons, repo, venvs,
+    repo, venvs,
 };
 
 struct Options {
@@ -24,10 +26,16 @@ struct Options {
 
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let mut options = parse(args)?;
-    build::release()?;
-    let list = interpreters::prepare(options.all)?;
+    // The one waits for the network and for one core, the other is limited by all of them.
+    let (built, found) = thread::scope(|scope| {
+        let found = scope.spawn(|| interpreters::equipped(options.all));
+        (build::release(), found.join())
+    });
+    built?;
+    let found = found.unwrap_or_else(|panic| panic::resume_unwind(panic))?;
+    let list = interpreters::list(&found)?;
     if options.all {
-        options.environment = venvs::others(&pythons::find_all());
+        options.environment = venvs::others(&found);
     }
     if repo::shared().is_none() {
         eprintln!("skipped the workloads of ../shared: there is no such folder beside this checkout");
