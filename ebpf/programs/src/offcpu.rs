@@ -1,10 +1,10 @@
 //! The families `offcpu` and `gil`: where threads sleep, for how long, and who wakes them.
 //!
-//! A stack has to be taken when a thread goes to sleep, before it is known for how long. Each costs the thread
-//! `SLEEP_PERIOD` of its time, of which it has some credit: one that sleeps less often has the stack of every sleep
-//! taken. Beyond that, its sleeps are told apart by their place in the program: the lengths of all that happen at one
-//! place are summed up exactly, and told with the stack that was taken there last, each time that they reach
-//! `SLEEP_PERIOD`.
+//! A stack has to be taken when a thread goes to sleep, before it is known for how long. A thread's sleeps are told apart by
+//! their place in the program: the lengths of all that happen at one place are summed up exactly, and told with the stack
+//! that was taken there last, each time that they reach `SLEEP_PERIOD`. The first stack of a place costs the thread
+//! `SLEEP_PERIOD` of its time, each other the CPU `REFRESH` times as much, of which both have some credit: where less is
+//! slept, the stack of every sleep is taken.
 
 use core::hint::black_box;
 
@@ -45,14 +45,20 @@ const WAKING_FRAMES: usize = 32;
 const OWN_FRAMES: u64 = 2;
 /// `TASK_DEAD` of `__state` (include/linux/sched.h).
 const DEAD: u32 = 0x80;
-/// Stacks that a thread may owe for.
+/// Stacks that may be owed for.
 const CREDIT: u64 = 64;
+/// How much more a stack costs the CPU that takes it for a place that has one already.
+const REFRESH: u64 = 10;
 /// A sleeper that has not come back for so long has ended without being seen.
 const STALE: u64 = 3_600_000_000_000;
 
 /// Plain stores by the CPU that a thread is leaving, wakes on, or is woken from.
 #[map]
 static SLEEPS: Array<Sleeper> = Array::with_max_entries(SLEEPERS, 0);
+
+/// Up to when each CPU has paid for stacks.
+#[map]
+static PAID: PerCpuArray<u64> = PerCpuArray::with_max_entries(1, 0);
 
 /// The stack of who wakes a thread.
 #[map]
@@ -180,19 +186,28 @@ fn sleeps(context: &RawTracePointContext, run: impl Fn(u32)) {
         awake(sleeper, sleeper.woken);
     }
     let registers = Registers::saved();
-    let (awaited, instruction) = python(process, &registers);
+    let Python { awaited, instruction, state } = python(process, &registers);
     if awaited == 0 && !is_on(FAMILY_OFFCPU) {
         sleeper.since = 0;
         return;
     }
     (sleeper.waker_pid, sleeper.waker_tid, sleeper.woken) = (0, 0, 0);
     sleeper.since = now;
-    let argument = if awaited != 0 { awaited } else { registers.argument };
+    // A thread may be made to wait for the GIL at any instruction.
+    let (argument, instruction) = if awaited != 0 { (awaited, 0) } else { (registers.argument, instruction) };
     let key = key(registers.call, argument, instruction);
     let number = key as usize % PLACES;
     sleeper.place = number as u32;
-    sleeper.fresh = u32::from(pays(sleeper, now));
+    let is_known = place(sleeper, number).key == key;
+    sleeper.fresh =
+        u32::from(if is_known { refreshes(now) } else { pays(&mut sleeper.paid, control(control::SLEEP_PERIOD), now) });
     if sleeper.fresh == 0 {
+        return;
+    }
+    let holder = if awaited == 0 { None } else { holder(process, awaited).filter(|holder| *holder != state) };
+    if is_known && awaited != 0 && holder.is_none() {
+        // The GIL is on its way from one to another; that says nothing about the sleeps to come.
+        sleeper.fresh = 0;
         return;
     }
     tell(sleeper, number, 0, now);
@@ -219,25 +234,32 @@ fn sleeps(context: &RawTracePointContext, run: impl Fn(u32)) {
     walk.start(process, &registers);
     run(slot);
     walk.send();
-    if awaited != 0 {
-        holder(process, walk, slot, awaited, now, run);
+    if let Some(holder) = holder {
+        hold(process, holder, now, slot, run);
     }
 }
 
-/// Whether the thread pays for a stack.
+/// Whether the CPU has time for another stack of a place that has one.
 #[inline(always)]
-fn pays(sleeper: &mut Sleeper, now: u64) -> bool {
-    let price = control(control::SLEEP_PERIOD);
-    let paid = sleeper.paid.max(now) + price;
-    // At the end of its credit the thread has a stack for each `price`, and chance decides for which sleep: else it would
-    // be the one that comes after a long one.
+fn refreshes(now: u64) -> bool {
+    let price = control(control::SLEEP_PERIOD).wrapping_mul(REFRESH);
+    // SAFETY: the value of this CPU; the tracepoint cannot be hit again within itself.
+    PAID.get_ptr_mut(0).is_some_and(|paid| pays(unsafe { &mut *paid }, price, now))
+}
+
+/// Whether who has paid up to some time can pay for a stack.
+#[inline(always)]
+fn pays(until: &mut u64, price: u64, now: u64) -> bool {
+    let paid = (*until).max(now) + price;
+    // At the end of its credit there is a stack for each `price`, and chance decides for which sleep: else it would be the
+    // one that comes after a long one.
     // SAFETY: the helper has no preconditions.
     let is_lucky = || unsafe { bpf_get_prandom_u32() } & 1 == 0;
     let owed = paid - now;
     if owed > CREDIT * price || (owed > CREDIT / 2 * price && !is_lucky()) {
         return false;
     }
-    sleeper.paid = paid;
+    *until = paid;
     true
 }
 
@@ -250,34 +272,48 @@ fn key(call: u32, argument: u64, instruction: u64) -> u32 {
     (hash ^ (hash >> 32)) as u32 | 8
 }
 
-/// The GIL's state, if it is what the thread is about to wait for; and what instruction its innermost Python frame is at.
-#[inline(always)]
-fn python(process: &Process, registers: &Registers) -> (u64, u64) {
-    if process.flags & PYTHON == 0 {
-        return (0, 0);
-    }
-    let Some(layout) = LAYOUTS.get(process.layout) else { return (0, 0) };
-    let Top::Frame { state, frame } = top_frame(process, layout, 0) else { return (0, 0) };
-    let instruction = instruction(layout, frame);
-    if registers.call != FUTEX || layout.gil_condition_size == 0 {
-        return (0, instruction);
-    }
-    let gil = gil::address(process, layout, state);
-    (if gil::is_awaited(layout, gil, registers.argument) { gil } else { 0 }, instruction)
+#[derive(Clone, Copy, Default)]
+struct Python {
+    /// The GIL's state, if it is what the thread is about to wait for.
+    awaited: u64,
+    /// What instruction its innermost Python frame is at.
+    instruction: u64,
+    /// Its thread state.
+    state: u64,
 }
 
-/// Who holds the GIL that the current thread waits for, and what it runs: its frames are in the same memory. It goes on
-/// meanwhile, so that a frame may be gone while it is looked at; then the walk ends there.
 #[inline(always)]
-fn holder(process: &Process, walk: &mut Walk, number: u32, gil: u64, now: u64, run: impl Fn(u32)) {
+fn python(process: &Process, registers: &Registers) -> Python {
+    let none = Python::default();
+    if process.flags & PYTHON == 0 {
+        return none;
+    }
+    let Some(layout) = LAYOUTS.get(process.layout) else { return none };
+    let Top::Frame { state, frame } = top_frame(process, layout, 0) else { return none };
+    let known = Python { awaited: 0, instruction: instruction(layout, frame), state };
+    if registers.call != FUTEX || layout.gil_condition_size == 0 {
+        return known;
+    }
+    let gil = gil::address(process, layout, state);
+    Python { awaited: if gil::is_awaited(layout, gil, registers.argument) { gil } else { 0 }, ..known }
+}
+
+/// The thread state that holds this GIL.
+#[inline(always)]
+fn holder(process: &Process, gil: u64) -> Option<u64> {
+    gil::holder_at(LAYOUTS.get(process.layout)?, gil)
+}
+
+/// What the GIL's holder runs while the current thread waits, whose stack was taken at that time: its frames are in the same
+/// memory. It goes on meanwhile, so that a frame may be gone while it is looked at; then the walk ends there.
+#[inline(always)]
+fn hold(process: &Process, state: u64, stack: u64, number: u32, run: impl Fn(u32)) {
     let Some(layout) = LAYOUTS.get(process.layout) else { return };
-    let Some(state) = gil::holder_at(layout, gil) else { return };
     let Top::Frame { frame, .. } = frames_of(layout, state) else { return };
-    let mut header = walk.sample.header;
-    (header.kind, header.time) = (record::GIL_HOLDER, now);
-    header.tid = holder_tid(process, layout.thread_native, layout.thread_id, state);
+    let mut header = ring::header(record::GIL_HOLDER);
     // The waiter's own tid tells whose holder it is.
-    let waiter = walk.sample.header.tid;
+    let waiter = header.tid;
+    (header.time, header.tid) = (stack, holder_tid(process, layout.thread_native, layout.thread_id, state));
     let Some(walk) = Walk::begin(number, SLOT_TASK) else { return };
     walk.sample.header = header;
     walk.sample.detail = [u64::from(waiter), 0];
@@ -330,8 +366,16 @@ pub fn offcpu_waking(context: RawTracePointContext) -> i32 {
 }
 
 /// Whether the current thread is not who acts but was interrupted by who does. True where that cannot be told.
+///
+/// What interrupts a thread's own code stays on the stack of its system calls; what interrupts the kernel has a stack of its
+/// own (arch/x86/include/asm/irq_stack.h), but so has what a system call leaves to softirqs, as a message to the same
+/// machine: there the frames tell, which take microseconds.
 #[inline(always)]
 fn in_interrupt(context: &RawTracePointContext) -> bool {
+    // The context are the tracepoint's arguments, on the stack of who hits it.
+    if Registers::is_own_stack(context.as_ptr() as u64) {
+        return Registers::saved().call == NO_CALL;
+    }
     let (start, end) = (INTERRUPT_START.load(), INTERRUPT_END.load());
     if start == 0 {
         return true;

@@ -1,10 +1,15 @@
 //! The registers of user space.
 
+use core::hint::black_box;
+
 use aya_ebpf::{
     bindings::pt_regs,
     helpers::{bpf_get_current_task_btf, generated::bpf_task_pt_regs},
 };
 use pyobs_abi::offcpu::NO_CALL;
+
+/// `THREAD_SIZE` (arch/x86/include/asm/page_64_types.h).
+const STACK: u64 = 16 << 10;
 
 /// What unwinding needs.
 #[derive(Clone, Copy)]
@@ -24,6 +29,14 @@ impl Registers {
     #[inline(always)]
     pub fn running(ip: u64, sp: u64, bp: u64) -> Self {
         Self { ip, sp, bp, after: false, call: NO_CALL, argument: 0 }
+    }
+
+    /// Whether an address is on the kernel stack of the current task, at whose top the registers are.
+    #[inline(always)]
+    pub fn is_own_stack(address: u64) -> bool {
+        // SAFETY: the helper gives an address, which is only compared.
+        let top = unsafe { bpf_task_pt_regs(bpf_get_current_task_btf()) } as u64;
+        black_box(top).wrapping_sub(black_box(address)) < STACK
     }
 
     /// Those that the kernel saved when the current thread entered it.
