@@ -1,6 +1,6 @@
 """Waste that takes a few percent of the time, among honest work: redundancy_hidden.py slice|algorithm|api|memo|none SECONDS.
 
-Prints the line that wastes, 0 for none.
+The honest work uses all that it makes. Prints the line that wastes, 0 for none.
 """
 import inspect
 import sys
@@ -24,7 +24,7 @@ def plain():
 
 
 def drawn():
-    return rng.random(30_000)
+    return rng.random(30_000).sum()
 
 
 def multiplied():
