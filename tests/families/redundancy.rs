@@ -20,9 +20,9 @@ use serde_json::Value;
 fn main() -> ExitCode {
     let mut cases: Vec<Case> = vec![
         case("the_family_is_off_unless_asked_for", off_by_default).needs(needs::root()),
-        known("half_of_the_loads_are_redundant", || share("loads", 50, "load", "equal", "compared")),
+        known("half_of_the_loads_are_redundant", || share("loads", 50, "3", "load", "equal", "compared")),
         known("a_quarter_of_the_stores_of_four_threads_changes_nothing", threads),
-        known("half_of_the_stores_are_never_read", || share("dead", 50, "store", "unread", "looked"))
+        known("half_of_the_stores_are_never_read", || share("dead", 50, "8", "store", "unread", "looked"))
             .needs(needs::all()),
         twins("a_slice_is_told_from_an_element_loop", "3.12", "slice", DISPATCH, 3),
     ];
@@ -30,9 +30,9 @@ fn main() -> ExitCode {
         let name = format!("{percent}_percent_of_loads_and_stores");
         cases.push(
             known(&name, move || {
-                share("loads", percent, "load", "equal", "compared");
-                share("stores", percent, "store", "equal", "compared");
-                share("dead", percent, "store", "unread", "looked");
+                share("loads", percent, "8", "load", "equal", "compared");
+                share("stores", percent, "8", "store", "equal", "compared");
+                share("dead", percent, "8", "store", "unread", "looked");
             })
             .needs(needs::all()),
         );
@@ -52,6 +52,7 @@ fn main() -> ExitCode {
 
 const DISPATCH: &str = "redundancy/dispatch";
 const RECOMPUTED: &str = "redundancy/recomputed";
+const DEAD: &str = "redundancy/dead-store";
 
 fn known(name: &str, body: impl Fn() + 'static + Send) -> Case {
     case(name, body).needs(needs::root()).needs(needs::python("3.12")).needs(needs::compiler(&[]))
@@ -82,8 +83,8 @@ fn sums(recording: &Recording, kind: &str, of: &str, all: &str) -> (u64, u64) {
     (sum(of), sum(all))
 }
 
-fn share(mode: &str, percent: u64, kind: &str, of: &str, all: &str) {
-    let recording = run(&Folder::new(), &[mode, &percent.to_string(), "3"]);
+fn share(mode: &str, percent: u64, seconds: &str, kind: &str, of: &str, all: &str) {
+    let recording = run(&Folder::new(), &[mode, &percent.to_string(), seconds]);
     share_is(&recording, percent, kind, of, all);
 }
 
@@ -152,7 +153,7 @@ fn invariant(version: &'static str) -> Case {
         let line = told(&recording)["waste_line"].as_u64();
         let at = |id| lines(&recording, id).into_iter().filter(|other| Some(*other) == line).count();
         assert_eq!(at("redundancy/reread"), 1, "{line:?}");
-        for id in [DISPATCH, RECOMPUTED, "redundancy/dead-store"] {
+        for id in [DISPATCH, RECOMPUTED, DEAD] {
             assert_eq!(at(id), 0, "{id} at {line:?}");
         }
     };

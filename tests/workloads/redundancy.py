@@ -96,6 +96,7 @@ def work(results):
     values = (ctypes.c_double * COUNT)()
     pointer = ctypes.cast(values, ctypes.POINTER(ctypes.c_double))
     step, value, total, wanted = 0, 1.5, 0.0, 0
+    library.store_all(pointer, COUNT, value)
     while time.monotonic() < deadline:
         step += 1
         # Of a hundred steps as many are redundant, spread evenly.
