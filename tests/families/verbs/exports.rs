@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use pyobs_tests::json;
+use pyobs_tests::{Workload, command, json, needs};
 use quick_xml::Reader;
 use quick_xml::events::Event;
 use regex::Regex;
@@ -105,4 +105,58 @@ pub fn svg() {
     let written = run(&["export", recording().file.to_str().unwrap(), "--format", "svg", "-o", file.to_str().unwrap()]);
     assert!(written.status.success() && written.stdout.is_empty(), "{written:?}");
     assert!(std::fs::read_to_string(file).unwrap().contains("<svg"));
+}
+
+/// Go's own reader gives the same sums for the functions, the tags and all together.
+pub fn pprof() {
+    let file = recording().file.with_extension("pb.gz");
+    let (from, to) = (recording().file.to_str().unwrap(), file.to_str().unwrap());
+    let written = run(&["export", from, "--format", "pprof", "-o", to]);
+    assert!(written.status.success() && written.stdout.is_empty(), "{written:?}");
+    let read = |options: &[&str]| {
+        let reader = needs::pprof().unwrap();
+        let mut reader_command = command(&reader[0]);
+        reader_command.args(&reader[1..]).args(["-symbolize=none", "-sample_index=samples"]).args(options).arg(to);
+        let ended = Workload::start(reader_command).wait();
+        assert!(ended.status.success(), "{ended:?}");
+        ended.stdout
+    };
+    let top = read(&["-top", "-nodecount=100000", "-nodefraction=0"]);
+    assert!(top.contains(&format!("% of {} total", samples())), "{} samples: {top}", samples());
+    for function in BURNED {
+        let folded = recording().export("folded", &[]);
+        let own = folded.lines().filter(|line| line.contains(&format!(";{function} ({function}.py")));
+        let expected: u64 = own.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum();
+        // flat flat% sum% cum cum% name
+        let row = top.lines().find(|line| line.ends_with(&format!(" {function}")));
+        let row = row.unwrap_or_else(|| panic!("{function} is not in {top}"));
+        assert_eq!(row.split_whitespace().nth(3).unwrap(), expected.to_string(), "{row}");
+    }
+    let lines = read(&["-top", "-lines", "-nodecount=100000", "-nodefraction=0"]);
+    assert!(lines.lines().any(|line| line.contains("spin ") && line.contains("burn.py:14")), "{lines}");
+    let tags = read(&["-tags"]);
+    for thread in ["first-thread", "daemon-thread"] {
+        assert!(tags.contains(thread), "{thread} is not in {tags}");
+    }
+}
+
+/// By the documentation of the processed profile format.
+pub fn firefox() {
+    let document = json::parse(&recording().export("firefox", &[]));
+    let (mut total, mut names) = (0, BTreeSet::new());
+    for thread in json::list(&document, "/threads") {
+        let length = json::list(thread, "/stackTable/prefix").len();
+        let stacks = json::list(thread, "/samples/stack");
+        assert!(stacks.iter().all(|at| at.is_null() || at.as_u64().unwrap() < length as u64));
+        total += json::list(thread, "/samples/weight").iter().map(|weight| weight.as_u64().unwrap()).sum::<u64>();
+        let strings = json::list(thread, "/stringArray");
+        let name = |at: &Value| strings[usize::try_from(at.as_u64().unwrap()).unwrap()].as_str().unwrap();
+        names.extend(json::list(thread, "/funcTable/name").iter().map(name));
+    }
+    assert_eq!(total, samples());
+    for function in BURNED {
+        assert!(names.contains(format!("{function} ({function}.py)").as_str()), "{function} is not in {names:#?}");
+    }
+    let sleeps: u64 = json::list(&document, "/threads").iter().map(|it| json::count(it, "/markers/length")).sum();
+    assert!(sleeps > 0, "threads that start and join sleep");
 }

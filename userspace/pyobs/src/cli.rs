@@ -174,7 +174,8 @@ pub(crate) struct Export {
 
     /// What widths and counts mean: cpu, samples taken on a CPU; offcpu, time asleep; gil, time waiting for the GIL
     ///
-    /// Times are microseconds in `folded` and `svg`, and seconds in `speedscope`. The stacks of `gil` are the waiters'.
+    /// Times are microseconds in `folded` and `svg`, seconds in `speedscope`, milliseconds
+    /// in `firefox`, and nanoseconds in `pprof`. The stacks of `gil` are the waiters'.
     #[arg(long, value_name = "WEIGHT", default_value = "cpu", value_parser = parse_weight)]
     pub(crate) weight: Weight,
 
@@ -183,32 +184,29 @@ pub(crate) struct Export {
     pub(crate) lines: bool,
 }
 
+/// One of the formats, as an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Format {
-    Folded,
-    Svg,
-    Speedscope,
-    Perfetto,
-    Json,
-}
+pub(crate) struct Format(pub(crate) pyobs_export::Format);
 
 impl ValueEnum for Format {
     fn value_variants<'a>() -> &'a [Self] {
-        &[Self::Folded, Self::Svg, Self::Speedscope, Self::Perfetto, Self::Json]
+        use pyobs_export::Format::{Firefox, Folded, Html, Json, Perfetto, Pprof, Speedscope, Svg};
+        &[Self(Folded), Self(Svg), Self(Speedscope), Self(Pprof), Self(Firefox), Self(Perfetto), Self(Json)]
     }
 
     fn to_possible_value(&self) -> Option<PossibleValue> {
-        Some(match self {
-            Self::Folded => {
-                PossibleValue::new("folded").help("one line a stack, root first, for flamegraph.pl and others")
-            }
-            Self::Svg => PossibleValue::new("svg").help("a flame graph for any browser"),
-            Self::Speedscope => PossibleValue::new("speedscope").help("a file for https://www.speedscope.app"),
-            Self::Perfetto => {
-                PossibleValue::new("perfetto").help("transfers of UCX on a timeline, for https://ui.perfetto.dev")
-            }
-            Self::Json => PossibleValue::new("json").help("what `report --json` writes, of the part that is selected"),
-        })
+        use pyobs_export::Format::{Firefox, Folded, Html, Json, Perfetto, Pprof, Speedscope, Svg};
+        let help = match self.0 {
+            Folded => "one line a stack, root first, for flamegraph.pl and others",
+            Svg => "a flame graph for any browser",
+            Speedscope => "a file for https://www.speedscope.app",
+            Pprof => "a profile for `go tool pprof`, with every weight that was recorded; give it a file with -o",
+            Firefox => "threads with samples, waits and transfers, for https://profiler.firefox.com",
+            Perfetto => "transfers of UCX on a timeline, for https://ui.perfetto.dev",
+            Html => "one page for any browser: findings, flame graphs, timeline, tables; it needs no network",
+            Json => "what `report --json` writes, of the part that is selected",
+        };
+        Some(PossibleValue::new(self.0.name()).help(help))
     }
 }
 
