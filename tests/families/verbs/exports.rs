@@ -160,3 +160,44 @@ pub fn firefox() {
     let sleeps: u64 = json::list(&document, "/threads").iter().map(|it| json::count(it, "/markers/length")).sum();
     assert!(sleeps > 0, "threads that start and join sleep");
 }
+
+/// In a browser: its script runs, nothing is refused, and nothing is asked of a network.
+pub fn html() {
+    let file = recording().file.with_extension("html");
+    let (from, to) = (recording().file.to_str().unwrap(), file.to_str().unwrap());
+    let written = run(&["export", from, "--format", "html", "-o", to]);
+    assert!(written.status.success(), "{written:?}");
+    let mut browser = command(needs::program("chromium").unwrap());
+    let home = format!("--user-data-dir={}", file.with_extension("home").display());
+    browser.args(["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", &home, "--dump-dom"]);
+    browser.arg(format!("file://{to}"));
+    let ended = Workload::start(browser).wait();
+    assert!(ended.status.success(), "{ended:?}");
+    let complaints: Vec<&str> = ended.stderr.lines().filter(|line| line.contains("CONSOLE")).collect();
+    assert!(complaints.is_empty(), "{complaints:#?}");
+    assert!(ended.stdout.contains("class=\"filter\""), "the page's script puts a filter above each table");
+    for function in BURNED {
+        assert!(ended.stdout.contains(&format!("{function} (")), "{function} is in no table");
+    }
+}
+
+/// A recording does not differ from itself.
+pub fn diff() {
+    let file = recording().file.to_str().unwrap();
+    let words = run(&["diff", file, file]);
+    assert!(words.status.success() && words.stdout.contains("No change"), "{words:?}");
+    let document = json::parse(&run(&["diff", file, file, "--json"]).stdout);
+    assert_eq!(document["changed"], false);
+    assert_eq!(json::count(&document, "/before/samples"), samples());
+    let functions: BTreeSet<&str> =
+        json::list(&recording().report, "/frames").iter().map(|row| json::text(row, "/frame/function")).collect();
+    assert!(json::count(&document, "/frames/compared") >= functions.len() as u64);
+    let picture = run(&["diff", file, file, "--format", "svg"]).stdout;
+    assert!(BURNED.iter().all(|function| picture.contains(function)), "{picture}");
+    for wrong in [vec!["diff", file], vec!["diff", file, file, "--json", "--format", "svg"]] {
+        assert_eq!(run(&wrong).status.code(), Some(2), "{wrong:?}");
+    }
+    let refused = run(&["diff", file, file, "-o", file]);
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    assert_eq!(run(&["diff", file, "/nonexistent.pyobs"]).status.code(), Some(1));
+}

@@ -117,7 +117,7 @@ fn write_flame_graphs(model: &Model, options: &Options, out: &mut dyn Write) -> 
         let data = STANDARD.encode(&picture);
         out.write_all(
             format!(
-                "<details{open}><summary>{heading}</summary><iframe title=\"{heading}\" sandbox=\"allow-scripts\" \
+                "<details{open}><summary>{heading}</summary><iframe title=\"{heading}\" \
                  style=\"height:{}px\" src=\"data:image/svg+xml;base64,{data}\"></iframe></details>\n",
                 height.saturating_add(8)
             )

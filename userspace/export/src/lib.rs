@@ -3,6 +3,7 @@
 //! All text in a model comes from watched processes or from a file that anyone may have written. It passes through
 //! [`escape`] on its way out, whatever the format.
 
+pub mod diff;
 pub mod escape;
 mod firefox;
 mod folded;

@@ -15,13 +15,17 @@ const KTHREADD: u32 = 2;
 
 /// `python3.12 (4242)`.
 pub(crate) fn process(process: &Process) -> String {
+    format!("{} ({})", program(process), process.pid)
+}
+
+/// `python3.12`.
+pub(crate) fn program(process: &Process) -> String {
     // A line that begins with `# ` would be a comment to readers of folded stacks.
-    let name = program(process).trim_start_matches('#');
-    format!("{} ({})", element(name), process.pid)
+    element(file_name(process).trim_start_matches('#')).into_owned()
 }
 
 /// The file name of the program; a kernel thread's name as it is, for `kworker/0:1` is no path.
-fn program(process: &Process) -> &str {
+fn file_name(process: &Process) -> &str {
     if process.ppid.0 == KTHREADD || process.pid.0 == KTHREADD {
         return &process.command;
     }

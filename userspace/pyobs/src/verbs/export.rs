@@ -13,7 +13,7 @@ use crate::exit::{Failure, output};
 pub(super) fn run(arguments: &Export) -> Result<(), Failure> {
     let model = load(&arguments.file)?;
     let options = options(arguments, &model)?;
-    let format = arguments.format.0;
+    let format = arguments.format;
     if format.is_binary() && arguments.output.is_none() && io::stdout().is_terminal() {
         return Err(Failure::Usage(format!("{format} is no text for a terminal; give it a file with -o OUT")));
     }
