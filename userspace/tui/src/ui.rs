@@ -54,8 +54,18 @@ impl Tab {
         }
     }
 
+    /// For where there is less room.
+    pub(crate) fn short_title(self) -> &'static str {
+        match self {
+            Self::Processes => "Procs",
+            Self::Transfers => "Xfers",
+            Self::Redundancy => "Redund",
+            _ => self.title(),
+        }
+    }
+
     /// The key that shows it.
-    pub(crate) fn number(self) -> usize {
+    pub(crate) fn key(self) -> usize {
         Self::ALL.iter().position(|other| *other == self).unwrap_or(0) + 1
     }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! pyobs  host · 99 Hz cpu-clock · 12,345 samples · costs 0.4 % of a core        LIVE    header
-//! 1 Processes  2 Frames  3 Flame  4 Waits  5 Health  6 Memory  7 Transfers  8 Redundancy   last 10 s  4242 app   tabs, chips
+//! 1 Processes  2 Frames  3 Flame ...                       last 10 s   4242 app         tabs, chips
 //! ...                                                                                    body: the screen
 //! one sentence, while there is one                                                       status
 //! Enter detail  o own  t total  / filter  ...                            ? help  q quit  footer
@@ -13,6 +13,7 @@ mod header;
 mod help;
 mod message;
 mod paint;
+mod tabs;
 
 use pyobs_model::Model;
 use ratatui::Frame;
