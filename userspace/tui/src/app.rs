@@ -3,14 +3,15 @@
 use std::time::{Duration, Instant};
 
 use pyobs_model::Model;
+use pyobs_model::Selection;
+use pyobs_model::findings::{self, Board, Target};
 use pyobs_model::views::{By, Weight};
-use pyobs_model::{Selection, findings};
 
 use crate::binding::{self, Action, Context};
 use crate::clock::Clock;
 use crate::input::Key;
-use crate::screens::Outcome;
-use crate::ui::{Phase, Prompt, Tab, Ui};
+use crate::screens::{Jump, Outcome};
+use crate::ui::{Crumb, Phase, Prompt, Tab, Ui};
 use crate::{Batch, Options, Source, draw};
 
 pub(crate) enum Msg {
@@ -89,7 +90,9 @@ impl App {
             }
             Msg::Resize(width, height) => {
                 self.ui.size = (width, height);
-                self.mark(Stale::Rows);
+                // What is drawn over time has as many points as there are columns.
+                let is_drawn_over_time = self.ui.tab == Tab::Overview;
+                self.mark(if is_drawn_over_time { Stale::View } else { Stale::Rows });
             }
             Msg::Batch(batch) => self.take(batch, now),
             Msg::Ended => {
@@ -211,6 +214,7 @@ impl App {
         let scope = self.ui.scope(&self.model);
         let everyone = Selection { processes: None, tid: None, ..scope.selection.clone() };
         match self.ui.tab {
+            Tab::Overview => self.ui.overview.compute(&self.model, &everyone, self.ui.size.0),
             Tab::Processes => self.ui.processes.compute(&self.model, &everyone, scope.seconds),
             Tab::Frames => self.ui.frames.compute(&self.model, &scope),
             Tab::Flame => self.ui.flame.compute(&self.model, &scope),
@@ -220,8 +224,9 @@ impl App {
             Tab::Redundancy => self.ui.redundancy.compute(&self.model, &scope),
             Tab::Health => {}
         }
-        if matches!(self.ui.tab, Tab::Processes | Tab::Health) {
-            self.ui.findings = findings::find(&self.model, &everyone);
+        if matches!(self.ui.tab, Tab::Overview | Tab::Processes | Tab::Health) {
+            let end = self.ui.paused.unwrap_or(self.model.now());
+            self.ui.board.update(end, findings::find(&self.model, &everyone));
         }
         self.arrange();
         self.compute_time = begin.elapsed();
@@ -233,6 +238,7 @@ impl App {
         let (body, height) = (self.ui.body(), self.ui.table_height());
         let ui = &mut self.ui;
         match ui.tab {
+            Tab::Overview => ui.overview.arrange(&ui.board, body),
             Tab::Processes => ui.processes.arrange(&self.model, ui.process_filter.as_ref(), height),
             Tab::Frames => ui.frames.arrange(&self.model, ui.frame_filter.as_ref(), height),
             Tab::Flame => ui.flame.arrange(&self.model, ui.frame_filter.as_ref(), body),
@@ -270,6 +276,7 @@ impl App {
 
     fn act(&mut self, action: Action) {
         match action {
+            Action::ShowOverview => self.show(Tab::Overview),
             Action::ShowProcesses => self.show(Tab::Processes),
             Action::ShowFrames => self.show(Tab::Frames),
             Action::ShowFlame => self.show(Tab::Flame),
@@ -282,6 +289,7 @@ impl App {
             Action::PreviousScreen => self.show(self.ui.tab.neighbour(Tab::ALL.len() - 1)),
             Action::Help => self.ui.help = Some(0),
             Action::Pause => {
+                self.ui.board = Board::default();
                 self.ui.paused = match self.ui.paused {
                     Some(_) => None,
                     None => Some(self.model.now()),
@@ -289,6 +297,7 @@ impl App {
                 self.mark(Stale::View);
             }
             Action::Window => {
+                self.ui.board = Board::default();
                 self.ui.window = self.ui.window.next();
                 self.mark(Stale::View);
             }
@@ -321,6 +330,11 @@ impl App {
     }
 
     fn show(&mut self, tab: Tab) {
+        self.ui.trail.clear();
+        self.go(tab);
+    }
+
+    fn go(&mut self, tab: Tab) {
         self.ui.tab = tab;
         self.mark(Stale::View);
     }
@@ -329,6 +343,7 @@ impl App {
         let (body, height) = (self.ui.body(), self.ui.table_height());
         let ui = &mut self.ui;
         let outcome = match ui.tab {
+            Tab::Overview => ui.overview.act(action, &ui.board, body),
             Tab::Processes => ui.processes.act(action, height),
             Tab::Frames => ui.frames.act(action, height),
             Tab::Flame => ui.flame.act(action, body),
@@ -346,6 +361,26 @@ impl App {
                 self.ui.picked = Some(picked);
                 self.show(Tab::Frames);
             }
+            Outcome::Jump(jump) => self.jump(jump),
+        }
+    }
+
+    /// Shows the row that a finding rests on.
+    fn jump(&mut self, jump: Jump) {
+        self.ui.trail.push(Crumb { tab: self.ui.tab, words: jump.why.to_owned() });
+        let tab = match jump.target {
+            Target::GilWaits(_) => Tab::Waits,
+            Target::Arenas(_) | Target::MemInfos(_) | Target::Segment(_) => Tab::Memory,
+            Target::Worker(_) | Target::Transfers(_) => Tab::Transfers,
+            Target::Line(_) => Tab::Redundancy,
+        };
+        self.go(tab);
+        self.ui.set_filter("");
+        match tab {
+            Tab::Waits => self.ui.waits.jump(jump),
+            Tab::Memory => self.ui.memory.jump(jump),
+            Tab::Transfers => self.ui.transfers.jump(jump),
+            _ => self.ui.redundancy.jump(jump),
         }
     }
 
@@ -360,10 +395,12 @@ impl App {
             Tab::Memory => ui.memory.close_detail(),
             Tab::Transfers => ui.transfers.close_detail(),
             Tab::Redundancy => ui.redundancy.close_detail(),
-            Tab::Processes | Tab::Health => false,
+            Tab::Overview | Tab::Processes | Tab::Health => false,
         };
         if has_closed {
             self.mark(Stale::View);
+        } else if let Some(crumb) = ui.trail.pop() {
+            self.go(crumb.tab);
         } else if ui.filter().is_some() {
             ui.set_filter("");
             self.mark(Stale::Rows);

@@ -15,7 +15,7 @@ macro_rules! actions {
 }
 
 actions! {
-    ShowProcesses ShowFrames ShowFlame ShowWaits ShowHealth ShowMemory ShowTransfers ShowRedundancy NextScreen PreviousScreen
+    ShowOverview ShowProcesses ShowFrames ShowFlame ShowWaits ShowHealth ShowMemory ShowTransfers ShowRedundancy NextScreen PreviousScreen
     Up Down Left Right PageUp PageDown First Last
     Open Back Threads Expand Collapse
     SortNext SortPrevious SortOwn SortTotal SortName
@@ -28,6 +28,8 @@ actions! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Context {
     Everywhere,
+    /// Findings, and the machine.
+    Overview,
     Processes,
     Frames,
     /// One frame, with its callers and callees.
@@ -58,6 +60,7 @@ pub(crate) enum Context {
 
 impl Context {
     pub(crate) const ALL: &'static [Self] = &[
+        Self::Overview,
         Self::Processes,
         Self::Frames,
         Self::Detail,
@@ -80,6 +83,7 @@ impl Context {
     pub(crate) fn title(self) -> &'static str {
         match self {
             Self::Everywhere => "Everywhere",
+            Self::Overview => "Overview",
             Self::Processes => "Processes",
             Self::Frames => "Frames",
             Self::Detail => "A frame",
@@ -97,6 +101,11 @@ impl Context {
             Self::Prompt => "Typing a pattern",
             Self::Help => "This help",
         }
+    }
+
+    /// Whether it is about one thing that was opened.
+    pub(crate) fn is_detail(self) -> bool {
+        matches!(self, Self::Detail | Self::Wait | Self::Segment | Self::Transfer | Self::Accesses)
     }
 
     /// Where a key is looked up, first to last.
@@ -128,11 +137,12 @@ const fn bind(
 }
 
 use Context::{
-    Calls, Detail, Everywhere, Flame, Frames, Help, Memory, Processes, Prompt, Redundancy, Transfers, Waits,
+    Calls, Detail, Everywhere, Flame, Frames, Help, Memory, Overview, Processes, Prompt, Redundancy, Transfers, Waits,
 };
 use Key::{BackTab, Backspace, Char, Ctrl, Down, End, Enter, Esc, Home, Left, PageDown, PageUp, Right, Tab, Up};
 
 pub(crate) const BINDINGS: &[Binding] = &[
+    bind(&[Overview], &[Enter], Action::Open, "evidence", "the screen and the row that show what a finding rests on"),
     bind(&[Processes], &[Enter], Action::Open, "select", "show only this process, or thread, on the other screens"),
     bind(&[Processes], &[Char('t')], Action::Threads, "threads", "show or hide the threads of the process"),
     bind(&[Processes], &[Right], Action::Expand, "", "show the threads of the process"),
@@ -188,6 +198,7 @@ pub(crate) const BINDINGS: &[Binding] = &[
     bind(&[Everywhere], &[Char('/')], Action::Filter, "filter", "filter by a pattern; in the flame graph, highlight"),
     bind(&[Everywhere], &[Char('w')], Action::Window, "window", "look at the last 10 s, the last 60 s or all"),
     bind(&[Everywhere], &[Char(' ')], Action::Pause, "pause", "freeze the picture; recording goes on"),
+    bind(&[Everywhere], &[Char('0')], Action::ShowOverview, "", "Overview"),
     bind(&[Everywhere], &[Char('1')], Action::ShowProcesses, "", "Processes"),
     bind(&[Everywhere], &[Char('2')], Action::ShowFrames, "", "Frames"),
     bind(&[Everywhere], &[Char('3')], Action::ShowFlame, "", "Flame"),

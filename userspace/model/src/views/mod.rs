@@ -3,6 +3,7 @@
 mod births;
 mod frames;
 mod lines;
+mod machine;
 mod pairs;
 mod processes;
 mod residents;
@@ -15,6 +16,7 @@ mod weight;
 pub use births::{BirthRow, arenas, birthplace, buffer_region, is_selected, meminfos, region_birth};
 pub use frames::{FrameRow, FramesView, frames};
 pub use lines::own_line;
+pub use machine::{GilLine, Machine, MemoryLine, Series, Slots, TransfersLine, machine};
 pub use pairs::{PairNode, pair_tree};
 pub use processes::{ProcessRow, processes};
 pub use residents::{ResidentRow, residents};

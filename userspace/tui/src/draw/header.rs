@@ -64,12 +64,14 @@ fn pieces(model: &Model, ui: &Ui, wording: Wording) -> Vec<Piece> {
     let meta = model.meta();
     let piece = |rank, words| Piece { rank, words, style: theme.text() };
     let sampler = if is_short { String::new() } else { format!(" {}", meta.sampler) };
-    let mut pieces = vec![
+    let crumbs = ui.breadcrumb().map(|words| Piece { rank: 8, words, style: theme.strong() });
+    let mut pieces: Vec<Piece> = crumbs.into_iter().collect();
+    pieces.extend([
         piece(1, meta.host.clone()),
         piece(5, format!("{} Hz{sampler}", meta.rate_hz)),
         piece(6, number::plural(model.cpu().total(), "sample", "samples")),
         piece(2, processes(model)),
-    ];
+    ]);
     if let Some(cost) = cost(model, ui) {
         pieces.push(piece(7, if wording == Wording::Full { format!("{cost} of a core") } else { cost }));
     }

@@ -20,6 +20,7 @@ const KEYS_WIDTH: u16 = 18;
 /// The screen in sight first, for that is what one asks about.
 fn lines(ui: &Ui) -> Vec<Line> {
     let own = match ui.tab {
+        Tab::Overview => Context::Overview,
         Tab::Processes => Context::Processes,
         Tab::Frames => Context::Frames,
         Tab::Flame => Context::Flame,

@@ -24,6 +24,7 @@ fn message(title: impl Into<String>, help: impl Into<String>) -> Option<Message>
 /// The message for a screen that has nothing else to show.
 pub(super) fn instead_of(model: &Model, ui: &Ui) -> Option<Message> {
     let is_empty = match ui.tab {
+        Tab::Overview => !has_python(model) || !has_begun(ui),
         Tab::Processes => ui.processes.is_empty(),
         Tab::Frames => ui.frames.is_empty(),
         Tab::Flame => ui.flame.is_empty(),
@@ -66,8 +67,16 @@ fn has_rows_without_filter(ui: &Ui) -> bool {
         Tab::Memory => ui.memory.has_rows(),
         Tab::Transfers => ui.transfers.has_rows(),
         Tab::Redundancy => ui.redundancy.has_rows(),
-        Tab::Flame | Tab::Health => false,
+        Tab::Overview | Tab::Flame | Tab::Health => false,
     }
+}
+
+fn has_begun(ui: &Ui) -> bool {
+    !matches!(ui.phase, Phase::Starting | Phase::NeverStarted(_))
+}
+
+fn has_python(model: &Model) -> bool {
+    model.processes().any(|(_, state)| state.process.python.is_some())
 }
 
 /// What the screen in sight shows; `None` for those that always have something.
@@ -79,7 +88,7 @@ fn family(ui: &Ui) -> Option<&'static str> {
         Tab::Memory => Some(ui.memory.table().family()),
         Tab::Transfers => Some("ucx"),
         Tab::Redundancy => Some("redundancy"),
-        Tab::Processes | Tab::Health => None,
+        Tab::Overview | Tab::Processes | Tab::Health => None,
     }
 }
 
@@ -107,8 +116,7 @@ pub(crate) fn how_to_see(ui: &Ui, family: &str) -> String {
 
 /// Whether the shares of the GIL stand above what the screen of waits shows, or says instead.
 pub(super) fn allows_shares(model: &Model, ui: &Ui) -> bool {
-    let has_begun = !matches!(ui.phase, Phase::Starting | Phase::NeverStarted(_));
-    has_begun && Weight::ALL.iter().any(|weight| weight.is_time() && weight.is_known(model))
+    has_begun(ui) && Weight::ALL.iter().any(|weight| weight.is_time() && weight.is_known(model))
 }
 
 fn nothing(model: &Model, ui: &Ui, pythons: u64, is_live: bool) -> Option<Message> {

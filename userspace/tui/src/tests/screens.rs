@@ -28,9 +28,16 @@ macro_rules! at_sizes {
     };
 }
 
-at_sizes!(processes, [SMALL, USUAL, LARGE], Bench::live, "");
-at_sizes!(processes_with_threads, [USUAL, LARGE], Bench::live, "t");
-at_sizes!(processes_by_command, [USUAL], Bench::live, "S");
+at_sizes!(overview, [SMALL, USUAL, LARGE], Bench::sharing, "");
+at_sizes!(overview_of_a_finding, [SMALL, USUAL, LARGE], Bench::dispatching, "↓");
+at_sizes!(overview_without_findings, [SMALL, USUAL, LARGE], Bench::live, "");
+at_sizes!(overview_paused, [USUAL], Bench::waiting, " ");
+at_sizes!(evidence_of_waits, [SMALL, USUAL], Bench::waiting, "\n");
+at_sizes!(evidence_of_arenas, [USUAL], Bench::sharing, "↓↓↓\n");
+at_sizes!(evidence_of_a_line, [USUAL, LARGE], Bench::dispatching, "\n\n");
+at_sizes!(processes, [SMALL, USUAL, LARGE], Bench::live, "1");
+at_sizes!(processes_with_threads, [USUAL, LARGE], Bench::live, "1t");
+at_sizes!(processes_by_command, [USUAL], Bench::live, "1S");
 at_sizes!(frames, [SMALL, USUAL, LARGE], Bench::live, "2");
 at_sizes!(frames_by_function, [USUAL, LARGE], Bench::live, "2l");
 at_sizes!(frames_with_native, [USUAL, LARGE], Bench::live, "2ft");
@@ -53,7 +60,7 @@ at_sizes!(waits_that_do_not_match, [WIDE], Bench::waiting, "4/zzz\n");
 at_sizes!(wait_detail, [SMALL, WIDE, HUGE], Bench::waiting, "4↓\n");
 at_sizes!(wait_for_the_gil_detail, [SMALL, WIDE, HUGE], Bench::waiting, "4m\n");
 at_sizes!(waits_that_are_off, [SMALL, WIDE], Bench::live, "4");
-at_sizes!(findings, [SMALL, WIDE], Bench::waiting, "");
+at_sizes!(findings, [SMALL, WIDE], Bench::waiting, "1");
 at_sizes!(findings_in_health, [SMALL, WIDE], Bench::waiting, "5");
 at_sizes!(frames_off_cpu, [SMALL, WIDE, HUGE], Bench::waiting, "2mf");
 at_sizes!(frames_by_waits_for_the_gil, [WIDE], Bench::waiting, "2mm");
@@ -88,8 +95,9 @@ at_sizes!(typing_a_filter, [SMALL, USUAL], Bench::live, "2/trainer");
 at_sizes!(typing_an_invalid_filter, [USUAL], Bench::live, "2/norm(");
 at_sizes!(nothing_matches, [USUAL], Bench::live, "2/zzz\n");
 at_sizes!(paused, [USUAL], Bench::live, "2 ");
-at_sizes!(replay, [USUAL, LARGE], Bench::replay, "");
-at_sizes!(replay_of_its_last_ten_seconds, [USUAL], Bench::replay, "w");
+at_sizes!(replay, [USUAL, LARGE], Bench::replay, "2");
+at_sizes!(replay_opens_with_the_overview, [USUAL], Bench::replay, "");
+at_sizes!(replay_of_its_last_ten_seconds, [USUAL], Bench::replay, "2w");
 
 #[test]
 fn starting() {
@@ -206,7 +214,7 @@ fn only_what_is_watched_can_be_measured() {
 
 #[test]
 fn no_color_means_no_color() {
-    for keys in ["1", "2", "3↓↓", "4", "5", "2?", "2/x"] {
+    for keys in ["0", "1", "2", "3↓↓", "4", "5", "2?", "2/x"] {
         let mut bench = Bench::with_color(synthetic::filled(), Source::Live, USUAL, Color::Off);
         bench.send(Batch::Events(Vec::new()));
         bench.keys(keys).draw();
@@ -217,11 +225,25 @@ fn no_color_means_no_color() {
 
 #[test]
 fn basic_color_uses_the_sixteen() {
-    for keys in ["1", "2f", "3↓↓", "4", "4m", "5", "2?"] {
+    for keys in ["0", "1", "2f", "3↓↓", "4", "4m", "5", "2?"] {
         let mut bench = Bench::with_color(synthetic::filled(), Source::Live, USUAL, Color::Basic);
         bench.send(Batch::Events(Vec::new()));
         bench.keys(keys).draw();
         let cells = &bench.terminal.backend().buffer().content;
         assert!(cells.iter().all(|cell| !matches!(cell.fg, Ink::Indexed(_) | Ink::Rgb(..))), "{keys}");
     }
+}
+
+#[test]
+fn a_finding_leads_to_its_evidence_and_back() {
+    let mut bench = Bench::waiting((140, 40));
+    bench.keys("w");
+    let overview = bench.picture();
+    let there = bench.keys("\n").picture();
+    assert!(there.contains("Overview › gil/convoy › Waits"), "{there}");
+    assert!(bench.keys("\n").picture().contains("Overview › gil/convoy › Waits › A wait"));
+    assert!(bench.keys("\u{1b}").picture().contains("Overview › gil/convoy › Waits"));
+    assert_eq!(bench.keys("\u{1b}").picture(), overview);
+    // Who goes somewhere else by a key of its own does not come back.
+    assert!(!bench.keys("\n2").picture().contains('›'));
 }
