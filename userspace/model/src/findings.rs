@@ -3,6 +3,7 @@
 mod arena;
 mod board;
 mod gil;
+mod joins;
 mod nrt;
 mod redundancy;
 mod shm;
@@ -118,6 +119,7 @@ pub fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
     findings.extend(nrt::find(model, selection));
     findings.extend(ucx::find(model, selection));
     findings.extend(redundancy::find(model, selection));
+    findings.extend(joins::find(model, selection));
     findings.sort_by(|a, b| b.severity.cmp(&a.severity).then_with(|| b.cost.weight().total_cmp(&a.cost.weight())));
     findings
 }

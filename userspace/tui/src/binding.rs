@@ -15,11 +15,12 @@ macro_rules! actions {
 }
 
 actions! {
-    ShowOverview ShowProcesses ShowFrames ShowFlame ShowWaits ShowHealth ShowMemory ShowTransfers ShowRedundancy NextScreen PreviousScreen
+    ShowOverview ShowProcesses ShowFrames ShowFlame ShowWaits ShowHealth ShowMemory ShowTransfers ShowRedundancy ShowTimeline NextScreen PreviousScreen
     Up Down Left Right PageUp PageDown First Last
     Open Back Threads Expand Collapse
     SortNext SortPrevious SortOwn SortTotal SortName
     By Fold Split Measure Calls
+    ZoomIn ZoomOut Mark
     Filter Window Pause Help Quit
     Accept Cancel Erase EraseAll
 }
@@ -53,6 +54,8 @@ pub(crate) enum Context {
     Redundancy,
     /// What the native code below one line accesses.
     Accesses,
+    /// Lanes over time.
+    Timeline,
     /// A pattern is being typed; keys that are not bound are text.
     Prompt,
     Help,
@@ -75,6 +78,7 @@ impl Context {
         Self::Transfer,
         Self::Redundancy,
         Self::Accesses,
+        Self::Timeline,
         Self::Everywhere,
         Self::Prompt,
         Self::Help,
@@ -98,6 +102,7 @@ impl Context {
             Self::Transfer => "A transfer",
             Self::Redundancy => "Redundancy",
             Self::Accesses => "A line's accesses",
+            Self::Timeline => "Timeline",
             Self::Prompt => "Typing a pattern",
             Self::Help => "This help",
         }
@@ -137,7 +142,8 @@ const fn bind(
 }
 
 use Context::{
-    Calls, Detail, Everywhere, Flame, Frames, Help, Memory, Overview, Processes, Prompt, Redundancy, Transfers, Waits,
+    Calls, Detail, Everywhere, Flame, Frames, Help, Memory, Overview, Processes, Prompt, Redundancy, Timeline,
+    Transfers, Waits,
 };
 use Key::{BackTab, Backspace, Char, Ctrl, Down, End, Enter, Esc, Home, Left, PageDown, PageUp, Right, Tab, Up};
 
@@ -173,6 +179,12 @@ pub(crate) const BINDINGS: &[Binding] = &[
         "",
         "sort by the previous column",
     ),
+    bind(&[Timeline], &[Enter], Action::Open, "open", "end the span, or open what the lane is of"),
+    bind(&[Timeline], &[Char('v')], Action::Mark, "span", "begin or end a span of time for all screens"),
+    bind(&[Timeline], &[Char('+'), Char('=')], Action::ZoomIn, "zoom in", "half the time, around the cursor"),
+    bind(&[Timeline], &[Char('-')], Action::ZoomOut, "out", "twice the time"),
+    bind(&[Timeline], &[Left], Action::Left, "", "the cursor to the left; moves along what is zoomed in"),
+    bind(&[Timeline], &[Right], Action::Right, "", "the cursor to the right"),
     bind(&[Waits], &[Char('m')], Action::Measure, "GIL waits", "all waits, or those for the GIL and who held it"),
     bind(&[Memory], &[Char('m')], Action::Measure, "arenas", "shared segments, arenas, or MemInfos of Numba"),
     bind(&[Transfers], &[Char('m')], Action::Measure, "threads", "transfers, or the threads behind them"),
@@ -207,6 +219,7 @@ pub(crate) const BINDINGS: &[Binding] = &[
     bind(&[Everywhere], &[Char('6')], Action::ShowMemory, "", "Memory"),
     bind(&[Everywhere], &[Char('7')], Action::ShowTransfers, "", "Transfers"),
     bind(&[Everywhere], &[Char('8')], Action::ShowRedundancy, "", "Redundancy"),
+    bind(&[Everywhere], &[Char('9')], Action::ShowTimeline, "", "Timeline"),
     bind(&[Everywhere], &[Tab], Action::NextScreen, "", "the next screen"),
     bind(&[Everywhere], &[BackTab], Action::PreviousScreen, "", "the previous screen"),
     bind(&[Everywhere], &[Up, Char('k')], Action::Up, "", "up"),

@@ -12,7 +12,7 @@ use crate::binding::Context;
 use crate::filter::Filter;
 use crate::screens::{
     self, FlameScreen, FramesScreen, HealthScreen, MemoryScreen, OverviewScreen, ProcessesScreen, RedundancyScreen,
-    TransfersScreen, WaitsScreen,
+    TimelineScreen, TransfersScreen, WaitsScreen,
 };
 use crate::theme::Theme;
 use crate::{Options, Source};
@@ -28,10 +28,11 @@ pub(crate) enum Tab {
     Memory,
     Transfers,
     Redundancy,
+    Timeline,
 }
 
 impl Tab {
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::Overview,
         Self::Processes,
         Self::Frames,
@@ -41,6 +42,7 @@ impl Tab {
         Self::Memory,
         Self::Transfers,
         Self::Redundancy,
+        Self::Timeline,
     ];
 
     pub(crate) fn title(self) -> &'static str {
@@ -54,6 +56,7 @@ impl Tab {
             Self::Memory => "Memory",
             Self::Transfers => "Transfers",
             Self::Redundancy => "Redundancy",
+            Self::Timeline => "Timeline",
         }
     }
 
@@ -64,6 +67,7 @@ impl Tab {
             Self::Processes => "Procs",
             Self::Transfers => "Xfers",
             Self::Redundancy => "Redund",
+            Self::Timeline => "Time",
             _ => self.title(),
         }
     }
@@ -167,6 +171,8 @@ pub(crate) struct Ui {
     /// The way to the screen in sight; empty where a key of its own has shown it.
     pub(crate) trail: Vec<Crumb>,
     pub(crate) window: Window,
+    /// A time from the first nanosecond to before the last, in the place of the window.
+    pub(crate) span: Option<(Nanos, Nanos)>,
     pub(crate) look: Look,
     /// The time at which the picture was frozen.
     pub(crate) paused: Option<Nanos>,
@@ -194,6 +200,7 @@ pub(crate) struct Ui {
     pub(crate) memory: MemoryScreen,
     pub(crate) transfers: TransfersScreen,
     pub(crate) redundancy: RedundancyScreen,
+    pub(crate) timeline: TimelineScreen,
 }
 
 const HEADER_LINES: u16 = 2;
@@ -212,6 +219,7 @@ impl Ui {
             tab: Tab::Overview,
             trail: Vec::new(),
             window: if is_live { Window::Seconds(10) } else { Window::All },
+            span: None,
             look: Look { by: By::Line, python_only: true, weight },
             paused: None,
             picked: None,
@@ -235,6 +243,7 @@ impl Ui {
             memory: MemoryScreen::new(model),
             transfers: TransfersScreen::default(),
             redundancy: RedundancyScreen::new(options.source_line),
+            timeline: TimelineScreen::default(),
         }
     }
 
@@ -257,13 +266,14 @@ impl Ui {
             Tab::Transfers => Context::Transfers,
             Tab::Redundancy if self.redundancy.shows_detail() => Context::Accesses,
             Tab::Redundancy => Context::Redundancy,
+            Tab::Timeline => Context::Timeline,
         }
     }
 
     /// Whether there are rows or boxes that a pattern could choose from.
     pub(crate) fn takes_filter(&self) -> bool {
         let context = self.context();
-        !context.is_detail() && !matches!(context, Context::Overview | Context::Health)
+        !context.is_detail() && !matches!(context, Context::Overview | Context::Health | Context::Timeline)
     }
 
     /// Whether Esc has something to undo here.
@@ -275,9 +285,10 @@ impl Ui {
             Tab::Memory => self.memory.shows_detail(),
             Tab::Transfers => self.transfers.shows_detail(),
             Tab::Redundancy => self.redundancy.shows_detail(),
+            Tab::Timeline => self.timeline.is_inside(),
             Tab::Overview | Tab::Processes | Tab::Health => false,
         };
-        is_inside || !self.trail.is_empty() || self.filter().is_some() || self.picked.is_some()
+        is_inside || !self.trail.is_empty() || self.filter().is_some() || self.span.is_some() || self.picked.is_some()
     }
 
     /// What belongs on the line above the footer.
@@ -313,7 +324,7 @@ impl Ui {
             Tab::Memory => self.memory_filter.as_ref(),
             Tab::Transfers => self.transfer_filter.as_ref(),
             Tab::Redundancy => self.redundancy_filter.as_ref(),
-            Tab::Overview | Tab::Health => None,
+            Tab::Overview | Tab::Health | Tab::Timeline => None,
         }
     }
 
@@ -336,11 +347,27 @@ impl Ui {
             Tab::Memory => self.memory_filter = Filter::new(text),
             Tab::Transfers => self.transfer_filter = Filter::new(text),
             Tab::Redundancy => self.redundancy_filter = Filter::new(text),
-            Tab::Overview | Tab::Health => {}
+            Tab::Overview | Tab::Health | Tab::Timeline => {}
+        }
+    }
+
+    /// The time that is looked at, as it stands in a sentence.
+    pub(crate) fn when(&self) -> String {
+        match self.span {
+            Some((from, to)) => format!("from {:.3} s to {:.3} s", from.as_secs_f64(), to.as_secs_f64()),
+            None => self.window.phrase(),
         }
     }
 
     pub(crate) fn scope(&self, model: &Model) -> Scope {
+        let scope = self.window_scope(model);
+        let Some((from, to)) = self.span else { return scope };
+        let selection = Selection { from: Some(from), to: Some(to), ..scope.selection };
+        Scope { selection, seconds: to.saturating_sub(from).as_secs_f64(), ..scope }
+    }
+
+    /// Of all the time among which a span is chosen.
+    pub(crate) fn window_scope(&self, model: &Model) -> Scope {
         let end = self.paused.unwrap_or(model.now());
         let kept = model.cpu().samples();
         let has_forgotten = (kept.size_hint().0 as u64) < model.cpu().total();

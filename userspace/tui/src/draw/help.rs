@@ -29,6 +29,7 @@ fn lines(ui: &Ui) -> Vec<Line> {
         Tab::Memory => Context::Memory,
         Tab::Transfers => Context::Transfers,
         Tab::Redundancy => Context::Redundancy,
+        Tab::Timeline => Context::Timeline,
     };
     let others = Context::ALL.iter().filter(|context| ![own, Context::Everywhere].contains(context));
     let mut lines = Vec::new();

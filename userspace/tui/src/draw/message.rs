@@ -33,6 +33,7 @@ pub(super) fn instead_of(model: &Model, ui: &Ui) -> Option<Message> {
         Tab::Memory => ui.memory.is_empty(),
         Tab::Transfers => ui.transfers.is_empty(),
         Tab::Redundancy => ui.redundancy.is_empty(),
+        Tab::Timeline => ui.timeline.is_empty() || !has_begun(ui),
     };
     if !is_empty {
         return None;
@@ -67,7 +68,7 @@ fn has_rows_without_filter(ui: &Ui) -> bool {
         Tab::Memory => ui.memory.has_rows(),
         Tab::Transfers => ui.transfers.has_rows(),
         Tab::Redundancy => ui.redundancy.has_rows(),
-        Tab::Overview | Tab::Flame | Tab::Health => false,
+        Tab::Overview | Tab::Flame | Tab::Health | Tab::Timeline => false,
     }
 }
 
@@ -88,7 +89,7 @@ fn family(ui: &Ui) -> Option<&'static str> {
         Tab::Memory => Some(ui.memory.table().family()),
         Tab::Transfers => Some("ucx"),
         Tab::Redundancy => Some("redundancy"),
-        Tab::Overview | Tab::Processes | Tab::Health => None,
+        Tab::Overview | Tab::Processes | Tab::Health | Tab::Timeline => None,
     }
 }
 
@@ -120,7 +121,7 @@ pub(super) fn allows_shares(model: &Model, ui: &Ui) -> bool {
 }
 
 fn nothing(model: &Model, ui: &Ui, pythons: u64, is_live: bool) -> Option<Message> {
-    let when = ui.window.phrase();
+    let when = ui.when();
     let (what, why) = match family(ui) {
         Some("offcpu") => ("sleeps", "A sleep is told when it is over."),
         Some("gil") => ("waits for the GIL", "A wait is told when it is over."),
@@ -138,7 +139,7 @@ fn nothing(model: &Model, ui: &Ui, pythons: u64, is_live: bool) -> Option<Messag
 }
 
 fn no_samples(model: &Model, ui: &Ui, pythons: u64, is_live: bool) -> Option<Message> {
-    let when = ui.window.phrase();
+    let when = ui.when();
     if let Some(picked) = ui.picked {
         let who = text::fit(&process_label(model, Some(picked.process)), 60);
         return message(

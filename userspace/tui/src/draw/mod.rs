@@ -54,6 +54,7 @@ pub(crate) fn draw(model: &Model, ui: &Ui, frame: &mut Frame<'_>) {
             Tab::Memory => ui.memory.draw(model, ui, body, buf),
             Tab::Transfers => ui.transfers.draw(model, ui, body, buf),
             Tab::Redundancy => ui.redundancy.draw(model, ui, body, buf),
+            Tab::Timeline => ui.timeline.draw(model, ui, body, buf),
         },
     }
     let below = Rect { y: body.bottom(), height: area.bottom().saturating_sub(body.bottom()), ..area };

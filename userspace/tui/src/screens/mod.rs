@@ -15,6 +15,7 @@ mod overview;
 mod page;
 mod processes;
 mod redundancy;
+mod timeline;
 mod transfers;
 mod waits;
 
@@ -26,11 +27,12 @@ pub(crate) use memory::MemoryScreen;
 pub(crate) use overview::OverviewScreen;
 pub(crate) use processes::{ProcessesScreen, headline};
 pub(crate) use redundancy::RedundancyScreen;
+pub(crate) use timeline::TimelineScreen;
 pub(crate) use transfers::TransfersScreen;
 pub(crate) use waits::{Table, WaitsScreen};
 
-use pyobs_model::ProcessRef;
 use pyobs_model::findings::Target;
+use pyobs_model::{Nanos, ProcessRef};
 
 use crate::ui::Picked;
 
@@ -53,4 +55,6 @@ pub(crate) enum Outcome {
     View,
     Pick(Picked),
     Jump(Jump),
+    /// Only what happened from the one time on, and before the other, is looked at.
+    Span(Nanos, Nanos),
 }

@@ -37,17 +37,19 @@ struct Parts {
 }
 
 impl Parts {
-    /// Findings need room first; what they say in full last.
-    fn of(area: Rect) -> Self {
+    /// For so many findings. They need room first; what one says in full follows them.
+    fn of(area: Rect, findings: usize) -> Self {
         let machine = if area.height >= MACHINE + 4 { MACHINE + 1 } else { 0 };
         let detail = match area.height {
             0..18 => 0,
             18..30 => 5,
             _ => 7,
         };
-        let findings = area.height - machine - detail;
+        let room = area.height - machine - detail;
+        // Where there is no finding, it is said what is not watched.
+        let rows = if findings == 0 { room } else { room.min(findings.saturating_add(1).min(1 << 12) as u16) };
         let part = |above, height| Rect { y: area.y + above, height, ..area };
-        Self { findings: part(0, findings), detail: part(findings, detail), machine: part(findings + detail, machine) }
+        Self { findings: part(0, rows), detail: part(rows, detail), machine: part(room + detail, machine) }
     }
 }
 
@@ -59,7 +61,7 @@ impl OverviewScreen {
     pub(crate) fn arrange(&mut self, board: &Board, body: Rect) {
         let rows = (0..board.entries().len()).collect();
         let key = |row: usize| board.key(row).cloned().unwrap_or_default();
-        self.listing.show(rows, key, height(body));
+        self.listing.show(rows, key, height(board, body));
     }
 
     fn selected<'board>(&self, board: &'board Board) -> Option<&'board Entry> {
@@ -69,7 +71,7 @@ impl OverviewScreen {
     }
 
     pub(crate) fn act(&mut self, action: Action, board: &Board, body: Rect) -> Outcome {
-        if self.listing.step(action, height(body)) {
+        if self.listing.step(action, height(board, body)) {
             return Outcome::Nothing;
         }
         match (action, self.selected(board).map(|entry| &entry.finding)) {
@@ -82,7 +84,7 @@ impl OverviewScreen {
     }
 
     pub(crate) fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
-        let parts = Parts::of(area);
+        let parts = Parts::of(area, ui.board.entries().len());
         if ui.board.is_empty() {
             draw_none(model, ui, parts.findings, buf);
         } else {
@@ -136,8 +138,8 @@ fn below(area: Rect) -> Rect {
 }
 
 /// Rows of findings.
-fn height(body: Rect) -> usize {
-    usize::from(Parts::of(body).findings.height.saturating_sub(1))
+fn height(board: &Board, body: Rect) -> usize {
+    usize::from(Parts::of(body, board.entries().len()).findings.height.saturating_sub(1))
 }
 
 fn draw_detail(entry: &Entry, ui: &Ui, area: Rect, buf: &mut Buffer) {
@@ -152,7 +154,7 @@ fn draw_detail(entry: &Entry, ui: &Ui, area: Rect, buf: &mut Buffer) {
 
 fn draw_none(model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
     let theme = ui.theme;
-    put(buf, area, 1, 0, &format!("No finding {}.", ui.window.phrase()), theme.good());
+    put(buf, area, 1, 0, &format!("No finding {}.", ui.when()), theme.good());
     let off: Vec<&str> = families::NAMES.iter().copied().filter(|family| !model.is_on(family)).collect();
     let Some(first) = off.first() else { return };
     let words = format!("Not watched: {}. {}", off.join(", "), how_to_see(ui, first));

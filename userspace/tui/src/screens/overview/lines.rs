@@ -46,7 +46,7 @@ pub(super) fn draw(machine: &Machine, model: &Model, ui: &Ui, area: Rect, buf: &
         let latest = &series[series.len().saturating_sub(points)..];
         row.blocks(latest, theme.total());
         row.skip(points.saturating_sub(latest.len()).saturating_sub(usize::from(!latest.is_empty())));
-        let is_loss = name == "pyobs" && !model.loss().is_empty();
+        let is_loss = name == "pyobs" && !(model.loss().is_empty() && model.shed().is_empty());
         row.rest(&words, if is_loss { theme.warning() } else { theme.text() });
     }
 }
@@ -68,7 +68,7 @@ fn gil(model: &Model, line: &GilLine) -> String {
     });
     let of = text::fit(&process_label(model, Some(process)), 24);
     let waiting = number::two_digits(line.wanted);
-    format!("{waiting} wait · {:.0} % held{} · {of}", line.held * 100.0, thread.unwrap_or_default())
+    format!("{waiting} waiting · {:.0} % held{} · {of}", line.held * 100.0, thread.unwrap_or_default())
 }
 
 fn memory(line: &MemoryLine) -> String {
@@ -96,6 +96,8 @@ fn own(model: &Model) -> String {
         Some((reason, _)) => format!("lost {}: {}", number::short(loss.total()), reason.name()),
         None => "nothing lost".to_owned(),
     };
+    let shed = model.shed().last().map(|what| format!(" · {}", text::head(what, 256))).unwrap_or_default();
+    let lost = lost + &shed;
     let cost = model.cost();
     if cost.at.0 == 0 {
         return lost;
