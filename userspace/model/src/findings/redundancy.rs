@@ -7,7 +7,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use super::{Evidence, Finding, Severity, place};
+use super::{Cost, Evidence, Finding, Severity, Target, place};
 use crate::families::redundancy::{Accesses, CallOf, CallSum, DISPATCH, EQUAL, Line, PairSum, least_share};
 use crate::views::own_line;
 use crate::{FrameId, Model, PairKind, ProcessRef, Selection, Touched};
@@ -111,6 +111,8 @@ fn dispatch(model: &Model, line: Line, sum: &Accesses) -> Option<Finding> {
             ("array", Evidence::Count(sum.array)),
             ("metadata_share", Evidence::Number(metadata)),
         ]),
+        cost: Cost::time(native * metadata),
+        target: Some(Target::Line(line.frame)),
     })
 }
 
@@ -143,6 +145,8 @@ fn again(model: &Model, call: &CallOf, sum: &CallSum) -> Option<Finding> {
             ("results", Evidence::Count(results)),
             ("same_results", Evidence::Count(same_results)),
         ]),
+        cost: Cost::time(native * same as f64 / compared.max(1) as f64),
+        target: Some(Target::Line(call.line.frame)),
     })
 }
 
@@ -226,6 +230,8 @@ impl Of<'_> {
                 ("looked", Evidence::Count(self.sum.looked)),
                 ("unread", Evidence::Count(self.sum.unread)),
             ]),
+            cost: Cost::default(),
+            target: Some(Target::Line(self.frame)),
         }
     }
 }
