@@ -10,6 +10,7 @@ mod faults;
 #[path = "redundancy/hidden.rs"]
 mod hidden;
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
@@ -19,19 +20,19 @@ use serde_json::Value;
 fn main() -> ExitCode {
     let mut cases: Vec<Case> = vec![
         case("the_family_is_off_unless_asked_for", off_by_default).needs(needs::root()),
-        known("half_of_the_loads_are_redundant", || share("loads", 50, "load", "equal", "compared")),
-        known("a_quarter_of_the_stores_changes_nothing", || share("stores", 25, "store", "equal", "compared")),
-        known("half_of_the_stores_are_never_read", || share("dead", 50, "store", "unread", "looked")),
-        known("threads_have_their_own", threads),
-        twins("a_slice_is_told_from_an_element_loop", "3.12", "slice", DISPATCH, 6),
+        known("half_of_the_loads_are_redundant", || share("loads", 50, "3", "load", "equal", "compared")),
+        known("a_quarter_of_the_stores_of_four_threads_changes_nothing", threads),
+        known("half_of_the_stores_are_never_read", || share("dead", 50, "8", "store", "unread", "looked"))
+            .needs(needs::all()),
+        twins("a_slice_is_told_from_an_element_loop", "3.12", "slice", DISPATCH, 3),
     ];
     for percent in [0, 25, 75, 100] {
         let name = format!("{percent}_percent_of_loads_and_stores");
         cases.push(
             known(&name, move || {
-                share("loads", percent, "load", "equal", "compared");
-                share("stores", percent, "store", "equal", "compared");
-                share("dead", percent, "store", "unread", "looked");
+                share("loads", percent, "8", "load", "equal", "compared");
+                share("stores", percent, "8", "store", "equal", "compared");
+                share("dead", percent, "8", "store", "unread", "looked");
             })
             .needs(needs::all()),
         );
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
 
 const DISPATCH: &str = "redundancy/dispatch";
 const RECOMPUTED: &str = "redundancy/recomputed";
+const DEAD: &str = "redundancy/dead-store";
 
 fn known(name: &str, body: impl Fn() + 'static + Send) -> Case {
     case(name, body).needs(needs::root()).needs(needs::python("3.12")).needs(needs::compiler(&[]))
@@ -81,22 +83,23 @@ fn sums(recording: &Recording, kind: &str, of: &str, all: &str) -> (u64, u64) {
     (sum(of), sum(all))
 }
 
+fn share(mode: &str, percent: u64, seconds: &str, kind: &str, of: &str, all: &str) {
+    let recording = run(&Folder::new(), &[mode, &percent.to_string(), seconds]);
+    share_is(&recording, percent, kind, of, all);
+}
+
 /// The share is what the program was told, within five points and what chance allows for as many.
-fn share(mode: &str, percent: u64, kind: &str, of: &str, all: &str) {
-    let folder = Folder::new();
-    let recording = run(&folder, &[mode, &percent.to_string(), "4"]);
-    let (of, all) = sums(&recording, kind, of, all);
+fn share_is(recording: &Recording, percent: u64, kind: &str, of: &str, all: &str) {
+    let (of, all) = sums(recording, kind, of, all);
     assert!(all >= 100, "{all} pairs: {:#}", recording.report["redundancy"]["armed"]);
     let (told, seen) = (percent as f64 / 100.0, of as f64 / all as f64);
     let chance = 3.0 * (told * (1.0 - told) / all as f64).sqrt();
-    assert!((seen - told).abs() <= 0.05 + chance, "{mode}: {of} of {all}, and {percent} percent are");
+    assert!((seen - told).abs() <= 0.05 + chance, "{kind}: {of} of {all}, and {percent} percent are");
 }
 
 fn threads() {
-    let folder = Folder::new();
-    let recording = run(&folder, &["stores", "100", "3", "4"]);
-    let (equal, compared) = sums(&recording, "store", "equal", "compared");
-    assert!(compared >= 50 && equal * 20 >= compared * 19, "{equal} of {compared}");
+    let recording = run(&Folder::new(), &["stores", "25", "3", "4"]);
+    share_is(&recording, 25, "store", "equal", "compared");
     let pairs = json::list(&recording.report["redundancy"], "/pairs");
     let mut tids: Vec<u64> = pairs.iter().map(|pair| json::count(pair, "/second/tid")).collect();
     tids.sort_unstable();
@@ -109,13 +112,38 @@ fn twins(name: &str, version: &'static str, kind: &'static str, id: &'static str
         let (line, bad) = findings(version, kind, "bad", id, seconds);
         let line = line.unwrap();
         assert!(bad.contains(&line), "{id} at {bad:?}, and line {line} wastes");
-        // What does the same work as the marked line has none. Besides it the twins have calls on one row of a matrix, of a few
-        // percent of the time, which are dispatch and little else.
         let good = recorded(version, kind, "good", seconds);
-        let waste: Vec<&Value> = findings_of(&good, id).filter(|finding| share_of(finding) >= 0.1).collect();
-        assert!(waste.is_empty(), "{waste:#?}, and nothing wastes");
+        let there = line_of(instead(kind));
+        let waste: Vec<u64> = lines(&good, id).into_iter().filter(|line| *line == there).collect();
+        assert!(waste.is_empty(), "{id} at {waste:?}, where nothing wastes");
+        // Beside it, the twin of `algorithm` has two calls on one row of the matrix, which are little else than dispatch: of a
+        // few percent of the time, and told as such.
+        let more: Vec<&Value> = findings_of(&good, id).filter(|finding| share_of(finding) >= 0.1).collect();
+        assert!(more.is_empty(), "{more:#?}");
     };
     case(name, body).needs(needs::root()).needs(needs::shared()).needs(numpy(version))
+}
+
+/// What the twin without waste does in the place of the marked line.
+fn instead(kind: &str) -> &'static str {
+    match kind {
+        "slice" => "weights -= 0.01 * gradients",
+        "algorithm" => "rows[:-1] = rows[1:].copy()",
+        "api" => "return np.sum(np.square(values))",
+        "repeat" => "matrix = np.dot(rotation, matrix)",
+        other => panic!("{other} has no twin"),
+    }
+}
+
+/// The number of a line of the program, by its text.
+fn line_of(text: &str) -> u64 {
+    let source = fs::read_to_string(inefficiencies()).unwrap();
+    let line = source.lines().position(|line| line.trim() == text).unwrap();
+    line as u64 + 1
+}
+
+fn inefficiencies() -> PathBuf {
+    needs::shared().unwrap().join("workloads/redundancy/inefficiencies.py")
 }
 
 /// A loop-invariant term stores new values all the time: its operands are read again, and no more can be said.
@@ -125,7 +153,7 @@ fn invariant(version: &'static str) -> Case {
         let line = told(&recording)["waste_line"].as_u64();
         let at = |id| lines(&recording, id).into_iter().filter(|other| Some(*other) == line).count();
         assert_eq!(at("redundancy/reread"), 1, "{line:?}");
-        for id in [DISPATCH, RECOMPUTED, "redundancy/dead-store"] {
+        for id in [DISPATCH, RECOMPUTED, DEAD] {
             assert_eq!(at(id), 0, "{id} at {line:?}");
         }
     };
@@ -145,7 +173,7 @@ fn numpy(version: &str) -> Result<PathBuf, String> {
 
 fn recorded(version: &str, kind: &str, variant: &str, seconds: u32) -> Recording {
     let mut program = command(numpy(version).unwrap());
-    program.args(["-B"]).arg(needs::shared().unwrap().join("workloads/redundancy/inefficiencies.py"));
+    program.arg("-B").arg(inefficiencies());
     program.args([kind, variant]).arg(seconds.to_string());
     record().command(program).run()
 }

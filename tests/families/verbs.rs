@@ -17,17 +17,22 @@ use shape::Shape;
 fn main() -> ExitCode {
     let simple: [(&str, fn()); 2] =
         [("doctor_prints_json_of_its_shape", doctor), ("doctor_says_the_same_in_words", doctor_in_words)];
-    let of_a_recording: [(&str, fn()); 7] = [
+    let of_a_recording: [(&str, fn()); 9] = [
         ("report_has_exactly_the_keys_of_the_contract", report),
         ("report_in_words_names_what_it_shows", report_in_words),
         ("a_limit_bounds_the_rows", limit),
         ("folded_is_of_its_grammar_and_counts_every_sample", exports::folded),
         ("speedscope_is_of_its_schema_and_counts_every_sample", exports::speedscope),
         ("json_is_the_report_of_the_selection", exports::json_of_a_selection),
+        ("firefox_is_of_its_format_and_counts_every_sample", exports::firefox),
+        ("a_recording_does_not_differ_from_itself", exports::diff),
         ("svg_is_xml_and_names_the_functions", exports::svg),
     ];
+    let pprof = case("pprof_counts_what_the_folded_stacks_count", exports::pprof).needs(needs::pprof());
     let mut cases: Vec<_> = simple.map(|(name, body)| case(name, body)).into();
     cases.extend(of_a_recording.map(|(name, body)| case(name, body).needs(needs::root()).needs(needs::python("3.12"))));
+    let html = case("the_page_runs_in_a_browser_and_asks_for_nothing", exports::html).needs(needs::program("chromium"));
+    cases.extend([pprof, html].map(|case| case.needs(needs::root()).needs(needs::python("3.12"))));
     pyobs_tests::run(cases)
 }
 

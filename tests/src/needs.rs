@@ -46,6 +46,20 @@ pub fn program(name: &str) -> Result<PathBuf, String> {
     found.ok_or_else(|| format!("there is no program {name} on the PATH"))
 }
 
+/// A reader of pprof's profiles: `go tool pprof`, or that of google-perftools.
+pub fn pprof() -> Result<Vec<String>, String> {
+    if let Ok(own) = program("google-pprof").or_else(|_| program("pprof")) {
+        return Ok(vec![own.display().to_string()]);
+    }
+    let go = program("go").map_err(|_| "there is no pprof here; Debian's golang-go has one".to_owned())?;
+    // Without a folder for its cache it does not start.
+    let mut tools = Command::new(&go);
+    tools.arg("tool").env("GOCACHE", env::temp_dir());
+    let has = tools.output().is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("pprof"));
+    let command = || [go.display().to_string(), "tool".to_owned(), "pprof".to_owned()].into();
+    has.then(command).ok_or_else(|| "this Go has no pprof".to_owned())
+}
+
 /// A C compiler that knows these options.
 pub fn compiler(options: &[&str]) -> Result<PathBuf, String> {
     let cc = program("cc")?;

@@ -24,7 +24,7 @@ pub fn cases() -> Vec<Case> {
             let mut shell = std::process::Command::new("sh");
             shell.args(["-c", "trap '' HUP; exec \"$0\" top"]).arg(pyobs_tests::pyobs()).env("TERM", "xterm");
             let mut terminal = Terminal::with((80, 24), shell);
-            terminal.wait_for("1 Processes");
+            terminal.wait_for("0 Overview");
             let its = Objects::of(terminal.pid());
             terminal.hang_up();
             let status = terminal.wait();

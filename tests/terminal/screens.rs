@@ -6,7 +6,8 @@ use crate::pty::{SIZES, Terminal};
 use crate::python;
 
 /// Each screen's key, the title of its tab, and what stands only on it.
-const SCREENS: [(&str, &str, &str); 4] = [
+const SCREENS: [(&str, &str, &str); 5] = [
+    ("0", "0 Overview", "MACHINE"),
     ("1", "1 Processes", "COMMAND"),
     ("2", "2 Frames", "TOTAL %"),
     ("3", "3 Flame", "hot_function"),
@@ -68,7 +69,8 @@ pub fn cases() -> Vec<Case> {
             }
         }),
         case("screens/say_when_the_watched_process_has_ended", || {
-            let (spin, terminal) = watch_spin((80, 24));
+            let (spin, mut terminal) = watch_spin((80, 24));
+            terminal.press("1");
             spin.kill();
             terminal.wait_for("ended");
             quit(terminal);
@@ -76,7 +78,8 @@ pub fn cases() -> Vec<Case> {
         case("screens/show_all_processes_without_a_pid", || {
             let mut spin = Workload::start(python().unwrap().script(workload("fault_spin.py")));
             spin.wait_for("ready");
-            let terminal = Terminal::open((140, 40), ["top"]);
+            let mut terminal = Terminal::open((140, 40), ["top"]);
+            terminal.press("1");
             terminal.wait_for("fault_spin.py");
             terminal.wait_for(&spin.pid().to_string());
             quit(terminal);
@@ -96,7 +99,7 @@ pub fn watch_spin(size: (u16, u16)) -> (Workload, Terminal) {
     let mut spin = Workload::start(python().unwrap().script(workload("fault_spin.py")));
     spin.wait_for("ready");
     let terminal = Terminal::open(size, ["top", "--pid", &spin.pid().to_string()]);
-    terminal.wait_for("1 Processes");
+    terminal.wait_for("0 Overview");
     (spin, terminal)
 }
 
@@ -112,6 +115,7 @@ pub fn quit(mut terminal: Terminal) {
 #[track_caller]
 fn show_hot_function(size: (u16, u16)) {
     let (spin, mut terminal) = watch_spin(size);
+    terminal.press("1");
     terminal.wait_for(&spin.pid().to_string());
     terminal.wait_for("LIVE");
     for (key, tab, only_there) in SCREENS {

@@ -2,7 +2,7 @@
 
 use pyobs_tests::{Case, Recording, case, json, needs, workload};
 
-use super::{RECOMPUTED, lines, numpy, record, told};
+use super::{RECOMPUTED, inefficiencies, lines, numpy, record, told};
 
 pub fn cases() -> Vec<Case> {
     let versions = ["3.8", "3.10", "3.11", "3.12", "3.13"].map(|version| {
@@ -11,12 +11,15 @@ pub fn cases() -> Vec<Case> {
         if version == "3.12" { case } else { case.needs(needs::all()) }
     });
     let weight = case("redundant_samples_are_those_of_the_element_loop", redundant_samples);
-    versions.into_iter().chain([weight.needs(needs::root()).needs(numpy("3.12")).needs(needs::shared())]).collect()
+    versions
+        .into_iter()
+        .chain([weight.needs(needs::root()).needs(numpy("3.12")).needs(needs::shared()).needs(needs::all())])
+        .collect()
 }
 
 fn calls(version: &str) {
     let mut program = pyobs_tests::command(numpy(version).unwrap());
-    program.arg("-B").arg(workload("redundancy_calls.py")).arg("8");
+    program.arg("-B").arg(workload("redundancy_calls.py")).arg("5");
     let recording = record().command(program).run();
     let told = told(&recording);
     let sums = |what: &str| sums(&recording, told[what].as_u64().unwrap());
@@ -48,7 +51,7 @@ fn sums(recording: &Recording, line: u64) -> (u64, u64, u64, u64) {
 
 fn redundant_samples() {
     let mut program = pyobs_tests::command(numpy("3.12").unwrap());
-    program.arg("-B").arg(needs::shared().unwrap().join("workloads/redundancy/inefficiencies.py"));
+    program.arg("-B").arg(inefficiencies());
     program.args(["slice", "bad", "4"]);
     let recording = record().command(program).run();
     let folded = recording.export("folded", &["--weight", "redundant"]);

@@ -3,17 +3,17 @@
 
 use pyobs_tests::{Case, Recording, case, needs, workload};
 
-use super::{DISPATCH, RECOMPUTED, lines, numpy, record};
+use super::{DEAD, DISPATCH, RECOMPUTED, lines, numpy, record};
 
 pub fn cases() -> Vec<Case> {
-    let kinds = [("slice", DISPATCH), ("algorithm", DISPATCH), ("api", DISPATCH), ("memo", RECOMPUTED)];
+    let kinds = [("slice", DISPATCH), ("algorithm", DISPATCH), ("api", DISPATCH), ("memo", RECOMPUTED), ("dead", DEAD)];
     let wastes = kinds.map(|(kind, id)| {
         hidden(&format!("{kind}_among_decoys_is_in_the_first_two"), move || {
             let (marked, recording) = run(kind, 60);
             let found = lines(&recording, id);
             let place = found.iter().position(|line| *line == marked);
             assert!(place.is_some_and(|place| place < 2), "line {marked} is not in the first two of {found:?}");
-            for id in [RECOMPUTED, "redundancy/dead-store"] {
+            for id in [RECOMPUTED, DEAD] {
                 let others: Vec<u64> = lines(&recording, id).into_iter().filter(|line| *line != marked).collect();
                 assert!(others.is_empty(), "{id} at {others:?}, which are honest");
             }
@@ -21,7 +21,7 @@ pub fn cases() -> Vec<Case> {
     });
     let decoys = hidden("decoys_alone_waste_nothing_in_twenty_minutes", || {
         let (_, recording) = run("none", 1200);
-        for id in [RECOMPUTED, "redundancy/dead-store"] {
+        for id in [RECOMPUTED, DEAD] {
             assert_eq!(lines(&recording, id), [0u64; 0], "{id}");
         }
     });

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use pyobs_tests::json;
+use pyobs_tests::{Workload, command, json, needs};
 use quick_xml::Reader;
 use quick_xml::events::Event;
 use regex::Regex;
@@ -105,4 +105,99 @@ pub fn svg() {
     let written = run(&["export", recording().file.to_str().unwrap(), "--format", "svg", "-o", file.to_str().unwrap()]);
     assert!(written.status.success() && written.stdout.is_empty(), "{written:?}");
     assert!(std::fs::read_to_string(file).unwrap().contains("<svg"));
+}
+
+/// Go's own reader gives the same sums for the functions, the tags and all together.
+pub fn pprof() {
+    let file = recording().file.with_extension("pb.gz");
+    let (from, to) = (recording().file.to_str().unwrap(), file.to_str().unwrap());
+    let written = run(&["export", from, "--format", "pprof", "-o", to]);
+    assert!(written.status.success() && written.stdout.is_empty(), "{written:?}");
+    let read = |options: &[&str]| {
+        let reader = needs::pprof().unwrap();
+        let mut reader_command = command(&reader[0]);
+        reader_command.args(&reader[1..]).args(["-symbolize=none", "-sample_index=samples"]).args(options).arg(to);
+        let ended = Workload::start(reader_command).wait();
+        assert!(ended.status.success(), "{ended:?}");
+        ended.stdout
+    };
+    let top = read(&["-top", "-nodecount=100000", "-nodefraction=0"]);
+    assert!(top.contains(&format!("% of {} total", samples())), "{} samples: {top}", samples());
+    for function in BURNED {
+        let folded = recording().export("folded", &[]);
+        let own = folded.lines().filter(|line| line.contains(&format!(";{function} ({function}.py")));
+        let expected: u64 = own.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum();
+        // flat flat% sum% cum cum% name
+        let row = top.lines().find(|line| line.ends_with(&format!(" {function}")));
+        let row = row.unwrap_or_else(|| panic!("{function} is not in {top}"));
+        assert_eq!(row.split_whitespace().nth(3).unwrap(), expected.to_string(), "{row}");
+    }
+    let lines = read(&["-top", "-lines", "-nodecount=100000", "-nodefraction=0"]);
+    assert!(lines.lines().any(|line| line.contains("spin ") && line.contains("burn.py:14")), "{lines}");
+    let tags = read(&["-tags"]);
+    for thread in ["first-thread", "daemon-thread"] {
+        assert!(tags.contains(thread), "{thread} is not in {tags}");
+    }
+}
+
+/// By the documentation of the processed profile format.
+pub fn firefox() {
+    let document = json::parse(&recording().export("firefox", &[]));
+    let (mut total, mut names) = (0, BTreeSet::new());
+    for thread in json::list(&document, "/threads") {
+        let length = json::list(thread, "/stackTable/prefix").len();
+        let stacks = json::list(thread, "/samples/stack");
+        assert!(stacks.iter().all(|at| at.is_null() || at.as_u64().unwrap() < length as u64));
+        total += json::list(thread, "/samples/weight").iter().map(|weight| weight.as_u64().unwrap()).sum::<u64>();
+        let strings = json::list(thread, "/stringArray");
+        let name = |at: &Value| strings[usize::try_from(at.as_u64().unwrap()).unwrap()].as_str().unwrap();
+        names.extend(json::list(thread, "/funcTable/name").iter().map(name));
+    }
+    assert_eq!(total, samples());
+    for function in BURNED {
+        assert!(names.contains(format!("{function} ({function}.py)").as_str()), "{function} is not in {names:#?}");
+    }
+    let sleeps: u64 = json::list(&document, "/threads").iter().map(|it| json::count(it, "/markers/length")).sum();
+    assert!(sleeps > 0, "threads that start and join sleep");
+}
+
+/// In a browser: its script runs, nothing is refused, and nothing is asked of a network.
+pub fn html() {
+    let file = recording().file.with_extension("html");
+    let (from, to) = (recording().file.to_str().unwrap(), file.to_str().unwrap());
+    let written = run(&["export", from, "--format", "html", "-o", to]);
+    assert!(written.status.success(), "{written:?}");
+    let mut browser = command(needs::program("chromium").unwrap());
+    let home = format!("--user-data-dir={}", file.with_extension("home").display());
+    browser.args(["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", &home, "--dump-dom"]);
+    browser.arg(format!("file://{to}"));
+    let ended = Workload::start(browser).wait();
+    assert!(ended.status.success(), "{ended:?}");
+    let complaints: Vec<&str> = ended.stderr.lines().filter(|line| line.contains("CONSOLE")).collect();
+    assert!(complaints.is_empty(), "{complaints:#?}");
+    assert!(ended.stdout.contains("class=\"filter\""), "the page's script puts a filter above each table");
+    for function in BURNED {
+        assert!(ended.stdout.contains(&format!("{function} (")), "{function} is in no table");
+    }
+}
+
+/// A recording does not differ from itself.
+pub fn diff() {
+    let file = recording().file.to_str().unwrap();
+    let words = run(&["diff", file, file]);
+    assert!(words.status.success() && words.stdout.contains("No change"), "{words:?}");
+    let document = json::parse(&run(&["diff", file, file, "--json"]).stdout);
+    assert_eq!(document["changed"], false);
+    assert_eq!(json::count(&document, "/before/samples"), samples());
+    let functions: BTreeSet<&str> =
+        json::list(&recording().report, "/frames").iter().map(|row| json::text(row, "/frame/function")).collect();
+    assert!(json::count(&document, "/frames/compared") >= functions.len() as u64);
+    let picture = run(&["diff", file, file, "--format", "svg"]).stdout;
+    assert!(BURNED.iter().all(|function| picture.contains(function)), "{picture}");
+    for wrong in [vec!["diff", file], vec!["diff", file, file, "--json", "--format", "svg"]] {
+        assert_eq!(run(&wrong).status.code(), Some(2), "{wrong:?}");
+    }
+    let refused = run(&["diff", file, file, "-o", file]);
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    assert_eq!(run(&["diff", file, "/nonexistent.pyobs"]).status.code(), Some(1));
 }

@@ -49,6 +49,22 @@ pub fn element(text: &str) -> Cow<'_, str> {
     if safe.contains(';') { Cow::Owned(safe.replace(';', ":")) } else { safe }
 }
 
+/// [`line()`] as text or a quoted attribute of HTML or XML.
+pub fn html(text: &str, max: usize) -> String {
+    let mut safe = String::with_capacity(text.len().min(max) + 16);
+    for c in line(text, max).chars() {
+        match c {
+            '&' => safe.push_str("&amp;"),
+            '<' => safe.push_str("&lt;"),
+            '>' => safe.push_str("&gt;"),
+            '"' => safe.push_str("&quot;"),
+            '\'' => safe.push_str("&#39;"),
+            c => safe.push(c),
+        }
+    }
+    safe
+}
+
 /// JSON text that means the same and can be shown in a terminal: such characters occur in its strings only.
 pub fn json(text: &str) -> Cow<'_, str> {
     // The line ends between values stay.
@@ -99,6 +115,15 @@ mod tests {
     fn an_element_has_no_separator_and_something_in_it() {
         assert_eq!(element(" a;b\n"), "a:b");
         assert_eq!(element(" \t"), "?");
+    }
+
+    #[test]
+    fn html_has_no_markup() {
+        assert_eq!(
+            html("<b a='1' b=\"2\">&amp;\u{1b}\n", 99),
+            "&lt;b a=&#39;1&#39; b=&quot;2&quot;&gt;&amp;amp;\u{fffd}\u{fffd}"
+        );
+        assert_eq!(html(&"<".repeat(9), 3), "&lt;&lt;…");
     }
 
     #[test]

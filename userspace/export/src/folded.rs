@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
 
-use pyobs_model::{FrameKind, Model};
+use pyobs_model::{FrameKind, Model, Process};
 
 use crate::{Error, Options, names};
 
@@ -61,14 +61,22 @@ impl Names {
 
 impl Stacks {
     pub(crate) fn new(model: &Model, options: &Options) -> Self {
+        Self::with(model, options, names::process)
+    }
+
+    /// Processes of one program are one.
+    pub(crate) fn of_programs(model: &Model, options: &Options) -> Self {
+        Self::with(model, options, names::program)
+    }
+
+    fn with(model: &Model, options: &Options, name: fn(&Process) -> String) -> Self {
         let mut names = Names::default();
         let (mut processes, mut frames) = (HashMap::new(), HashMap::new());
         let mut nodes = vec![Node::default()];
         let is_time = options.weight.is_time();
         for (key, count) in options.weight.sums(model, &options.selection) {
             let Some(state) = model.process(key.process) else { continue };
-            let process =
-                *processes.entry(key.process).or_insert_with(|| names.id(names::process(&state.process), None));
+            let process = *processes.entry(key.process).or_insert_with(|| names.id(name(&state.process), None));
             let mut at = 0;
             nodes[at].add(count);
             let stack = model.stack(key.stack).iter().filter_map(|id| {

@@ -3,11 +3,15 @@
 //! All text in a model comes from watched processes or from a file that anyone may have written. It passes through
 //! [`escape`] on its way out, whatever the format.
 
+pub mod diff;
 pub mod escape;
+mod firefox;
 mod folded;
+mod html;
 mod json;
 mod names;
 mod perfetto;
+pub mod pprof;
 mod speedscope;
 mod svg;
 mod words;
@@ -25,19 +29,39 @@ pub enum Format {
     Folded,
     Svg,
     Speedscope,
+    Pprof,
+    Firefox,
     Perfetto,
+    Html,
     Json,
 }
 
 impl Format {
-    pub const ALL: &'static [Self] = &[Self::Folded, Self::Svg, Self::Speedscope, Self::Perfetto, Self::Json];
+    pub const ALL: &'static [Self] = &[
+        Self::Folded,
+        Self::Svg,
+        Self::Speedscope,
+        Self::Pprof,
+        Self::Firefox,
+        Self::Perfetto,
+        Self::Html,
+        Self::Json,
+    ];
+
+    /// Whether it is no text.
+    pub fn is_binary(self) -> bool {
+        self == Self::Pprof
+    }
 
     pub fn name(self) -> &'static str {
         match self {
             Self::Folded => "folded",
             Self::Svg => "svg",
             Self::Speedscope => "speedscope",
+            Self::Pprof => "pprof",
+            Self::Firefox => "firefox",
             Self::Perfetto => "perfetto",
+            Self::Html => "html",
             Self::Json => "json",
         }
     }
@@ -103,9 +127,10 @@ impl From<serde_json::Error> for Error {
 
 /// Writes what `options` select of a model.
 pub fn export(model: &Model, format: Format, options: &Options, out: &mut dyn Write) -> Result<(), Error> {
-    // The report says itself which families were off, and a timeline has no weights; who asks for another weight than the
-    // default means its family.
-    let optional = matches!(format, Format::Json | Format::Perfetto) && options.weight == Weight::default();
+    // The report and the page say themselves which families were off, and a timeline has no weights; who asks for another
+    // weight than the default means its family.
+    let optional =
+        matches!(format, Format::Json | Format::Html | Format::Perfetto) && options.weight == Weight::default();
     if !optional && !options.weight.is_known(model) {
         return Err(Error::NoData(options.weight));
     }
@@ -113,7 +138,10 @@ pub fn export(model: &Model, format: Format, options: &Options, out: &mut dyn Wr
         Format::Folded => folded::write(model, options, out),
         Format::Svg => svg::write(model, options, out),
         Format::Speedscope => speedscope::write(model, options, out),
+        Format::Pprof => pprof::write(model, options, out),
+        Format::Firefox => firefox::write(model, options, out),
         Format::Perfetto => perfetto::write(model, options, out),
+        Format::Html => html::write(model, options, out),
         Format::Json => json::write(model, options, out),
     }
 }

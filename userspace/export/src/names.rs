@@ -1,23 +1,31 @@
 //! How processes and frames are called, in one line.
 
+use std::time::Duration;
+
 use pyobs_model::views::Weight;
-use pyobs_model::{Frame, FrameKind, Model, Nanos, Process};
+use pyobs_model::{Frame, FrameKind, Model, Nanos, Process, ProcessState, Tid};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 use crate::Options;
-use crate::escape::{self, element};
+use crate::escape::{self, MAX_NAME, element};
 
 /// The parent of all kernel threads.
 const KTHREADD: u32 = 2;
 
 /// `python3.12 (4242)`.
 pub(crate) fn process(process: &Process) -> String {
+    format!("{} ({})", program(process), process.pid)
+}
+
+/// `python3.12`.
+pub(crate) fn program(process: &Process) -> String {
     // A line that begins with `# ` would be a comment to readers of folded stacks.
-    let name = program(process).trim_start_matches('#');
-    format!("{} ({})", element(name), process.pid)
+    element(file_name(process).trim_start_matches('#')).into_owned()
 }
 
 /// The file name of the program; a kernel thread's name as it is, for `kworker/0:1` is no path.
-fn program(process: &Process) -> &str {
+fn file_name(process: &Process) -> &str {
     if process.ppid.0 == KTHREADD || process.pid.0 == KTHREADD {
         return &process.command;
     }
@@ -36,6 +44,18 @@ pub(crate) fn frame(frame: &Frame, lines: bool) -> String {
         FrameKind::Native => format!("{function} ({})", element(frame.module.as_deref().unwrap_or_default())),
         FrameKind::Python => format!("{function} ({})", element(&place(frame, lines))),
     }
+}
+
+/// `qualname`, `function` or `function [kernel]`.
+pub(crate) fn function(frame: &Frame) -> String {
+    let name = escape::line(&frame.function, MAX_NAME);
+    if frame.kind == FrameKind::Kernel { format!("{name} [kernel]") } else { name.into_owned() }
+}
+
+/// `worker 4250`.
+pub(crate) fn thread(state: &ProcessState, tid: Tid) -> String {
+    let name = state.threads.get(&tid).and_then(|thread| thread.name.as_deref()).unwrap_or("thread");
+    format!("{} {tid}", escape::line(name, MAX_NAME))
 }
 
 /// `file.py:31`, `file.py` or the module: where a frame is, in short. Not escaped.
@@ -95,6 +115,12 @@ pub(crate) fn title(model: &Model, options: &Options, max: usize) -> String {
         (None, Weight::Redundant) => format!("Native code that changes nothing on {host}"),
     };
     escape::line(&title, max).into_owned()
+}
+
+/// When the recording began, since 1970.
+pub(crate) fn started(model: &Model) -> Option<Duration> {
+    let at = OffsetDateTime::parse(&model.meta().started, &Rfc3339).ok()?;
+    (at - OffsetDateTime::UNIX_EPOCH).try_into().ok()
 }
 
 /// A host, a kernel's version or a time out of the meta data.

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
 
 use pyobs_model::views::{By, Look};
-use pyobs_model::{Frame, FrameId, FrameKind, Model, ProcessRef, StackId, Tid};
+use pyobs_model::{Frame, FrameId, Model, ProcessRef, StackId, Tid};
 use serde::{Serialize, Serializer};
 
 use crate::escape::{self, MAX_NAME};
@@ -77,7 +77,7 @@ pub(crate) fn write(model: &Model, options: &Options, out: &mut dyn Write) -> Re
         Look { by: if options.lines { By::Line } else { By::Function }, python_only: false, weight: options.weight };
     let mut threads: BTreeMap<(ProcessRef, Tid), Vec<(StackId, u64)>> = BTreeMap::new();
     let (mut numbers, mut frames) = (HashMap::new(), Vec::new());
-    for (place, weight) in options.weight.pieces(model, &options.selection) {
+    for (_, place, weight) in options.weight.pieces(model, &options.selection) {
         let runs = threads.entry((place.process, place.tid)).or_default();
         match runs.last_mut() {
             // Samples in a row with one stack are one of more weight.
@@ -126,10 +126,9 @@ pub(crate) fn write(model: &Model, options: &Options, out: &mut dyn Write) -> Re
 }
 
 fn shared(frame: &Frame, lines: bool) -> SharedFrame {
-    let name = escape::line(&frame.function, MAX_NAME);
     let file = frame.file.as_deref().or(frame.module.as_deref());
     SharedFrame {
-        name: if frame.kind == FrameKind::Kernel { format!("{name} [kernel]") } else { name.into_owned() },
+        name: names::function(frame),
         file: file.map(|file| escape::tail(file, MAX_NAME).into_owned()),
         line: if lines { frame.line } else { frame.first_line },
     }
@@ -137,6 +136,5 @@ fn shared(frame: &Frame, lines: bool) -> SharedFrame {
 
 fn thread(model: &Model, process: ProcessRef, tid: Tid) -> String {
     let Some(state) = model.process(process) else { return tid.to_string() };
-    let name = state.threads.get(&tid).and_then(|thread| thread.name.as_deref()).unwrap_or("thread");
-    format!("{}, {} {tid}", names::process(&state.process), escape::line(name, MAX_NAME))
+    format!("{}, {}", names::process(&state.process), names::thread(state, tid))
 }

@@ -23,7 +23,7 @@ const EMPTY: &str = r##"<?xml version="1.0" standalone="no"?>
 pub(crate) fn write(model: &Model, options: &Options, out: &mut dyn Write) -> Result<(), Error> {
     let stacks = Stacks::new(model, options);
     if stacks.total() == 0 {
-        return Ok(out.write_all(EMPTY.replace("NOTHING", nothing(options.weight)).as_bytes())?);
+        return write_empty(nothing(options.weight), out);
     }
     let mut text = String::new();
     stacks.lines(stacks.total() / NARROWEST, |stack, count| {
@@ -46,6 +46,11 @@ pub(crate) fn write(model: &Model, options: &Options, out: &mut dyn Write) -> Re
     picture.palette_map = Some(&mut palette);
     flamegraph::from_lines(&mut picture, text.lines(), out)?;
     Ok(())
+}
+
+/// A picture of a sentence, which is ours.
+pub(crate) fn write_empty(sentence: &str, out: &mut dyn Write) -> Result<(), Error> {
+    Ok(out.write_all(EMPTY.replace("NOTHING", sentence).as_bytes())?)
 }
 
 fn subtitle(model: &Model, weight: Weight, total: u64) -> String {

@@ -207,7 +207,10 @@ fn names_of_formats_round_trip() {
         assert_eq!(format.name().parse::<Format>().unwrap(), *format);
     }
     let sentence = "gif".parse::<Format>().unwrap_err().to_string();
-    assert_eq!(sentence, "there is no format of this name; there are: folded, svg, speedscope, perfetto, json");
+    assert_eq!(
+        sentence,
+        "there is no format of this name; there are: folded, svg, speedscope, pprof, firefox, perfetto, html, json"
+    );
 }
 
 #[test]

@@ -1,19 +1,22 @@
 //! What deserves to be said first: statements that the sums bear out, with their numbers.
 
 mod arena;
+mod board;
+mod gil;
+mod joins;
 mod nrt;
 mod redundancy;
 mod shm;
 mod ucx;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+pub use self::board::{Board, Entry, Key};
 use crate::families::Times;
-use crate::views::{self, By, GilRow, GilShare};
-use crate::{FrameId, Model, Nanos, Pid, ProcessRef, Selection, Tid};
+use crate::{FrameId, Model, Nanos, Pid, ProcessRef, SegmentId, Selection, Tid, TransferId};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -42,6 +45,53 @@ pub enum Evidence {
     Text(String),
 }
 
+/// What a finding costs, as far as that can be told.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Cost {
+    /// As a share of one thread's time.
+    pub time: f64,
+    /// Of memory that is held, or sent, in vain.
+    pub bytes: u64,
+}
+
+impl Cost {
+    pub fn time(share: f64) -> Self {
+        Self { time: share.clamp(0.0, f64::MAX), bytes: 0 }
+    }
+
+    pub fn bytes(bytes: u64) -> Self {
+        Self { time: 0.0, bytes }
+    }
+
+    /// For ranking: a GiB weighs as much as a thread's whole time.
+    pub fn weight(self) -> f64 {
+        self.time + self.bytes as f64 / f64::from(1 << 30)
+    }
+
+    fn add(&mut self, other: Self) {
+        self.time += other.time;
+        self.bytes = self.bytes.saturating_add(other.bytes);
+    }
+}
+
+/// What shows the facts that a finding rests on; it is of the finding's process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// A thread's waits for the GIL.
+    GilWaits(Tid),
+    /// Arenas that were born at a line.
+    Arenas(Option<FrameId>),
+    /// MemInfos that were born at a line.
+    MemInfos(Option<FrameId>),
+    Segment(SegmentId),
+    /// A thread that has to do with transfers.
+    Worker(Tid),
+    /// All transfers, or one of them.
+    Transfers(Option<TransferId>),
+    /// Native code that a line calls.
+    Line(FrameId),
+}
+
 /// Text holds names of watched processes: escape it before it reaches a terminal or a file.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Finding {
@@ -55,105 +105,23 @@ pub struct Finding {
     pub process: Option<ProcessRef>,
     pub pid: Option<Pid>,
     pub evidence: BTreeMap<&'static str, Evidence>,
+    #[serde(skip)]
+    pub cost: Cost,
+    #[serde(skip)]
+    pub target: Option<Target>,
 }
 
-/// The most serious first.
+/// The most serious first, and of these the one that costs most.
 pub fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
-    let mut findings = convoys(model, selection);
+    let mut findings = gil::find(model, selection);
     findings.extend(arena::find(model, selection));
     findings.extend(shm::find(model));
     findings.extend(nrt::find(model, selection));
     findings.extend(ucx::find(model, selection));
     findings.extend(redundancy::find(model, selection));
-    findings.sort_by_key(|finding| Reverse(finding.severity));
+    findings.extend(joins::find(model, selection));
+    findings.sort_by(|a, b| b.severity.cmp(&a.severity).then_with(|| b.cost.weight().total_cmp(&a.cost.weight())));
     findings
-}
-
-/// A thread computes and so holds the GIL more than this share of the time,
-const HELD: f64 = 0.5;
-/// another asks for it at least so often,
-const WAITS: u64 = 20;
-/// each time waits so long on average, for the one who computes gives it away only after the switch interval (5 ms),
-const MEAN: Nanos = Nanos(2_000_000);
-/// loses this share of its time by that,
-const LOST: f64 = 0.1;
-/// most of it behind the one who computes, as far as the holder is known,
-const BEHIND: f64 = 0.5;
-/// and uses the GIL for less than this part of the time that it waits for it: it does not compute itself.
-const USED: f64 = 0.5;
-/// From this share on the loss is serious.
-const SERIOUS: f64 = 0.5;
-
-/// Threads that wait a switch interval whenever they need the GIL for a moment (the convoy effect).
-fn convoys(model: &Model, selection: &Selection) -> Vec<Finding> {
-    let mut rows: HashMap<(ProcessRef, Tid), Vec<GilRow>> = HashMap::new();
-    for row in views::gil_waits(model, selection, By::Line) {
-        rows.entry((row.process, row.waiter)).or_default().push(row);
-    }
-    let mut found = Vec::new();
-    for (process, share) in views::gil_shares(model, selection) {
-        let Some((holder, held)) = share.holder() else { continue };
-        if share.observed == Nanos(0) || seconds(held.held) <= HELD * seconds(share.observed) {
-            continue;
-        }
-        for (waiter, thread) in &share.threads {
-            let rows = rows.get(&(process, *waiter)).map_or(&[][..], Vec::as_slice);
-            let elsewhere = rows.iter().filter(|row| row.holder.is_some_and(|tid| tid != holder));
-            let elsewhere: f64 = elsewhere.map(|row| seconds(row.times.total)).sum();
-            let wanted = seconds(thread.wanted.total);
-            if *waiter != holder
-                && thread.wanted.count >= WAITS
-                && mean(thread.wanted) >= seconds(MEAN)
-                && wanted >= LOST * seconds(share.observed)
-                && elsewhere <= (1.0 - BEHIND) * wanted
-                && seconds(thread.held) < USED * wanted
-            {
-                found.push(convoy(model, process, &share, holder, *waiter, rows));
-            }
-        }
-    }
-    found
-}
-
-fn convoy(model: &Model, process: ProcessRef, share: &GilShare, holder: Tid, waiter: Tid, rows: &[GilRow]) -> Finding {
-    let thread = |tid: Tid| share.threads.get(&tid).copied().unwrap_or_default();
-    let (wanted, observed) = (thread(waiter).wanted, seconds(share.observed));
-    let (lost, held) = (seconds(wanted.total) / observed, (seconds(thread(holder).held) / observed).min(1.0));
-    let waiter_line = commonest(rows.iter().map(|row| (row.frame, row.times.total)));
-    let behind = rows.iter().filter(|row| row.holder == Some(holder));
-    let holder_line = commonest(behind.map(|row| (row.holder_frame, row.times.total)));
-    let (waiter_line, holder_line) = (place(model, waiter_line), place(model, holder_line));
-    let (waiter_name, holder_name) = (name(model, process, waiter), name(model, process, holder));
-    let mean_ms = mean(wanted) * 1e3;
-    let detail = format!(
-        "Thread {waiter_name} waited {} times for the GIL, {mean_ms:.1} ms on average and {:.2} s of {observed:.2} s in \
-         all ({:.0}%), mostly at {waiter_line}. Thread {holder_name} held it {:.0}% of the time, mostly at {holder_line}. \
-         A thread that computes gives the GIL away only when the switch interval (sys.getswitchinterval, 5 ms by \
-         default) is over: let it compute in another process, or in code that releases the GIL.",
-        wanted.count,
-        seconds(wanted.total),
-        lost * 100.0,
-        held * 100.0,
-    );
-    let evidence = BTreeMap::from([
-        ("waiter_tid", Evidence::Count(u64::from(waiter.0))),
-        ("waiter_line", Evidence::Text(waiter_line)),
-        ("waits", Evidence::Count(wanted.count)),
-        ("waited_s", Evidence::Number(seconds(wanted.total))),
-        ("holder_tid", Evidence::Count(u64::from(holder.0))),
-        ("holder_line", Evidence::Text(holder_line)),
-        ("held_s", Evidence::Number(seconds(thread(holder).held))),
-        ("observed_s", Evidence::Number(observed)),
-    ]);
-    Finding {
-        id: "gil/convoy",
-        severity: if lost >= SERIOUS { Severity::Serious } else { Severity::Warning },
-        summary: format!("thread {waiter_name} waits {mean_ms:.1} ms for the GIL each time, behind {holder_name}"),
-        detail,
-        process: Some(process),
-        pid: model.process(process).map(|state| state.process.pid),
-        evidence,
-    }
 }
 
 /// An amount of memory, in words.

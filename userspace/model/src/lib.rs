@@ -7,6 +7,7 @@
 //! Events define before they refer: a [`Event::Frame`] comes before the first stack that holds it, a
 //! [`Event::Stack`] and a [`Event::Process`] before the first sample that names them.
 
+pub mod diff;
 pub mod event;
 pub mod families;
 pub mod findings;

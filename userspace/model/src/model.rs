@@ -1,10 +1,13 @@
 //! The state that events add up to.
 
+mod cost;
 mod memory;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+pub use self::cost::Cost;
+use self::cost::Costs;
 use crate::families::{
     arena::Arenas, cpu::Cpu, eval::Eval, gil::Gil, nrt::Nrt, offcpu::OffCpu, redundancy::Redundancy, shm::Shm, ucx::Ucx,
 };
@@ -43,15 +46,6 @@ pub struct ThreadState {
     pub name: Option<Arc<str>>,
     /// Samples since the recording began.
     pub samples: u64,
-}
-
-/// What pyobs itself has used since the recording began.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Cost {
-    pub at: Nanos,
-    pub bpf: Nanos,
-    pub cpu: Nanos,
-    pub rss_bytes: u64,
 }
 
 /// What all lines of a function have in common.
@@ -98,8 +92,7 @@ pub struct Model {
     redundancy: Redundancy,
     regions: Regions,
     loss: Losses,
-    cost: Cost,
-    previous_cost: Cost,
+    costs: Costs,
     shed: Vec<Arc<str>>,
 }
 
@@ -125,8 +118,7 @@ impl Model {
             redundancy: Redundancy::new(history),
             regions: Regions::default(),
             loss: Losses::default(),
-            cost: Cost::default(),
-            previous_cost: Cost::default(),
+            costs: Costs::default(),
             shed: Vec::new(),
         }
     }
@@ -283,8 +275,7 @@ impl Model {
             }
             Event::Loss { reason, count, .. } => self.loss.add(*reason, *count),
             Event::Cost { at, bpf, cpu, rss_bytes } => {
-                self.previous_cost = self.cost;
-                self.cost = Cost { at: *at, bpf: *bpf, cpu: *cpu, rss_bytes: *rss_bytes };
+                self.costs.add(Cost { at: *at, bpf: *bpf, cpu: *cpu, rss_bytes: *rss_bytes });
             }
             Event::Shed { what, .. } => self.shed.push(Arc::clone(what)),
         }
@@ -405,17 +396,17 @@ impl Model {
     }
 
     pub fn cost(&self) -> Cost {
-        self.cost
+        self.costs.now()
     }
 
     /// What pyobs costs now, in shares of one core: (in the kernel, in user space).
     pub fn cost_now(&self) -> (f64, f64) {
-        let span = self.cost.at.saturating_sub(self.previous_cost.at).as_secs_f64();
-        if span <= 0.0 {
-            return (0.0, 0.0);
-        }
-        let share = |now: Nanos, before: Nanos| now.saturating_sub(before).as_secs_f64() / span;
-        (share(self.cost.bpf, self.previous_cost.bpf), share(self.cost.cpu, self.previous_cost.cpu))
+        self.costs.shares_now()
+    }
+
+    /// What pyobs cost between one word of it and the next, in shares of one core, with the later time; the last hour of it.
+    pub fn cost_history(&self) -> impl Iterator<Item = (Nanos, f64)> + '_ {
+        self.costs.history()
     }
 
     pub fn shed(&self) -> &[Arc<str>] {

@@ -1,5 +1,6 @@
 //! Pairs of accesses as a tree, and what is said of few of them.
 
+use pyobs_model::findings::Evidence;
 use pyobs_model::report::Report;
 use pyobs_model::views::pair_tree;
 use pyobs_model::*;
@@ -90,4 +91,25 @@ fn few_pairs_and_addresses_say_that_they_are_few() {
     assert_eq!(lines, [(11, true, Some(1.0)), (10, false, None)]);
     let pairs: Vec<_> = report.pairs.iter().map(|pair| (pair.compared, pair.enough_data)).collect();
     assert_eq!(pairs, [(7, true), (6, false)]);
+}
+
+#[test]
+fn what_nobody_reads_is_for_who_stored_it() {
+    let mut model = model();
+    let pair = |first, second, is_unread| match pair(1, first, second, false) {
+        Event::Pair(pair) => Event::Pair(Pair { unread: Some(is_unread), ..pair }),
+        other => other,
+    };
+    for _ in 0..20 {
+        model.apply(&pair(0, 1, true));
+        model.apply(&pair(1, 0, false));
+    }
+    let report = Report::new(&model, &Selection::default(), None);
+    let dead: Vec<_> = report.findings.iter().filter(|finding| finding.id == "redundancy/dead-store").collect();
+    assert_eq!(dead.len(), 1, "{dead:#?}");
+    let text = |key| match &dead[0].evidence[key] {
+        Evidence::Text(text) => text.as_str(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!((text("line"), text("over")), ("one (/srv/a.py:2)", "other (/srv/a.py:3)"));
 }

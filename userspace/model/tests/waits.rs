@@ -260,7 +260,7 @@ fn frames_and_trees_are_of_the_weight_that_is_asked_for() {
         assert_eq!((view.total, view.rows[0].frame), (total, FrameId(leaf)), "{weight}");
         let tree = views::tree(&model, &everything, look);
         assert_eq!(tree.nodes[0].total, total, "{weight}");
-        assert_eq!(weight.pieces(&model, &everything).map(|(_, weight)| weight).sum::<u64>(), total);
+        assert_eq!(weight.pieces(&model, &everything).map(|(_, _, weight)| weight).sum::<u64>(), total);
     }
 }
 

@@ -4,11 +4,11 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::PossibleValue;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
-use pyobs_export::Weight;
+use pyobs_export::{Format, Weight};
 
 use crate::exit::{Failure, output};
 use crate::probes::{self, Probes};
@@ -22,6 +22,7 @@ EXAMPLES
   pyobs report run.pyobs
   pyobs export run.pyobs --format svg -o run.svg
   pyobs replay run.pyobs
+  pyobs diff before.pyobs after.pyobs         what got more, less, new and gone, beyond the noise
 
 EXIT STATUS
   0  done
@@ -47,6 +48,7 @@ pub(crate) enum Verb {
     Replay(Replay),
     Report(Report),
     Export(Export),
+    Diff(Diff),
     Doctor(Doctor),
     Completions(Completions),
     Man(Man),
@@ -149,7 +151,7 @@ pub(crate) struct Export {
     pub(crate) file: PathBuf,
 
     /// What to write
-    #[arg(long, value_name = "FORMAT")]
+    #[arg(long, value_name = "FORMAT", value_parser = formats())]
     pub(crate) format: Format,
 
     /// Write to OUT [default: standard output]
@@ -174,7 +176,8 @@ pub(crate) struct Export {
 
     /// What widths and counts mean: cpu, samples taken on a CPU; offcpu, time asleep; gil, time waiting for the GIL
     ///
-    /// Times are microseconds in `folded` and `svg`, and seconds in `speedscope`. The stacks of `gil` are the waiters'.
+    /// Times are microseconds in `folded` and `svg`, seconds in `speedscope`, milliseconds
+    /// in `firefox`, and nanoseconds in `pprof`. The stacks of `gil` are the waiters'.
     #[arg(long, value_name = "WEIGHT", default_value = "cpu", value_parser = parse_weight)]
     pub(crate) weight: Weight,
 
@@ -183,33 +186,63 @@ pub(crate) struct Export {
     pub(crate) lines: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Format {
-    Folded,
-    Svg,
-    Speedscope,
-    Perfetto,
-    Json,
+fn formats() -> impl TypedValueParser<Value = Format> {
+    let known = Format::ALL.iter().map(|format| PossibleValue::new(format.name()).help(help(*format)));
+    PossibleValuesParser::new(known).try_map(|name| name.parse::<Format>())
 }
 
-impl ValueEnum for Format {
-    fn value_variants<'a>() -> &'a [Self] {
-        &[Self::Folded, Self::Svg, Self::Speedscope, Self::Perfetto, Self::Json]
+fn help(format: Format) -> &'static str {
+    match format {
+        Format::Folded => "one line a stack, root first, for flamegraph.pl and others",
+        Format::Svg => "a flame graph for any browser",
+        Format::Speedscope => "a file for https://www.speedscope.app",
+        Format::Pprof => "a profile for `go tool pprof`, with every weight that was recorded",
+        Format::Firefox => "threads with samples, waits and transfers, for https://profiler.firefox.com",
+        Format::Perfetto => "transfers of UCX on a timeline, for https://ui.perfetto.dev",
+        Format::Html => "one page for any browser, without a network: findings, flame graphs, timeline, tables",
+        Format::Json => "what `report --json` writes, of the part that is selected",
     }
+}
 
-    fn to_possible_value(&self) -> Option<PossibleValue> {
-        Some(match self {
-            Self::Folded => {
-                PossibleValue::new("folded").help("one line a stack, root first, for flamegraph.pl and others")
-            }
-            Self::Svg => PossibleValue::new("svg").help("a flame graph for any browser"),
-            Self::Speedscope => PossibleValue::new("speedscope").help("a file for https://www.speedscope.app"),
-            Self::Perfetto => {
-                PossibleValue::new("perfetto").help("transfers of UCX on a timeline, for https://ui.perfetto.dev")
-            }
-            Self::Json => PossibleValue::new("json").help("what `report --json` writes, of the part that is selected"),
-        })
-    }
+/// Say what changed between two recordings: what is more, less, new or gone.
+///
+/// Compared are functions by their shares of the samples, sleeps and waits for the GIL by the second, where arenas and
+/// segments are born and stay, how long transfers take, and loads and stores that change nothing. Whatever chance explains
+/// is no change: two recordings of one program have none.
+#[derive(Debug, Args)]
+pub(crate) struct Diff {
+    /// The recording to compare with
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) before: PathBuf,
+
+    /// The recording that may be another
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) after: PathBuf,
+
+    /// Write JSON
+    #[arg(long, conflicts_with = "format")]
+    pub(crate) json: bool,
+
+    /// Write a flame graph of both: red for frames with a larger own share than before, blue for those with a smaller one
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) format: Option<DiffFormat>,
+
+    /// Write to OUT [default: standard output]
+    #[arg(short, long, value_name = "OUT", value_hint = ValueHint::FilePath)]
+    pub(crate) output: Option<PathBuf>,
+
+    /// What the flame graph's widths mean, as in `export` [default: cpu]
+    #[arg(long, value_name = "WEIGHT", value_parser = parse_weight, requires = "format")]
+    pub(crate) weight: Option<Weight>,
+
+    /// At most so many changes of each kind, in words [default: 20]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, conflicts_with_all = ["json", "format"])]
+    pub(crate) limit: Option<usize>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DiffFormat {
+    Svg,
 }
 
 /// Say what works on this machine, what does not, why, and what to do about it.

@@ -1,16 +1,14 @@
 //! The state of the dashboard and what changes it.
 
+mod keys;
+
 use std::time::{Duration, Instant};
 
-use pyobs_model::Model;
-use pyobs_model::views::{By, Weight};
-use pyobs_model::{Selection, findings};
+use pyobs_model::{Model, Selection, findings};
 
-use crate::binding::{self, Action, Context};
 use crate::clock::Clock;
 use crate::input::Key;
-use crate::screens::Outcome;
-use crate::ui::{Phase, Prompt, Tab, Ui};
+use crate::ui::{Phase, Tab, Ui};
 use crate::{Batch, Options, Source, draw};
 
 pub(crate) enum Msg {
@@ -37,7 +35,6 @@ const COMPUTE_INTERVAL_MAX: Duration = Duration::from_secs(10);
 const HEARTBEAT: Duration = Duration::from_secs(1);
 const NOTE_TIME: Duration = Duration::from_secs(10);
 const NOTES_KEPT: usize = 100;
-const PATTERN_MAX: usize = 200;
 
 /// What the picture lags behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -89,7 +86,9 @@ impl App {
             }
             Msg::Resize(width, height) => {
                 self.ui.size = (width, height);
-                self.mark(Stale::Rows);
+                // What is drawn over time has as many points as there are columns.
+                let is_drawn_over_time = matches!(self.ui.tab, Tab::Overview | Tab::Timeline);
+                self.mark(if is_drawn_over_time { Stale::View } else { Stale::Rows });
             }
             Msg::Batch(batch) => self.take(batch, now),
             Msg::Ended => {
@@ -211,6 +210,7 @@ impl App {
         let scope = self.ui.scope(&self.model);
         let everyone = Selection { processes: None, tid: None, ..scope.selection.clone() };
         match self.ui.tab {
+            Tab::Overview => self.ui.overview.compute(&self.model, &everyone, self.ui.size.0),
             Tab::Processes => self.ui.processes.compute(&self.model, &everyone, scope.seconds),
             Tab::Frames => self.ui.frames.compute(&self.model, &scope),
             Tab::Flame => self.ui.flame.compute(&self.model, &scope),
@@ -218,10 +218,15 @@ impl App {
             Tab::Memory => self.ui.memory.compute(&self.model, &scope),
             Tab::Transfers => self.ui.transfers.compute(&self.model, &scope),
             Tab::Redundancy => self.ui.redundancy.compute(&self.model, &scope),
+            Tab::Timeline => {
+                let scope = self.ui.window_scope(&self.model);
+                self.ui.timeline.compute(&self.model, &scope, self.ui.size.0);
+            }
             Tab::Health => {}
         }
-        if matches!(self.ui.tab, Tab::Processes | Tab::Health) {
-            self.ui.findings = findings::find(&self.model, &everyone);
+        if matches!(self.ui.tab, Tab::Overview | Tab::Processes | Tab::Health | Tab::Timeline) {
+            let end = self.ui.paused.unwrap_or(self.model.now());
+            self.ui.board.update(end, findings::find(&self.model, &everyone));
         }
         self.arrange();
         self.compute_time = begin.elapsed();
@@ -233,6 +238,7 @@ impl App {
         let (body, height) = (self.ui.body(), self.ui.table_height());
         let ui = &mut self.ui;
         match ui.tab {
+            Tab::Overview => ui.overview.arrange(&ui.board, body),
             Tab::Processes => ui.processes.arrange(&self.model, ui.process_filter.as_ref(), height),
             Tab::Frames => ui.frames.arrange(&self.model, ui.frame_filter.as_ref(), height),
             Tab::Flame => ui.flame.arrange(&self.model, ui.frame_filter.as_ref(), body),
@@ -240,174 +246,12 @@ impl App {
             Tab::Memory => ui.memory.arrange(&self.model, ui.memory_filter.as_ref(), body),
             Tab::Transfers => ui.transfers.arrange(&self.model, ui.transfer_filter.as_ref(), body),
             Tab::Redundancy => ui.redundancy.arrange(&self.model, ui.redundancy_filter.as_ref(), body),
+            Tab::Timeline => ui.timeline.arrange(&self.model, &ui.board, body),
             Tab::Health => {}
         }
     }
 
     pub(crate) fn draw(&self, frame: &mut ratatui::Frame<'_>) {
         draw::draw(&self.model, &self.ui, frame);
-    }
-
-    fn key(&mut self, key: Key) -> Flow {
-        let context = self.ui.context();
-        match binding::action(context, key) {
-            Some(Action::Quit) => return Flow::Quit,
-            Some(action) if context == Context::Help => self.scroll_help(action),
-            Some(action) if context == Context::Prompt => self.edit(action),
-            Some(action) => self.act(action),
-            None => {
-                if let (Context::Prompt, Key::Char(c)) = (context, key) {
-                    self.edit_pattern(|text| {
-                        if text.chars().count() < PATTERN_MAX {
-                            text.push(c);
-                        }
-                    });
-                }
-            }
-        }
-        Flow::GoOn
-    }
-
-    fn act(&mut self, action: Action) {
-        match action {
-            Action::ShowProcesses => self.show(Tab::Processes),
-            Action::ShowFrames => self.show(Tab::Frames),
-            Action::ShowFlame => self.show(Tab::Flame),
-            Action::ShowWaits => self.show(Tab::Waits),
-            Action::ShowHealth => self.show(Tab::Health),
-            Action::ShowMemory => self.show(Tab::Memory),
-            Action::ShowTransfers => self.show(Tab::Transfers),
-            Action::ShowRedundancy => self.show(Tab::Redundancy),
-            Action::NextScreen => self.show(self.ui.tab.neighbour(1)),
-            Action::PreviousScreen => self.show(self.ui.tab.neighbour(Tab::ALL.len() - 1)),
-            Action::Help => self.ui.help = Some(0),
-            Action::Pause => {
-                self.ui.paused = match self.ui.paused {
-                    Some(_) => None,
-                    None => Some(self.model.now()),
-                };
-                self.mark(Stale::View);
-            }
-            Action::Window => {
-                self.ui.window = self.ui.window.next();
-                self.mark(Stale::View);
-            }
-            Action::By => {
-                self.ui.look.by = match self.ui.look.by {
-                    By::Line => By::Function,
-                    By::Function => By::Line,
-                };
-                self.mark(Stale::View);
-            }
-            Action::Measure if !matches!(self.ui.tab, Tab::Waits | Tab::Memory | Tab::Transfers) => {
-                let at = Weight::ALL.iter().position(|weight| *weight == self.ui.look.weight).unwrap_or(0);
-                let others = Weight::ALL.iter().cycle().skip(at + 1).take(Weight::ALL.len());
-                if let Some(next) = others.copied().find(|weight| weight.is_known(&self.model)) {
-                    self.ui.look.weight = next;
-                }
-                self.mark(Stale::View);
-            }
-            Action::Fold if self.ui.tab != Tab::Flame => {
-                self.ui.look.python_only = !self.ui.look.python_only;
-                self.mark(Stale::View);
-            }
-            Action::Filter if self.ui.takes_filter() => {
-                let before = self.ui.filter().map(|filter| filter.text().to_owned()).unwrap_or_default();
-                self.ui.prompt = Some(Prompt { text: before.clone(), before });
-            }
-            Action::Back => self.back(),
-            action => self.act_on_screen(action),
-        }
-    }
-
-    fn show(&mut self, tab: Tab) {
-        self.ui.tab = tab;
-        self.mark(Stale::View);
-    }
-
-    fn act_on_screen(&mut self, action: Action) {
-        let (body, height) = (self.ui.body(), self.ui.table_height());
-        let ui = &mut self.ui;
-        let outcome = match ui.tab {
-            Tab::Processes => ui.processes.act(action, height),
-            Tab::Frames => ui.frames.act(action, height),
-            Tab::Flame => ui.flame.act(action, body),
-            Tab::Waits => ui.waits.act(action, body),
-            Tab::Memory => ui.memory.act(action, body),
-            Tab::Transfers => ui.transfers.act(action, body),
-            Tab::Redundancy => ui.redundancy.act(action, body),
-            Tab::Health => ui.health.act(action, draw::health_lines(&self.model, ui).len(), usize::from(body.height)),
-        };
-        match outcome {
-            Outcome::Nothing => {}
-            Outcome::Rows => self.mark(Stale::Rows),
-            Outcome::View => self.mark(Stale::View),
-            Outcome::Pick(picked) => {
-                self.ui.picked = Some(picked);
-                self.show(Tab::Frames);
-            }
-        }
-    }
-
-    /// Undoes the latest restriction that can be seen.
-    fn back(&mut self) {
-        let body = self.ui.body();
-        let ui = &mut self.ui;
-        let has_closed = match ui.tab {
-            Tab::Frames => ui.frames.close_detail(),
-            Tab::Flame => ui.flame.zoom_out(body),
-            Tab::Waits => ui.waits.close_detail(),
-            Tab::Memory => ui.memory.close_detail(),
-            Tab::Transfers => ui.transfers.close_detail(),
-            Tab::Redundancy => ui.redundancy.close_detail(),
-            Tab::Processes | Tab::Health => false,
-        };
-        if has_closed {
-            self.mark(Stale::View);
-        } else if ui.filter().is_some() {
-            ui.set_filter("");
-            self.mark(Stale::Rows);
-        } else if ui.picked.take().is_some() {
-            self.mark(Stale::View);
-        }
-    }
-
-    fn edit(&mut self, action: Action) {
-        match action {
-            Action::Accept => self.ui.prompt = None,
-            Action::Cancel => {
-                if let Some(prompt) = self.ui.prompt.take() {
-                    self.ui.set_filter(&prompt.before);
-                    self.mark(Stale::Rows);
-                }
-            }
-            Action::Erase => self.edit_pattern(|text| {
-                text.pop();
-            }),
-            Action::EraseAll => self.edit_pattern(String::clear),
-            _ => {}
-        }
-    }
-
-    fn edit_pattern(&mut self, edit: impl FnOnce(&mut String)) {
-        if let Some(prompt) = &mut self.ui.prompt {
-            edit(&mut prompt.text);
-            let text = prompt.text.clone();
-            self.ui.set_filter(&text);
-            self.mark(Stale::Rows);
-        }
-    }
-
-    fn scroll_help(&mut self, action: Action) {
-        let Some(top) = self.ui.help else { return };
-        let page = usize::from(self.ui.size.1).saturating_sub(4).max(1);
-        let last = draw::help_scroll_max(&self.ui);
-        self.ui.help = match action {
-            Action::Up => Some(top.saturating_sub(1)),
-            Action::Down => Some((top + 1).min(last)),
-            Action::PageUp => Some(top.saturating_sub(page)),
-            Action::PageDown => Some((top + page).min(last)),
-            _ => None,
-        };
     }
 }

@@ -15,11 +15,12 @@ macro_rules! actions {
 }
 
 actions! {
-    ShowProcesses ShowFrames ShowFlame ShowWaits ShowHealth ShowMemory ShowTransfers ShowRedundancy NextScreen PreviousScreen
+    ShowOverview ShowProcesses ShowFrames ShowFlame ShowWaits ShowHealth ShowMemory ShowTransfers ShowRedundancy ShowTimeline NextScreen PreviousScreen
     Up Down Left Right PageUp PageDown First Last
     Open Back Threads Expand Collapse
     SortNext SortPrevious SortOwn SortTotal SortName
     By Fold Split Measure Calls
+    ZoomIn ZoomOut Mark
     Filter Window Pause Help Quit
     Accept Cancel Erase EraseAll
 }
@@ -28,6 +29,8 @@ actions! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Context {
     Everywhere,
+    /// Findings, and the machine.
+    Overview,
     Processes,
     Frames,
     /// One frame, with its callers and callees.
@@ -51,6 +54,8 @@ pub(crate) enum Context {
     Redundancy,
     /// What the native code below one line accesses.
     Accesses,
+    /// Lanes over time.
+    Timeline,
     /// A pattern is being typed; keys that are not bound are text.
     Prompt,
     Help,
@@ -58,6 +63,7 @@ pub(crate) enum Context {
 
 impl Context {
     pub(crate) const ALL: &'static [Self] = &[
+        Self::Overview,
         Self::Processes,
         Self::Frames,
         Self::Detail,
@@ -72,6 +78,7 @@ impl Context {
         Self::Transfer,
         Self::Redundancy,
         Self::Accesses,
+        Self::Timeline,
         Self::Everywhere,
         Self::Prompt,
         Self::Help,
@@ -80,6 +87,7 @@ impl Context {
     pub(crate) fn title(self) -> &'static str {
         match self {
             Self::Everywhere => "Everywhere",
+            Self::Overview => "Overview",
             Self::Processes => "Processes",
             Self::Frames => "Frames",
             Self::Detail => "A frame",
@@ -94,9 +102,15 @@ impl Context {
             Self::Transfer => "A transfer",
             Self::Redundancy => "Redundancy",
             Self::Accesses => "A line's accesses",
+            Self::Timeline => "Timeline",
             Self::Prompt => "Typing a pattern",
             Self::Help => "This help",
         }
+    }
+
+    /// Whether it is about one thing that was opened.
+    pub(crate) fn is_detail(self) -> bool {
+        matches!(self, Self::Detail | Self::Wait | Self::Segment | Self::Transfer | Self::Accesses)
     }
 
     /// Where a key is looked up, first to last.
@@ -128,11 +142,13 @@ const fn bind(
 }
 
 use Context::{
-    Calls, Detail, Everywhere, Flame, Frames, Help, Memory, Processes, Prompt, Redundancy, Transfers, Waits,
+    Calls, Detail, Everywhere, Flame, Frames, Help, Memory, Overview, Processes, Prompt, Redundancy, Timeline,
+    Transfers, Waits,
 };
 use Key::{BackTab, Backspace, Char, Ctrl, Down, End, Enter, Esc, Home, Left, PageDown, PageUp, Right, Tab, Up};
 
 pub(crate) const BINDINGS: &[Binding] = &[
+    bind(&[Overview], &[Enter], Action::Open, "evidence", "the screen and the row that show what a finding rests on"),
     bind(&[Processes], &[Enter], Action::Open, "select", "show only this process, or thread, on the other screens"),
     bind(&[Processes], &[Char('t')], Action::Threads, "threads", "show or hide the threads of the process"),
     bind(&[Processes], &[Right], Action::Expand, "", "show the threads of the process"),
@@ -163,6 +179,12 @@ pub(crate) const BINDINGS: &[Binding] = &[
         "",
         "sort by the previous column",
     ),
+    bind(&[Timeline], &[Enter], Action::Open, "open", "end the span, or open what the lane is of"),
+    bind(&[Timeline], &[Char('v')], Action::Mark, "span", "begin or end a span of time for all screens"),
+    bind(&[Timeline], &[Char('+'), Char('=')], Action::ZoomIn, "zoom in", "half the time, around the cursor"),
+    bind(&[Timeline], &[Char('-')], Action::ZoomOut, "out", "twice the time"),
+    bind(&[Timeline], &[Left], Action::Left, "", "the cursor to the left; moves along what is zoomed in"),
+    bind(&[Timeline], &[Right], Action::Right, "", "the cursor to the right"),
     bind(&[Waits], &[Char('m')], Action::Measure, "GIL waits", "all waits, or those for the GIL and who held it"),
     bind(&[Memory], &[Char('m')], Action::Measure, "arenas", "shared segments, arenas, or MemInfos of Numba"),
     bind(&[Transfers], &[Char('m')], Action::Measure, "threads", "transfers, or the threads behind them"),
@@ -188,6 +210,7 @@ pub(crate) const BINDINGS: &[Binding] = &[
     bind(&[Everywhere], &[Char('/')], Action::Filter, "filter", "filter by a pattern; in the flame graph, highlight"),
     bind(&[Everywhere], &[Char('w')], Action::Window, "window", "look at the last 10 s, the last 60 s or all"),
     bind(&[Everywhere], &[Char(' ')], Action::Pause, "pause", "freeze the picture; recording goes on"),
+    bind(&[Everywhere], &[Char('0')], Action::ShowOverview, "", "Overview"),
     bind(&[Everywhere], &[Char('1')], Action::ShowProcesses, "", "Processes"),
     bind(&[Everywhere], &[Char('2')], Action::ShowFrames, "", "Frames"),
     bind(&[Everywhere], &[Char('3')], Action::ShowFlame, "", "Flame"),
@@ -196,6 +219,7 @@ pub(crate) const BINDINGS: &[Binding] = &[
     bind(&[Everywhere], &[Char('6')], Action::ShowMemory, "", "Memory"),
     bind(&[Everywhere], &[Char('7')], Action::ShowTransfers, "", "Transfers"),
     bind(&[Everywhere], &[Char('8')], Action::ShowRedundancy, "", "Redundancy"),
+    bind(&[Everywhere], &[Char('9')], Action::ShowTimeline, "", "Timeline"),
     bind(&[Everywhere], &[Tab], Action::NextScreen, "", "the next screen"),
     bind(&[Everywhere], &[BackTab], Action::PreviousScreen, "", "the previous screen"),
     bind(&[Everywhere], &[Up, Char('k')], Action::Up, "", "up"),

@@ -69,6 +69,12 @@ impl<K: PartialEq> Cursor<K> {
         self.clamp(len, height);
     }
 
+    /// Goes to a row.
+    pub(crate) fn go(&mut self, index: usize, len: usize, height: usize) {
+        self.index = index;
+        self.clamp(len, height);
+    }
+
     /// Remembers what it stands on.
     pub(crate) fn hold(&mut self, key: Option<K>) {
         self.key = key;
@@ -112,6 +118,14 @@ impl<K: Clone + PartialEq> Listing<K> {
 
     pub(crate) fn selected(&self) -> Option<&K> {
         self.rows.get(self.cursor.index()).map(|(_, key)| key)
+    }
+
+    /// Goes to the first row whose key is wanted; stays where it is when there is none.
+    pub(crate) fn seek(&mut self, height: usize, is_wanted: impl Fn(&K) -> bool) {
+        if let Some(index) = self.rows.iter().position(|(_, key)| is_wanted(key)) {
+            self.cursor.go(index, self.rows.len(), height);
+            self.cursor.hold(self.selected().cloned());
+        }
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -85,6 +85,12 @@ pub(crate) fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 * 100.0 }
 }
 
+/// How many, on average: `0.24`, `3.1`.
+pub(crate) fn two_digits(value: f64) -> String {
+    let decimals = if value < 9.95 { 2 - usize::from(value >= 0.995) } else { 0 };
+    format!("{value:.decimals$}")
+}
+
 /// A percentage of at most five characters.
 pub(crate) fn percent(value: f64) -> String {
     if value >= 999.95 { format!("{value:.0}") } else { format!("{value:.1}") }

@@ -123,6 +123,16 @@ impl Theme {
         self.filled((255, 24), (Ink::White, Ink::Blue), Modifier::REVERSED).add_modifier(Modifier::BOLD)
     }
 
+    /// A column that is pointed at, whatever is in it.
+    pub(crate) fn cursor(self) -> Style {
+        Style::new().add_modifier(Modifier::REVERSED)
+    }
+
+    /// What fills the rest of something that has a name, where colour alone would not show how long it is.
+    pub(crate) fn fill(self) -> char {
+        if self.color == Color::Off { '─' } else { ' ' }
+    }
+
     pub(crate) fn key(self) -> Style {
         self.pick(214, Ink::Yellow, Modifier::BOLD).add_modifier(Modifier::BOLD)
     }

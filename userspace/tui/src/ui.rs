@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-use pyobs_model::findings::Finding;
+use pyobs_model::findings::Board;
 use pyobs_model::views::{By, Look, Weight};
 use pyobs_model::{Model, Nanos, ProcessRef, Selection, Tid};
 use ratatui::layout::Rect;
@@ -11,14 +11,15 @@ use ratatui::layout::Rect;
 use crate::binding::Context;
 use crate::filter::Filter;
 use crate::screens::{
-    self, FlameScreen, FramesScreen, HealthScreen, MemoryScreen, ProcessesScreen, RedundancyScreen, TransfersScreen,
-    WaitsScreen,
+    self, FlameScreen, FramesScreen, HealthScreen, MemoryScreen, OverviewScreen, ProcessesScreen, RedundancyScreen,
+    TimelineScreen, TransfersScreen, WaitsScreen,
 };
 use crate::theme::Theme;
 use crate::{Options, Source};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tab {
+    Overview,
     Processes,
     Frames,
     Flame,
@@ -27,10 +28,12 @@ pub(crate) enum Tab {
     Memory,
     Transfers,
     Redundancy,
+    Timeline,
 }
 
 impl Tab {
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 10] = [
+        Self::Overview,
         Self::Processes,
         Self::Frames,
         Self::Flame,
@@ -39,10 +42,12 @@ impl Tab {
         Self::Memory,
         Self::Transfers,
         Self::Redundancy,
+        Self::Timeline,
     ];
 
     pub(crate) fn title(self) -> &'static str {
         match self {
+            Self::Overview => "Overview",
             Self::Processes => "Processes",
             Self::Frames => "Frames",
             Self::Flame => "Flame",
@@ -51,12 +56,25 @@ impl Tab {
             Self::Memory => "Memory",
             Self::Transfers => "Transfers",
             Self::Redundancy => "Redundancy",
+            Self::Timeline => "Timeline",
+        }
+    }
+
+    /// For where there is less room.
+    pub(crate) fn short_title(self) -> &'static str {
+        match self {
+            Self::Overview => "Over",
+            Self::Processes => "Procs",
+            Self::Transfers => "Xfers",
+            Self::Redundancy => "Redund",
+            Self::Timeline => "Time",
+            _ => self.title(),
         }
     }
 
     /// The key that shows it.
-    pub(crate) fn number(self) -> usize {
-        Self::ALL.iter().position(|other| *other == self).unwrap_or(0) + 1
+    pub(crate) fn key(self) -> usize {
+        Self::ALL.iter().position(|other| *other == self).unwrap_or(0)
     }
 
     /// Whether it shows a span of time, rather than all that is known.
@@ -121,6 +139,13 @@ pub(crate) struct Picked {
     pub(crate) tid: Option<Tid>,
 }
 
+/// A screen from which another was opened, and what for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Crumb {
+    pub(crate) tab: Tab,
+    pub(crate) words: String,
+}
+
 /// The pattern being typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Prompt {
@@ -143,7 +168,11 @@ pub(crate) struct Ui {
     pub(crate) phase: Phase,
     pub(crate) size: (u16, u16),
     pub(crate) tab: Tab,
+    /// The way to the screen in sight; empty where a key of its own has shown it.
+    pub(crate) trail: Vec<Crumb>,
     pub(crate) window: Window,
+    /// A time from the first nanosecond to before the last, in the place of the window.
+    pub(crate) span: Option<(Nanos, Nanos)>,
     pub(crate) look: Look,
     /// The time at which the picture was frozen.
     pub(crate) paused: Option<Nanos>,
@@ -161,8 +190,8 @@ pub(crate) struct Ui {
     pub(crate) notes: VecDeque<String>,
     /// The latest note, until it has been shown long enough.
     pub(crate) status: Option<(String, Duration)>,
-    /// The most serious first.
-    pub(crate) findings: Vec<Finding>,
+    pub(crate) board: Board,
+    pub(crate) overview: OverviewScreen,
     pub(crate) processes: ProcessesScreen,
     pub(crate) frames: FramesScreen,
     pub(crate) flame: FlameScreen,
@@ -171,6 +200,7 @@ pub(crate) struct Ui {
     pub(crate) memory: MemoryScreen,
     pub(crate) transfers: TransfersScreen,
     pub(crate) redundancy: RedundancyScreen,
+    pub(crate) timeline: TimelineScreen,
 }
 
 const HEADER_LINES: u16 = 2;
@@ -186,8 +216,10 @@ impl Ui {
             theme: Theme::new(options.color),
             phase: if is_live { Phase::Starting } else { Phase::Running },
             size: (80, 24),
-            tab: if is_live { Tab::Processes } else { Tab::Frames },
+            tab: Tab::Overview,
+            trail: Vec::new(),
             window: if is_live { Window::Seconds(10) } else { Window::All },
+            span: None,
             look: Look { by: By::Line, python_only: true, weight },
             paused: None,
             picked: None,
@@ -201,7 +233,8 @@ impl Ui {
             help: None,
             notes: VecDeque::new(),
             status: None,
-            findings: Vec::new(),
+            board: Board::default(),
+            overview: OverviewScreen::default(),
             processes: ProcessesScreen::default(),
             frames: FramesScreen::default(),
             flame: FlameScreen::default(),
@@ -210,6 +243,7 @@ impl Ui {
             memory: MemoryScreen::new(model),
             transfers: TransfersScreen::default(),
             redundancy: RedundancyScreen::new(options.source_line),
+            timeline: TimelineScreen::default(),
         }
     }
 
@@ -217,6 +251,7 @@ impl Ui {
         match self.tab {
             _ if self.help.is_some() => Context::Help,
             _ if self.prompt.is_some() => Context::Prompt,
+            Tab::Overview => Context::Overview,
             Tab::Processes => Context::Processes,
             Tab::Frames if self.frames.detail().is_some() => Context::Detail,
             Tab::Frames if self.frames.shows_calls() => Context::Calls,
@@ -231,20 +266,14 @@ impl Ui {
             Tab::Transfers => Context::Transfers,
             Tab::Redundancy if self.redundancy.shows_detail() => Context::Accesses,
             Tab::Redundancy => Context::Redundancy,
+            Tab::Timeline => Context::Timeline,
         }
     }
 
     /// Whether there are rows or boxes that a pattern could choose from.
     pub(crate) fn takes_filter(&self) -> bool {
-        !matches!(
-            self.context(),
-            Context::Health
-                | Context::Detail
-                | Context::Wait
-                | Context::Segment
-                | Context::Transfer
-                | Context::Accesses
-        )
+        let context = self.context();
+        !context.is_detail() && !matches!(context, Context::Overview | Context::Health | Context::Timeline)
     }
 
     /// Whether Esc has something to undo here.
@@ -256,9 +285,10 @@ impl Ui {
             Tab::Memory => self.memory.shows_detail(),
             Tab::Transfers => self.transfers.shows_detail(),
             Tab::Redundancy => self.redundancy.shows_detail(),
-            Tab::Processes | Tab::Health => false,
+            Tab::Timeline => self.timeline.is_inside(),
+            Tab::Overview | Tab::Processes | Tab::Health => false,
         };
-        is_inside || self.filter().is_some() || self.picked.is_some()
+        is_inside || !self.trail.is_empty() || self.filter().is_some() || self.span.is_some() || self.picked.is_some()
     }
 
     /// What belongs on the line above the footer.
@@ -294,8 +324,19 @@ impl Ui {
             Tab::Memory => self.memory_filter.as_ref(),
             Tab::Transfers => self.transfer_filter.as_ref(),
             Tab::Redundancy => self.redundancy_filter.as_ref(),
-            Tab::Health => None,
+            Tab::Overview | Tab::Health | Tab::Timeline => None,
         }
+    }
+
+    /// Where one is and how one came there, where that is more than one step.
+    pub(crate) fn breadcrumb(&self) -> Option<String> {
+        let context = self.context();
+        let detail = context.is_detail().then(|| context.title());
+        if self.trail.is_empty() && detail.is_none() {
+            return None;
+        }
+        let steps = self.trail.iter().flat_map(|crumb| [crumb.tab.title(), crumb.words.as_str()]);
+        Some(steps.chain([self.tab.title()]).chain(detail).collect::<Vec<_>>().join(" › "))
     }
 
     pub(crate) fn set_filter(&mut self, text: &str) {
@@ -306,11 +347,27 @@ impl Ui {
             Tab::Memory => self.memory_filter = Filter::new(text),
             Tab::Transfers => self.transfer_filter = Filter::new(text),
             Tab::Redundancy => self.redundancy_filter = Filter::new(text),
-            Tab::Health => {}
+            Tab::Overview | Tab::Health | Tab::Timeline => {}
+        }
+    }
+
+    /// The time that is looked at, as it stands in a sentence.
+    pub(crate) fn when(&self) -> String {
+        match self.span {
+            Some((from, to)) => format!("from {:.3} s to {:.3} s", from.as_secs_f64(), to.as_secs_f64()),
+            None => self.window.phrase(),
         }
     }
 
     pub(crate) fn scope(&self, model: &Model) -> Scope {
+        let scope = self.window_scope(model);
+        let Some((from, to)) = self.span else { return scope };
+        let selection = Selection { from: Some(from), to: Some(to), ..scope.selection };
+        Scope { selection, seconds: to.saturating_sub(from).as_secs_f64(), ..scope }
+    }
+
+    /// Of all the time among which a span is chosen.
+    pub(crate) fn window_scope(&self, model: &Model) -> Scope {
         let end = self.paused.unwrap_or(model.now());
         let kept = model.cpu().samples();
         let has_forgotten = (kept.size_hint().0 as u64) < model.cpu().total();

@@ -21,7 +21,7 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
          and after (`../shared/bench/overhead.py`). `nothing` watches nothing: it shows the noise.",
         COLUMNS,
     );
-    let folder = repo::target().join("venvs/bench-redundancy");
+    let folder = repo::target().join("venvs/bench-numpy");
     let pins = repo::root().join("tests/requirements.txt");
     let python = venvs::ensure(setting.python(VERSION)?, VERSION, &folder, &pins)?;
     let recording = setting.folder.join("redundancy.pyobs");

@@ -284,7 +284,7 @@ impl Redundancy {
         &'a self,
         selection: &'a Selection,
         line: impl Fn(StackId) -> Option<FrameId>,
-    ) -> impl Iterator<Item = (Place, u64)> + 'a {
+    ) -> impl Iterator<Item = (Nanos, Place, u64)> + 'a {
         let mut stores: BTreeMap<Line, (u64, u64)> = BTreeMap::new();
         let pairs = self
             .pairs
@@ -301,7 +301,7 @@ impl Redundancy {
                 let (equal, compared) = stores.get(&idle.line).copied().unwrap_or_default();
                 !idle.stores || compared > 0 && equal * 2 > compared
             })
-            .map(|idle| (idle.place, u64::from(idle.weight)))
+            .map(|idle| (idle.at, idle.place, u64::from(idle.weight)))
     }
 
     pub fn pairs(&self) -> impl Iterator<Item = (&PairOf, &PairSum)> + '_ {

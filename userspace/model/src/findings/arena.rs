@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::{Evidence, Finding, Severity, place, size};
+use super::{Cost, Evidence, Finding, Severity, Target, place, size};
 use crate::families::arena::{Closed, State};
 use crate::views::birthplace;
 use crate::views::{self, BirthRow};
@@ -58,6 +58,8 @@ fn leaked(model: &Model, state: &State, closed: Closed) -> Option<Finding> {
             ("objects_dead", Evidence::Count(state.objects.dead)),
             ("line", Evidence::Text(line)),
         ]),
+        cost: Cost::bytes(state.arena.bytes),
+        target: Some(Target::Arenas(birthplace(model, model.arenas().birth(state)))),
     })
 }
 
@@ -96,5 +98,7 @@ fn sparse(model: &Model, process: ProcessRef, rows: &[BirthRow]) -> Option<Findi
             ("pools_used", Evidence::Count(used)),
             ("line", Evidence::Text(line)),
         ]),
+        cost: Cost::bytes(bytes.saturating_sub(sum(|row| row.used_bytes))),
+        target: Some(Target::Arenas(most.and_then(|row| row.frame))),
     })
 }

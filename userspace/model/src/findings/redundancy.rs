@@ -7,7 +7,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use super::{Evidence, Finding, Severity, place};
+use super::{Cost, Evidence, Finding, Severity, Target, place};
 use crate::families::redundancy::{Accesses, CallOf, CallSum, DISPATCH, EQUAL, Line, PairSum, least_share};
 use crate::views::own_line;
 use crate::{FrameId, Model, PairKind, ProcessRef, Selection, Touched};
@@ -27,24 +27,37 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
     let calls = model.redundancy().calls().filter(|(call, _)| selection.has_process(call.line.process));
     found.extend(calls.filter_map(|(call, sum)| again(model, call, sum)));
     let mut sums: BTreeMap<(ProcessRef, PairKind, FrameId), Sums> = BTreeMap::new();
+    let mut unread: BTreeMap<(ProcessRef, FrameId), (Sums, BTreeMap<FrameId, u64>)> = BTreeMap::new();
     for (pair, sum) in model.redundancy().pairs().filter(|(pair, _)| selection.has_process(pair.process)) {
-        let (Touched::Array(shape), Some(frame)) = (&pair.touched, own_line(model, pair.second)) else {
+        let (Touched::Array(shape), Some(second)) = (&pair.touched, own_line(model, pair.second)) else {
             continue;
         };
-        let (all, shapes) = sums.entry((pair.process, pair.kind, frame)).or_default();
-        all.add(sum);
-        *shapes.entry(shape.to_string()).or_default() += sum.compared;
-    }
-    for ((process, kind, frame), (sum, shapes)) in &sums {
-        let shape = shapes.iter().max_by_key(|(_, count)| **count).map_or("", |(shape, _)| shape);
-        let of = Of { model, process: *process, frame: *frame, sum, shape };
-        match kind {
-            PairKind::Load => found.extend(of.reread()),
-            PairKind::Store => {
-                found.extend(of.recomputed());
-                found.extend(of.dead());
-            }
+        let add = |(all, shapes): &mut Sums| {
+            all.add(sum);
+            *shapes.entry(shape.to_string()).or_default() += sum.compared;
+        };
+        add(sums.entry((pair.process, pair.kind, second)).or_default());
+        // What nobody reads is for who stored it, not for who stores over it.
+        if let Some(first) = own_line(model, pair.first).filter(|_| sum.looked > 0) {
+            let (stored, over) = unread.entry((pair.process, first)).or_default();
+            add(stored);
+            *over.entry(second).or_default() += sum.unread;
         }
+    }
+    let of = |process, frame, (sum, shapes): &Sums| {
+        let shape = shapes.iter().max_by_key(|(_, count)| **count).map_or("", |(shape, _)| shape).to_owned();
+        Of { model, process, frame, sum: *sum, shape }
+    };
+    for ((process, kind, frame), sums) in &sums {
+        let of = of(*process, *frame, sums);
+        found.extend(match kind {
+            PairKind::Load => of.reread(),
+            PairKind::Store => of.recomputed(),
+        });
+    }
+    for ((process, frame), (sums, over)) in &unread {
+        let over = over.iter().max_by_key(|(_, count)| **count).map(|(frame, _)| *frame);
+        found.extend(of(*process, *frame, sums).dead(over));
     }
     found
 }
@@ -98,6 +111,8 @@ fn dispatch(model: &Model, line: Line, sum: &Accesses) -> Option<Finding> {
             ("array", Evidence::Count(sum.array)),
             ("metadata_share", Evidence::Number(metadata)),
         ]),
+        cost: Cost::time(native * metadata),
+        target: Some(Target::Line(line.frame)),
     })
 }
 
@@ -130,6 +145,8 @@ fn again(model: &Model, call: &CallOf, sum: &CallSum) -> Option<Finding> {
             ("results", Evidence::Count(results)),
             ("same_results", Evidence::Count(same_results)),
         ]),
+        cost: Cost::time(native * same as f64 / compared.max(1) as f64),
+        target: Some(Target::Line(call.line.frame)),
     })
 }
 
@@ -141,13 +158,13 @@ struct Of<'a> {
     model: &'a Model,
     process: ProcessRef,
     frame: FrameId,
-    sum: &'a PairSum,
-    shape: &'a str,
+    sum: PairSum,
+    shape: String,
 }
 
 impl Of<'_> {
     fn recomputed(&self) -> Option<Finding> {
-        let PairSum { equal, compared, .. } = *self.sum;
+        let PairSum { equal, compared, .. } = self.sum;
         if least_share(equal, compared) <= EQUAL {
             return None;
         }
@@ -162,23 +179,27 @@ impl Of<'_> {
         Some(self.finding(RECOMPUTED, Severity::Warning, summary, detail, equal))
     }
 
-    fn dead(&self) -> Option<Finding> {
-        let PairSum { looked, unread, .. } = *self.sum;
+    /// `over` is the line that stores over most of it.
+    fn dead(&self, over: Option<FrameId>) -> Option<Finding> {
+        let PairSum { looked, unread, .. } = self.sum;
         if least_share(unread, looked) <= EQUAL {
             return None;
         }
-        let at = place(self.model, Some(self.frame));
+        let (at, over) = (place(self.model, Some(self.frame)), place(self.model, over));
         let detail = format!(
             "Of {looked} stores into an array ({}) whose reads were watched as well, {unread} were stored over by a later call \
-             without having been read by this thread.",
+             (mostly at {over}) without having been read by this thread. Likely the values need not be computed, or only \
+             later.",
             self.shape
         );
-        let summary = format!("{at} stores over values that nobody read, {unread} of {looked} times");
-        Some(self.finding("redundancy/dead-store", Severity::Warning, summary, detail, unread))
+        let summary = format!("{at} stores values that nobody reads, {unread} of {looked} times");
+        let mut finding = self.finding("redundancy/dead-store", Severity::Warning, summary, detail, unread);
+        finding.evidence.insert("over", Evidence::Text(over));
+        Some(finding)
     }
 
     fn reread(&self) -> Option<Finding> {
-        let PairSum { equal, compared, .. } = *self.sum;
+        let PairSum { equal, compared, .. } = self.sum;
         if least_share(equal, compared) <= EQUAL {
             return None;
         }
@@ -202,13 +223,15 @@ impl Of<'_> {
             pid: self.model.process(self.process).map(|state| state.process.pid),
             evidence: BTreeMap::from([
                 ("line", Evidence::Text(place(self.model, Some(self.frame)))),
-                ("array", Evidence::Text(self.shape.to_owned())),
+                ("array", Evidence::Text(self.shape.clone())),
                 ("count", Evidence::Count(count)),
                 ("compared", Evidence::Count(self.sum.compared)),
                 ("equal", Evidence::Count(self.sum.equal)),
                 ("looked", Evidence::Count(self.sum.looked)),
                 ("unread", Evidence::Count(self.sum.unread)),
             ]),
+            cost: Cost::default(),
+            target: Some(Target::Line(self.frame)),
         }
     }
 }

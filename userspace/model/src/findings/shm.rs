@@ -2,25 +2,25 @@
 
 use std::collections::BTreeMap;
 
-use super::{Evidence, Finding, Severity, place, size};
+use super::{Cost, Evidence, Finding, Severity, Target, place, size};
 use crate::families::shm::{State, Unlink, Verdict};
-use crate::{FrameId, FrameKind, Model, Nanos, Pid, ProcessRef};
+use crate::{FrameId, FrameKind, Model, Nanos, Pid, ProcessRef, SegmentId};
 
 /// In the command line of the process that `multiprocessing` starts to clean up after others.
 const TRACKER: &str = "multiprocessing.resource_tracker";
 
 pub(super) fn find(model: &Model) -> Vec<Finding> {
     let mut found = Vec::new();
-    for (_, state) in model.shm().segments() {
+    for (id, state) in model.shm().segments() {
         if state.verdict() == Verdict::Residue {
-            found.push(residue(model, state));
+            found.push(residue(model, id, state));
         }
-        found.extend(state.unlinked.and_then(|unlink| unlinked_in_use(model, state, &unlink)));
+        found.extend(state.unlinked.and_then(|unlink| unlinked_in_use(model, id, state, &unlink)));
     }
     found
 }
 
-fn residue(model: &Model, state: &State) -> Finding {
+fn residue(model: &Model, id: SegmentId, state: &State) -> Finding {
     let (name, size, line) = (named(state), size(state.segment.bytes), birthplace(model, state));
     let maker = match state.segment.creator {
         Some(pid) => format!("Process {pid} made it at {line}."),
@@ -31,11 +31,14 @@ fn residue(model: &Model, state: &State) -> Finding {
          ended: nobody will remove it, and its memory stays taken until the machine restarts. {maker} Remove it \
          there, and have the program unlink its segments when it ends, or as soon as all who need them have them."
     );
-    finding(model, state, "shm/residue", format!("{name} ({size}) is left behind by processes that have ended"), detail)
+    let summary = format!("{name} ({size}) is left behind by processes that have ended");
+    let mut finding = finding(model, (id, state), "shm/residue", summary, detail);
+    finding.cost = Cost::bytes(state.allocated.unwrap_or(state.segment.bytes));
+    finding
 }
 
 /// The resource tracker of a process that only attached to a segment takes it away from those that use it.
-fn unlinked_in_use(model: &Model, state: &State, unlink: &Unlink) -> Option<Finding> {
+fn unlinked_in_use(model: &Model, id: SegmentId, state: &State, unlink: &Unlink) -> Option<Finding> {
     let by = unlink.by.filter(|_| unlink.users > 0)?;
     let (_, tracker) = process(model, by, unlink.at)?;
     if !tracker.process.command.contains(TRACKER) || Some(tracker.process.ppid) == state.segment.creator {
@@ -50,13 +53,19 @@ fn unlinked_in_use(model: &Model, state: &State, unlink: &Unlink) -> Option<Find
          from the tracker (resource_tracker.unregister) before."
     );
     let summary = format!("{name} was removed under its users by the resource tracker of process {of}");
-    let mut finding = finding(model, state, "shm/unlinked_in_use", summary, detail);
+    let mut finding = finding(model, (id, state), "shm/unlinked_in_use", summary, detail);
     finding.evidence.insert("unlinked_by", Evidence::Count(by.0.into()));
     finding.severity = Severity::Serious;
     Some(finding)
 }
 
-fn finding(model: &Model, state: &State, id: &'static str, summary: String, detail: String) -> Finding {
+fn finding(
+    model: &Model,
+    (segment, state): (SegmentId, &State),
+    id: &'static str,
+    summary: String,
+    detail: String,
+) -> Finding {
     let creator = state.segment.creator;
     Finding {
         id,
@@ -71,6 +80,8 @@ fn finding(model: &Model, state: &State, id: &'static str, summary: String, deta
             ("bytes", Evidence::Count(state.segment.bytes)),
             ("line", Evidence::Text(birthplace(model, state))),
         ]),
+        cost: Cost::default(),
+        target: Some(Target::Segment(segment)),
     }
 }
 

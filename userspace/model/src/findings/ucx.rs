@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Evidence, Finding, Severity, commonest, name, place, seconds, size};
+use super::{Cost, Evidence, Finding, Severity, Target, commonest, name, place, seconds, size};
 use crate::families::ucx::State;
 use crate::views::{self, By, Role, Spread, Stage, WorkerRow, birthplace, spread};
 use crate::{Model, Nanos, ProcessRef, Selection};
@@ -56,7 +56,8 @@ fn finding(
     evidence: BTreeMap<&'static str, Evidence>,
 ) -> Finding {
     let pid = model.process(process).map(|state| state.process.pid);
-    Finding { id, severity, summary, detail, process: Some(process), pid, evidence }
+    let (cost, target) = (Cost::default(), Some(Target::Transfers(None)));
+    Finding { id, severity, summary, detail, process: Some(process), pid, evidence, cost, target }
 }
 
 fn busy_poll(model: &Model, worker: &WorkerRow) -> Option<Finding> {
@@ -81,7 +82,8 @@ fn busy_poll(model: &Model, worker: &WorkerRow) -> Option<Finding> {
         ("busy", Evidence::Number(worker.busy)),
         ("transfers_per_s", Evidence::Number(rate)),
     ]);
-    Some(finding(model, worker.process, ("ucx/busy-poll", Severity::Warning), (summary, detail), evidence))
+    let found = finding(model, worker.process, ("ucx/busy-poll", Severity::Warning), (summary, detail), evidence);
+    Some(Finding { cost: Cost::time(worker.busy), target: Some(Target::Worker(worker.tid)), ..found })
 }
 
 fn gil(model: &Model, worker: &WorkerRow) -> Option<Finding> {
@@ -106,7 +108,13 @@ fn gil(model: &Model, worker: &WorkerRow) -> Option<Finding> {
         ("waited_s", Evidence::Number(waited)),
         ("held_s", Evidence::Number(seconds(worker.gil_held))),
     ]);
-    Some(finding(model, worker.process, ("ucx/gil-on-progress-thread", Severity::Warning), (summary, detail), evidence))
+    let found =
+        finding(model, worker.process, ("ucx/gil-on-progress-thread", Severity::Warning), (summary, detail), evidence);
+    Some(Finding {
+        cost: Cost::time(waited / seconds(worker.thread.observed).max(1e-9)),
+        target: Some(Target::Worker(worker.tid)),
+        ..found
+    })
 }
 
 fn of_stage(states: &[&State], stage: Stage) -> Spread {
@@ -215,7 +223,8 @@ fn unfinished(model: &Model, process: ProcessRef, states: &[&State], workers: &[
         ("bytes", Evidence::Count(bytes)),
         ("line", Evidence::Text(line)),
     ]);
-    Some(finding(model, process, ("ucx/unfinished", Severity::Info), (summary, detail), evidence))
+    let found = finding(model, process, ("ucx/unfinished", Severity::Info), (summary, detail), evidence);
+    Some(Finding { cost: Cost::bytes(bytes), ..found })
 }
 
 /// How long a thread of the process has waited in `threading._shutdown` (Lib/threading.py).
@@ -257,5 +266,6 @@ fn resend(model: &Model, process: ProcessRef, states: &[&State]) -> Option<Findi
         ("buffer", Evidence::Text(format!("{buffer:#x}"))),
         ("line", Evidence::Text(line)),
     ]);
-    Some(finding(model, process, ("ucx/resend", Severity::Info), (summary, detail), evidence))
+    let found = finding(model, process, ("ucx/resend", Severity::Info), (summary, detail), evidence);
+    Some(Finding { cost: Cost::bytes(bytes.saturating_mul(count - 1)), ..found })
 }

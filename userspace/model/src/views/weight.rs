@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::own_line;
-use crate::{Model, Place, Selection};
+use crate::{Model, Nanos, Place, Selection};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Weight {
@@ -50,12 +50,18 @@ impl Weight {
         model.is_on(self.family())
     }
 
-    /// What the selected events weigh, oldest first.
-    pub fn pieces<'a>(self, model: &'a Model, selection: &'a Selection) -> Box<dyn Iterator<Item = (Place, u64)> + 'a> {
+    /// What the selected events weigh, and when they were, or ended; oldest first.
+    pub fn pieces<'a>(
+        self,
+        model: &'a Model,
+        selection: &'a Selection,
+    ) -> Box<dyn Iterator<Item = (Nanos, Place, u64)> + 'a> {
         match self {
-            Self::Cpu => Box::new(model.cpu().selected(selection).map(|sample| (sample.place(), 1))),
-            Self::OffCpu => Box::new(model.offcpu().sleeps(selection).map(|sleep| (sleep.place(), sleep.total.0))),
-            Self::Gil => Box::new(model.gil().waits(selection).map(|wait| (wait.place(), wait.total.0))),
+            Self::Cpu => Box::new(model.cpu().selected(selection).map(|sample| (sample.at, sample.place(), 1))),
+            Self::OffCpu => {
+                Box::new(model.offcpu().sleeps(selection).map(|sleep| (sleep.at, sleep.place(), sleep.total.0)))
+            }
+            Self::Gil => Box::new(model.gil().waits(selection).map(|wait| (wait.at, wait.place(), wait.total.0))),
             Self::Redundant => Box::new(model.redundancy().redundant(selection, |stack| own_line(model, stack))),
         }
     }
@@ -66,7 +72,7 @@ impl Weight {
             return model.cpu().sums(selection).into_iter().collect();
         }
         let mut sums: BTreeMap<Place, u64> = BTreeMap::new();
-        for (place, weight) in self.pieces(model, selection) {
+        for (_, place, weight) in self.pieces(model, selection) {
             add(sums.entry(place).or_default(), weight);
         }
         sums

@@ -1,35 +1,35 @@
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
 use pyobs_export::Options;
 use pyobs_model::{Model, Nanos, Pid, Selection, Tid};
 
 use super::{in_memory, load};
-use crate::cli::{Export, Format};
+use crate::cli::Export;
 use crate::exit::{Failure, output};
 
 pub(super) fn run(arguments: &Export) -> Result<(), Failure> {
     let model = load(&arguments.file)?;
     let options = options(arguments, &model)?;
-    let format = match arguments.format {
-        Format::Folded => pyobs_export::Format::Folded,
-        Format::Svg => pyobs_export::Format::Svg,
-        Format::Speedscope => pyobs_export::Format::Speedscope,
-        Format::Perfetto => pyobs_export::Format::Perfetto,
-        Format::Json => pyobs_export::Format::Json,
-    };
-    let text = in_memory(|out| pyobs_export::export(&model, format, &options, out))?;
-    match &arguments.output {
-        None => output(io::stdout().lock().write_all(&text)),
-        Some(path) if is_same(path, &arguments.file) => {
-            Err(Failure::Usage(format!("{} is the recording itself; give another place with -o", path.display())))
-        }
-        Some(path) => fs::write(path, text).map_err(|error| {
-            Failure::Failed(format!("{} cannot be written: {error}; give another place with -o", path.display()))
-        }),
+    let format = arguments.format;
+    if format.is_binary() && arguments.output.is_none() && io::stdout().is_terminal() {
+        return Err(Failure::Usage(format!("{format} is no text for a terminal; give it a file with -o OUT")));
     }
+    let text = in_memory(|out| pyobs_export::export(&model, format, &options, out))?;
+    put(&text, arguments.output.as_deref(), &[&arguments.file])
+}
+
+/// Writes to a file, which is none of `sources`, or to standard output.
+pub(super) fn put(text: &[u8], file: Option<&Path>, sources: &[&Path]) -> Result<(), Failure> {
+    let Some(path) = file else { return output(io::stdout().lock().write_all(text)) };
+    if sources.iter().any(|source| is_same(path, source)) {
+        return Err(Failure::Usage(format!("{} is the recording itself; give another place with -o", path.display())));
+    }
+    fs::write(path, text).map_err(|error| {
+        Failure::Failed(format!("{} cannot be written: {error}; give another place with -o", path.display()))
+    })
 }
 
 fn is_same(one: &Path, other: &Path) -> bool {

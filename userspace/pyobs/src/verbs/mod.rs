@@ -1,6 +1,7 @@
 //! One file per verb.
 
 mod completions;
+mod diff;
 mod doctor;
 mod export;
 mod man;
@@ -35,6 +36,7 @@ pub(crate) fn run(verb: Option<Verb>) -> Result<u8, Failure> {
         Some(Verb::Replay(arguments)) => replay::run(&arguments)?,
         Some(Verb::Report(arguments)) => report::run(&arguments)?,
         Some(Verb::Export(arguments)) => export::run(&arguments)?,
+        Some(Verb::Diff(arguments)) => diff::run(&arguments)?,
         Some(Verb::Doctor(arguments)) => doctor::run(&arguments)?,
         Some(Verb::Completions(arguments)) => completions::run(&arguments)?,
         Some(Verb::Man(_)) => man::run()?,

@@ -64,6 +64,7 @@ fn is_shown(model: &Model, ui: &Ui, binding: &Binding) -> bool {
     let means_something = match binding.action {
         Action::Back => ui.has_way_back() || ui.help.is_some(),
         Action::Filter => ui.takes_filter(),
+        Action::Open if ui.tab == Tab::Overview => !ui.board.is_empty(),
         Action::Window => ui.tab.is_windowed(),
         Action::Measure if matches!(ui.tab, Tab::Waits | Tab::Memory | Tab::Transfers) => true,
         Action::Measure => Weight::ALL.iter().filter(|weight| weight.is_known(model)).count() > 1,
@@ -87,6 +88,8 @@ fn words(ui: &Ui, binding: &Binding) -> (String, &'static str) {
         Action::Measure if ui.tab == Tab::Transfers && ui.transfers.shows_workers() => "transfers",
         Action::Measure if ui.tab == Tab::Memory => ui.memory.table().next().title(),
         Action::Calls if ui.frames.shows_calls() => "samples",
+        Action::Mark if ui.timeline.is_marking() => "end span",
+        Action::Open if ui.tab == Tab::Timeline && ui.timeline.is_marking() => "end span",
         _ => binding.hint,
     };
     (binding::label(binding.keys[0]), words)

@@ -6,7 +6,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
-use super::put;
+use super::{put, tabs};
 use crate::binding::Context;
 use crate::screens::{Natives, process_label};
 use crate::ui::{Phase, Tab, Ui};
@@ -19,11 +19,16 @@ struct Piece {
     style: Style,
 }
 
+/// Chips of this rank and above are more than the names of screens.
+const NEEDED: u8 = 3;
+
 pub(super) fn draw(model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
     facts(model, ui, Rect { height: 1, ..area }, buf);
     let tabs = Rect { y: area.y + 1, height: 1, ..area };
-    let used = draw_tabs(ui, tabs, buf);
-    chips(model, ui, Rect { x: used, width: area.width.saturating_sub(used), ..tabs }, buf);
+    let chips = chips(model, ui, area.width);
+    let cells = |least| chips.iter().filter(|chip| chip.rank >= least).map(|chip| width(chip, area.width)).sum();
+    let used = tabs::draw(ui, tabs, (cells(0), cells(NEEDED)), buf);
+    draw_chips(chips, Rect { x: used, width: area.width.saturating_sub(used), ..tabs }, buf);
 }
 
 fn facts(model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
@@ -59,12 +64,14 @@ fn pieces(model: &Model, ui: &Ui, wording: Wording) -> Vec<Piece> {
     let meta = model.meta();
     let piece = |rank, words| Piece { rank, words, style: theme.text() };
     let sampler = if is_short { String::new() } else { format!(" {}", meta.sampler) };
-    let mut pieces = vec![
+    let crumbs = ui.breadcrumb().map(|words| Piece { rank: 8, words, style: theme.strong() });
+    let mut pieces: Vec<Piece> = crumbs.into_iter().collect();
+    pieces.extend([
         piece(1, meta.host.clone()),
         piece(5, format!("{} Hz{sampler}", meta.rate_hz)),
         piece(6, number::plural(model.cpu().total(), "sample", "samples")),
         piece(2, processes(model)),
-    ];
+    ]);
     if let Some(cost) = cost(model, ui) {
         pieces.push(piece(7, if wording == Wording::Full { format!("{cost} of a core") } else { cost }));
     }
@@ -130,36 +137,21 @@ fn fitting(pieces: Vec<Piece>, room: usize, gap: usize) -> Vec<Piece> {
     pieces.into_iter().enumerate().filter(|(index, _)| kept.contains(index)).map(|(_, piece)| piece).collect()
 }
 
-/// Returns the column after the tabs. Where there is little room, only the one in sight has its name.
-fn draw_tabs(ui: &Ui, area: Rect, buf: &mut Buffer) -> u16 {
-    const NAMES_NEED: u16 = 104;
-    let theme = ui.theme;
-    let mut x = 1;
-    for tab in Tab::ALL {
-        let number = tab.number();
-        let is_active = tab == ui.tab;
-        if is_active {
-            x = put(buf, area, x, 0, &format!(" {number} {} ", tab.title()), theme.active_tab());
-        } else if area.width >= NAMES_NEED {
-            x = put(buf, area, x, 0, &format!(" {number}"), theme.key());
-            x = put(buf, area, x, 0, &format!(" {} ", tab.title()), theme.text());
-        } else {
-            x = put(buf, area, x, 0, &format!(" {number} "), theme.key());
-        }
-    }
-    x + 1
-}
-
-fn chips(model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
+/// What restricts the screen in sight.
+fn chips(model: &Model, ui: &Ui, room: u16) -> Vec<Piece> {
     /// Cells from which on there is room for a whole command.
-    const CHIP_NEEDS: u16 = 80;
+    const CHIP_NEEDS: u16 = 140;
     let theme = ui.theme;
     let chip = |rank, words: String| Piece { rank, words: format!(" {words} "), style: theme.chip() };
     let mut pieces = Vec::new();
     let shows_calls = ui.context() == Context::Calls;
     let shows_frames = matches!(ui.tab, Tab::Frames | Tab::Flame) && !shows_calls;
-    if ui.tab.is_windowed() {
+    let span = ui.span.filter(|_| ui.tab.is_windowed());
+    if ui.tab.is_windowed() && (span.is_none() || ui.tab == Tab::Timeline) {
         pieces.push(chip(3, ui.window.chip(&ui.source)));
+    }
+    if let Some((from, to)) = span {
+        pieces.push(chip(5, format!("{:.2}–{:.2} s", from.as_secs_f64(), to.as_secs_f64())));
     }
     if shows_frames {
         let measure = match ui.look.weight {
@@ -193,16 +185,25 @@ fn chips(model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
     if let Some(picked) = ui.picked {
         // Calls are not told by thread.
         let words = match picked.tid.filter(|_| !shows_calls) {
-            Some(tid) if area.width <= CHIP_NEEDS => format!("thread {tid}"),
+            Some(tid) if room < CHIP_NEEDS => format!("thread {tid}"),
             Some(tid) => format!("thread {tid} of {}", process_label(model, Some(picked.process))),
             None => process_label(model, Some(picked.process)),
         };
-        let room = if area.width > CHIP_NEEDS { 40 } else { 18 };
-        pieces.push(chip(5, text::fit(&words, room)));
+        let most = if room < CHIP_NEEDS { 18 } else { 40 };
+        pieces.push(chip(5, text::fit(&words, most)));
     }
+    pieces
+}
+
+/// With the cell before it.
+fn width(piece: &Piece, most: u16) -> usize {
+    text::width(&piece.words, usize::from(most)) + 1
+}
+
+fn draw_chips(pieces: Vec<Piece>, area: Rect, buf: &mut Buffer) {
     let pieces = fitting(pieces, usize::from(area.width), 1);
-    let width: usize = pieces.iter().map(|piece| text::width(&piece.words, usize::from(area.width)) + 1).sum();
-    let mut x = area.width.saturating_sub(width as u16);
+    let used: usize = pieces.iter().map(|piece| width(piece, area.width)).sum();
+    let mut x = area.width.saturating_sub(used as u16);
     for piece in pieces {
         x = put(buf, area, x, 0, &piece.words, piece.style) + 1;
     }

@@ -20,6 +20,7 @@ const KEYS_WIDTH: u16 = 18;
 /// The screen in sight first, for that is what one asks about.
 fn lines(ui: &Ui) -> Vec<Line> {
     let own = match ui.tab {
+        Tab::Overview => Context::Overview,
         Tab::Processes => Context::Processes,
         Tab::Frames => Context::Frames,
         Tab::Flame => Context::Flame,
@@ -28,6 +29,7 @@ fn lines(ui: &Ui) -> Vec<Line> {
         Tab::Memory => Context::Memory,
         Tab::Transfers => Context::Transfers,
         Tab::Redundancy => Context::Redundancy,
+        Tab::Timeline => Context::Timeline,
     };
     let others = Context::ALL.iter().filter(|context| ![own, Context::Everywhere].contains(context));
     let mut lines = Vec::new();

@@ -24,6 +24,7 @@ fn message(title: impl Into<String>, help: impl Into<String>) -> Option<Message>
 /// The message for a screen that has nothing else to show.
 pub(super) fn instead_of(model: &Model, ui: &Ui) -> Option<Message> {
     let is_empty = match ui.tab {
+        Tab::Overview => !has_python(model) || !has_begun(ui),
         Tab::Processes => ui.processes.is_empty(),
         Tab::Frames => ui.frames.is_empty(),
         Tab::Flame => ui.flame.is_empty(),
@@ -32,6 +33,7 @@ pub(super) fn instead_of(model: &Model, ui: &Ui) -> Option<Message> {
         Tab::Memory => ui.memory.is_empty(),
         Tab::Transfers => ui.transfers.is_empty(),
         Tab::Redundancy => ui.redundancy.is_empty(),
+        Tab::Timeline => ui.timeline.is_empty() || !has_begun(ui),
     };
     if !is_empty {
         return None;
@@ -66,8 +68,16 @@ fn has_rows_without_filter(ui: &Ui) -> bool {
         Tab::Memory => ui.memory.has_rows(),
         Tab::Transfers => ui.transfers.has_rows(),
         Tab::Redundancy => ui.redundancy.has_rows(),
-        Tab::Flame | Tab::Health => false,
+        Tab::Overview | Tab::Flame | Tab::Health | Tab::Timeline => false,
     }
+}
+
+fn has_begun(ui: &Ui) -> bool {
+    !matches!(ui.phase, Phase::Starting | Phase::NeverStarted(_))
+}
+
+fn has_python(model: &Model) -> bool {
+    model.processes().any(|(_, state)| state.process.python.is_some())
 }
 
 /// What the screen in sight shows; `None` for those that always have something.
@@ -79,7 +89,7 @@ fn family(ui: &Ui) -> Option<&'static str> {
         Tab::Memory => Some(ui.memory.table().family()),
         Tab::Transfers => Some("ucx"),
         Tab::Redundancy => Some("redundancy"),
-        Tab::Processes | Tab::Health => None,
+        Tab::Overview | Tab::Processes | Tab::Health | Tab::Timeline => None,
     }
 }
 
@@ -107,12 +117,11 @@ pub(crate) fn how_to_see(ui: &Ui, family: &str) -> String {
 
 /// Whether the shares of the GIL stand above what the screen of waits shows, or says instead.
 pub(super) fn allows_shares(model: &Model, ui: &Ui) -> bool {
-    let has_begun = !matches!(ui.phase, Phase::Starting | Phase::NeverStarted(_));
-    has_begun && Weight::ALL.iter().any(|weight| weight.is_time() && weight.is_known(model))
+    has_begun(ui) && Weight::ALL.iter().any(|weight| weight.is_time() && weight.is_known(model))
 }
 
 fn nothing(model: &Model, ui: &Ui, pythons: u64, is_live: bool) -> Option<Message> {
-    let when = ui.window.phrase();
+    let when = ui.when();
     let (what, why) = match family(ui) {
         Some("offcpu") => ("sleeps", "A sleep is told when it is over."),
         Some("gil") => ("waits for the GIL", "A wait is told when it is over."),
@@ -130,7 +139,7 @@ fn nothing(model: &Model, ui: &Ui, pythons: u64, is_live: bool) -> Option<Messag
 }
 
 fn no_samples(model: &Model, ui: &Ui, pythons: u64, is_live: bool) -> Option<Message> {
-    let when = ui.window.phrase();
+    let when = ui.when();
     if let Some(picked) = ui.picked {
         let who = text::fit(&process_label(model, Some(picked.process)), 60);
         return message(

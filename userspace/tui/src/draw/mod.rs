@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! pyobs  host · 99 Hz cpu-clock · 12,345 samples · costs 0.4 % of a core        LIVE    header
-//! 1 Processes  2 Frames  3 Flame  4 Waits  5 Health  6 Memory  7 Transfers  8 Redundancy   last 10 s  4242 app   tabs, chips
+//! 0 Overview  1 Processes  2 Frames ...                     last 10 s   4242 app         tabs, chips
 //! ...                                                                                    body: the screen
 //! one sentence, while there is one                                                       status
 //! Enter detail  o own  t total  / filter  ...                            ? help  q quit  footer
@@ -13,6 +13,7 @@ mod header;
 mod help;
 mod message;
 mod paint;
+mod tabs;
 
 use pyobs_model::Model;
 use ratatui::Frame;
@@ -44,6 +45,7 @@ pub(crate) fn draw(model: &Model, ui: &Ui, frame: &mut Frame<'_>) {
     match message::instead_of(model, ui) {
         Some(message) => message::draw(&message, ui, rest, buf),
         None => match ui.tab {
+            Tab::Overview => ui.overview.draw(model, ui, body, buf),
             Tab::Processes => ui.processes.draw(model, ui, body, buf),
             Tab::Frames => ui.frames.draw(model, ui, body, buf),
             Tab::Flame => ui.flame.draw(model, ui, body, buf),
@@ -52,6 +54,7 @@ pub(crate) fn draw(model: &Model, ui: &Ui, frame: &mut Frame<'_>) {
             Tab::Memory => ui.memory.draw(model, ui, body, buf),
             Tab::Transfers => ui.transfers.draw(model, ui, body, buf),
             Tab::Redundancy => ui.redundancy.draw(model, ui, body, buf),
+            Tab::Timeline => ui.timeline.draw(model, ui, body, buf),
         },
     }
     let below = Rect { y: body.bottom(), height: area.bottom().saturating_sub(body.bottom()), ..area };

@@ -167,7 +167,7 @@ impl Detail {
             share(self.total),
             number::amount(weight, self.total),
             number::whole(weight, self.samples),
-            ui.window.phrase(),
+            ui.when(),
         );
         if self.process.is_some() {
             sums = format!("{sums} of {}", process_label(model, self.process));

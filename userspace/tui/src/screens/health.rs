@@ -1,13 +1,13 @@
 //! What pyobs knows of itself: what it lost, what it costs, what it is.
 
 use pyobs_model::Model;
-use pyobs_model::findings::Severity;
 use pyobs_model::loss::Losses;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
 use super::Outcome;
+use super::finding::severity;
 use crate::binding::Action;
 use crate::draw::{put, put_more};
 use crate::list::scroll;
@@ -109,20 +109,13 @@ impl Page {
 }
 
 fn findings(page: &mut Page, ui: &Ui) {
-    if ui.findings.is_empty() {
+    if ui.board.is_empty() {
         return;
     }
     page.heading("FINDINGS");
-    for finding in &ui.findings {
+    for finding in ui.board.entries().map(|entry| &entry.finding) {
         page.sentence(&format!("{}: {}.", finding.id, finding.summary), severity(page.theme, finding.severity));
         page.sentence(&finding.detail, page.theme.text());
-    }
-}
-
-pub(super) fn severity(theme: Theme, severity: Severity) -> Style {
-    match severity {
-        Severity::Info => theme.text(),
-        Severity::Warning | Severity::Serious => theme.warning(),
     }
 }
 

@@ -8,6 +8,7 @@ mod residents;
 mod segments;
 
 use pyobs_model::Model;
+use pyobs_model::findings::Target;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
@@ -15,7 +16,7 @@ use self::births::Births;
 use self::residents::Residents;
 use self::segments::Segments;
 pub(super) use self::segments::label as segment_label;
-use super::Outcome;
+use super::{Jump, Outcome};
 use crate::binding::Action;
 use crate::filter::Filter;
 use crate::ui::{Scope, Ui};
@@ -100,6 +101,20 @@ impl MemoryScreen {
             Table::Segments => self.segments.act(action, body),
             Table::Arenas | Table::MemInfos => self.births.act(action, body),
             Table::Processes => self.residents.act(action, body),
+        }
+    }
+
+    pub(crate) fn jump(&mut self, jump: Jump) {
+        self.table = match jump.target {
+            Target::Arenas(_) => Table::Arenas,
+            Target::MemInfos(_) => Table::MemInfos,
+            _ => Table::Segments,
+        };
+        self.births = Births::of(self.table);
+        match jump.target {
+            Target::Arenas(frame) | Target::MemInfos(frame) => self.births.jump(jump.process, frame),
+            Target::Segment(id) => self.segments.jump(id),
+            _ => {}
         }
     }
 

@@ -9,7 +9,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::Outcome;
-use super::health::severity;
+use super::finding::severity;
 use crate::binding::Action;
 use crate::draw::{Heading, Order, Row, put};
 use crate::filter::Filter;
@@ -139,9 +139,9 @@ impl ProcessesScreen {
         let widths = Widths::of(area.width);
         let theme = ui.theme;
         let headline = headline(ui);
-        if let Some(finding) = ui.findings.first() {
+        if let Some(entry) = ui.board.get(0) {
             for (line, y) in headline.iter().zip(0..) {
-                put(buf, area, 1, y, line, severity(theme, finding.severity));
+                put(buf, area, 1, y, line, severity(theme, entry.finding.severity));
             }
         }
         let above = (headline.len() as u16).min(area.height);
@@ -218,12 +218,12 @@ fn head_of_command(state: &ProcessState) -> &str {
 pub(crate) fn headline(ui: &Ui) -> Vec<String> {
     const LINES: usize = 2;
     const NEEDS: u16 = 9;
-    let Some(finding) = ui.findings.first().filter(|_| ui.body().height >= NEEDS) else { return Vec::new() };
-    let more = match ui.findings.len() - 1 {
+    let Some(entry) = ui.board.get(0).filter(|_| ui.body().height >= NEEDS) else { return Vec::new() };
+    let more = match ui.board.entries().len() - 1 {
         0 => String::new(),
-        more => format!(" ({more} more on Health)"),
+        more => format!(" ({more} more on Overview)"),
     };
-    let mut lines = text::wrap(&format!("! {}{more}", finding.summary), usize::from(ui.size.0).saturating_sub(2));
+    let mut lines = text::wrap(&format!("! {}{more}", entry.finding.summary), usize::from(ui.size.0).saturating_sub(2));
     lines.truncate(LINES);
     lines
 }

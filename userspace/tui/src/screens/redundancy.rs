@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use pyobs_model::Model;
 use pyobs_model::families::redundancy::{Accesses, CallSum, DISPATCH, Line, PairOf, PairSum, least_trials};
-use pyobs_model::findings::{self, Evidence, Finding, Severity};
+use pyobs_model::findings::{self, Finding, Target};
 use pyobs_model::views::{By, own_line};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -20,9 +20,9 @@ use crate::draw::{Heading, Order, Row};
 use crate::filter::Filter;
 use crate::list::{Cursor, scroll, step, turned};
 use crate::number;
-use crate::screens::Outcome;
+use crate::screens::finding::{mark, summary};
 use crate::screens::frames::{place, process_label};
-use crate::text;
+use crate::screens::{Jump, Outcome};
 use crate::ui::{Scope, Ui};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,6 +61,8 @@ pub(crate) struct RedundancyScreen {
     shown: Vec<usize>,
     cursor: Cursor<Line>,
     open: Option<Line>,
+    /// The row to go to.
+    wanted: Option<Line>,
     detail: Detail,
     top: usize,
 }
@@ -76,6 +78,7 @@ impl RedundancyScreen {
             shown: Vec::new(),
             cursor: Cursor::default(),
             open: None,
+            wanted: None,
             detail: Detail::default(),
             top: 0,
         }
@@ -150,6 +153,11 @@ impl RedundancyScreen {
         self.shown.sort_by_key(|index| Reverse(key(*index)));
         let height = usize::from(self.table(body).height.saturating_sub(1));
         self.cursor.follow(self.shown.len(), self.shown.iter().map(|index| rows[*index].line), height);
+        if let Some(wanted) = self.wanted.take()
+            && let Some(at) = self.shown.iter().position(|index| self.rows[*index].line == wanted)
+        {
+            self.cursor.go(at, self.shown.len(), height);
+        }
         self.cursor.hold(self.selected());
         if body.width >= SOURCE_NEEDS {
             let visible = self.shown[self.cursor.visible(self.shown.len(), height)].to_vec();
@@ -212,6 +220,13 @@ impl RedundancyScreen {
         }
     }
 
+    pub(crate) fn jump(&mut self, jump: Jump) {
+        self.open = None;
+        if let (Some(process), Target::Line(frame)) = (jump.process, jump.target) {
+            self.wanted = Some(Line { process, frame });
+        }
+    }
+
     pub(crate) fn close_detail(&mut self) -> bool {
         self.open.take().is_some()
     }
@@ -234,11 +249,7 @@ impl RedundancyScreen {
         }
         let theme = ui.theme;
         for (finding, y) in self.findings.iter().take(self.findings_in(area)).zip(area.y..) {
-            let (mark, style) = match finding.severity {
-                Severity::Serious => ("!!", theme.warning()),
-                Severity::Warning => ("! ", theme.warning()),
-                Severity::Info => ("i ", theme.dim()),
-            };
+            let (mark, style) = mark(theme, finding.severity);
             let mut row = Row::new(buf, Rect { y, height: 1, ..area });
             row.left(2, mark, style);
             row.rest(&summary(finding, usize::from(area.width).saturating_sub(3)), theme.text());
@@ -290,21 +301,6 @@ impl RedundancyScreen {
             row.rest(self.sources.get(line).and_then(Option::as_deref).unwrap_or_default(), theme.dim());
         }
     }
-}
-
-/// A finding's summary: where it is too long, of its place only the end.
-fn summary(finding: &Finding, width: usize) -> String {
-    let whole = &finding.summary;
-    if text::width(whole, width + 1) <= width {
-        return whole.clone();
-    }
-    let Some(Evidence::Text(place)) = finding.evidence.get("line") else { return whole.clone() };
-    let Some((function, path)) = place.strip_suffix(')').and_then(|place| place.split_once(" (")) else {
-        return whole.clone();
-    };
-    let end = text::base_name(path);
-    let shorter = whole.replacen(place, &format!("{function} ({end})"), 1);
-    if text::width(&shorter, width + 1) <= width { shorter } else { whole.replacen(place, end, 1) }
 }
 
 fn line_of(model: &Model, pair: &PairOf) -> Option<Line> {

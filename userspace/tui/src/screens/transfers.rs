@@ -7,6 +7,7 @@ mod workers;
 use std::cmp::Reverse;
 
 use pyobs_model::families::ucx::State;
+use pyobs_model::findings::Target;
 use pyobs_model::views::{self, By, Stage, birthplace};
 use pyobs_model::{FrameId, Model, Nanos, Operation, ProcessRef, TransferId};
 use ratatui::buffer::Buffer;
@@ -15,8 +16,8 @@ use ratatui::layout::Rect;
 use self::detail::Detail;
 use self::summary::Summary;
 use self::workers::Workers;
-use super::Outcome;
 use super::frames::{place, process_label};
+use super::{Jump, Outcome};
 use crate::binding::Action;
 use crate::draw::{Heading, Order, Row};
 use crate::filter::Filter;
@@ -92,6 +93,8 @@ pub(crate) struct TransfersScreen {
     detail: Option<Detail>,
     workers: Workers,
     shows_workers: bool,
+    /// The row to go to.
+    wanted: Option<TransferId>,
 }
 
 impl TransfersScreen {
@@ -135,7 +138,11 @@ impl TransfersScreen {
             Sort::Pending => shown.sort_by_key(|it| Reverse(rows[*it].pending)),
             Sort::Wake => shown.sort_by_key(|it| Reverse(rows[*it].wake)),
         }
-        self.listing.show(shown, |row| rows[row].id, usize::from(table(body).height.saturating_sub(1)));
+        let height = usize::from(table(body).height.saturating_sub(1));
+        self.listing.show(shown, |row| rows[row].id, height);
+        if let Some(wanted) = self.wanted.take() {
+            self.listing.seek(height, |id| *id == wanted);
+        }
     }
 
     pub(crate) fn act(&mut self, action: Action, body: Rect) -> Outcome {
@@ -162,6 +169,16 @@ impl TransfersScreen {
             _ => return Outcome::Nothing,
         };
         Outcome::Rows
+    }
+
+    pub(crate) fn jump(&mut self, jump: Jump) {
+        self.detail = None;
+        self.shows_workers = matches!(jump.target, Target::Worker(_));
+        match jump.target {
+            Target::Worker(tid) => self.workers.jump(jump.process, tid),
+            Target::Transfers(id) => self.wanted = id,
+            _ => {}
+        }
     }
 
     /// Whether there was one to close.

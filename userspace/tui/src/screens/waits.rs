@@ -7,13 +7,14 @@ mod tables;
 use std::cmp::Reverse;
 
 use pyobs_model::families::Times;
+use pyobs_model::findings::Target;
 use pyobs_model::views::{self, Weight};
 use pyobs_model::{FrameId, Model, Nanos, ProcessRef, Reason, Selection, Tid, WaitReason, Waker};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::Outcome;
 use super::frames::matches;
+use super::{Jump, Outcome};
 use crate::binding::Action;
 use crate::filter::Filter;
 use crate::list::{Listing, turned};
@@ -99,6 +100,8 @@ pub(crate) struct WaitsScreen {
     lines: Vec<Line>,
     listing: Listing<Wait>,
     detail: Option<Detail>,
+    /// The thread whose row to go to.
+    wanted: Option<(Option<ProcessRef>, Tid)>,
 }
 
 impl WaitsScreen {
@@ -111,6 +114,7 @@ impl WaitsScreen {
             lines: Vec::new(),
             listing: Listing::default(),
             detail: None,
+            wanted: None,
         }
     }
 
@@ -158,7 +162,11 @@ impl WaitsScreen {
                 frame.map(|frame| (text::head(&frame.function, 256), frame.file.as_deref(), frame.line))
             }),
         }
-        self.listing.show(shown, |row| lines[row].wait, self.shares.rows_below(body));
+        let height = self.shares.rows_below(body);
+        self.listing.show(shown, |row| lines[row].wait, height);
+        if let Some((process, tid)) = self.wanted.take() {
+            self.listing.seek(height, |wait| process == Some(wait.process) && wait.tid == tid);
+        }
     }
 
     pub(crate) fn act(&mut self, action: Action, body: Rect) -> Outcome {
@@ -183,6 +191,13 @@ impl WaitsScreen {
             _ => return Outcome::Nothing,
         };
         Outcome::Rows
+    }
+
+    pub(crate) fn jump(&mut self, jump: Jump) {
+        (self.table, self.detail) = (Table::Gil, None);
+        if let Target::GilWaits(tid) = jump.target {
+            self.wanted = Some((jump.process, tid));
+        }
     }
 
     /// Whether there was one to close.

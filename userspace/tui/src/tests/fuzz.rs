@@ -77,7 +77,26 @@ fn random_keys_do_not_panic() {
 
 #[test]
 fn every_size_can_be_drawn() {
-    for keys in ["1t", "2", "2\n", "2cp", "2m\n", "3mf↓↓↓", "4", "4\n", "4m", "4m\n", "5", "2?", "4/x"] {
+    for keys in [
+        "0",
+        "0\n",
+        "9",
+        "9←v←\n",
+        "9++←←",
+        "1t",
+        "2",
+        "2\n",
+        "2cp",
+        "2m\n",
+        "3mf↓↓↓",
+        "4",
+        "4\n",
+        "4m",
+        "4m\n",
+        "5",
+        "2?",
+        "4/x",
+    ] {
         let mut bench = Bench::waiting((80, 24));
         bench.keys(keys);
         for width in (0..70).step_by(3).chain([250]) {

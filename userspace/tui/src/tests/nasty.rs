@@ -74,6 +74,11 @@ fn assert_harmless(bench: &mut Bench, what: &str) {
 fn nothing_nasty_reaches_the_screen() {
     for name in NASTY {
         for keys in [
+            "0",
+            "9",
+            "9↓←←",
+            "9←v←v2",
+            "0\n",
             "1t",
             "1\n",
             "2",
@@ -106,7 +111,9 @@ fn nothing_nasty_reaches_the_screen() {
 fn a_name_of_100_kb_costs_no_more_than_its_room() {
     for piece in ["x", "漢", "\u{301}", "\u{1b}[", "/"] {
         let name = piece.repeat(100_000);
-        for keys in ["1tS", "2nf", "2p/x*y", "2\n", "2csssss", "3f↓↓", "4sssss", "4m/x*y", "4\n", "5"] {
+        for keys in
+            ["0", "0\n", "9", "9↓←", "1tS", "2nf", "2p/x*y", "2\n", "2csssss", "3f↓↓", "4sssss", "4m/x*y", "4\n", "5"]
+        {
             let mut bench = bench_of(&name);
             bench.keys(keys);
             assert_harmless(&mut bench, piece);
@@ -117,8 +124,26 @@ fn a_name_of_100_kb_costs_no_more_than_its_room() {
 #[test]
 fn times_that_no_sum_can_hold_do_no_harm() {
     let max = Nanos(u64::MAX);
-    for keys in ["1", "2mf", "2mm", "2mf\n", "2c", "2cssp", "3m↓↓\n→", "3mm↓↓", "4", "4s", "4\n", "4m", "4m\n", "5"]
-    {
+    for keys in [
+        "0",
+        "0\n",
+        "9",
+        "9++",
+        "1",
+        "2mf",
+        "2mm",
+        "2mf\n",
+        "2c",
+        "2cssp",
+        "3m↓↓\n→",
+        "3mm↓↓",
+        "4",
+        "4s",
+        "4\n",
+        "4m",
+        "4m\n",
+        "5",
+    ] {
         let mut bench = bench_of("name");
         for tid in 1..4 {
             let sleep = synthetic::sleep(1, 0, tid, tid % 3, WaitReason::Io);

@@ -28,9 +28,16 @@ macro_rules! at_sizes {
     };
 }
 
-at_sizes!(processes, [SMALL, USUAL, LARGE], Bench::live, "");
-at_sizes!(processes_with_threads, [USUAL, LARGE], Bench::live, "t");
-at_sizes!(processes_by_command, [USUAL], Bench::live, "S");
+at_sizes!(overview, [SMALL, USUAL, LARGE], Bench::sharing, "");
+at_sizes!(overview_of_a_finding, [SMALL, USUAL, LARGE], Bench::dispatching, "↓");
+at_sizes!(overview_without_findings, [SMALL, USUAL, LARGE], Bench::live, "");
+at_sizes!(overview_paused, [USUAL], Bench::waiting, " ");
+at_sizes!(evidence_of_waits, [SMALL, USUAL], Bench::waiting, "\n");
+at_sizes!(evidence_of_a_segment, [USUAL], Bench::sharing, "↓\n");
+at_sizes!(evidence_of_a_line, [USUAL, LARGE], Bench::dispatching, "\n\n");
+at_sizes!(processes, [SMALL, USUAL, LARGE], Bench::live, "1");
+at_sizes!(processes_with_threads, [USUAL, LARGE], Bench::live, "1t");
+at_sizes!(processes_by_command, [USUAL], Bench::live, "1S");
 at_sizes!(frames, [SMALL, USUAL, LARGE], Bench::live, "2");
 at_sizes!(frames_by_function, [USUAL, LARGE], Bench::live, "2l");
 at_sizes!(frames_with_native, [USUAL, LARGE], Bench::live, "2ft");
@@ -53,7 +60,7 @@ at_sizes!(waits_that_do_not_match, [WIDE], Bench::waiting, "4/zzz\n");
 at_sizes!(wait_detail, [SMALL, WIDE, HUGE], Bench::waiting, "4↓\n");
 at_sizes!(wait_for_the_gil_detail, [SMALL, WIDE, HUGE], Bench::waiting, "4m\n");
 at_sizes!(waits_that_are_off, [SMALL, WIDE], Bench::live, "4");
-at_sizes!(findings, [SMALL, WIDE], Bench::waiting, "");
+at_sizes!(findings, [SMALL, WIDE], Bench::waiting, "1");
 at_sizes!(findings_in_health, [SMALL, WIDE], Bench::waiting, "5");
 at_sizes!(frames_off_cpu, [SMALL, WIDE, HUGE], Bench::waiting, "2mf");
 at_sizes!(frames_by_waits_for_the_gil, [WIDE], Bench::waiting, "2mm");
@@ -83,13 +90,22 @@ at_sizes!(memory_that_is_off, [SMALL, WIDE], Bench::live, "6");
 at_sizes!(flame_off_cpu, [SMALL, WIDE, HUGE], Bench::waiting, "3m↓↓");
 at_sizes!(flame_with_all_native_code, [WIDE], Bench::waiting, "3mff");
 at_sizes!(flame_without_native_code, [WIDE], Bench::waiting, "3mf");
+at_sizes!(timeline, [SMALL, USUAL, LARGE], Bench::sharing, "9");
+at_sizes!(timeline_of_waits, [USUAL, LARGE], Bench::waiting, "9↓←←←");
+at_sizes!(timeline_zoomed, [USUAL, LARGE], Bench::waiting, "9←←←++");
+at_sizes!(timeline_with_a_span, [USUAL], Bench::waiting, "9←←←v←←←←v");
+at_sizes!(frames_of_a_span, [USUAL], Bench::waiting, "9←←←v←←←←v2");
+at_sizes!(timeline_starting, [USUAL], |size| Bench::new(synthetic::model(), Source::Live, size), "9");
+at_sizes!(timeline_of_one_process, [USUAL], Bench::sharing, "1↓\n9");
+at_sizes!(timeline_of_a_replay, [USUAL], Bench::replay, "9");
 at_sizes!(help, [SMALL, USUAL, LARGE], Bench::live, "2?");
 at_sizes!(typing_a_filter, [SMALL, USUAL], Bench::live, "2/trainer");
 at_sizes!(typing_an_invalid_filter, [USUAL], Bench::live, "2/norm(");
 at_sizes!(nothing_matches, [USUAL], Bench::live, "2/zzz\n");
 at_sizes!(paused, [USUAL], Bench::live, "2 ");
-at_sizes!(replay, [USUAL, LARGE], Bench::replay, "");
-at_sizes!(replay_of_its_last_ten_seconds, [USUAL], Bench::replay, "w");
+at_sizes!(replay, [USUAL, LARGE], Bench::replay, "2");
+at_sizes!(replay_opens_with_the_overview, [USUAL], Bench::replay, "");
+at_sizes!(replay_of_its_last_ten_seconds, [USUAL], Bench::replay, "2w");
 
 #[test]
 fn starting() {
@@ -175,6 +191,50 @@ fn failed_before_anything_came() {
 }
 
 #[test]
+fn no_rights() {
+    for keys in ["", "9"] {
+        let mut bench = Bench::new(synthetic::model(), Source::Live, USUAL);
+        bench.send(Batch::Failed("pyobs needs to be root, or CAP_BPF and CAP_PERFMON; try `sudo pyobs top`".into()));
+        assert_snapshot!(format!("no_rights{keys}"), bench.keys(keys).picture());
+    }
+}
+
+#[test]
+fn the_new_screens_when_the_capture_has_ended() {
+    for keys in ["0", "9"] {
+        let mut bench = Bench::sharing(USUAL);
+        bench.msg(Msg::Ended);
+        assert_snapshot!(format!("ended_{keys}"), bench.keys(keys).picture());
+    }
+}
+
+#[test]
+fn the_new_screens_of_an_empty_replay_and_of_idle_processes() {
+    for keys in ["0", "9"] {
+        let source = Source::Replay { file: "empty.pyobs".to_owned() };
+        let mut empty = Bench::new(synthetic::model(), source, USUAL);
+        assert_snapshot!(format!("empty_{keys}"), empty.keys(keys).picture());
+        let mut idle = Bench::new(synthetic::model(), Source::Live, USUAL);
+        let is_process = |event: &Event| matches!(event, Event::Process { .. });
+        idle.send(Batch::Events(synthetic::events().into_iter().filter(is_process).collect()));
+        assert_snapshot!(format!("idle_{keys}"), idle.keys(keys).picture());
+    }
+}
+
+#[test]
+fn the_overview_tells_what_is_dropped_and_what_lags() {
+    let mut bench = Bench::waiting(USUAL);
+    let at = Nanos(9_900_000_000);
+    let what = "CPU samples at 49 Hz: the budget of 1 % was used up".into();
+    bench.send(Batch::Events(vec![
+        Event::Loss { at, reason: Reason::SleepUnseen, count: 5120 },
+        Event::Loss { at, reason: Reason::RingFull, count: 3_000_000 },
+        Event::Shed { at, what },
+    ]));
+    assert_snapshot!(bench.picture());
+}
+
+#[test]
 fn failed_later() {
     let mut bench = Bench::live(USUAL);
     bench.send(Batch::Failed("the kernel refused the perf event: too many open files".into()));
@@ -206,7 +266,7 @@ fn only_what_is_watched_can_be_measured() {
 
 #[test]
 fn no_color_means_no_color() {
-    for keys in ["1", "2", "3↓↓", "4", "5", "2?", "2/x"] {
+    for keys in ["0", "1", "2", "3↓↓", "4", "5", "9", "2?", "2/x"] {
         let mut bench = Bench::with_color(synthetic::filled(), Source::Live, USUAL, Color::Off);
         bench.send(Batch::Events(Vec::new()));
         bench.keys(keys).draw();
@@ -217,11 +277,43 @@ fn no_color_means_no_color() {
 
 #[test]
 fn basic_color_uses_the_sixteen() {
-    for keys in ["1", "2f", "3↓↓", "4", "4m", "5", "2?"] {
+    for keys in ["0", "9", "1", "2f", "3↓↓", "4", "4m", "5", "2?"] {
         let mut bench = Bench::with_color(synthetic::filled(), Source::Live, USUAL, Color::Basic);
         bench.send(Batch::Events(Vec::new()));
         bench.keys(keys).draw();
         let cells = &bench.terminal.backend().buffer().content;
         assert!(cells.iter().all(|cell| !matches!(cell.fg, Ink::Indexed(_) | Ink::Rgb(..))), "{keys}");
     }
+}
+
+#[test]
+fn a_finding_leads_to_its_evidence_and_back() {
+    let mut bench = Bench::waiting((140, 40));
+    bench.keys("w");
+    let overview = bench.picture();
+    let there = bench.keys("\n").picture();
+    assert!(there.contains("Overview › gil/convoy › Waits"), "{there}");
+    assert!(bench.keys("\n").picture().contains("Overview › gil/convoy › Waits › A wait"));
+    assert!(bench.keys("\u{1b}").picture().contains("Overview › gil/convoy › Waits"));
+    assert_eq!(bench.keys("\u{1b}").picture(), overview);
+    // Who goes somewhere else by a key of its own does not come back.
+    assert!(!bench.keys("\n2").picture().contains('›'));
+}
+
+#[test]
+fn a_span_restricts_the_other_screens_until_it_is_undone() {
+    let mut bench = Bench::live(LARGE);
+    let all = bench.keys("2").picture();
+    let spanned = bench.keys("9←←←←←←v←←←←←←v2").picture();
+    assert_ne!(all, spanned);
+    assert!(!spanned.contains("last 10 s") && spanned.contains("–9."), "{spanned}");
+    assert_eq!(bench.keys("\u{1b}").picture(), all);
+}
+
+#[test]
+fn a_span_that_was_begun_can_be_left() {
+    let mut bench = Bench::live(LARGE);
+    let before = bench.keys("9←←").picture();
+    bench.keys("v←→\u{1b}");
+    assert_eq!(bench.picture(), before);
 }

@@ -121,7 +121,7 @@ fn q_and_control_c_quit() {
         assert_eq!(Bench::live((80, 24)).press(key), Flow::Quit);
     }
     let mut typing = Bench::live((80, 24));
-    typing.keys("/");
+    typing.keys("2/");
     assert_eq!(typing.press(Key::Char('q')), Flow::GoOn);
     assert_eq!(typing.press(Key::Ctrl('c')), Flow::Quit);
 }

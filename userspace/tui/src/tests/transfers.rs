@@ -107,6 +107,15 @@ fn threads() {
 }
 
 #[test]
+fn overview_and_timeline() {
+    for size in [(80, 24), (140, 40)] {
+        assert_snapshot!(format!("overview_{}x{}", size.0, size.1), picture(size, "0"));
+        let keys = format!("9{}{}", "↓".repeat(6), "←".repeat(size.0.into()));
+        assert_snapshot!(format!("timeline_{}x{}", size.0, size.1), picture(size, &keys));
+    }
+}
+
+#[test]
 fn off() {
     assert_snapshot!(Bench::live((100, 30)).keys("7").picture());
 }

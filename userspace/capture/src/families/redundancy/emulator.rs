@@ -16,6 +16,8 @@ use iced_x86::{
 const STEPS: usize = 32;
 /// The longest instruction of the architecture.
 const LONGEST: usize = 15;
+/// The widest register's bytes.
+const WIDEST: usize = 64;
 
 /// An access that is about to come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -259,8 +261,9 @@ impl<'a> Machine<'a> {
                 Some(Some(0))
             }
             Mnemonic::Xor => Some(both.map(|(a, b)| a ^ b)),
-            Mnemonic::Shl => Some(both.map(|(a, b)| if b >= 64 { 0 } else { a << b })),
-            Mnemonic::Shr => Some(both.map(|(a, b)| if b >= 64 { 0 } else { a >> b })),
+            // The count is taken modulo 32, of 64 bits modulo 64.
+            Mnemonic::Shl => Some(both.map(|(a, b)| a << (b & if bits == 64 { 63 } else { 31 }))),
+            Mnemonic::Shr => Some(both.map(|(a, b)| a >> (b & if bits == 64 { 63 } else { 31 }))),
             Mnemonic::Neg => Some(first.map(u64::wrapping_neg)),
             Mnemonic::Not => Some(first.map(|a| !a)),
             Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Push | Mnemonic::Pop => None,
@@ -323,7 +326,11 @@ impl<'a> Machine<'a> {
             let known = self.value(memory.base()).ok().zip(self.value(memory.index()).ok());
             if let Some((base, index)) = known {
                 let address = base.wrapping_add(index.wrapping_mul(memory.scale().into()));
-                self.written.insert(address.wrapping_add(memory.displacement()) & !7, None);
+                let start = address.wrapping_add(memory.displacement());
+                let size = memory.memory_size().size().clamp(1, WIDEST) as u64;
+                for word in (start & !7..start.saturating_add(size)).step_by(8) {
+                    self.written.insert(word, None);
+                }
             }
         }
         if of.rflags_modified() != 0 {

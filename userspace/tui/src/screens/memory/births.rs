@@ -53,6 +53,8 @@ pub(super) struct Births {
     listing: Listing<Site>,
     detail: Option<Detail>,
     now: Nanos,
+    /// The row to go to.
+    wanted: Option<(Option<ProcessRef>, Option<FrameId>)>,
 }
 
 impl Births {
@@ -96,7 +98,15 @@ impl Births {
             }),
             Sort::Age => shown.sort_by_key(|it| rows[*it].since.unwrap_or(Nanos(u64::MAX))),
         }
-        self.listing.show(shown, |row| Site::of(&rows[row]), usize::from(body.height.saturating_sub(1)));
+        let height = usize::from(body.height.saturating_sub(1));
+        self.listing.show(shown, |row| Site::of(&rows[row]), height);
+        if let Some((process, frame)) = self.wanted.take() {
+            self.listing.seek(height, |site| process == Some(site.process) && site.frame == frame);
+        }
+    }
+
+    pub(super) fn jump(&mut self, process: Option<ProcessRef>, frame: Option<FrameId>) {
+        self.wanted = Some((process, frame));
     }
 
     pub(super) fn act(&mut self, action: Action, body: Rect) -> Outcome {

@@ -53,6 +53,8 @@ pub(super) struct Segments {
     /// The span of time that the bars stand for.
     from: Nanos,
     to: Nanos,
+    /// The row to go to.
+    wanted: Option<SegmentId>,
 }
 
 impl Segments {
@@ -113,7 +115,15 @@ impl Segments {
             Sort::Verdict => shown.sort_by_key(|it| (Reverse(lines[*it].verdict), Reverse(lines[*it].bytes))),
             Sort::Name => shown.sort_by(|a, b| lines[*a].name.cmp(&lines[*b].name)),
         }
-        self.listing.show(shown, |row| lines[row].id, usize::from(body.height.saturating_sub(1)));
+        let height = usize::from(body.height.saturating_sub(1));
+        self.listing.show(shown, |row| lines[row].id, height);
+        if let Some(wanted) = self.wanted.take() {
+            self.listing.seek(height, |id| *id == wanted);
+        }
+    }
+
+    pub(super) fn jump(&mut self, id: SegmentId) {
+        (self.detail, self.wanted) = (None, Some(id));
     }
 
     pub(super) fn act(&mut self, action: Action, body: Rect) -> Outcome {

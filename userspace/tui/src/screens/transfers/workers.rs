@@ -18,6 +18,8 @@ use crate::ui::{Scope, Ui};
 pub(super) struct Workers {
     rows: Vec<WorkerRow>,
     listing: Listing<(ProcessRef, Tid, Role)>,
+    /// The thread whose row to go to.
+    wanted: Option<(Option<ProcessRef>, Tid)>,
 }
 
 impl Workers {
@@ -37,7 +39,15 @@ impl Workers {
         };
         let shown = (0..rows.len()).filter(is_shown).collect();
         let key = |row: usize| (rows[row].process, rows[row].tid, rows[row].role);
-        self.listing.show(shown, key, usize::from(body.height.saturating_sub(1)));
+        let height = usize::from(body.height.saturating_sub(1));
+        self.listing.show(shown, key, height);
+        if let Some((process, tid)) = self.wanted.take() {
+            self.listing.seek(height, |(of, thread, _)| process == Some(*of) && *thread == tid);
+        }
+    }
+
+    pub(super) fn jump(&mut self, process: Option<ProcessRef>, tid: Tid) {
+        self.wanted = Some((process, tid));
     }
 
     pub(super) fn act(&mut self, action: Action, body: Rect) -> Outcome {

@@ -87,7 +87,7 @@ impl Shares {
         let area = Rect { y: body.y + used, height: body.height - used, ..body };
         if self.rows.is_empty() {
             let why = if Weight::Gil.is_known(model) {
-                format!("nobody held it or waited for it {}", ui.window.phrase())
+                format!("nobody held it or waited for it {}", ui.when())
             } else {
                 format!("not watched. {}", how_to_see(ui, "gil"))
             };

@@ -44,6 +44,18 @@ fn what_is_not_known_is_not_guessed() {
     // cvttsd2si rax, xmm0; mov rax, [rax]
     let unknown = run(&[0xf2, 0x48, 0x0f, 0x2c, 0xc0, 0x48, 0x8b, 0x00], registers, &[]);
     assert_eq!(unknown, Err(NoAccess::Unknown));
+    // movaps [rsp], xmm0; mov rax, [rsp+8]; mov rax, [rax]
+    let code = [0x0f, 0x29, 0x04, 0x24, 0x48, 0x8b, 0x44, 0x24, 0x08, 0x48, 0x8b, 0x00];
+    assert_eq!(run(&code, registers, &[0x5000, 0x6000]), Err(NoAccess::Unknown));
     assert_eq!(run(&[0x06], registers, &[]), Err(NoAccess::Undecodable));
     assert_eq!(run(&[0xeb, 0xfe], registers, &[]), Err(NoAccess::TooFar));
+}
+
+#[test]
+fn shifts_are_as_wide_as_their_register() {
+    let mut registers = [0; 16];
+    (registers[4], registers[7], registers[1]) = (0x7fff_0000, 0x5000, 3);
+    // shl ecx, 33; mov eax, [rdi+rcx]
+    let code = [0xc1, 0xe1, 0x21, 0x8b, 0x04, 0x0f];
+    assert_eq!(run(&code, registers, &[]).map(|access| access.address), Ok(0x5006));
 }

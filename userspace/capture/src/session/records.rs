@@ -1,0 +1,143 @@
+//! What the kernel side tells, in the order in which it was told.
+
+use pyobs_model::{Event, Nanos, Reason};
+
+use super::{Session, transfers};
+use crate::copies::Copied;
+use crate::families::Purpose;
+use crate::families::offcpu::Key;
+use crate::machine;
+use crate::record::{Record, Stack};
+
+impl Session {
+    pub(super) fn drain_records(&mut self) {
+        let mut records = Vec::new();
+        let mut malformed = 0;
+        while let Some(bytes) = self.object.records.next() {
+            match Record::parse(&bytes) {
+                Some(record) => records.push(record),
+                None => malformed += 1,
+            }
+        }
+        self.lose(Reason::RecordMalformed, malformed);
+        self.stacks.learn_symbols(records.iter().filter_map(Record::stack));
+        for record in records {
+            match &record {
+                Record::CpuSample(stack)
+                | Record::Sleep(stack)
+                | Record::GilHolder(stack)
+                | Record::Birth(stack)
+                | Record::ArenaBirth(stack)
+                | Record::ArenaStack(stack)
+                | Record::NrtBirth(stack)
+                | Record::UcxAsked(stack)
+                | Record::RedundancyStack(stack) => {
+                    if let (Some(copies), Record::CpuSample(_)) = (&mut self.copies, &record) {
+                        copies.sample(stack);
+                    }
+                    self.take(&record, stack);
+                }
+                Record::StackCopy(page) => {
+                    if let Some(copies) = &mut self.copies {
+                        copies.page(page);
+                    }
+                }
+                Record::Shm(_) | Record::ArenaFreed(_) | Record::ArenaHit(_) | Record::NrtDeath(_) => {
+                    self.memory_changed(&record);
+                }
+                Record::Ucx(record) => self.transferred(record),
+                Record::Wake(wake) => {
+                    let no_stack = self.interner.stack(&[], &mut self.scratch);
+                    self.families.woken(wake, no_stack, &mut self.scratch);
+                }
+                Record::Life(notice) => {
+                    self.transfers_end(notice);
+                    if let Some(ended) = self.processes.notice(notice, &mut self.object, &mut self.scratch) {
+                        self.families.ended(ended);
+                    }
+                    self.memory_lives_on(notice);
+                    self.redundancy_lives_on(notice);
+                }
+            }
+        }
+    }
+
+    /// A record with a stack.
+    fn take(&mut self, record: &Record, stack: &Stack) {
+        let header = &stack.sample.header;
+        let at = Nanos(header.time).saturating_sub(self.start);
+        // A process that user space has not seen yet, or has taken leave of while the last samples were under way.
+        if self.processes.is_expected(header.pid) {
+            return;
+        }
+        let Some((watched, native)) = self.processes.get(header.pid) else {
+            return self.scratch.push(Event::Loss { at, reason: Reason::NotAttachedYet, count: 1 });
+        };
+        // The record of a GIL's holder has the name of the thread that waits for it.
+        if !matches!(record, Record::GilHolder(_)) {
+            watched.see_thread(header, &mut self.scratch);
+        }
+        watched.count_unattached();
+        let (sample, id, keep_every) = (&stack.sample, watched.id, self.keep_every);
+        let born = match (record, &self.shm) {
+            (Record::Birth(_), Some(shm)) => match shm.born(sample) {
+                Some(segment) => Some(Purpose::Birth { segment, at }),
+                None => return,
+            },
+            (Record::ArenaBirth(_), _) => {
+                let python = watched.python.as_deref();
+                let arenas = self.arenas.as_mut();
+                match arenas.and_then(|arenas| arenas.born(stack, id, python, &mut self.scratch)) {
+                    Some(arena) => Some(Purpose::ArenaBirth { arena, at }),
+                    None => return,
+                }
+            }
+            (Record::ArenaStack(_), _) => match self.libraries.as_mut().and_then(|own| own.stack(header.tid)) {
+                Some(purpose) => Some(purpose),
+                None => return,
+            },
+            (Record::UcxAsked(_), _) => Some(Purpose::Asked { transfer: transfers::asked(stack), at }),
+            (Record::NrtBirth(_), _) => match self.nrt.as_mut().and_then(|nrt| nrt.born(stack, &mut self.scratch)) {
+                Some((meminfo, (data, bytes))) => Some(Purpose::NrtBirth { id: meminfo, at, process: id, data, bytes }),
+                None => return,
+            },
+            _ => None,
+        };
+        let families = &mut self.families;
+        if matches!(record, Record::Sleep(_)) {
+            families.asleep(sample, id);
+        }
+        self.stacks.take(stack, at, watched, native, &mut self.interner, &mut self.scratch, |outcome| match record {
+            Record::Sleep(_) => Purpose::Sleep(Key::of(sample)),
+            Record::GilHolder(_) => families.holder(sample),
+            Record::RedundancyStack(_) => Purpose::Trap { watch: sample.detail[0], number: sample.detail[1] as u32 },
+            Record::Birth(_)
+            | Record::ArenaBirth(_)
+            | Record::ArenaStack(_)
+            | Record::NrtBirth(_)
+            | Record::UcxAsked(_)
+                if let Some(born) = born =>
+            {
+                born
+            }
+            _ => families.sampled(sample, id, keep_every, outcome),
+        });
+    }
+
+    /// With [`Walk::Copied`]: the samples since the last call, as the kernel side walked them, beside their stacks. The
+    /// newest stay behind until all of their pages have come.
+    pub fn copies(&mut self) -> Vec<Copied> {
+        self.copies.as_mut().map_or_else(Vec::new, |copies| copies.take(machine::monotonic().0))
+    }
+
+    /// Tells of the stacks that have their names.
+    pub(super) fn named(&mut self) {
+        let (families, redundancy) = (&mut self.families, &mut self.redundancy);
+        self.stacks.named(&mut self.interner, &mut self.scratch, |taken, events| {
+            match (taken.purpose, &mut *redundancy) {
+                (Purpose::Trap { watch, number }, Some(redundancy)) => redundancy.stack(watch, number, taken.stack),
+                (purpose, _) => families.named(purpose, taken.stack, events),
+            }
+        });
+    }
+}

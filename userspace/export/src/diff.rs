@@ -1,0 +1,58 @@
+//! What changed between two recordings: in words, as JSON, and as a flame graph of both.
+
+mod words;
+
+use std::io::Write;
+
+use inferno::differential;
+use inferno::flamegraph::{self, TextTruncateDirection};
+use pyobs_model::Model;
+use pyobs_model::diff::Diff;
+
+use crate::folded::Stacks;
+use crate::names::{meta, nothing};
+use crate::{Error, Options, escape, svg};
+
+pub use self::words::words;
+
+pub fn json(before: &Model, after: &Model, out: &mut dyn Write) -> Result<(), Error> {
+    let text = serde_json::to_string_pretty(&Diff::new(before, after))?;
+    out.write_all(escape::json(&text).as_bytes())?;
+    Ok(out.write_all(b"\n")?)
+}
+
+/// Widths are those of `after`; what is red has a larger own share there, what is blue a smaller one. Processes have the
+/// names of their programs.
+pub fn picture(before: &Model, after: &Model, options: &Options, out: &mut dyn Write) -> Result<(), Error> {
+    for model in [before, after] {
+        if !options.weight.is_known(model) {
+            return Err(Error::NoData(options.weight));
+        }
+    }
+    let (folded_before, folded_after) = (folded(before, options)?, folded(after, options)?);
+    if folded_before.is_empty() || folded_after.is_empty() {
+        return svg::write_empty(nothing(options.weight), out);
+    }
+    let mut both = Vec::new();
+    let of_both = differential::Options { normalize: true, ..differential::Options::default() };
+    differential::from_readers(of_both, folded_before.as_slice(), folded_after.as_slice(), &mut both)?;
+    let both = String::from_utf8_lossy(&both);
+    // Their order is one of chance.
+    let mut lines: Vec<&str> = both.lines().collect();
+    lines.sort_unstable();
+    let mut picture = flamegraph::Options::default();
+    picture.title = format!("What changed ({})", options.weight);
+    let side = |model: &Model| format!("{} {}", meta(&model.meta().host), meta(&model.meta().started));
+    picture.subtitle = Some(format!("{} → {} · red: itself more than before, blue: less", side(before), side(after)));
+    picture.count_name = if options.weight.is_time() { "µs" } else { "samples" }.to_owned();
+    picture.name_type = "Frame:".to_owned();
+    picture.text_truncate_direction = TextTruncateDirection::Right;
+    flamegraph::from_lines(&mut picture, lines, out)?;
+    Ok(())
+}
+
+fn folded(model: &Model, options: &Options) -> Result<Vec<u8>, Error> {
+    let mut text = Vec::new();
+    Stacks::of_programs(model, options).lines(0, |stack, count| writeln!(text, "{stack} {count}"))?;
+    Ok(text)
+}

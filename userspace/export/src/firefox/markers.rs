@@ -1,0 +1,201 @@
+//! What begins and ends.
+
+use fxprof_processed_profile::{
+    CategoryHandle, MarkerFieldFlags, MarkerFieldFormat, MarkerLocations, MarkerTiming, Profile, StaticSchemaMarker,
+    StaticSchemaMarkerField, StringHandle,
+};
+use pyobs_model::views::{self, Stage};
+use pyobs_model::{Nanos, Pid, ProcessRef, StackId, Tid};
+
+use super::{Builder, timestamp};
+use crate::escape::{self, MAX_NAME};
+use crate::names;
+
+/// A stretch of time with a sentence about it.
+struct Marker {
+    name: StringHandle,
+    category: CategoryHandle,
+    detail: StringHandle,
+}
+
+impl StaticSchemaMarker for Marker {
+    const UNIQUE_MARKER_TYPE_NAME: &'static str = "pyobs";
+    const LOCATIONS: MarkerLocations =
+        MarkerLocations::MARKER_CHART.union(MarkerLocations::MARKER_TABLE).union(MarkerLocations::TIMELINE_OVERVIEW);
+    const CHART_LABEL: Option<&'static str> = Some("{marker.data.detail}");
+    const TABLE_LABEL: Option<&'static str> = Some("{marker.name}: {marker.data.detail}");
+    const FIELDS: &'static [StaticSchemaMarkerField] = &[StaticSchemaMarkerField {
+        key: "detail",
+        label: "Detail",
+        format: MarkerFieldFormat::String,
+        flags: MarkerFieldFlags::SEARCHABLE,
+    }];
+
+    fn name(&self, _: &mut Profile) -> StringHandle {
+        self.name
+    }
+
+    fn category(&self, _: &mut Profile) -> CategoryHandle {
+        self.category
+    }
+
+    fn string_field_value(&self, _: u32) -> StringHandle {
+        self.detail
+    }
+
+    fn number_field_value(&self, _: u32) -> f64 {
+        0.0
+    }
+}
+
+/// What is said of a marker, before its thread is there.
+struct Note {
+    process: ProcessRef,
+    tid: Tid,
+    from: Nanos,
+    to: Option<Nanos>,
+    name: String,
+    category: CategoryHandle,
+    detail: String,
+    stack: Option<StackId>,
+}
+
+impl Builder<'_> {
+    pub(super) fn add_markers(&mut self) {
+        let notes = [self.sleeps(), self.gil_waits(), self.transfers(), self.arenas(), self.segments()];
+        for note in notes.into_iter().flatten() {
+            self.add(&note);
+        }
+    }
+
+    fn add(&mut self, note: &Note) {
+        let Some(thread) = self.thread(note.process, note.tid) else { return };
+        let name = self.profile.intern_string(&note.name);
+        let detail = self.profile.intern_string(&escape::line(&note.detail, MAX_NAME));
+        let timing = match note.to {
+            Some(to) => MarkerTiming::Interval(timestamp(note.from), timestamp(to.max(note.from))),
+            None => MarkerTiming::IntervalStart(timestamp(note.from)),
+        };
+        let marker = self.profile.add_marker(thread, timing, Marker { name, category: note.category, detail });
+        if let Some(stack) = note.stack.and_then(|stack| self.stack(thread, stack)) {
+            self.profile.set_marker_stack(thread, marker, Some(stack));
+        }
+    }
+
+    fn sleeps(&self) -> Vec<Note> {
+        let note = |sleep: &pyobs_model::Sleep| {
+            let waker = sleep.waker.as_ref().map(|waker| format!(", woken by {} {}", waker.name, waker.tid));
+            let others = format!(", one of {} that were {} together", sleep.count, names::time(sleep.total));
+            Note {
+                process: sleep.process,
+                tid: sleep.tid,
+                from: sleep.at.saturating_sub(sleep.length),
+                to: Some(sleep.at),
+                name: format!("Sleep: {}", sleep.reason.name()),
+                category: self.categories.waits,
+                detail: [
+                    names::time(sleep.length),
+                    waker.unwrap_or_default(),
+                    if sleep.count > 1 { others } else { String::new() },
+                ]
+                .concat(),
+                stack: Some(sleep.stack),
+            }
+        };
+        self.model.offcpu().sleeps(&self.options.selection).map(note).collect()
+    }
+
+    fn gil_waits(&self) -> Vec<Note> {
+        let note = |wait: &pyobs_model::GilWait| {
+            let behind = wait.holder.map(|holder| {
+                let place = views::birthplace(self.model, Some(holder.stack)).and_then(|id| self.model.frame(id));
+                let place = place.map(|frame| format!(" at {}", names::frame(frame, true))).unwrap_or_default();
+                format!(", behind {}{place}", holder.tid)
+            });
+            Note {
+                process: wait.process,
+                tid: wait.tid,
+                from: wait.at.saturating_sub(wait.length),
+                to: Some(wait.at),
+                name: "Wait for the GIL".to_owned(),
+                category: self.categories.waits,
+                detail: format!("{}{}", names::time(wait.length), behind.unwrap_or_default()),
+                stack: Some(wait.stack),
+            }
+        };
+        self.model.gil().waits(&self.options.selection).map(note).collect()
+    }
+
+    fn transfers(&self) -> Vec<Note> {
+        let rows = views::transfers(self.model, &self.options.selection);
+        let notes = rows.into_iter().filter_map(|(_, state, bytes)| {
+            let transfer = &state.transfer;
+            let stages = Stage::ALL.iter().filter_map(|stage| Some((stage, stage.of(state)?)));
+            let stages: String = stages
+                .map(|(stage, (from, to))| format!(", {} {}", stage.name(), names::time(to.saturating_sub(from))))
+                .collect();
+            Some(Note {
+                process: transfer.process,
+                tid: transfer.tid,
+                from: transfer.begun()?,
+                to: state.ended(),
+                name: transfer.operation.name().to_owned(),
+                category: self.categories.transfers,
+                detail: format!("{} B{stages}", names::grouped(bytes)),
+                stack: self.model.ucx().stack(state),
+            })
+        });
+        notes.collect()
+    }
+
+    /// On the main threads of their processes.
+    fn arenas(&self) -> Vec<Note> {
+        let states = self.model.arenas().arenas().map(|(_, state)| state);
+        let states = states.filter(|state| views::is_selected(state, &self.options.selection));
+        let notes = states.filter_map(|state| {
+            let (arena, died) = (&state.arena, state.died);
+            let cause = died.map(|(_, cause)| format!(", {}", cause.name())).unwrap_or_default();
+            Some(Note {
+                process: arena.process,
+                tid: self.main_thread(arena.process)?,
+                from: state.begun,
+                to: died.map(|(at, _)| at),
+                name: format!("Arena: {}", escape::line(&arena.kind, MAX_NAME)),
+                category: self.categories.memory,
+                detail: format!("{:#x}, {} B{cause}", arena.address, names::grouped(arena.bytes)),
+                stack: self.model.arenas().birth(state),
+            })
+        });
+        notes.collect()
+    }
+
+    /// On the main threads of those who made them, where these were watched.
+    fn segments(&self) -> Vec<Note> {
+        let notes = self.model.shm().segments().filter_map(|(_, state)| {
+            let segment = &state.segment;
+            let process = self.process_of(segment.creator?)?;
+            let name = segment.name.as_deref().unwrap_or("without a name");
+            Some(Note {
+                process,
+                tid: self.main_thread(process)?,
+                from: state.begun,
+                to: state.evicted.or(state.ended),
+                name: "Segment".to_owned(),
+                category: self.categories.memory,
+                detail: format!("{name}, {} B, {}", names::grouped(segment.bytes), state.verdict().name()),
+                stack: state.stack,
+            })
+        });
+        notes.collect()
+    }
+
+    fn main_thread(&self, process: ProcessRef) -> Option<Tid> {
+        let state = self.model.process(process)?;
+        let tid = Tid(state.process.pid.0);
+        self.options.selection.has_thread(process, tid).then_some(tid)
+    }
+
+    fn process_of(&self, pid: Pid) -> Option<ProcessRef> {
+        self.model.processes().find(|(_, state)| state.process.pid == pid).map(|(id, _)| id)
+    }
+}

@@ -1,0 +1,243 @@
+//! The tables of the page: what the report lists, a table for each family that was on.
+
+use pyobs_model::FrameKind;
+use pyobs_model::report::{FrameOut, Report};
+
+use super::table::{Cell, Table};
+
+pub(super) fn all(report: &Report) -> Vec<Table> {
+    let tables = [
+        frames(report),
+        sleeps(report),
+        gil(report),
+        calls(report),
+        segments(report),
+        arenas(report),
+        meminfos(report),
+        stages(report),
+        transfers(report),
+        redundancy(report),
+    ];
+    tables.into_iter().flatten().collect()
+}
+
+fn name(frame: &FrameOut) -> String {
+    let file = frame.file.as_deref().or(frame.module.as_deref()).unwrap_or("?");
+    match (frame.kind, frame.line) {
+        (FrameKind::Kernel, _) => format!("{} [kernel]", frame.function),
+        (_, Some(line)) => format!("{} ({file}:{line})", frame.function),
+        (_, None) => format!("{} ({file})", frame.function),
+    }
+}
+
+/// The innermost Python frame.
+fn place(stack: &[FrameOut]) -> Cell {
+    let python = stack.iter().rfind(|frame| frame.kind == FrameKind::Python);
+    Cell::text(&python.or(stack.last()).map(name).unwrap_or_default())
+}
+
+/// The innermost frame of all.
+fn leaf(stack: &[FrameOut]) -> Cell {
+    Cell::text(&stack.last().map(name).unwrap_or_default())
+}
+
+fn frames(report: &Report) -> Option<Table> {
+    let rows = report.frames.as_ref()?;
+    let all: u64 = report.processes.iter().map(|process| process.samples).sum();
+    let share = |samples: u64| Cell::share(samples as f64 / all.max(1) as f64);
+    let columns = ["own", "own samples", "total", "total samples", "frame", "kind", "pid"];
+    let mut table = Table::new("frames", "Frames", &columns);
+    for row in rows {
+        let kind = match row.frame.kind {
+            FrameKind::Python => "Python",
+            FrameKind::Native => "native",
+            FrameKind::Kernel => "kernel",
+        };
+        table.row([
+            share(row.own),
+            Cell::count(row.own),
+            share(row.total),
+            Cell::count(row.total),
+            Cell::text(&name(&row.frame)),
+            Cell::text(kind),
+            Cell::number(u64::from(row.pid.0)),
+        ]);
+    }
+    Some(table)
+}
+
+fn sleeps(report: &Report) -> Option<Table> {
+    let columns = ["time", "times", "longest", "reason", "where", "in", "woken by", "pid", "tid"];
+    let mut table = Table::new("offcpu", "Sleeps", &columns);
+    for row in report.offcpu.as_ref()? {
+        let waker = row.wakers.first().map(|it| format!("{} {}", it.waker.name, it.waker.tid)).unwrap_or_default();
+        table.row([
+            Cell::time(row.spent.total_s),
+            Cell::count(row.spent.count),
+            Cell::time(row.spent.max_s),
+            Cell::text(row.reason.name()),
+            place(&row.stack),
+            leaf(&row.stack),
+            Cell::text(&waker),
+            Cell::number(u64::from(row.pid.0)),
+            Cell::number(u64::from(row.tid.0)),
+        ]);
+    }
+    Some(table)
+}
+
+fn gil(report: &Report) -> Option<Table> {
+    let columns = ["time", "times", "longest", "who waits", "where", "behind", "which is at", "pid"];
+    let mut table = Table::new("gil", "Waits for the GIL", &columns);
+    for row in report.gil.as_ref()? {
+        let holder = row.holder.as_ref();
+        table.row([
+            Cell::time(row.spent.total_s),
+            Cell::count(row.spent.count),
+            Cell::time(row.spent.max_s),
+            Cell::number(u64::from(row.waiter.tid.0)),
+            place(&row.waiter.stack),
+            Cell::text(&holder.map(|it| it.tid.to_string()).unwrap_or_default()),
+            place(holder.map_or(&[], |it| &it.stack)),
+            Cell::number(u64::from(row.pid.0)),
+        ]);
+    }
+    Some(table)
+}
+
+fn calls(report: &Report) -> Option<Table> {
+    let mut table = Table::new("calls", "Calls", &["calls", "time", "longest", "function", "pid"]);
+    for row in report.calls.as_ref()? {
+        let line = row.line.map(|line| format!(":{line}")).unwrap_or_default();
+        table.row([
+            Cell::count(row.spent.count),
+            Cell::time(row.spent.total_s),
+            Cell::time(row.spent.max_s),
+            Cell::text(&format!("{} ({}{line})", row.function, row.file.as_deref().unwrap_or("?"))),
+            Cell::number(u64::from(row.pid.0)),
+        ]);
+    }
+    Some(table)
+}
+
+fn segments(report: &Report) -> Option<Table> {
+    let columns = ["bytes", "name", "verdict", "created", "unlinked", "evicted", "holders", "passed", "made at", "id"];
+    let mut table = Table::new("segments", "Segments", &columns);
+    for row in report.segments.as_ref()? {
+        let holders: Vec<String> = row.holders.iter().map(|it| it.holder.pid.to_string()).collect();
+        table.row([
+            Cell::bytes(row.bytes),
+            Cell::text(row.name.as_deref().unwrap_or_default()),
+            Cell::text(row.verdict),
+            Cell::at(row.created_s),
+            Cell::at(row.unlinked_s),
+            Cell::at(row.evicted_s),
+            Cell::text(&holders.join(" ")),
+            Cell::count(row.passed.len() as u64),
+            place(&row.stack),
+            Cell::text(&row.id),
+        ]);
+    }
+    Some(table)
+}
+
+fn arenas(report: &Report) -> Option<Table> {
+    let columns = ["bytes", "used", "kind", "born", "died", "cause", "born at", "pid", "address"];
+    let mut table = Table::new("arenas", "Arenas", &columns);
+    for row in report.arenas.as_ref()? {
+        table.row([
+            Cell::bytes(row.bytes),
+            row.used_bytes.map_or_else(|| Cell::text(""), Cell::bytes),
+            Cell::text(&row.kind),
+            Cell::at(row.born_s),
+            Cell::at(row.died_s),
+            Cell::text(row.cause.unwrap_or_default()),
+            place(&row.stack),
+            Cell::number(u64::from(row.pid.0)),
+            Cell::text(&row.address),
+        ]);
+    }
+    Some(table)
+}
+
+fn meminfos(report: &Report) -> Option<Table> {
+    let all = report.meminfos.as_ref()?;
+    let mut table = Table::new("meminfos", "MemInfos", &["bytes", "live", "born", "born at", "pid"])
+        .note(format!("{} were born, {} died, {} live.", all.born, all.died, all.live));
+    for row in &all.sites {
+        table.row([
+            Cell::bytes(row.bytes),
+            Cell::count(row.live),
+            Cell::count(row.born),
+            place(&row.stack),
+            Cell::number(u64::from(row.pid.0)),
+        ]);
+    }
+    Some(table)
+}
+
+fn stages(report: &Report) -> Option<Table> {
+    let columns = ["stage", "transfers", "50 %", "90 %", "99 %", "longest", "pid"];
+    let mut table = Table::new("stages", "Stages of transfers", &columns);
+    for row in report.transfer_stages.as_ref()? {
+        table.row([
+            Cell::text(row.stage),
+            Cell::count(row.count),
+            Cell::time(row.p50_s),
+            Cell::time(row.p90_s),
+            Cell::time(row.p99_s),
+            Cell::time(row.max_s),
+            Cell::number(u64::from(row.pid.0)),
+        ]);
+    }
+    Some(table)
+}
+
+fn transfers(report: &Report) -> Option<Table> {
+    let columns =
+        ["asked", "operation", "bytes", "queued", "pending", "to wake", "lies in", "asked at", "status", "pid", "tid"];
+    let mut table = Table::new("transfers", "Transfers", &columns);
+    for row in report.transfers.as_ref()? {
+        let length = |from: Option<f64>, to: Option<f64>| match (from, to) {
+            (Some(from), Some(to)) => Cell::time((to - from).max(0.0)),
+            _ => Cell::text(""),
+        };
+        let region = row.region.as_ref().map(|it| format!("{} {}", it.kind, it.id)).unwrap_or_default();
+        table.row([
+            Cell::at(row.registered_s.or(row.submitted_s)),
+            Cell::text(row.operation.name()),
+            Cell::bytes(row.bytes),
+            length(row.registered_s, row.submitted_s),
+            length(row.submitted_s, row.completed_s),
+            length(row.completed_s, row.woken_s),
+            Cell::text(&region),
+            place(&row.stack),
+            Cell::text(&row.status.map(|status| status.to_string()).unwrap_or_default()),
+            Cell::number(u64::from(row.pid.0)),
+            Cell::number(u64::from(row.tid.0)),
+        ]);
+    }
+    Some(table)
+}
+
+fn redundancy(report: &Report) -> Option<Table> {
+    let all = report.redundancy.as_ref()?;
+    let columns = ["redundant", "of", "equal", "compared", "what", "memory", "first", "second", "pid"];
+    let mut table = Table::new("redundancy", "Redundant loads and stores", &columns)
+        .note(format!("{} samples in native code, {} watchpoints, {} traps.", all.samples, all.armed, all.traps));
+    for row in &all.pairs {
+        let of = row.of.as_deref().unwrap_or_default();
+        table.row([
+            Cell::bytes(row.redundant_bytes),
+            Cell::bytes(row.total_bytes),
+            Cell::count(row.equal),
+            Cell::count(row.compared),
+            Cell::text(row.kind.name()),
+            Cell::text(&format!("{} {of}", row.memory)),
+            place(&row.first.stack),
+            place(&row.second.stack),
+            Cell::number(u64::from(row.pid.0)),
+        ]);
+    }
+    Some(table)
+}

@@ -1,0 +1,84 @@
+//! What lives for a time: arenas, segments, transfers.
+
+use std::collections::BTreeMap;
+
+use pyobs_model::findings::size;
+use pyobs_model::{Model, Nanos, Pid, ProcessRef, Selection, views};
+
+use super::Span;
+use crate::names::time;
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Bar {
+    pub(super) class: &'static str,
+    pub(super) from: Nanos,
+    pub(super) to: Nanos,
+    pub(super) title: String,
+}
+
+pub(super) fn bars(model: &Model, selection: &Selection, span: Span) -> BTreeMap<ProcessRef, Vec<Bar>> {
+    let mut bars: BTreeMap<ProcessRef, Vec<Bar>> = BTreeMap::new();
+    let mut add = |process, bar: Bar| {
+        if bar.to >= span.from && bar.from <= span.to {
+            bars.entry(process).or_default().push(bar);
+        }
+    };
+    for (_, state, bytes) in views::transfers(model, selection) {
+        let Some(from) = state.transfer.begun() else { continue };
+        let to = state.ended().unwrap_or(span.to).max(from);
+        let took = time(to.saturating_sub(from));
+        let title = format!("{} of {}, {took}", state.transfer.operation.name(), size(bytes));
+        add(state.transfer.process, Bar { class: "transfer", from, to, title });
+    }
+    for (_, state) in model.shm().segments() {
+        let process = state.segment.creator.and_then(|pid| process(model, pid));
+        let Some(process) = process.filter(|process| selection.has_process(*process)) else { continue };
+        let name = state.segment.name.as_deref().unwrap_or("segment without a name");
+        let title = format!("{name}, {}, {}", size(state.segment.bytes), state.verdict().name());
+        let to = state.evicted.or(state.ended).unwrap_or(span.to);
+        add(process, Bar { class: "segment", from: state.begun, to: to.max(state.begun), title });
+    }
+    for (_, state) in model.arenas().arenas().filter(|(_, state)| views::is_selected(state, selection)) {
+        let to = state.died.map_or(span.to, |(at, _)| at).max(state.begun);
+        let title = format!("{} arena at {:#x}, {}", state.arena.kind, state.arena.address, size(state.arena.bytes));
+        add(state.arena.process, Bar { class: "arena", from: state.begun, to, title });
+    }
+    bars
+}
+
+fn process(model: &Model, pid: Pid) -> Option<ProcessRef> {
+    model.processes().find(|(_, state)| state.process.pid == pid).map(|(process, _)| process)
+}
+
+/// Puts each into the first row in which nothing is in its way, and counts those for which there is none.
+pub(super) fn pack(bars: Vec<Bar>, most: usize) -> (Vec<Vec<Bar>>, usize) {
+    let mut rows: Vec<Vec<Bar>> = Vec::new();
+    let mut left_out = 0;
+    let mut bars = bars;
+    bars.sort_by_key(|bar| bar.from);
+    for bar in bars {
+        let is_free = |row: &Vec<Bar>| row.last().is_none_or(|last| last.class == bar.class && last.to <= bar.from);
+        match rows.iter().position(is_free) {
+            Some(row) => rows[row].push(bar),
+            None if rows.len() < most => rows.push(vec![bar]),
+            None => left_out += 1,
+        }
+    }
+    (rows, left_out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_that_meet_have_rows_of_their_own() {
+        let bar = |class, from, to| Bar { class, from: Nanos(from), to: Nanos(to), title: String::new() };
+        let bars = vec![bar("a", 0, 5), bar("a", 5, 9), bar("a", 3, 4), bar("b", 9, 9), bar("a", 0, 9)];
+        let (rows, left_out) = pack(bars, 3);
+        let spans: Vec<Vec<_>> =
+            rows.iter().map(|row| row.iter().map(|bar| (bar.from.0, bar.to.0)).collect()).collect();
+        assert_eq!(spans, [vec![(0, 5), (5, 9)], vec![(0, 9)], vec![(3, 4)]]);
+        assert_eq!(left_out, 1);
+    }
+}

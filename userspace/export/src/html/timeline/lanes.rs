@@ -1,0 +1,110 @@
+//! What a thread did, in equal slots of time.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use pyobs_model::{Model, Nanos, ProcessRef, Selection, Tid, WaitReason};
+
+use super::{LANE, LEFT, Span, WIDTH};
+
+const SLOTS: usize = 400;
+/// Heights are multiples of this part of a lane, so that slots in a row are often one.
+const STEPS: f64 = 10.0;
+
+/// For each slot the shares of it.
+#[derive(Clone)]
+pub(super) struct Lane {
+    cpu: Vec<f64>,
+    gil: Vec<f64>,
+    sleep: Vec<f64>,
+}
+
+impl Default for Lane {
+    fn default() -> Self {
+        let empty = || vec![0.0; SLOTS];
+        Self { cpu: empty(), gil: empty(), sleep: empty() }
+    }
+}
+
+pub(super) fn lanes(model: &Model, selection: &Selection, span: Span) -> BTreeMap<(ProcessRef, Tid), Lane> {
+    let mut lanes: BTreeMap<(ProcessRef, Tid), Lane> = BTreeMap::new();
+    let slot = (span.length().0 / SLOTS as u64).max(1) as f64;
+    let period = 1e9 / f64::from(model.meta().rate_hz.max(1));
+    for sample in model.cpu().selected(selection) {
+        let at = ((span.share(sample.at) * SLOTS as f64) as usize).min(SLOTS - 1);
+        lanes.entry((sample.process, sample.tid)).or_default().cpu[at] += period / slot;
+    }
+    for wait in model.gil().waits(selection) {
+        spread(&mut lanes.entry((wait.process, wait.tid)).or_default().gil, span, wait.at, wait.total);
+    }
+    for sleep in model.offcpu().sleeps(selection) {
+        let lane = lanes.entry((sleep.process, sleep.tid)).or_default();
+        let is_gil = sleep.reason == WaitReason::Gil;
+        if is_gil && model.is_on("gil") {
+            continue;
+        }
+        spread(if is_gil { &mut lane.gil } else { &mut lane.sleep }, span, sleep.at, sleep.total);
+    }
+    lanes
+}
+
+/// Adds a time that ended at `at`.
+fn spread(slots: &mut [f64], span: Span, at: Nanos, length: Nanos) {
+    let from = span.share(at.saturating_sub(length)) * SLOTS as f64;
+    let to = span.share(at) * SLOTS as f64;
+    let (first, last) = (from as usize, (to.ceil() as usize).min(SLOTS));
+    for (slot, share) in slots.iter_mut().enumerate().take(last).skip(first) {
+        *share += (to.min(slot as f64 + 1.0) - from.max(slot as f64)).max(0.0);
+    }
+}
+
+/// Those in which most happened, and how many others there are.
+pub(super) fn most(
+    lanes: BTreeMap<(ProcessRef, Tid), Lane>,
+    limit: usize,
+) -> (BTreeMap<(ProcessRef, Tid), Lane>, usize) {
+    let mut lanes: Vec<_> = lanes.into_iter().collect();
+    let left_out = lanes.len().saturating_sub(limit);
+    let busy = |lane: &Lane| (lane.cpu.iter().sum::<f64>() + lane.gil.iter().sum::<f64>()) * 1e6;
+    lanes.sort_by_key(|(_, lane)| Reverse(busy(lane) as u64));
+    lanes.truncate(limit);
+    (lanes.into_iter().collect(), left_out)
+}
+
+impl Lane {
+    /// Stacked from the bottom: a path for each kind.
+    pub(super) fn draw(&self, y: u32, drawing: &mut String) {
+        let mut bottom = vec![0.0; SLOTS];
+        for (class, shares) in [("cpu", &self.cpu), ("gilwait", &self.gil), ("sleep", &self.sleep)] {
+            let heights = shares.iter().zip(&bottom).map(|(share, from)| {
+                // More than all of it is a matter of sampling.
+                ((share * STEPS).round() / STEPS).min(1.0 - from)
+            });
+            let heights: Vec<f64> = heights.collect();
+            let path = path(&bottom, &heights, f64::from(y));
+            if !path.is_empty() {
+                let _ = write!(drawing, "<path class=\"{class}\" d=\"{path}\"/>");
+            }
+            for (from, height) in bottom.iter_mut().zip(&heights) {
+                *from += height;
+            }
+        }
+    }
+}
+
+fn path(bottom: &[f64], heights: &[f64], y: f64) -> String {
+    let mut path = String::new();
+    let mut at = 0;
+    while at < SLOTS {
+        let same = (at..SLOTS).take_while(|slot| heights[*slot] == heights[at] && bottom[*slot] == bottom[at]).count();
+        if heights[at] > 0.0 {
+            let lane = f64::from(LANE);
+            let (x, width) = (LEFT + WIDTH * at as f64 / SLOTS as f64, WIDTH * same as f64 / SLOTS as f64);
+            let (top, height) = (y + lane * (1.0 - bottom[at] - heights[at]), lane * heights[at]);
+            let _ = write!(path, "M{x:.1} {top:.1}h{width:.1}v{height:.1}h-{width:.1}z");
+        }
+        at += same;
+    }
+    path
+}

@@ -1,0 +1,185 @@
+//! The profile of pprof, compressed as its readers expect it: every weight that was recorded is a sample type, and the
+//! one that is asked for is shown first. Processes and threads are labels.
+
+pub mod proto;
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::Write;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use prost::Message;
+use pyobs_model::{FrameId, FrameKind, Model, Place, ProcessRef, Tid};
+
+use self::proto::{Function, Label, Line, Location, Mapping, Profile, Sample, ValueType};
+use crate::escape::{self, MAX_NAME};
+use crate::{Error, Options, Weight, names};
+
+/// A column of values.
+struct Column {
+    weight: Weight,
+    name: &'static str,
+    unit: &'static str,
+    /// What one of the model's is in this unit.
+    each: u64,
+}
+
+impl Column {
+    /// Of a sampled weight the samples, and the time that these stand for.
+    fn of(weight: Weight, period: u64) -> Vec<Self> {
+        let column = |name, unit, each| Self { weight, name, unit, each };
+        match weight {
+            Weight::Cpu => vec![column("samples", "count", 1), column("cpu", "nanoseconds", period)],
+            Weight::OffCpu | Weight::Gil => vec![column(weight.name(), "nanoseconds", 1)],
+            Weight::Redundant => vec![column(weight.name(), "count", 1)],
+        }
+    }
+}
+
+pub(crate) fn write(model: &Model, options: &Options, out: &mut dyn Write) -> Result<(), Error> {
+    let bytes = Builder::new(model).build(options).encode_to_vec();
+    let mut packed = GzEncoder::new(out, Compression::default());
+    packed.write_all(&bytes)?;
+    packed.finish()?;
+    Ok(())
+}
+
+struct Builder<'a> {
+    model: &'a Model,
+    profile: Profile,
+    strings: HashMap<String, i64>,
+    locations: HashMap<FrameId, u64>,
+    functions: HashMap<FrameId, u64>,
+    mappings: HashMap<i64, u64>,
+    labels: HashMap<(ProcessRef, Tid), Vec<Label>>,
+}
+
+impl<'a> Builder<'a> {
+    fn new(model: &'a Model) -> Self {
+        Self {
+            model,
+            profile: Profile { string_table: vec![String::new()], ..Profile::default() },
+            strings: HashMap::from([(String::new(), 0)]),
+            locations: HashMap::new(),
+            functions: HashMap::new(),
+            mappings: HashMap::new(),
+            labels: HashMap::new(),
+        }
+    }
+
+    fn build(mut self, options: &Options) -> Profile {
+        let period = 1_000_000_000 / u64::from(self.model.meta().rate_hz.max(1));
+        let known = Weight::ALL.into_iter().filter(|weight| weight.is_known(self.model));
+        let columns: Vec<Column> = known.flat_map(|weight| Column::of(weight, period)).collect();
+        let mut rows: BTreeMap<Place, Vec<i64>> = BTreeMap::new();
+        for (at, column) in columns.iter().enumerate() {
+            for (place, weight) in column.weight.sums(self.model, &options.selection) {
+                let values = rows.entry(place).or_insert_with(|| vec![0; columns.len()]);
+                values[at] = signed(weight.saturating_mul(column.each));
+            }
+        }
+        for (place, value) in rows {
+            let frames = self.model.stack(place.stack).iter().rev();
+            let location_id = frames.filter_map(|frame| self.location(*frame)).collect();
+            let label = self.label(place.process, place.tid);
+            self.profile.sample.push(Sample { location_id, value, label });
+        }
+        let kind = |own: &mut Self, column: &Column| ValueType {
+            kind: own.string(column.name),
+            unit: own.string(column.unit),
+        };
+        self.profile.sample_type = columns.iter().map(|column| kind(&mut self, column)).collect();
+        let shown = columns.iter().rfind(|column| column.weight == options.weight);
+        self.profile.default_sample_type = shown.map_or(0, |column| self.string(column.name));
+        if options.weight == Weight::Cpu {
+            self.profile.period_type = shown.map(|column| kind(&mut self, column));
+            self.profile.period = signed(period);
+        }
+        let title = names::title(self.model, options, MAX_NAME);
+        let by = format!("recorded by pyobs {}", names::meta(&self.model.meta().pyobs));
+        self.profile.comment = vec![self.string(&title), self.string(&by)];
+        self.profile.time_nanos = names::started(self.model).map_or(0, |since| signed(since.as_nanos()));
+        self.profile.duration_nanos = signed(self.model.now().0);
+        self.profile
+    }
+
+    fn string(&mut self, text: &str) -> i64 {
+        if let Some(at) = self.strings.get(text) {
+            return *at;
+        }
+        let at = signed(self.profile.string_table.len());
+        self.profile.string_table.push(text.to_owned());
+        self.strings.insert(text.to_owned(), at);
+        at
+    }
+
+    /// A line of a function.
+    fn location(&mut self, frame: FrameId) -> Option<u64> {
+        if let Some(id) = self.locations.get(&frame) {
+            return Some(*id);
+        }
+        let model = self.model;
+        let about = model.frame(frame)?;
+        let function_id = self.function(model.function_of(frame))?;
+        let mapping_id = match about.kind {
+            FrameKind::Python => 0,
+            FrameKind::Native => about.module.as_deref().map_or(0, |module| self.mapping(module)),
+            FrameKind::Kernel => self.mapping("[kernel]"),
+        };
+        let id = self.profile.location.len() as u64 + 1;
+        let line = vec![Line { function_id, line: about.line.map_or(0, i64::from) }];
+        self.profile.location.push(Location { id, mapping_id, line });
+        self.locations.insert(frame, id);
+        Some(id)
+    }
+
+    fn function(&mut self, frame: FrameId) -> Option<u64> {
+        if let Some(id) = self.functions.get(&frame) {
+            return Some(*id);
+        }
+        let about = self.model.frame(frame)?;
+        let name = names::function(about);
+        let file = about.file.as_deref().map(|file| escape::tail(file, MAX_NAME)).unwrap_or_default();
+        let (name, filename) = (self.string(&name), self.string(&file));
+        let id = self.profile.function.len() as u64 + 1;
+        let start_line = about.first_line.map_or(0, i64::from);
+        self.profile.function.push(Function { id, name, system_name: name, filename, start_line });
+        self.functions.insert(frame, id);
+        Some(id)
+    }
+
+    fn mapping(&mut self, module: &str) -> u64 {
+        let filename = self.string(&escape::tail(module, MAX_NAME));
+        let next = self.profile.mapping.len() as u64 + 1;
+        let id = *self.mappings.entry(filename).or_insert(next);
+        if id == next {
+            let (has_functions, has_filenames, has_line_numbers) = (true, true, true);
+            self.profile.mapping.push(Mapping { id, filename, has_functions, has_filenames, has_line_numbers });
+        }
+        id
+    }
+
+    fn label(&mut self, process: ProcessRef, tid: Tid) -> Vec<Label> {
+        if let Some(label) = self.labels.get(&(process, tid)) {
+            return label.clone();
+        }
+        let Some(state) = self.model.process(process) else { return Vec::new() };
+        let thread = names::thread(state, tid);
+        let texts = [("process", names::process(&state.process)), ("thread", thread)];
+        let numbers = [("pid", state.process.pid.0), ("tid", tid.0)];
+        let mut label = Vec::new();
+        for (key, text) in texts {
+            label.push(Label { key: self.string(key), text: self.string(&text), number: 0 });
+        }
+        for (key, number) in numbers {
+            label.push(Label { key: self.string(key), text: 0, number: i64::from(number) });
+        }
+        self.labels.insert((process, tid), label.clone());
+        label
+    }
+}
+
+/// A recording may hold numbers that are too large.
+fn signed(number: impl TryInto<i64>) -> i64 {
+    number.try_into().unwrap_or(i64::MAX)
+}

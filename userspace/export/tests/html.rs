@@ -1,0 +1,132 @@
+//! The page: whole, closed to the outside, and with nobody's markup but its own.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by a panic")]
+
+mod common;
+
+use common::{Builder, frame, meta};
+use pyobs_export::{Format, Options, Weight, escape, export};
+use pyobs_model::*;
+
+/// Characters that scripts and styles of our own have are no matter.
+#[track_caller]
+fn page(model: &Model, options: &Options) -> String {
+    let mut out = Vec::new();
+    export(model, Format::Html, options, &mut out).unwrap();
+    let page = String::from_utf8(out).unwrap();
+    let unsafe_at = page.chars().find(|c| *c != '\n' && escape::is_unsafe(*c));
+    assert_eq!(unsafe_at, None);
+    page
+}
+
+/// Elements that are begun and not ended, outside of scripts, styles and attributes.
+fn open_elements(page: &str) -> Vec<String> {
+    let mut open: Vec<String> = Vec::new();
+    let mut rest = page.split_once("<html").unwrap().1;
+    open.push("html".to_owned());
+    while let Some((_, after)) = rest.split_once('<') {
+        let (tag, after) = after.split_once('>').unwrap();
+        rest = after;
+        let name: String = tag.trim_start_matches('/').chars().take_while(char::is_ascii_alphanumeric).collect();
+        if tag.starts_with('/') {
+            assert_eq!(open.pop().as_deref(), Some(name.as_str()), "<{tag}>");
+        } else if name == "script" || name == "style" {
+            rest = after.split_once(&format!("</{name}>")).unwrap().1;
+        } else if !tag.ends_with('/') && name != "meta" {
+            open.push(name);
+        }
+    }
+    open
+}
+
+fn example(name: &str) -> Model {
+    use FrameKind::{Kernel, Native, Python};
+    let mut it = Builder::new(name);
+    let probes = families::NAMES.iter().map(ToString::to_string).collect();
+    it.model = Model::new(Meta { probes, ..meta(name) }, History::All);
+    it.process(0, 4242, &format!("/usr/bin/{name} main.py"), &[(4242, "MainThread"), (4250, name)]);
+    let main = frame(Python, "<module>", "/srv/app/main.py", 31, 1);
+    let frames = [main.clone(), frame(Native, name, name, 0, 0), frame(Kernel, name, "vmlinux", 0, 0)];
+    it.samples(0, 4242, 60, Outcome::Complete, &frames);
+    let waits = it.stack(&[main, frame(Python, name, name, 7, 7)]);
+    it.model.apply(&Event::Sleep(Sleep {
+        at: Nanos(500_000_000),
+        process: ProcessRef(0),
+        tid: Tid(4250),
+        stack: waits,
+        reason: WaitReason::Lock,
+        length: Nanos(400_000_000),
+        count: 1,
+        total: Nanos(400_000_000),
+        waker: Some(Waker { pid: Pid(4242), tid: Tid(4242), name: name.into() }),
+    }));
+    it.model.apply(&Event::GilWait(GilWait {
+        at: Nanos(550_000_000),
+        process: ProcessRef(0),
+        tid: Tid(4250),
+        stack: waits,
+        holder: Some(GilHolder { tid: Tid(4242), stack: waits }),
+        length: Nanos(5_000_000),
+        count: 1,
+        total: Nanos(5_000_000),
+    }));
+    it.model.apply(&Event::Shed { at: Nanos(0), what: name.into() });
+    it.model
+}
+
+#[test]
+fn the_page_has_all_parts_and_is_closed_to_the_outside() {
+    let page = page(&example("worker"), &Options::default());
+    assert_eq!(open_elements(&page), Vec::<String>::new());
+    for part in [
+        "findings",
+        "flame",
+        "timeline",
+        "processes",
+        "frames",
+        "offcpu",
+        "gil",
+        "calls",
+        "segments",
+        "arenas",
+        "meminfos",
+        "stages",
+        "transfers",
+        "redundancy",
+        "health",
+    ] {
+        assert_eq!(page.matches(&format!("<section id=\"{part}\">")).count(), 1, "{part}");
+    }
+    assert!(page.contains("content=\"default-src 'none';"), "the policy");
+    for link in ["http://", "https://", "src=\"//", "@import", "url("] {
+        assert!(!page.contains(link), "{link}");
+    }
+    assert_eq!(page.matches("<iframe ").count(), 4, "cpu, offcpu, gil, redundant");
+    assert!(page.contains("worker 4250") && page.contains("/srv/app/main.py:31"));
+    let lanes = page.split_once("id=\"timeline\"").unwrap().1.split_once("</section>").unwrap().0;
+    for class in ["cpu", "gilwait", "sleep"] {
+        assert_eq!(lanes.matches(&format!("<path class=\"{class}\"")).count(), 1, "{class}");
+    }
+}
+
+#[test]
+fn hostile_names_are_text() {
+    let name = "</script></style><script>alert(1)</script>\"'><img src=x onerror=alert(1)>&\u{1b}[31m\u{202e}\0";
+    for weight in [Weight::Cpu, Weight::OffCpu] {
+        let page = page(&example(name), &Options { weight, ..Options::default() });
+        assert_eq!(open_elements(&page), Vec::<String>::new());
+        assert_eq!(page.matches("<script").count(), 1, "ours");
+        assert_eq!(page.matches("<style").count(), 1, "ours");
+        assert!(!page.contains("<img") && page.contains("&lt;img src=x onerror=alert(1)&gt;"));
+    }
+    page(&example(&"x<".repeat(100_000)), &Options::default());
+}
+
+#[test]
+fn nothing_is_a_page_and_a_selection_bounds_the_time() {
+    let empty = page(&Model::new(meta("h"), History::All), &Options::default());
+    assert_eq!(open_elements(&empty), Vec::<String>::new());
+    let selection = Selection { from: Some(Nanos(100_000_000)), to: Some(Nanos(300_000_000)), ..Selection::default() };
+    let page = page(&example("worker"), &Options { selection, ..Options::default() });
+    assert!(page.contains("data-from=\"0.1\" data-to=\"0.3\""));
+}

@@ -1,0 +1,180 @@
+//! What changed between two recordings: pure, as everything here.
+//!
+//! Nothing that chance can explain is called a change; [`noise`] says what that means. Processes have other numbers in
+//! each recording, so all of one recording are one: functions, waits and births are known by their names.
+
+mod cpu;
+mod memory;
+pub mod noise;
+mod redundancy;
+mod transfers;
+mod waits;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde::Serialize;
+
+pub use self::cpu::{FrameChange, Totals};
+pub use self::memory::{ArenaChange, SegmentChange};
+pub use self::noise::{Delta, Verdict};
+pub use self::redundancy::PairChange;
+pub use self::transfers::StageChange;
+pub use self::waits::{GilChange, SleepChange};
+
+use crate::{FrameId, FrameKind, Model, Selection, StackId, findings, views};
+
+/// The version of the JSON shape.
+pub const VERSION: u32 = 1;
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Diff {
+    pub version: u32,
+    /// Whether anything is more, less, new or gone.
+    pub changed: bool,
+    pub before: About,
+    pub after: About,
+    pub totals: Totals,
+    /// `None` where the family was off in one of them, as below.
+    pub frames: Option<Compared<FrameChange>>,
+    pub offcpu: Option<Compared<SleepChange>>,
+    pub gil: Option<Compared<GilChange>>,
+    pub arenas: Option<Compared<ArenaChange>>,
+    pub segments: Option<Compared<SegmentChange>>,
+    pub transfers: Option<Compared<StageChange>>,
+    pub redundancy: Option<Compared<PairChange>>,
+    /// What is said of one of them only. Findings have bounds of their own, so that these are no changes.
+    pub findings: Findings,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct About {
+    pub started: String,
+    pub host: String,
+    pub duration_s: f64,
+    pub rate_hz: u32,
+    pub samples: u64,
+}
+
+/// The rows of a list that changed, the largest change first, out of so many.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Compared<T> {
+    pub compared: usize,
+    pub changed: Vec<T>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Findings {
+    pub new: Vec<String>,
+    pub gone: Vec<String>,
+}
+
+/// A function, in whatever process.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub struct Place {
+    pub kind: FrameKind,
+    pub function: Arc<str>,
+    /// Without its folder, for that may be another in the other recording: of a Python function.
+    pub file: Option<Arc<str>>,
+    pub module: Option<Arc<str>>,
+}
+
+impl Place {
+    fn of(model: &Model, frame: FrameId) -> Option<Self> {
+        let frame = model.frame(frame)?;
+        Some(Self {
+            kind: frame.kind,
+            function: Arc::clone(&frame.function),
+            file: frame.file.as_deref().map(|file| file.rsplit('/').next().unwrap_or(file).into()),
+            module: frame.module.clone(),
+        })
+    }
+
+    /// The innermost Python function of a stack, or else the innermost of all.
+    fn of_stack(model: &Model, stack: Option<StackId>) -> Option<Self> {
+        let leaf = || model.stack(stack?).last().copied();
+        views::birthplace(model, stack).or_else(leaf).and_then(|frame| Self::of(model, frame))
+    }
+}
+
+impl Diff {
+    pub fn new(before: &Model, after: &Model) -> Self {
+        let both = |family| before.is_on(family) && after.is_on(family);
+        let totals = cpu::totals(before, after);
+        let mut diff = Self {
+            version: VERSION,
+            changed: totals.cpu_per_s.as_ref().is_some_and(|delta| delta.verdict.is_some()),
+            before: About::of(before),
+            after: About::of(after),
+            totals,
+            frames: both("cpu").then(|| cpu::frames(before, after)),
+            offcpu: both("offcpu").then(|| waits::sleeps(before, after)),
+            gil: both("gil").then(|| waits::gil(before, after)),
+            arenas: both("arena").then(|| memory::arenas(before, after)),
+            segments: both("shm").then(|| memory::segments(before, after)),
+            transfers: both("ucx").then(|| transfers::stages(before, after)),
+            redundancy: both("redundancy").then(|| redundancy::pairs(before, after)),
+            findings: Findings::of(before, after),
+        };
+        diff.changed |= diff.has_changed_rows();
+        diff
+    }
+
+    fn has_changed_rows(&self) -> bool {
+        fn any<T>(rows: Option<&Compared<T>>) -> bool {
+            rows.is_some_and(|rows| !rows.changed.is_empty())
+        }
+        any(self.frames.as_ref())
+            || any(self.offcpu.as_ref())
+            || any(self.gil.as_ref())
+            || any(self.arenas.as_ref())
+            || any(self.segments.as_ref())
+            || any(self.transfers.as_ref())
+            || any(self.redundancy.as_ref())
+    }
+}
+
+impl About {
+    fn of(model: &Model) -> Self {
+        let meta = model.meta();
+        Self {
+            started: meta.started.clone(),
+            host: meta.host.clone(),
+            duration_s: model.now().as_secs_f64(),
+            rate_hz: meta.rate_hz,
+            samples: model.cpu().total(),
+        }
+    }
+}
+
+impl Findings {
+    fn of(before: &Model, after: &Model) -> Self {
+        let ids = |model| -> BTreeSet<&'static str> {
+            findings::find(model, &Selection::default()).into_iter().map(|finding| finding.id).collect()
+        };
+        let (before, after) = (ids(before), ids(after));
+        let only = |these: &BTreeSet<&'static str>, those| these.difference(those).map(ToString::to_string).collect();
+        Self { new: only(&after, &before), gone: only(&before, &after) }
+    }
+}
+
+/// Puts what both sides have of a key side by side; the default stands for nothing.
+fn join<K: Ord + Clone, V: Clone + Default>(before: &BTreeMap<K, V>, after: &BTreeMap<K, V>) -> Vec<(K, V, V)> {
+    let keys: BTreeSet<&K> = before.keys().chain(after.keys()).collect();
+    let value = |side: &BTreeMap<K, V>, key: &K| side.get(key).cloned().unwrap_or_default();
+    keys.into_iter().map(|key| (key.clone(), value(before, key), value(after, key))).collect()
+}
+
+/// Keeps the rows that changed, the largest change first.
+fn changed<T>(rows: Vec<T>, deltas: impl Fn(&T) -> Vec<Delta>) -> Compared<T> {
+    let compared = rows.len();
+    let largest = |row: &T| {
+        let changes = deltas(row).into_iter().filter(|delta| delta.verdict.is_some());
+        changes
+            .map(|delta| delta.weight())
+            .fold(None, |most: Option<f64>, next| Some(most.map_or(next, |most| most.max(next))))
+    };
+    let mut rows: Vec<(f64, T)> = rows.into_iter().filter_map(|row| Some((largest(&row)?, row))).collect();
+    rows.sort_by(|one, other| other.0.total_cmp(&one.0));
+    Compared { compared, changed: rows.into_iter().map(|(_, row)| row).collect() }
+}

@@ -1,0 +1,99 @@
+//! Where more or fewer arenas and segments are born, and stay.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::noise::{self, Delta};
+use super::{Compared, Place, changed, join};
+use crate::{Model, SegmentKind};
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ArenaChange {
+    pub kind: Arc<str>,
+    /// Where they were born.
+    pub place: Option<Place>,
+    pub born: Delta,
+    /// Of these, those that were not given back.
+    pub kept: Delta,
+    pub kept_bytes_before: u64,
+    pub kept_bytes_after: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SegmentChange {
+    pub kind: SegmentKind,
+    /// Where they were made.
+    pub place: Option<Place>,
+    pub made: Delta,
+    /// Of these, those that nobody holds and nobody removed.
+    pub residue: Delta,
+    pub bytes_before: u64,
+    pub bytes_after: u64,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Counts {
+    all: u64,
+    kept: u64,
+    bytes: u64,
+}
+
+/// And what they are.
+type Made = (Option<SegmentKind>, Counts);
+
+pub(super) fn arenas(before: &Model, after: &Model) -> Compared<ArenaChange> {
+    let side = |model: &Model| {
+        let mut sums: BTreeMap<(Arc<str>, Option<Place>), Counts> = BTreeMap::new();
+        for (_, state) in model.arenas().arenas() {
+            let key = (Arc::clone(&state.arena.kind), Place::of_stack(model, model.arenas().birth(state)));
+            let counts = sums.entry(key).or_default();
+            counts.all += 1;
+            if state.is_kept() {
+                counts.kept += 1;
+                counts.bytes = counts.bytes.saturating_add(state.arena.bytes);
+            }
+        }
+        sums
+    };
+    let rows = join(&side(before), &side(after));
+    let bound = noise::bound(rows.len() * 2);
+    let row = |((kind, place), before, after): (_, Counts, Counts)| ArenaChange {
+        kind,
+        place,
+        born: noise::counts(before.all, after.all, bound),
+        kept: noise::counts(before.kept, after.kept, bound),
+        kept_bytes_before: before.bytes,
+        kept_bytes_after: after.bytes,
+    };
+    changed(rows.into_iter().map(row).collect(), |row| vec![row.born, row.kept])
+}
+
+pub(super) fn segments(before: &Model, after: &Model) -> Compared<SegmentChange> {
+    let side = |model: &Model| {
+        let mut sums: BTreeMap<(&'static str, Option<Place>), Made> = BTreeMap::new();
+        for (_, state) in model.shm().segments() {
+            let key = (state.segment.kind.name(), Place::of_stack(model, state.stack));
+            let (kind, counts) = sums.entry(key).or_default();
+            *kind = Some(state.segment.kind);
+            counts.all += 1;
+            counts.kept += u64::from(state.verdict().name() == "residue");
+            counts.bytes = counts.bytes.saturating_add(state.segment.bytes);
+        }
+        sums
+    };
+    let rows = join(&side(before), &side(after));
+    let bound = noise::bound(rows.len() * 2);
+    let row = |((_, place), (kind_before, before), (kind_after, after)): (_, Made, Made)| {
+        Some(SegmentChange {
+            kind: kind_after.or(kind_before)?,
+            place,
+            made: noise::counts(before.all, after.all, bound),
+            residue: noise::counts(before.kept, after.kept, bound),
+            bytes_before: before.bytes,
+            bytes_after: after.bytes,
+        })
+    };
+    changed(rows.into_iter().filter_map(row).collect(), |row| vec![row.made, row.residue])
+}

@@ -1,0 +1,249 @@
+//! What chance does to samples and counts.
+//!
+//! A difference is a change when it is larger than chance makes any difference of its list with a certainty of 99 %: its
+//! standard error times the normal distribution's bound for as many comparisons as the list has (Bonferroni). To that
+//! comes a tenth of the larger value, for two runs of one program differ by more than the sampling explains.
+//!
+//! Standard errors: a share of samples is binomial, √(p (1 − p) (1/n₁ + 1/n₂)) with p of both together; a count is
+//! Poisson, √(k₁ + k₂); a sum of lengths is compound Poisson, √(Σ length²), where those of a tenth of a second are one,
+//! for waits come in clusters; a percentile lies between the ranks q n ± z √(n q (1 − q)).
+
+use serde::Serialize;
+
+use crate::Nanos;
+
+/// That nothing in a list without changes is called one.
+const CERTAINTY: f64 = 0.99;
+/// Of the larger value, what runs of one program differ by.
+const RUNS: f64 = 0.1;
+/// Lengths that end in the same are one.
+const SLOT: Nanos = Nanos(100_000_000);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    More,
+    Less,
+    New,
+    Gone,
+}
+
+impl Verdict {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::More => "more",
+            Self::Less => "less",
+            Self::New => "new",
+            Self::Gone => "gone",
+        }
+    }
+}
+
+/// A value before and after.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Delta {
+    pub before: f64,
+    pub after: f64,
+    /// Up to this difference they are the same.
+    pub noise: f64,
+    /// `None` within the noise.
+    pub verdict: Option<Verdict>,
+}
+
+impl Delta {
+    /// `error` is the difference's standard error.
+    fn new(before: f64, after: f64, error: f64, bound: f64) -> Self {
+        let noise = bound * error + RUNS * before.max(after);
+        let verdict = ((after - before).abs() > noise).then(|| verdict(before, after));
+        Self { before, after, noise, verdict }
+    }
+
+    /// How large the difference is.
+    pub fn weight(&self) -> f64 {
+        (self.after - self.before).abs()
+    }
+}
+
+fn verdict(before: f64, after: f64) -> Verdict {
+    match (before > 0.0, after > 0.0) {
+        (false, true) => Verdict::New,
+        (true, false) => Verdict::Gone,
+        _ if after > before => Verdict::More,
+        _ => Verdict::Less,
+    }
+}
+
+/// How many standard errors none of so many differences is by chance.
+pub fn bound(comparisons: usize) -> f64 {
+    normal_tail((1.0 - CERTAINTY) / (2.0 * comparisons.max(1) as f64))
+}
+
+/// Where the normal distribution has `p` beyond, for p below 0.02 (P. Acklam's approximation, exact to 1e-9).
+fn normal_tail(p: f64) -> f64 {
+    const C: [f64; 6] = [
+        -7.784_894_002_430_293e-3,
+        -3.223_964_580_411_365e-1,
+        -2.400_758_277_161_838,
+        -2.549_732_539_343_734,
+        4.374_664_141_464_968,
+        2.938_163_982_698_783,
+    ];
+    const D: [f64; 5] =
+        [7.784_695_709_041_462e-3, 3.224_671_290_700_398e-1, 2.445_134_137_142_996, 3.754_408_661_907_416, 1.0];
+    let q = (-2.0 * p.ln()).sqrt();
+    let of = |polynomial: &[f64]| polynomial.iter().fold(0.0, |sum, factor| sum * q + factor);
+    -of(&C) / of(&D)
+}
+
+/// `of` so many: shares of samples.
+pub fn shares(before: (u64, u64), after: (u64, u64), bound: f64) -> Delta {
+    let share = |(of, all): (u64, u64)| of as f64 / all.max(1) as f64;
+    let (all_before, all_after) = (before.1.max(1) as f64, after.1.max(1) as f64);
+    let p = ((before.0 as f64 + after.0 as f64) / (all_before + all_after)).min(1.0);
+    let error = (p * (1.0 - p) * (1.0 / all_before + 1.0 / all_after)).sqrt();
+    Delta::new(share(before), share(after), error, bound)
+}
+
+/// Of what happens by itself.
+pub fn counts(before: u64, after: u64, bound: f64) -> Delta {
+    let (before, after) = (before as f64, after as f64);
+    Delta::new(before, after, (before + after).sqrt(), bound)
+}
+
+/// Events in so many seconds, by the second.
+pub fn rates(before: (u64, f64), after: (u64, f64), bound: f64) -> Delta {
+    let each = |(count, seconds): (u64, f64)| (count as f64 / seconds, count as f64 / (seconds * seconds));
+    let ((before, squared_before), (after, squared_after)) = (each(before), each(after));
+    Delta::new(before, after, (squared_before + squared_after).sqrt(), bound)
+}
+
+/// Lengths that are added up.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Sum {
+    pub count: u64,
+    pub total_s: f64,
+    squares: f64,
+    /// The last slot, and what is in it.
+    slot: u64,
+    in_slot_s: f64,
+}
+
+impl Sum {
+    /// `count` of them that are `total` together and ended at `at`; oldest first.
+    pub fn add(&mut self, at: Nanos, count: u64, total: Nanos) {
+        let total = total.as_secs_f64();
+        self.count = self.count.saturating_add(count);
+        self.total_s += total;
+        let slots = (total / SLOT.as_secs_f64()).min(count as f64);
+        if slots > 1.0 {
+            self.squares += total * total / slots;
+            return;
+        }
+        if at.0 / SLOT.0 != self.slot {
+            self.squares = self.squares();
+            (self.slot, self.in_slot_s) = (at.0 / SLOT.0, 0.0);
+        }
+        self.in_slot_s += total;
+    }
+
+    fn squares(&self) -> f64 {
+        self.squares + self.in_slot_s * self.in_slot_s
+    }
+}
+
+/// Sums in so many seconds, by the second.
+pub fn sums(before: (&Sum, f64), after: (&Sum, f64), bound: f64) -> Delta {
+    let each = |(sum, seconds): (&Sum, f64)| (sum.total_s / seconds, sum.squares() / (seconds * seconds));
+    let ((before, squared_before), (after, squared_after)) = (each(before), each(after));
+    Delta::new(before, after, (squared_before + squared_after).sqrt(), bound)
+}
+
+/// A percentile of lengths, which are sorted, in seconds. `None` where there are too few to say anything of it.
+pub fn percentile(before: &[Nanos], after: &[Nanos], share: f64, bound: f64) -> Option<Delta> {
+    // Two spans that each have the value with this certainty overlap more often than a difference is by chance.
+    let bound = bound / std::f64::consts::SQRT_2;
+    let (low, at, high) = span(before, share, bound)?;
+    let (after_low, after_at, after_high) = span(after, share, bound)?;
+    let noise = if after_at > at { (high - at) + (after_at - after_low) } else { (at - low) + (after_high - after_at) };
+    Some(Delta::new(at, after_at, noise, 1.0))
+}
+
+/// Where a percentile lies at least, likely, and at most.
+fn span(lengths: &[Nanos], share: f64, bound: f64) -> Option<(f64, f64, f64)> {
+    let count = lengths.len() as f64;
+    let (rank, error) = (count * share, bound * (count * share * (1.0 - share)).sqrt());
+    let at = |rank: f64| lengths.get((rank.ceil() as usize).max(1) - 1).map(|length| length.as_secs_f64());
+    if rank - error < 1.0 {
+        return None;
+    }
+    Some((at(rank - error)?, at(rank)?, at(rank + error)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bound_is_the_normal_distributions() {
+        // Tables: 2.5758 for 1 % on both sides, 3.2905 for 0.1 %, 3.8906 for 0.01 %.
+        for (comparisons, expected) in [(1, 2.5758), (10, 3.2905), (100, 3.8906)] {
+            assert!((bound(comparisons) - expected).abs() < 1e-4, "{comparisons}: {}", bound(comparisons));
+        }
+        assert_eq!(bound(0), bound(1));
+    }
+
+    #[test]
+    fn few_samples_prove_little() {
+        assert_eq!(shares((10, 100), (20, 100), bound(1)).verdict, None);
+        assert_eq!(shares((1000, 10_000), (2000, 10_000), bound(100)).verdict, Some(Verdict::More));
+        assert_eq!(shares((2000, 10_000), (1000, 10_000), bound(100)).verdict, Some(Verdict::Less));
+        assert_eq!(shares((0, 10_000), (1000, 10_000), bound(100)).verdict, Some(Verdict::New));
+        assert_eq!(shares((30, 100), (0, 100), bound(1)).verdict, Some(Verdict::Gone));
+        assert_eq!(shares((0, 0), (0, 0), bound(0)).verdict, None);
+        assert_eq!(shares((u64::MAX, u64::MAX), (0, u64::MAX), bound(1)).verdict, Some(Verdict::Gone));
+    }
+
+    #[test]
+    fn chance_changes_nothing() {
+        // A thousand pairs of binomial draws of one share, by a generator of our own (splitmix64).
+        let mut state = 7_u64;
+        let mut random = || {
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            mixed ^ (mixed >> 31)
+        };
+        let mut draw = || (0..1000).filter(|_| random().is_multiple_of(5)).count() as u64;
+        let called = (0..1000).filter(|_| shares((draw(), 1000), (draw(), 1000), bound(1000)).verdict.is_some());
+        assert_eq!(called.count(), 0);
+    }
+
+    #[test]
+    fn sums_are_as_sure_as_their_parts_are_many() {
+        let sum = |count, total| {
+            let mut sum = Sum::default();
+            (0..count).for_each(|at| sum.add(Nanos(at * 100_000_000), 1, Nanos(total)));
+            sum
+        };
+        let verdict = |before: &Sum, after: &Sum| sums((before, 10.0), (after, 10.0), bound(10)).verdict;
+        assert_eq!(verdict(&sum(1, 1_000_000_000), &sum(1, 9_000_000_000)), None, "one wait is no proof");
+        assert_eq!(verdict(&sum(100, 1_000_000), &sum(100, 9_000_000)), Some(Verdict::More));
+        assert_eq!(verdict(&Sum::default(), &sum(100, 1_000_000)), Some(Verdict::New));
+        let mut cluster = Sum::default();
+        (0..100).for_each(|_| cluster.add(Nanos(5), 1, Nanos(1_000_000)));
+        assert_eq!(verdict(&Sum::default(), &cluster), None, "a hundred waits at once are one event");
+        let mut told_as_one = Sum::default();
+        told_as_one.add(Nanos(0), 1000, Nanos(5_000_000_000));
+        assert_eq!(verdict(&Sum::default(), &told_as_one), Some(Verdict::New));
+    }
+
+    #[test]
+    fn percentiles_need_enough_beyond_them() {
+        let lengths = |from: u64, count: u64| (0..count).map(|at| Nanos((from + at) * 1000)).collect::<Vec<_>>();
+        let (fast, slow) = (lengths(1000, 1000), lengths(5000, 1000));
+        assert_eq!(percentile(&fast, &slow, 0.5, bound(3)).unwrap().verdict, Some(Verdict::More));
+        assert_eq!(percentile(&fast, &lengths(1010, 1000), 0.5, bound(3)).unwrap().verdict, None);
+        assert!(percentile(&fast, &slow[..50], 0.99, bound(3)).is_none());
+        assert!(percentile(&[], &[], 0.5, bound(3)).is_none());
+    }
+}

@@ -1,0 +1,77 @@
+//! Which waits got longer and shorter: their time by the second of the recording.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::noise::{self, Delta, Sum};
+use super::{Compared, Place, changed, join};
+use crate::{Model, Selection, WaitReason};
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SleepChange {
+    pub reason: WaitReason,
+    /// The innermost Python function.
+    pub place: Option<Place>,
+    /// Seconds asleep, all threads together, by the second.
+    pub per_s: Delta,
+    pub count_before: u64,
+    pub count_after: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct GilChange {
+    pub waiter: Option<Place>,
+    pub holder: Option<Place>,
+    /// Seconds of waiting, all threads together, by the second.
+    pub per_s: Delta,
+    pub count_before: u64,
+    pub count_after: u64,
+}
+
+pub(super) fn sleeps(before: &Model, after: &Model) -> Compared<SleepChange> {
+    let side = |model: &Model| {
+        let mut sums: BTreeMap<(WaitReason, Option<Place>), Sum> = BTreeMap::new();
+        for sleep in model.offcpu().sleeps(&Selection::default()) {
+            let key = (sleep.reason, Place::of_stack(model, Some(sleep.stack)));
+            sums.entry(key).or_default().add(sleep.at, sleep.count, sleep.total);
+        }
+        sums
+    };
+    let rows = join(&side(before), &side(after));
+    let (bound, seconds) = (noise::bound(rows.len()), (seconds(before), seconds(after)));
+    let row = |((reason, place), before, after): (_, Sum, Sum)| SleepChange {
+        reason,
+        place,
+        per_s: noise::sums((&before, seconds.0), (&after, seconds.1), bound),
+        count_before: before.count,
+        count_after: after.count,
+    };
+    changed(rows.into_iter().map(row).collect(), |row| vec![row.per_s])
+}
+
+pub(super) fn gil(before: &Model, after: &Model) -> Compared<GilChange> {
+    let side = |model: &Model| {
+        let mut sums: BTreeMap<(Option<Place>, Option<Place>), Sum> = BTreeMap::new();
+        for wait in model.gil().waits(&Selection::default()) {
+            let holder = wait.holder.and_then(|holder| Place::of_stack(model, Some(holder.stack)));
+            let key = (Place::of_stack(model, Some(wait.stack)), holder);
+            sums.entry(key).or_default().add(wait.at, wait.count, wait.total);
+        }
+        sums
+    };
+    let rows = join(&side(before), &side(after));
+    let (bound, seconds) = (noise::bound(rows.len()), (seconds(before), seconds(after)));
+    let row = |((waiter, holder), before, after): (_, Sum, Sum)| GilChange {
+        waiter,
+        holder,
+        per_s: noise::sums((&before, seconds.0), (&after, seconds.1), bound),
+        count_before: before.count,
+        count_after: after.count,
+    };
+    changed(rows.into_iter().map(row).collect(), |row| vec![row.per_s])
+}
+
+fn seconds(model: &Model) -> f64 {
+    model.now().as_secs_f64().max(f64::MIN_POSITIVE)
+}

@@ -1,0 +1,96 @@
+//! Threads that wait for the GIL longer than they use it.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::{Cost, Evidence, Finding, Severity, Target, commonest, mean, name, place, seconds};
+use crate::views::{self, By, GilRow, GilShare};
+use crate::{Model, Nanos, ProcessRef, Selection, Tid};
+
+/// A thread computes and so holds the GIL more than this share of the time,
+const HELD: f64 = 0.5;
+/// another asks for it at least so often,
+const WAITS: u64 = 20;
+/// each time waits so long on average, for the one who computes gives it away only after the switch interval (5 ms),
+const MEAN: Nanos = Nanos(2_000_000);
+/// loses this share of its time by that,
+const LOST: f64 = 0.1;
+/// most of it behind the one who computes, as far as the holder is known,
+const BEHIND: f64 = 0.5;
+/// and uses the GIL for less than this part of the time that it waits for it: it does not compute itself.
+const USED: f64 = 0.5;
+/// From this share on the loss is serious.
+const SERIOUS: f64 = 0.5;
+
+/// Threads that wait a switch interval whenever they need the GIL for a moment (the convoy effect).
+pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
+    let mut rows: HashMap<(ProcessRef, Tid), Vec<GilRow>> = HashMap::new();
+    for row in views::gil_waits(model, selection, By::Line) {
+        rows.entry((row.process, row.waiter)).or_default().push(row);
+    }
+    let mut found = Vec::new();
+    for (process, share) in views::gil_shares(model, selection) {
+        let Some((holder, held)) = share.holder() else { continue };
+        if share.observed == Nanos(0) || seconds(held.held) <= HELD * seconds(share.observed) {
+            continue;
+        }
+        for (waiter, thread) in &share.threads {
+            let rows = rows.get(&(process, *waiter)).map_or(&[][..], Vec::as_slice);
+            let elsewhere = rows.iter().filter(|row| row.holder.is_some_and(|tid| tid != holder));
+            let elsewhere: f64 = elsewhere.map(|row| seconds(row.times.total)).sum();
+            let wanted = seconds(thread.wanted.total);
+            if *waiter != holder
+                && thread.wanted.count >= WAITS
+                && mean(thread.wanted) >= seconds(MEAN)
+                && wanted >= LOST * seconds(share.observed)
+                && elsewhere <= (1.0 - BEHIND) * wanted
+                && seconds(thread.held) < USED * wanted
+            {
+                found.push(convoy(model, process, &share, holder, *waiter, rows));
+            }
+        }
+    }
+    found
+}
+
+fn convoy(model: &Model, process: ProcessRef, share: &GilShare, holder: Tid, waiter: Tid, rows: &[GilRow]) -> Finding {
+    let thread = |tid: Tid| share.threads.get(&tid).copied().unwrap_or_default();
+    let (wanted, observed) = (thread(waiter).wanted, seconds(share.observed));
+    let (lost, held) = (seconds(wanted.total) / observed, (seconds(thread(holder).held) / observed).min(1.0));
+    let waiter_line = commonest(rows.iter().map(|row| (row.frame, row.times.total)));
+    let behind = rows.iter().filter(|row| row.holder == Some(holder));
+    let holder_line = commonest(behind.map(|row| (row.holder_frame, row.times.total)));
+    let (waiter_line, holder_line) = (place(model, waiter_line), place(model, holder_line));
+    let (waiter_name, holder_name) = (name(model, process, waiter), name(model, process, holder));
+    let mean_ms = mean(wanted) * 1e3;
+    let detail = format!(
+        "Thread {waiter_name} waited {} times for the GIL, {mean_ms:.1} ms on average and {:.2} s of {observed:.2} s in \
+         all ({:.0}%), mostly at {waiter_line}. Thread {holder_name} held it {:.0}% of the time, mostly at {holder_line}. \
+         A thread that computes gives the GIL away only when the switch interval (sys.getswitchinterval, 5 ms by \
+         default) is over: let it compute in another process, or in code that releases the GIL.",
+        wanted.count,
+        seconds(wanted.total),
+        lost * 100.0,
+        held * 100.0,
+    );
+    let evidence = BTreeMap::from([
+        ("waiter_tid", Evidence::Count(u64::from(waiter.0))),
+        ("waiter_line", Evidence::Text(waiter_line)),
+        ("waits", Evidence::Count(wanted.count)),
+        ("waited_s", Evidence::Number(seconds(wanted.total))),
+        ("holder_tid", Evidence::Count(u64::from(holder.0))),
+        ("holder_line", Evidence::Text(holder_line)),
+        ("held_s", Evidence::Number(seconds(thread(holder).held))),
+        ("observed_s", Evidence::Number(observed)),
+    ]);
+    Finding {
+        id: "gil/convoy",
+        severity: if lost >= SERIOUS { Severity::Serious } else { Severity::Warning },
+        summary: format!("thread {waiter_name} waits {mean_ms:.1} ms for the GIL each time, behind {holder_name}"),
+        detail,
+        process: Some(process),
+        pid: model.process(process).map(|state| state.process.pid),
+        evidence,
+        cost: Cost::time(lost),
+        target: Some(Target::GilWaits(waiter)),
+    }
+}

@@ -1,0 +1,279 @@
+//! What only several families together can see: who kept a finished transfer from its waiter, what was sent again out of a shared
+//! segment, and computing that waits for transfers which could go on meanwhile.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Cost, Evidence, Finding, Severity, Target, commonest, name, place, seconds, size};
+use crate::families::ucx::State;
+use crate::views::{self, birthplace};
+use crate::{FrameId, Model, Nanos, PairKind, ProcessRef, RegionId, SegmentId, Selection, StackId, Tid, TransferId};
+
+/// From so many transfers on, of which so many were held up, for so long in the middle.
+const TRANSFERS: usize = 10;
+const HELD_UP: f64 = 0.5;
+const LATE: Nanos = Nanos(1_000_000);
+/// A buffer sent so often with the same content, of at least so many bytes.
+const SENDS: usize = 3;
+const SENT_BYTES: u64 = 4096;
+/// The same bytes were likely written again by a line of which this share of stores left what was there.
+const REWRITTEN: f64 = 0.7;
+const STORES: u64 = 20;
+/// Transfers and computing each take this share of the time, and this share of the computing goes on beside transfers.
+const BOTH: f64 = 0.2;
+const BESIDE: f64 = 0.05;
+const SAMPLES: u64 = 100;
+
+type Transfers<'a> = BTreeMap<ProcessRef, Vec<(TransferId, &'a State)>>;
+
+pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
+    if !model.is_on("ucx") {
+        return Vec::new();
+    }
+    let mut transfers = Transfers::new();
+    for (id, state) in model.ucx().transfers().filter(|(_, state)| views::has_transfer(selection, state)) {
+        transfers.entry(state.transfer.process).or_default().push((id, state));
+    }
+    let mut found = Vec::new();
+    for (process, states) in &transfers {
+        found.extend(behind_gil(model, selection, *process, states));
+        found.extend(resent(model, *process, states));
+        found.extend(no_overlap(model, selection, *process, states));
+    }
+    found
+}
+
+fn finding(
+    model: &Model,
+    process: ProcessRef,
+    id: &'static str,
+    (summary, detail): (String, String),
+    evidence: BTreeMap<&'static str, Evidence>,
+) -> Finding {
+    let pid = model.process(process).map(|state| state.process.pid);
+    let (severity, cost, target) = (Severity::Warning, Cost::default(), Some(Target::Transfers(None)));
+    Finding { id, severity, summary, detail, process: Some(process), pid, evidence, cost, target }
+}
+
+/// Stretches of time that do not overlap, the first first.
+fn joined(mut spans: Vec<(Nanos, Nanos)>) -> Vec<(Nanos, Nanos)> {
+    spans.sort_unstable();
+    let mut joined: Vec<(Nanos, Nanos)> = Vec::new();
+    for (from, to) in spans {
+        match joined.last_mut() {
+            Some(last) if from <= last.1 => last.1 = last.1.max(to),
+            _ => joined.push((from, to)),
+        }
+    }
+    joined
+}
+
+fn length(spans: &[(Nanos, Nanos)]) -> Nanos {
+    spans.iter().fold(Nanos(0), |sum, (from, to)| sum.saturating_add(to.saturating_sub(*from)))
+}
+
+/// A transfer was over, and the thread that was to hear of it waited for the GIL.
+fn behind_gil(
+    model: &Model,
+    selection: &Selection,
+    process: ProcessRef,
+    states: &[(TransferId, &State)],
+) -> Option<Finding> {
+    let of_process = Selection { processes: Some([process].into()), tid: None, ..selection.clone() };
+    let mut waits: BTreeMap<Tid, Vec<(Nanos, Nanos, Option<(Tid, StackId)>)>> = BTreeMap::new();
+    for wait in model.gil().waits(&of_process) {
+        let holder = wait.holder.map(|holder| (holder.tid, holder.stack));
+        waits.entry(wait.tid).or_default().push((wait.at.saturating_sub(wait.length), wait.at, holder));
+    }
+    let mut delays = Vec::new();
+    let mut held_up = Vec::new();
+    let mut behind: BTreeMap<(Tid, Option<FrameId>), Nanos> = BTreeMap::new();
+    let mut waiters = BTreeSet::new();
+    for (id, state) in states {
+        let (Some(over), Some(woken)) = (state.transfer.completed, state.woken) else { continue };
+        delays.push(woken.woken.saturating_sub(over));
+        let waits = waits.get(&woken.tid).map_or(&[][..], Vec::as_slice);
+        // Pieces of waits end one after the other.
+        let first = waits.partition_point(|(_, to, _)| *to <= over);
+        let mut held = Nanos(0);
+        for (from, to, holder) in waits[first..].iter().take_while(|(from, _, _)| *from < woken.woken) {
+            let part = (*to).min(woken.woken).saturating_sub((*from).max(over));
+            held = held.saturating_add(part);
+            if let Some((tid, stack)) = holder {
+                let sum = behind.entry((*tid, birthplace(model, Some(*stack)))).or_default();
+                *sum = sum.saturating_add(part);
+            }
+        }
+        if held >= LATE {
+            held_up.push((held, *id));
+            waiters.insert(woken.tid);
+        }
+    }
+    if delays.len() < TRANSFERS || (held_up.len() as f64) < HELD_UP * delays.len() as f64 {
+        return None;
+    }
+    let ((holder, frame), _) = behind.into_iter().max_by_key(|(_, time)| *time)?;
+    let (all, count) = (delays.len(), held_up.len());
+    let lost = held_up.iter().fold(Nanos(0), |sum: Nanos, (held, _)| sum.saturating_add(*held));
+    let worst = held_up.iter().max().map(|(_, id)| *id);
+    let mean = seconds(lost) / count.max(1) as f64 * 1e3;
+    let (line, who) = (place(model, frame), name(model, process, holder));
+    let waiter = waiters.iter().next().map_or_else(String::new, |tid| name(model, process, *tid));
+    let summary = format!("transfers are over and wait {mean:.1} ms for the GIL, which thread {who} holds at {line}");
+    let detail = format!(
+        "{count} of {all} transfers were over while thread {waiter}, which tells Python of them, waited for the GIL: {mean:.1} ms \
+         each on average, {:.2} s in all. Thread {who} held it, mostly at {line}. The transfers are not what is slow: let that \
+         line give the GIL away, or compute in another process.",
+        seconds(lost),
+    );
+    let evidence = BTreeMap::from([
+        ("transfers", Evidence::Count(all as u64)),
+        ("held_up", Evidence::Count(count as u64)),
+        ("lost_s", Evidence::Number(seconds(lost))),
+        ("holder_tid", Evidence::Count(u64::from(holder.0))),
+        ("holder_line", Evidence::Text(line)),
+    ]);
+    let found = finding(model, process, "ucx/behind-gil", (summary, detail), evidence);
+    let observed = model.observed(process, selection, model.gil().since());
+    let cost = Cost::time((seconds(lost) / seconds(observed).max(1e-9)).min(1.0));
+    Some(Finding { cost, target: Some(Target::Transfers(worst)), ..found })
+}
+
+/// The same bytes of a shared segment, sent again unchanged.
+fn resent(model: &Model, process: ProcessRef, states: &[(TransferId, &State)]) -> Option<Finding> {
+    let mut sends: BTreeMap<(SegmentId, u64, u64, u64), Vec<(TransferId, &State)>> = BTreeMap::new();
+    for (id, state) in states {
+        let transfer = &state.transfer;
+        let (Some(hash), Some(begun)) = (transfer.hash, transfer.begun()) else { continue };
+        if transfer.bytes < SENT_BYTES {
+            continue;
+        }
+        let mut around = model.regions_at_time(process, transfer.buffer, begun);
+        let segment = around.find_map(|region| match region.id {
+            RegionId::Segment(id) => Some((id, region.offset.saturating_add(transfer.buffer - region.address))),
+            RegionId::Arena(_) | RegionId::MemInfo(_) => None,
+        });
+        if let Some((segment, offset)) = segment {
+            sends.entry((segment, offset, transfer.bytes, hash)).or_default().push((*id, *state));
+        }
+    }
+    let again = sends.into_iter().filter(|(_, same)| same.len() >= SENDS);
+    let ((segment, _, bytes, _), same) =
+        again.max_by_key(|((_, _, bytes, _), same)| bytes.saturating_mul(same.len() as u64))?;
+    let state = model.shm().get(segment)?;
+    let segment_name = state.segment.name.as_deref().unwrap_or(state.segment.kind.name());
+    let born = place(model, birthplace(model, state.stack));
+    let asked = place(model, same.iter().find_map(|(_, state)| birthplace(model, model.ucx().stack(state))));
+    let (count, vain) = (same.len() as u64, bytes.saturating_mul(same.len() as u64 - 1));
+    let writer = rewriter(model, process).map(|frame| place(model, Some(frame)));
+    let rewritten = writer.as_ref().map_or_else(String::new, |line| {
+        format!(" Meanwhile {line} mostly stored what was there already: likely it writes them again each time.")
+    });
+    let summary =
+        format!("the same {} of segment {segment_name} were sent {count} times, unchanged, at {asked}", size(bytes));
+    let detail = format!(
+        "Segment {segment_name} was made at {born}. {} of it were sent {count} times with the same content, as far as a sample of \
+         128 bytes of it tells; {} need not have been sent.{rewritten} Send what has changed, or once.",
+        size(bytes),
+        size(vain),
+    );
+    let mut evidence = BTreeMap::from([
+        ("sends", Evidence::Count(count)),
+        ("bytes", Evidence::Count(bytes)),
+        ("segment", Evidence::Text(state.id())),
+        ("born", Evidence::Text(born)),
+        ("line", Evidence::Text(asked)),
+    ]);
+    if let Some(line) = writer {
+        evidence.insert("rewritten_at", Evidence::Text(line));
+    }
+    let found = finding(model, process, "shm/resent", (summary, detail), evidence);
+    let latest = same.last().map(|(id, _)| *id);
+    Some(Finding { cost: Cost::bytes(vain), target: Some(Target::Transfers(latest)), ..found })
+}
+
+/// The line whose stores into arrays leave what was there most often.
+fn rewriter(model: &Model, process: ProcessRef) -> Option<FrameId> {
+    let mut stores: BTreeMap<FrameId, (u64, u64)> = BTreeMap::new();
+    for (pair, sum) in model.redundancy().pairs() {
+        if pair.process == process
+            && pair.kind == PairKind::Store
+            && let Some(line) = views::own_line(model, pair.second)
+        {
+            let (compared, equal) = stores.entry(line).or_default();
+            *compared = compared.saturating_add(sum.compared);
+            *equal = equal.saturating_add(sum.equal);
+        }
+    }
+    let is_vain = |(compared, equal): &(u64, u64)| *compared >= STORES && *equal as f64 > REWRITTEN * *compared as f64;
+    let vain = stores.into_iter().filter(|(_, sums)| is_vain(sums));
+    vain.max_by_key(|(frame, (_, equal))| (*equal, std::cmp::Reverse(*frame))).map(|(frame, _)| frame)
+}
+
+/// The process computes, then waits for transfers, then computes: never both.
+fn no_overlap(
+    model: &Model,
+    selection: &Selection,
+    process: ProcessRef,
+    states: &[(TransferId, &State)],
+) -> Option<Finding> {
+    if !model.is_on("cpu") || states.len() < TRANSFERS {
+        return None;
+    }
+    let pending = states.iter().filter_map(|(_, state)| Some((state.transfer.submitted?, state.transfer.completed?)));
+    let pending = joined(pending.collect());
+    let observed = seconds(model.observed(process, selection, Nanos(0)));
+    let of_process = Selection { processes: Some([process].into()), tid: None, ..selection.clone() };
+    let mut driving: BTreeMap<StackId, bool> = BTreeMap::new();
+    let (mut beside, mut apart) = (0_u64, 0_u64);
+    let mut lines: BTreeMap<StackId, u64> = BTreeMap::new();
+    for sample in model.cpu().selected(&of_process) {
+        if *driving.entry(sample.stack).or_insert_with(|| drives_transfers(model, sample.stack)) {
+            continue;
+        }
+        let next = pending.partition_point(|(_, to)| *to < sample.at);
+        if pending.get(next).is_some_and(|(from, _)| *from <= sample.at) {
+            beside += 1;
+        } else {
+            apart += 1;
+            *lines.entry(sample.stack).or_default() += 1;
+        }
+    }
+    let computed = apart as f64 / f64::from(model.meta().rate_hz.max(1)) / observed.max(1e-9);
+    let waited = seconds(length(&pending)) / observed.max(1e-9);
+    let share = beside as f64 / (beside + apart).max(1) as f64;
+    if beside + apart < SAMPLES || computed < BOTH || waited < BOTH || share > BESIDE {
+        return None;
+    }
+    let weighed = lines.into_iter().map(|(stack, count)| (views::own_line(model, stack), Nanos(count)));
+    let line = place(model, commonest(weighed));
+    let asked = states.iter().find_map(|(_, state)| birthplace(model, model.ucx().stack(state)));
+    let asked = place(model, asked);
+    let saved = computed.min(waited).min(1.0);
+    let (computed, waited) = (computed * 100.0, waited * 100.0);
+    let summary = format!("computing and transfers take turns: {computed:.0}% of the time one, {waited:.0}% the other");
+    let detail = format!(
+        "Transfers were pending for {waited:.0}% of the time, and code that has nothing to do with them ran for {computed:.0}%, mostly at \
+         {line}; of {} samples of it only {beside} were taken while a transfer was pending. The transfers are asked for at {asked}. Ask \
+         for the next one before the computing begins, and up to {:.0}% of the time is saved.",
+        beside + apart,
+        saved * 100.0,
+    );
+    let evidence = BTreeMap::from([
+        ("pending_share", Evidence::Number(waited / 100.0)),
+        ("computed_share", Evidence::Number(computed / 100.0)),
+        ("samples", Evidence::Count(beside + apart)),
+        ("samples_beside", Evidence::Count(beside)),
+        ("asked_at", Evidence::Text(asked)),
+        ("line", Evidence::Text(line)),
+    ]);
+    let found = finding(model, process, "ucx/no-overlap", (summary, detail), evidence);
+    Some(Finding { severity: Severity::Info, cost: Cost::time(saved), ..found })
+}
+
+/// Whether it is UCX itself that runs, which is no computing.
+fn drives_transfers(model: &Model, stack: StackId) -> bool {
+    let modules = model.stack(stack).iter().filter_map(|frame| model.frame(*frame)?.module.as_deref());
+    modules
+        .into_iter()
+        .any(|module| ["libucp", "libuct", "libucs", "libucxx", "libucm"].iter().any(|name| module.starts_with(name)))
+}

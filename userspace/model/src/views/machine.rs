@@ -1,0 +1,154 @@
+//! The machine in five lines: what Python uses, waits for, holds and sends, and what watching it costs; each over time.
+
+use std::collections::BTreeMap;
+
+use super::slots::Running;
+use super::{Series, Slots, gil_shares, spread, transfers};
+use crate::{Model, Nanos, ProcessRef, Selection, Tid};
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Machine {
+    /// Cores that Python processes kept busy on average; `None` where the family was off, as below.
+    pub cpu: Option<(f64, Series)>,
+    pub gil: Option<GilLine>,
+    pub memory: Option<MemoryLine>,
+    pub transfers: Option<TransfersLine>,
+    /// In millionths of a core.
+    pub cost: Series,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct GilLine {
+    /// The process whose threads wait most, and the thread of it that holds the GIL longest.
+    pub process: Option<ProcessRef>,
+    pub holder: Option<Tid>,
+    /// Of that process's time.
+    pub held: f64,
+    /// Threads that waited on average, in all processes.
+    pub wanted: f64,
+    pub series: Series,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct MemoryLine {
+    /// What lives at the end of the time: segments, arenas, MemInfos; each `(how many, bytes)`.
+    pub segments: (u64, u64),
+    pub arenas: (u64, u64),
+    pub meminfos: (u64, u64),
+    /// Bytes of segments and arenas.
+    pub series: Series,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TransfersLine {
+    pub count: u64,
+    pub bytes: u64,
+    pub pending: u64,
+    /// From being asked for to the end.
+    pub p90: Nanos,
+    /// Bytes of those that ended.
+    pub series: Series,
+}
+
+pub fn machine(model: &Model, selection: &Selection, count: usize) -> Machine {
+    let slots = Slots::new(model, selection, count);
+    let has_memory = ["shm", "arena", "nrt"].iter().any(|family| model.is_on(family));
+    Machine {
+        cpu: model.is_on("cpu").then(|| cpu(model, selection, slots)),
+        gil: model.is_on("gil").then(|| gil(model, selection, slots)),
+        memory: has_memory.then(|| memory(model, selection, slots)),
+        transfers: model.is_on("ucx").then(|| sent(model, selection, slots)),
+        cost: cost(model, slots),
+    }
+}
+
+fn cpu(model: &Model, selection: &Selection, slots: Slots) -> (f64, Series) {
+    let mut series = vec![0; slots.count];
+    let is_python = |id: ProcessRef| model.process(id).is_some_and(|state| state.process.python.is_some());
+    let mut samples = 0_u64;
+    for sample in model.cpu().selected(selection).filter(|sample| is_python(sample.process)) {
+        samples += 1;
+        if let Some(slot) = slots.of(sample.at) {
+            series[slot] += 1;
+        }
+    }
+    let seconds = slots.to.saturating_sub(slots.from).as_secs_f64();
+    let possible = seconds * f64::from(model.meta().rate_hz);
+    (if possible > 0.0 { samples as f64 / possible } else { 0.0 }, series)
+}
+
+fn gil(model: &Model, selection: &Selection, slots: Slots) -> GilLine {
+    let mut waited = vec![0.0; slots.count];
+    for wait in model.gil().waits(selection) {
+        let begun = wait.at.saturating_sub(wait.total);
+        for (slot, share) in slots.covered(begun, wait.at) {
+            waited[slot] += share;
+        }
+    }
+    let shares = gil_shares(model, selection);
+    let most = shares.iter().max_by_key(|(id, share)| (share.wanted.total, share.held, std::cmp::Reverse(**id)));
+    GilLine {
+        process: most.map(|(process, _)| *process),
+        holder: most.and_then(|(_, share)| share.holder()).map(|(tid, _)| tid),
+        held: most.map_or(0.0, |(_, share)| share.held_share()),
+        wanted: shares.values().map(super::GilShare::wanted_share).sum(),
+        series: waited.into_iter().map(|share| (share * 1e6) as u64).collect(),
+    }
+}
+
+fn memory(model: &Model, selection: &Selection, slots: Slots) -> MemoryLine {
+    let mut line = MemoryLine::default();
+    let mut running = Running::new(slots);
+    let mut lives = |begun: Nanos, ended: Option<Nanos>, bytes: u64, sum: &mut (u64, u64)| {
+        running.add(slots, (begun, ended.unwrap_or(slots.to)), bytes);
+        if begun <= slots.to && ended.is_none_or(|ended| ended > slots.to) {
+            *sum = (sum.0 + 1, sum.1.saturating_add(bytes));
+        }
+    };
+    for (_, state) in model.shm().segments() {
+        lives(state.begun, state.ended, state.segment.bytes, &mut line.segments);
+    }
+    for (_, state) in model.arenas().arenas().filter(|(_, state)| selection.has_process(state.arena.process)) {
+        lives(state.begun, state.died.map(|(at, _)| at), state.arena.bytes, &mut line.arenas);
+    }
+    for (_, sum) in model.nrt().sums().filter(|(site, _)| selection.has_process(site.process)) {
+        line.meminfos = (line.meminfos.0 + sum.live(), line.meminfos.1.saturating_add(sum.bytes));
+    }
+    line.series = running.series();
+    line
+}
+
+fn sent(model: &Model, selection: &Selection, slots: Slots) -> TransfersLine {
+    let mut line = TransfersLine { series: vec![0; slots.count], ..TransfersLine::default() };
+    let mut lengths = Vec::new();
+    let rows = transfers(model, selection);
+    for (_, state, bytes) in rows.iter().filter(|(_, state, _)| state.transfer.parent.is_none()) {
+        line.count += 1;
+        line.bytes = line.bytes.saturating_add(*bytes);
+        match (state.transfer.begun(), state.ended()) {
+            (Some(begun), Some(ended)) => {
+                lengths.push(ended.saturating_sub(begun));
+                if let Some(slot) = slots.of(ended) {
+                    line.series[slot] = line.series[slot].saturating_add(*bytes);
+                }
+            }
+            _ => line.pending += 1,
+        }
+    }
+    line.p90 = spread(lengths).p90;
+    line
+}
+
+fn cost(model: &Model, slots: Slots) -> Series {
+    let mut sums: BTreeMap<usize, (f64, u32)> = BTreeMap::new();
+    for (at, share) in model.cost_history() {
+        if let Some(slot) = slots.of(at) {
+            let sum = sums.entry(slot).or_default();
+            *sum = (sum.0 + share, sum.1 + 1);
+        }
+    }
+    let mean = |(sum, count): &(f64, u32)| (sum / f64::from(*count) * 1e6) as u64;
+    // A word of it is about the time since the one before.
+    let next = |slot: usize| sums.range(slot..).next().map_or(0, |(_, sum)| mean(sum));
+    (0..slots.count).map(next).collect()
+}

@@ -1,0 +1,229 @@
+//! What threads did, what memory lived and what was sent, side by side over time.
+//!
+//! Time is cut into equal slots, so that what is kept and drawn does not grow with what happened.
+
+use std::collections::BTreeMap;
+
+use super::slots::Running;
+use super::{Series, Slots, Stage, arenas, birthplace, has_transfer};
+use crate::{FrameId, Model, Nanos, ProcessRef, SegmentId, Selection, StackId, Tid, WaitReason};
+
+/// Lanes of one process, and of all together.
+const THREADS: usize = 64;
+const ARENAS: usize = 4;
+const SEGMENTS: usize = 32;
+const LANES: usize = 512;
+/// Functions that are told apart in one slot.
+const FUNCTIONS: usize = 16;
+const REASONS: usize = WaitReason::ALL.len();
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum LaneId {
+    Thread(ProcessRef, Tid),
+    /// Arenas that one line gave birth to.
+    Arenas(ProcessRef, Option<FrameId>),
+    /// Transfers in one stage.
+    Transfers(ProcessRef, Stage),
+    Segment(SegmentId),
+}
+
+/// What a thread did for most of a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Doing {
+    /// Ran in this function, the innermost of Python where there is one.
+    Ran(Option<FrameId>),
+    Waited(WaitReason),
+}
+
+/// One for each slot.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Cells {
+    Doing(Vec<Option<Doing>>),
+    /// Bytes, or transfers.
+    Amounts(Series),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Lane {
+    pub id: LaneId,
+    pub cells: Cells,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Timeline {
+    pub slots: Slots,
+    pub lanes: Vec<Lane>,
+    /// Lanes that there is no room for.
+    pub others: usize,
+}
+
+impl Default for Timeline {
+    fn default() -> Self {
+        Self { slots: Slots { from: Nanos(0), to: Nanos(0), count: 0 }, lanes: Vec::new(), others: 0 }
+    }
+}
+
+/// What is known of a thread in one slot, in nanoseconds.
+#[derive(Clone, Debug, Default)]
+struct Slot {
+    ran: Vec<(Option<FrameId>, f64)>,
+    waited: [f64; REASONS],
+}
+
+impl Slot {
+    fn run(&mut self, frame: Option<FrameId>, time: f64) {
+        let has_room = self.ran.len() < FUNCTIONS;
+        match self.ran.iter_mut().find(|(of, _)| *of == frame) {
+            Some((_, sum)) => *sum += time,
+            None if has_room => self.ran.push((frame, time)),
+            None => {}
+        }
+    }
+
+    fn doing(&self) -> Option<Doing> {
+        let ran: f64 = self.ran.iter().map(|(_, time)| time).sum();
+        let waits = WaitReason::ALL.iter().zip(self.waited).max_by(|(_, a), (_, b)| a.total_cmp(b));
+        match waits {
+            Some((reason, waited)) if waited > ran => Some(Doing::Waited(*reason)),
+            _ if ran > 0.0 => {
+                let most = self.ran.iter().max_by(|(_, a), (_, b)| a.total_cmp(b));
+                Some(Doing::Ran(most.and_then(|(frame, _)| *frame)))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Lanes of the processes that `selection` has, the busiest process first; of its times, those in `slots`.
+pub fn timeline(model: &Model, selection: &Selection, slots: Slots) -> Timeline {
+    let within =
+        Selection { from: Some(slots.from), to: Some(Nanos(slots.to.0.saturating_add(1))), ..selection.clone() };
+    let mut of_process: BTreeMap<ProcessRef, (f64, Vec<Lane>)> = BTreeMap::new();
+    let mut others = 0;
+    for (process, mut threads) in threads(model, selection, slots) {
+        threads.sort_by(|(_, a), (_, b)| busy(b).total_cmp(&busy(a)));
+        others += threads.len().saturating_sub(THREADS);
+        let (weight, lanes) = of_process.entry(process).or_default();
+        *weight += threads.iter().map(|(_, slots)| busy(slots)).sum::<f64>();
+        lanes.extend(threads.into_iter().take(THREADS).map(|(tid, slots)| Lane {
+            id: LaneId::Thread(process, tid),
+            cells: Cells::Doing(slots.iter().map(Slot::doing).collect()),
+        }));
+    }
+    for lane in arena_lanes(model, &within, slots).into_iter().chain(transfer_lanes(model, &within, slots)) {
+        if let LaneId::Arenas(process, _) | LaneId::Transfers(process, _) = lane.id {
+            of_process.entry(process).or_default().1.push(lane);
+        }
+    }
+    let mut processes: Vec<(f64, Vec<Lane>)> = of_process.into_values().collect();
+    processes.sort_by(|(a, _), (b, _)| b.total_cmp(a));
+    let mut lanes: Vec<Lane> = processes.into_iter().flat_map(|(_, lanes)| lanes).collect();
+    lanes.extend(segment_lanes(model, &within, slots));
+    others += lanes.len().saturating_sub(LANES);
+    lanes.truncate(LANES);
+    Timeline { slots, lanes, others }
+}
+
+fn busy(slots: &[Slot]) -> f64 {
+    let ran = |slot: &Slot| slot.ran.iter().map(|(_, time)| time).sum::<f64>();
+    // A thread that waits for the GIL wants to run.
+    slots.iter().map(|slot| ran(slot) + slot.waited[WaitReason::Gil as usize]).sum()
+}
+
+type Threads = BTreeMap<ProcessRef, Vec<(Tid, Vec<Slot>)>>;
+
+fn threads(model: &Model, selection: &Selection, slots: Slots) -> Threads {
+    let mut all: BTreeMap<(ProcessRef, Tid), Vec<Slot>> = BTreeMap::new();
+    let period = 1e9 / f64::from(model.meta().rate_hz.max(1));
+    let mut functions: BTreeMap<StackId, Option<FrameId>> = BTreeMap::new();
+    let has_gil = model.is_on("gil");
+    // One that ends later may have begun before.
+    let later = Selection { from: Some(slots.from), ..selection.clone() };
+    let within = Selection { to: Some(Nanos(slots.to.0.saturating_add(1))), ..later.clone() };
+    for sample in model.cpu().selected(&within) {
+        let leaf = *functions.entry(sample.stack).or_insert_with(|| leaf(model, sample.stack));
+        if let Some(slot) = slots.of(sample.at) {
+            let cells = all.entry((sample.process, sample.tid)).or_insert_with(|| vec![Slot::default(); slots.count]);
+            cells[slot].run(leaf, period);
+        }
+    }
+    let sleeps = model.offcpu().sleeps(&later).filter(|sleep| !has_gil || sleep.reason != WaitReason::Gil);
+    let sleeps = sleeps.map(|sleep| (sleep.process, sleep.tid, sleep.reason, sleep.at, sleep.total));
+    let waits = model.gil().waits(&later);
+    let waits = waits.map(|wait| (wait.process, wait.tid, WaitReason::Gil, wait.at, wait.total));
+    for (process, tid, reason, at, total) in sleeps.chain(waits) {
+        let cells = all.entry((process, tid)).or_insert_with(|| vec![Slot::default(); slots.count]);
+        for (slot, share) in slots.covered(at.saturating_sub(total), at) {
+            cells[slot].waited[reason as usize] += share * slots.length();
+        }
+    }
+    let mut threads = Threads::new();
+    for ((process, tid), slots) in all {
+        threads.entry(process).or_default().push((tid, slots));
+    }
+    threads
+}
+
+fn leaf(model: &Model, stack: StackId) -> Option<FrameId> {
+    let frame = birthplace(model, Some(stack)).or_else(|| model.stack(stack).last().copied());
+    frame.map(|frame| model.function_of(frame))
+}
+
+fn arena_lanes(model: &Model, selection: &Selection, slots: Slots) -> Vec<Lane> {
+    let mut taken: BTreeMap<ProcessRef, usize> = BTreeMap::new();
+    let mut lanes = Vec::new();
+    for row in arenas(model, selection) {
+        let taken = taken.entry(row.process).or_default();
+        *taken += 1;
+        if *taken > ARENAS {
+            continue;
+        }
+        let mut sums = Running::new(slots);
+        for state in row.ids.iter().filter_map(|id| model.arenas().get(*id)) {
+            let died = state.died.map_or(slots.to, |(at, _)| at);
+            sums.add(slots, (state.begun, died), state.arena.bytes);
+        }
+        lanes.push(Lane { id: LaneId::Arenas(row.process, row.frame), cells: Cells::Amounts(sums.series()) });
+    }
+    lanes
+}
+
+fn transfer_lanes(model: &Model, selection: &Selection, slots: Slots) -> Vec<Lane> {
+    let mut lanes: BTreeMap<(ProcessRef, Stage), Running> = BTreeMap::new();
+    for (_, state) in model.ucx().transfers().filter(|(_, state)| has_transfer(selection, state)) {
+        for stage in Stage::ALL {
+            // One that has no end goes on.
+            let open =
+                (stage == Stage::Pending && state.transfer.completed.is_none()).then_some(state.transfer.submitted);
+            let open = open.flatten().map(|from| (from, slots.to));
+            if let Some(span) = stage.of(state).or(open) {
+                let running = lanes.entry((state.transfer.process, stage)).or_insert_with(|| Running::new(slots));
+                running.add(slots, span, 1);
+            }
+        }
+    }
+    let lane = |((process, stage), running): (_, Running)| Lane {
+        id: LaneId::Transfers(process, stage),
+        cells: Cells::Amounts(running.series()),
+    };
+    lanes.into_iter().map(lane).collect()
+}
+
+fn segment_lanes(model: &Model, selection: &Selection, slots: Slots) -> Vec<Lane> {
+    let mut segments: Vec<_> = model.shm().segments().collect();
+    segments.retain(|(_, state)| state.begun <= slots.to && state.ended.is_none_or(|ended| ended >= slots.from));
+    if let Some(processes) = &selection.processes {
+        let pids: Vec<_> = processes.iter().filter_map(|id| Some(model.process(*id)?.process.pid)).collect();
+        segments.retain(|(_, state)| {
+            let mut all = state.holders.keys().copied().chain(state.past.iter().map(|past| past.pid));
+            all.any(|pid| pids.contains(&pid))
+        });
+    }
+    segments.sort_by_key(|(id, state)| (std::cmp::Reverse(state.segment.bytes), *id));
+    let lane = |(id, state): (SegmentId, &crate::families::shm::State)| {
+        let mut sums = Running::new(slots);
+        sums.add(slots, (state.begun, state.ended.unwrap_or(slots.to)), state.segment.bytes);
+        Lane { id: LaneId::Segment(id), cells: Cells::Amounts(sums.series()) }
+    };
+    segments.into_iter().take(SEGMENTS).map(lane).collect()
+}

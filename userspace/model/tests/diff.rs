@@ -1,0 +1,165 @@
+//! What is called a change, and what is not.
+
+use std::sync::Arc;
+
+use pyobs_model::diff::{Diff, Verdict};
+use pyobs_model::*;
+
+const MS: u64 = 1_000_000;
+
+/// So many samples of each function in turn, and sleeps of 1 ms in the last function, 100 ms apart.
+fn model(folder: &str, functions: &[(&str, u64)], sleeps: u64) -> Model {
+    let probes = families::NAMES.iter().map(ToString::to_string).collect();
+    let text = String::new;
+    let meta =
+        Meta { started: text(), host: text(), kernel: text(), pyobs: text(), rate_hz: 100, probes, sampler: text() };
+    let mut model = Model::new(meta, History::All);
+    let process = Process { pid: Pid(7), ppid: Pid(1), command: "python".into(), python: None, started: None };
+    model.apply(&Event::Process { id: ProcessRef(0), process });
+    let mut at = 0;
+    for ((function, samples), id) in functions.iter().zip(0..) {
+        let frame = Frame {
+            kind: FrameKind::Python,
+            function: (*function).into(),
+            module: None,
+            file: Some(format!("{folder}/main.py").into()),
+            line: Some(id),
+            first_line: Some(id),
+        };
+        model.apply(&Event::Frame { id: FrameId(id), frame });
+        model.apply(&Event::Stack { id: StackId(id), frames: Arc::from([FrameId(id)]) });
+        for _ in 0..*samples {
+            at += 10 * MS;
+            let (process, tid, stack) = (ProcessRef(0), Tid(7), StackId(id));
+            model.apply(&Event::Sample(Sample {
+                at: Nanos(at),
+                process,
+                tid,
+                cpu: 0,
+                stack,
+                outcome: Outcome::Complete,
+            }));
+        }
+    }
+    let stack = StackId(functions.len() as u32 - 1);
+    for sleep in 1..=sleeps {
+        model.apply(&Event::Sleep(Sleep {
+            at: Nanos(sleep * 100 * MS),
+            process: ProcessRef(0),
+            tid: Tid(7),
+            stack,
+            reason: WaitReason::Io,
+            count: 1,
+            total: Nanos(MS),
+            length: Nanos(MS),
+            waker: None,
+        }));
+    }
+    model
+}
+
+/// Transfers that were pending for so many microseconds and up to as many more.
+fn transfers(model: &mut Model, micros: u64) {
+    for id in 0..1000 {
+        let submitted = id * MS;
+        let transfer = Transfer {
+            process: ProcessRef(0),
+            library: Library::Ucx,
+            operation: Operation::TagSend,
+            bytes: 8,
+            tag: None,
+            through: 0,
+            buffer: 0,
+            registered: None,
+            submitted: Some(Nanos(submitted)),
+            completed: Some(Nanos(submitted + (micros + id * micros / 1000) * 1000)),
+            immediate: false,
+            status: Some(0),
+            tid: Tid(7),
+            submitter: Some(Tid(7)),
+            completer: Some(Tid(7)),
+            protocol: None,
+            parent: None,
+            hash: None,
+        };
+        let change = TransferChange::Seen(Box::new(transfer));
+        model.apply(&Event::Transfer { at: Nanos(submitted), id: TransferId(id), change });
+    }
+}
+
+/// Functions whose own share changed.
+fn verdicts(diff: &Diff) -> Vec<(&str, Verdict)> {
+    let rows = diff.frames.as_ref().map_or(&[][..], |rows| &rows.changed);
+    rows.iter().filter_map(|row| Some((&*row.place.function, row.own.verdict?))).collect()
+}
+
+#[test]
+fn a_recording_is_itself_and_another_run_is_no_change() {
+    let one = model("/a", &[("f", 500), ("g", 300), ("h", 200)], 40);
+    let diff = Diff::new(&one, &one);
+    assert!(!diff.changed);
+    assert_eq!(diff.frames.map(|rows| rows.compared), Some(3));
+    // Within chance, and in another folder.
+    let other = model("/b", &[("startup", 3), ("f", 520), ("g", 270), ("h", 215)], 45);
+    let diff = Diff::new(&one, &other);
+    assert!(!diff.changed, "{diff:#?}");
+}
+
+#[test]
+fn what_is_more_than_chance_has_a_verdict_the_largest_first() {
+    let before = model("/a", &[("f", 500), ("g", 300), ("old", 200)], 0);
+    let after = model("/a", &[("f", 200), ("g", 700), ("young", 100)], 0);
+    let diff = Diff::new(&before, &after);
+    let expected = [("g", Verdict::More), ("f", Verdict::Less), ("old", Verdict::Gone), ("young", Verdict::New)];
+    assert!(diff.changed);
+    assert_eq!(verdicts(&diff), expected);
+}
+
+#[test]
+fn more_work_by_the_second_is_a_change_of_the_total() {
+    // Both take 20 s.
+    let before = model("/a", &[("f", 500)], 200);
+    let after = model("/a", &[("f", 1500)], 200);
+    let cpu = Diff::new(&before, &after).totals.cpu_per_s;
+    assert_eq!(cpu.and_then(|delta| delta.verdict), Some(Verdict::More));
+}
+
+#[test]
+fn sleeps_are_compared_by_the_second() {
+    let functions = [("f", 1000)];
+    let (none, some) = (model("/a", &functions, 0), model("/a", &functions, 100));
+    let verdict = |before: &Model, after: &Model| {
+        let rows = Diff::new(before, after).offcpu.map(|rows| rows.changed).unwrap_or_default();
+        rows.first().and_then(|row| row.per_s.verdict)
+    };
+    assert_eq!(verdict(&none, &some), Some(Verdict::New));
+    assert_eq!(verdict(&some, &none), Some(Verdict::Gone));
+    assert_eq!(verdict(&none, &model("/a", &functions, 3)), None, "three may be chance");
+}
+
+#[test]
+fn percentiles_of_transfers_are_compared() {
+    let functions = [("f", 1000)];
+    let side = |micros| {
+        let mut model = model("/a", &functions, 0);
+        transfers(&mut model, micros);
+        model
+    };
+    let diff = Diff::new(&side(100), &side(300));
+    let rows = diff.transfers.map(|rows| rows.changed).unwrap_or_default();
+    assert_eq!(rows.len(), 1);
+    assert_eq!((rows[0].stage, rows[0].operation), ("pending", Operation::TagSend));
+    for delta in [rows[0].p50, rows[0].p90, rows[0].p99] {
+        assert!(delta.is_none_or(|delta| delta.verdict == Some(Verdict::More)), "{delta:?}");
+    }
+    assert!(rows[0].p50.is_some());
+    assert!(!Diff::new(&side(100), &side(104)).changed);
+}
+
+#[test]
+fn what_one_of_them_does_not_have_is_not_compared() {
+    let full = model("/a", &[("f", 500)], 0);
+    let meta = Meta { probes: vec!["cpu".into()], ..full.meta().clone() };
+    let diff = Diff::new(&full, &Model::new(meta, History::All));
+    assert!(diff.offcpu.is_none() && diff.transfers.is_none() && diff.frames.is_some());
+}

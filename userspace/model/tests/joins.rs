@@ -1,0 +1,212 @@
+//! Findings that several families make together.
+
+use std::sync::Arc;
+
+use pyobs_model::findings::{self, Evidence, Finding};
+use pyobs_model::*;
+
+const MS: u64 = 1_000_000;
+const SECOND: u64 = 1000 * MS;
+const PROCESS: ProcessRef = ProcessRef(0);
+const MAIN: Tid = Tid(42);
+const LOOP: Tid = Tid(43);
+
+// Lines, by the number of their stack.
+const COMPUTES: StackId = StackId(0);
+const SENDS: StackId = StackId(1);
+const MAKES: StackId = StackId(2);
+const WRITES: StackId = StackId(3);
+const POLLS: StackId = StackId(4);
+
+fn model(events: impl IntoIterator<Item = Event>) -> Model {
+    let probes = families::NAMES.iter().map(ToString::to_string).collect();
+    let text = String::new;
+    let (started, host, kernel, pyobs, sampler) = (text(), text(), text(), text(), text());
+    let meta = Meta { started, host, kernel, pyobs, rate_hz: 100, probes, sampler };
+    let mut model = Model::new(meta, History::All);
+    let frame = |function: &str, kind, module: Option<&str>, line| Frame {
+        kind,
+        function: function.into(),
+        module: module.map(Into::into),
+        file: Some("/app/main.py".into()),
+        line: Some(line),
+        first_line: Some(1),
+    };
+    let python = |function, line| frame(function, FrameKind::Python, None, line);
+    let frames = [
+        python("compute", 10),
+        python("send", 20),
+        python("make", 30),
+        python("write", 40),
+        frame("ucp_worker_progress", FrameKind::Native, Some("libucp.so.0"), 1),
+    ];
+    for (frame, id) in frames.into_iter().zip(0..) {
+        model.apply(&Event::Frame { id: FrameId(id), frame });
+        model.apply(&Event::Stack { id: StackId(id), frames: Arc::from([FrameId(id)]) });
+    }
+    let process = Process { pid: Pid(42), ppid: Pid(1), command: "python".into(), python: None, started: None };
+    model.apply(&Event::Process { id: PROCESS, process });
+    for (tid, name) in [(MAIN, "main"), (LOOP, "loop")] {
+        model.apply(&Event::Thread { process: PROCESS, tid, name: name.into() });
+    }
+    events.into_iter().for_each(|event| model.apply(&event));
+    model.advance(Nanos(10 * SECOND));
+    model
+}
+
+fn transfer(begun: u64, pending: u64) -> Transfer {
+    Transfer {
+        process: PROCESS,
+        library: Library::Ucxx,
+        operation: Operation::TagSend,
+        bytes: 1 << 20,
+        tag: None,
+        through: begun,
+        buffer: 0x10_0000,
+        registered: Some(Nanos(begun)),
+        submitted: Some(Nanos(begun)),
+        completed: Some(Nanos(begun + pending)),
+        immediate: false,
+        status: Some(0),
+        tid: LOOP,
+        submitter: None,
+        completer: None,
+        protocol: None,
+        parent: None,
+        hash: None,
+    }
+}
+
+fn seen(id: u64, transfer: Transfer) -> [Event; 2] {
+    let at = transfer.completed.unwrap_or_default();
+    let event = |change| Event::Transfer { at, id: TransferId(id), change };
+    [event(TransferChange::Seen(Box::new(transfer))), event(TransferChange::Asked(SENDS))]
+}
+
+fn found(model: &Model, id: &str) -> Vec<Finding> {
+    findings::find(model, &Selection::default()).into_iter().filter(|finding| finding.id == id).collect()
+}
+
+fn text(finding: &Finding, name: &str) -> String {
+    match finding.evidence.get(name) {
+        Some(Evidence::Text(text)) => text.clone(),
+        other => panic!("{name} is {other:?}"),
+    }
+}
+
+/// Transfers that take 1 ms, and of which Python is told 6 ms later by a thread that waits for the GIL in between for so long.
+fn told_late(waits: u64, waiter: Tid) -> Model {
+    let round = |id: u64| {
+        let begun = id * 20 * MS;
+        let woken = TransferChange::Woken { notified: Nanos(begun + MS), tid: LOOP };
+        let (at, length) = (Nanos(begun + MS + waits), Nanos(waits));
+        let holder = Some(GilHolder { tid: MAIN, stack: COMPUTES });
+        let (process, stack, total) = (PROCESS, SENDS, length);
+        let wait = GilWait { at, process, tid: waiter, stack, holder, count: 1, total, length };
+        let woken = Event::Transfer { at: Nanos(begun + 7 * MS), id: TransferId(id), change: woken };
+        seen(id, transfer(begun, MS)).into_iter().chain([Event::GilWait(wait), woken]).collect::<Vec<_>>()
+    };
+    model((0..40).flat_map(round))
+}
+
+#[test]
+fn the_line_that_holds_the_gil_while_a_transfer_is_over_is_named() {
+    let [finding] = &found(&told_late(5 * MS, LOOP), "ucx/behind-gil")[..] else { panic!() };
+    assert_eq!(text(finding, "holder_line"), "compute (/app/main.py:10)");
+    assert_eq!(
+        finding.summary,
+        "transfers are over and wait 5.0 ms for the GIL, which thread 42 (main) holds at compute (/app/main.py:10)"
+    );
+    assert!(finding.detail.contains("40 of 40 transfers"), "{}", finding.detail);
+    assert!((finding.cost.time - 0.02).abs() < 1e-9, "40 times 5 ms of 10 s: {:?}", finding.cost);
+}
+
+#[test]
+fn a_transfer_that_is_told_late_for_another_reason_is_not_the_gils() {
+    assert_eq!(found(&told_late(MS / 10, LOOP), "ucx/behind-gil"), []);
+    assert_eq!(found(&told_late(5 * MS, MAIN), "ucx/behind-gil"), [], "another thread waited");
+}
+
+/// Sends out of a segment mapped at 1 MiB, with these contents; and a line whose stores are equal.
+fn sent(hash: impl Fn(u64) -> u64, buffer: impl Fn(u64) -> u64, equal: bool) -> Model {
+    let segment = |change| Event::Segment { at: Nanos(0), id: SegmentId(3), change };
+    let (name, creator) = (Some("tensor".into()), Some(Pid(42)));
+    let begun = SegmentChange::Begun(Segment {
+        dev: 1,
+        ino: 2,
+        generation: 3,
+        kind: SegmentKind::Shm,
+        name,
+        linked: true,
+        bytes: 4 << 20,
+        creator,
+    });
+    let mapped = SegmentChange::Mapped { pid: Pid(42), address: 0x10_0000, bytes: 4 << 20, offset: 0 };
+    let transfers = (0..5).flat_map(|id| {
+        let of = transfer(10 + id * 100 * MS, MS);
+        seen(id, Transfer { hash: Some(hash(id)), buffer: buffer(id), ..of })
+    });
+    let pair = |at: u64| {
+        Event::Pair(Pair {
+            at: Nanos(at * MS),
+            process: PROCESS,
+            tid: MAIN,
+            first: WRITES,
+            second: WRITES,
+            kind: PairKind::Store,
+            touched: Touched::Array("float64 9".into()),
+            bytes: 8,
+            equal,
+            unread: None,
+        })
+    };
+    let before = [begun, SegmentChange::Born(MAKES), mapped].map(segment);
+    model(before.into_iter().chain(transfers).chain((0..40).map(pair)))
+}
+
+#[test]
+fn bytes_of_a_segment_that_are_sent_again_are_found_with_the_lines_that_made_and_wrote_them() {
+    let [finding] = &found(&sent(|_| 9, |_| 0x10_0000, true), "shm/resent")[..] else { panic!() };
+    assert_eq!(text(finding, "segment"), "1:2:3");
+    assert_eq!(text(finding, "born"), "make (/app/main.py:30)");
+    assert_eq!(text(finding, "line"), "send (/app/main.py:20)");
+    assert_eq!(text(finding, "rewritten_at"), "write (/app/main.py:40)");
+    assert_eq!(finding.cost.bytes, 4 << 20);
+    let [finding] = &found(&sent(|_| 9, |_| 0x10_0000, false), "shm/resent")[..] else { panic!() };
+    assert!(!finding.evidence.contains_key("rewritten_at"));
+}
+
+#[test]
+fn what_changes_or_is_another_place_or_no_segment_is_not_sent_again() {
+    assert_eq!(found(&sent(|id| id, |_| 0x10_0000, true), "shm/resent"), []);
+    assert_eq!(found(&sent(|_| 9, |id| 0x10_0000 + id * 8192, true), "shm/resent"), []);
+    assert_eq!(found(&sent(|_| 9, |_| 0x9000_0000, true), "shm/resent"), []);
+}
+
+/// Rounds of 100 ms: transfers of 40 ms, and samples of a stack for 50 ms, which begin so long after the transfer.
+fn rounds(after: u64, stack: StackId) -> Model {
+    let round = |id: u64| {
+        let begun = id * 100 * MS;
+        let samples = (0..5).map(move |tick| {
+            let (at, outcome) = (Nanos(begun + after + tick * 10 * MS), Outcome::Complete);
+            Event::Sample(Sample { at, process: PROCESS, tid: MAIN, cpu: 0, stack, outcome })
+        });
+        seen(id, transfer(begun, 40 * MS)).into_iter().chain(samples)
+    };
+    model((0..100).flat_map(round))
+}
+
+#[test]
+fn computing_and_transfers_that_take_turns_are_found() {
+    let [finding] = &found(&rounds(45 * MS, COMPUTES), "ucx/no-overlap")[..] else { panic!() };
+    assert_eq!(text(finding, "line"), "compute (/app/main.py:10)");
+    assert_eq!(text(finding, "asked_at"), "send (/app/main.py:20)");
+    assert_eq!(finding.summary, "computing and transfers take turns: 50% of the time one, 40% the other");
+    assert!((finding.cost.time - 0.4).abs() < 1e-9);
+}
+
+#[test]
+fn computing_beside_transfers_and_ucx_itself_are_nothing() {
+    assert_eq!(found(&rounds(5 * MS, COMPUTES), "ucx/no-overlap"), []);
+    assert_eq!(found(&rounds(45 * MS, POLLS), "ucx/no-overlap"), []);
+}

@@ -1,0 +1,167 @@
+//! Lanes over time: what a thread did for most of each slot, what lived, what was pending.
+
+use std::sync::Arc;
+
+use pyobs_model::views::{Cells, Doing, LaneId, Slots, Stage, timeline};
+use pyobs_model::*;
+
+const SECOND: u64 = 1_000_000_000;
+const PROCESS: ProcessRef = ProcessRef(0);
+const MAIN: Tid = Tid(42);
+const IO: Tid = Tid(43);
+
+fn model() -> Model {
+    let probes = families::NAMES.iter().map(ToString::to_string).collect();
+    let text = String::new;
+    let (started, host, kernel, pyobs, sampler) = (text(), text(), text(), text(), text());
+    let mut model = Model::new(Meta { started, host, kernel, pyobs, rate_hz: 100, probes, sampler }, History::All);
+    for (function, id) in ["compute", "receive"].into_iter().zip(0..) {
+        let (kind, file) = (FrameKind::Python, Some("/app/main.py".into()));
+        let frame = Frame { kind, function: function.into(), module: None, file, line: Some(id + 1), first_line: None };
+        model.apply(&Event::Frame { id: FrameId(id), frame });
+        model.apply(&Event::Stack { id: StackId(id), frames: Arc::from([FrameId(id)]) });
+    }
+    for (id, pid) in [(0, 42), (1, 50)] {
+        let process = Process { pid: Pid(pid), ppid: Pid(1), command: "python".into(), python: None, started: None };
+        model.apply(&Event::Process { id: ProcessRef(id), process });
+    }
+    model
+}
+
+/// In hundredths of a second.
+fn sample(at: u64, tid: Tid, stack: u32) -> Event {
+    let (at, outcome) = (Nanos(at * SECOND / 100), Outcome::Complete);
+    Event::Sample(Sample { at, process: PROCESS, tid, cpu: 0, stack: StackId(stack), outcome })
+}
+
+fn slept(at: u64, length: u64, tid: Tid, reason: WaitReason) -> Event {
+    let (at, length) = (Nanos(at * SECOND / 100), Nanos(length * SECOND / 100));
+    let (count, total) = (1, length);
+    Event::Sleep(Sleep { at, process: PROCESS, tid, stack: StackId(1), reason, count, total, length, waker: None })
+}
+
+fn waited(at: u64, length: u64, tid: Tid) -> Event {
+    let (at, length) = (Nanos(at * SECOND / 100), Nanos(length * SECOND / 100));
+    let (stack, total) = (StackId(1), length);
+    Event::GilWait(GilWait { at, process: PROCESS, tid, stack, holder: None, count: 1, total, length })
+}
+
+/// The ten parts of the first second.
+fn tenths() -> Slots {
+    Slots { from: Nanos(0), to: Nanos(SECOND), count: 10 }
+}
+
+fn lanes(events: impl IntoIterator<Item = Event>, slots: Slots) -> Vec<(LaneId, Cells)> {
+    let mut model = model();
+    events.into_iter().for_each(|event| model.apply(&event));
+    let found = timeline(&model, &Selection::default(), slots);
+    assert!(found.lanes.iter().all(|lane| match &lane.cells {
+        Cells::Doing(cells) => cells.len() == slots.count,
+        Cells::Amounts(cells) => cells.len() == slots.count,
+    }));
+    found.lanes.into_iter().map(|lane| (lane.id, lane.cells)).collect()
+}
+
+#[test]
+fn a_thread_is_shown_by_what_it_did_for_most_of_each_slot() {
+    let ran = |at| sample(at, MAIN, u32::from(at >= 30));
+    // Runs for 0.5 s in two functions, then waits for a lock, then for the GIL, then is not seen.
+    let events = (0..50).map(ran).chain([slept(70, 20, MAIN, WaitReason::Lock), waited(92, 21, MAIN)]);
+    let found = lanes(events, tenths());
+    let (compute, receive) = (Some(Doing::Ran(Some(FrameId(0)))), Some(Doing::Ran(Some(FrameId(1)))));
+    let (lock, gil) = (Some(Doing::Waited(WaitReason::Lock)), Some(Doing::Waited(WaitReason::Gil)));
+    let cells = vec![compute, compute, compute, receive, receive, lock, lock, gil, gil, gil];
+    assert_eq!(found, [(LaneId::Thread(PROCESS, MAIN), Cells::Doing(cells))]);
+}
+
+#[test]
+fn a_wait_that_ends_in_the_time_began_before_it() {
+    let slots = Slots { from: Nanos(SECOND / 2), ..tenths() };
+    let found = lanes([slept(60, 60, IO, WaitReason::Io)], slots);
+    let Cells::Doing(cells) = &found[0].1 else { panic!() };
+    assert_eq!(cells.iter().filter(|cell| cell.is_some()).count(), 2);
+}
+
+#[test]
+fn the_thread_that_runs_most_is_first() {
+    let events = (0..20).map(|at| sample(at, MAIN, 0)).chain((0..40).map(|at| sample(at, IO, 0)));
+    let ids: Vec<LaneId> = lanes(events, tenths()).into_iter().map(|(id, _)| id).collect();
+    assert_eq!(ids, [LaneId::Thread(PROCESS, IO), LaneId::Thread(PROCESS, MAIN)]);
+}
+
+#[test]
+fn arenas_segments_and_transfers_have_lanes_of_what_there_is_at_a_time() {
+    let arena = |id, at, change| Event::Arena { at: Nanos(at * SECOND / 10), id: ArenaId(id), change };
+    let begun = |address| {
+        let (process, kind) = (PROCESS, "pymalloc".into());
+        ArenaChange::Begun(Arena { process, kind, address, bytes: 100, born: true, parent: None })
+    };
+    let segment = Segment {
+        dev: 1,
+        ino: 2,
+        generation: 0,
+        kind: SegmentKind::Shm,
+        name: None,
+        linked: true,
+        bytes: 7,
+        creator: Some(Pid(42)),
+    };
+    let transfer = |completed| Transfer {
+        process: PROCESS,
+        library: Library::Ucx,
+        operation: Operation::TagSend,
+        bytes: 4096,
+        tag: None,
+        through: 0,
+        buffer: 0,
+        registered: None,
+        submitted: Some(Nanos(2 * SECOND / 10)),
+        completed,
+        immediate: false,
+        status: None,
+        tid: MAIN,
+        submitter: None,
+        completer: None,
+        protocol: None,
+        parent: None,
+        hash: None,
+    };
+    let seen = |id, transfer| {
+        let change = TransferChange::Seen(Box::new(transfer));
+        Event::Transfer { at: Nanos(2 * SECOND / 10), id: TransferId(id), change }
+    };
+    let events = [
+        arena(0, 0, begun(0x1000)),
+        arena(1, 5, begun(0x9000)),
+        arena(0, 7, ArenaChange::Died),
+        Event::Segment { at: Nanos(8 * SECOND / 10), id: SegmentId(0), change: SegmentChange::Begun(segment) },
+        seen(0, transfer(Some(Nanos(4 * SECOND / 10)))),
+        seen(1, transfer(None)),
+    ];
+    let found = lanes(events, tenths());
+    assert_eq!(
+        found,
+        [
+            (LaneId::Arenas(PROCESS, None), Cells::Amounts(vec![100, 100, 100, 100, 100, 200, 200, 200, 100, 100])),
+            (LaneId::Transfers(PROCESS, Stage::Pending), Cells::Amounts(vec![0, 0, 2, 2, 2, 1, 1, 1, 1, 1])),
+            (LaneId::Segment(SegmentId(0)), Cells::Amounts(vec![0, 0, 0, 0, 0, 0, 0, 0, 7, 7])),
+        ]
+    );
+}
+
+#[test]
+fn what_is_kept_does_not_grow_with_what_happened() {
+    let threads = (0..2000).map(|tid| sample(tid % 100, Tid(tid as u32), 0));
+    let mut model = model();
+    threads.for_each(|event| model.apply(&event));
+    let found = timeline(&model, &Selection::default(), Slots { count: 250, ..tenths() });
+    assert!(found.lanes.len() <= 64);
+    assert_eq!(found.lanes.len() + found.others, 2000);
+}
+
+#[test]
+fn times_that_no_sum_can_hold_do_no_harm() {
+    for slots in [tenths(), Slots { count: 0, ..tenths() }, Slots { to: Nanos(0), ..tenths() }] {
+        lanes([slept(u64::MAX / SECOND, u64::MAX / SECOND, MAIN, WaitReason::Io), waited(1, 200, IO)], slots);
+    }
+}

@@ -1,0 +1,23 @@
+use pyobs_export::{Options, diff};
+
+use super::export::put;
+use super::{in_memory, load};
+use crate::cli::Diff;
+use crate::exit::Failure;
+
+const DEFAULT_ROWS: usize = 20;
+
+pub(super) fn run(arguments: &Diff) -> Result<(), Failure> {
+    let (before, after) = (load(&arguments.before)?, load(&arguments.after)?);
+    let text = in_memory(|out| {
+        if arguments.format.is_some() {
+            let options = Options { weight: arguments.weight.unwrap_or_default(), ..Options::default() };
+            diff::picture(&before, &after, &options, out)
+        } else if arguments.json {
+            diff::json(&before, &after, out)
+        } else {
+            diff::words(&before, &after, arguments.limit.unwrap_or(DEFAULT_ROWS), out)
+        }
+    })?;
+    put(&text, arguments.output.as_deref(), &[&arguments.before, &arguments.after])
+}

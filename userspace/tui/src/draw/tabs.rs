@@ -1,0 +1,65 @@
+//! The screens with their keys, in as many words as there is room for.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use super::put;
+use crate::text;
+use crate::theme::Theme;
+use crate::ui::{Tab, Ui};
+
+/// How much is said of the screens that are not in sight, the most that fits.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wording {
+    /// ` 2 Frames  3 Flame `
+    Titles,
+    /// ` 2 Frames 3 Flame`
+    Short,
+    /// ` 2Fram 3Flam`
+    Tight,
+    /// ` 2  3 `
+    Keys,
+}
+
+const TIGHT: usize = 4;
+
+/// Leaves room for all that stands to the right of it where names can be short for that, else for what is needed there, as
+/// `(all, needed)` cells. Returns the column after the tabs.
+pub(super) fn draw(ui: &Ui, area: Rect, (all, needed): (usize, usize), buf: &mut Buffer) -> u16 {
+    let wordings = [(Wording::Titles, all), (Wording::Short, all), (Wording::Short, needed), (Wording::Tight, needed)];
+    let used = |wording| 2 + Tab::ALL.iter().map(|tab| width(*tab, ui, wording)).sum::<usize>();
+    let fits = |(wording, right): &(Wording, usize)| used(*wording) + right <= usize::from(area.width);
+    let wording = wordings.into_iter().find(fits).map_or(Wording::Keys, |(wording, _)| wording);
+    let mut x = 1;
+    for tab in Tab::ALL {
+        let (key, name) = words(tab, ui, wording);
+        if tab == ui.tab {
+            x = put(buf, area, x, 0, &format!("{key}{name}"), ui.theme.active_tab());
+        } else {
+            x = put(buf, area, x, 0, &key, ui.theme.key());
+            x = put(buf, area, x, 0, &name, style(ui.theme, wording));
+        }
+    }
+    x + 1
+}
+
+/// Where names touch their keys, these are what stands out.
+fn style(theme: Theme, wording: Wording) -> ratatui::style::Style {
+    if wording == Wording::Tight { theme.dim() } else { theme.text() }
+}
+
+fn words(tab: Tab, ui: &Ui, wording: Wording) -> (String, String) {
+    let key = tab.key();
+    match wording {
+        _ if tab == ui.tab => (format!(" {key} "), format!("{} ", tab.title())),
+        Wording::Titles => (format!(" {key}"), format!(" {} ", tab.title())),
+        Wording::Short => (format!(" {key}"), format!(" {}", tab.short_title())),
+        Wording::Tight => (format!(" {key}"), tab.short_title().chars().take(TIGHT).collect()),
+        Wording::Keys => (format!(" {key} "), String::new()),
+    }
+}
+
+fn width(tab: Tab, ui: &Ui, wording: Wording) -> usize {
+    let (key, name) = words(tab, ui, wording);
+    key.len() + text::width(&name, usize::MAX / 8)
+}

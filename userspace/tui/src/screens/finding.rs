@@ -1,0 +1,48 @@
+//! How findings look, on whatever screen.
+
+use pyobs_model::findings::{Cost, Evidence, Finding, Severity};
+use ratatui::style::Style;
+
+use crate::theme::Theme;
+use crate::{number, text};
+
+pub(super) fn severity(theme: Theme, severity: Severity) -> Style {
+    match severity {
+        Severity::Info => theme.text(),
+        Severity::Warning | Severity::Serious => theme.warning(),
+    }
+}
+
+pub(super) fn mark(theme: Theme, severity: Severity) -> (&'static str, Style) {
+    match severity {
+        Severity::Serious => ("!!", theme.warning()),
+        Severity::Warning => ("! ", theme.warning()),
+        Severity::Info => ("i ", theme.dim()),
+    }
+}
+
+/// In at most nine characters: a share of a thread's time, or memory.
+pub(super) fn cost(cost: Cost) -> String {
+    if cost.time > 0.0 {
+        format!("{} %", number::percent(cost.time * 100.0))
+    } else if cost.bytes > 0 {
+        number::bytes(cost.bytes)
+    } else {
+        "–".to_owned()
+    }
+}
+
+/// A finding's summary: where it is too long, of its place only the end.
+pub(super) fn summary(finding: &Finding, width: usize) -> String {
+    let whole = &finding.summary;
+    if text::width(whole, width + 1) <= width {
+        return whole.clone();
+    }
+    let Some(Evidence::Text(place)) = finding.evidence.get("line") else { return whole.clone() };
+    let Some((function, path)) = place.strip_suffix(')').and_then(|place| place.split_once(" (")) else {
+        return whole.clone();
+    };
+    let end = text::base_name(path);
+    let shorter = whole.replacen(place, &format!("{function} ({end})"), 1);
+    if text::width(&shorter, width + 1) <= width { shorter } else { whole.replacen(place, end, 1) }
+}

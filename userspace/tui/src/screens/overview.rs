@@ -1,0 +1,164 @@
+//! What deserves to be said first, then the machine in five lines.
+
+mod lines;
+
+use pyobs_model::findings::{Board, Entry, Key};
+use pyobs_model::views::{self, Machine};
+use pyobs_model::{Model, Selection, families};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use super::finding::{cost, mark, summary};
+use super::{Jump, Outcome};
+use crate::binding::Action;
+use crate::draw::{Heading, Order, Row, how_to_see, put};
+use crate::list::Listing;
+use crate::text;
+use crate::ui::Ui;
+
+/// The machine's lines and their heading.
+const MACHINE: u16 = lines::COUNT + 1;
+/// Cells from which on a finding says whose it is, and which check found it.
+const PROCESS_NEEDS: u16 = 100;
+const CHECK_NEEDS: u16 = 130;
+
+#[derive(Default)]
+pub(crate) struct OverviewScreen {
+    machine: Machine,
+    listing: Listing<Key>,
+}
+
+/// Where the parts go, from above.
+struct Parts {
+    findings: Rect,
+    /// The whole sentences of the finding that is selected.
+    detail: Rect,
+    machine: Rect,
+}
+
+impl Parts {
+    /// For so many findings. They need room first; what one says in full follows them.
+    fn of(area: Rect, findings: usize) -> Self {
+        let machine = if area.height >= MACHINE + 4 { MACHINE + 1 } else { 0 };
+        let detail = match area.height {
+            0..18 => 0,
+            18..30 => 5,
+            _ => 7,
+        };
+        let room = area.height - machine - detail;
+        // Where there is no finding, it is said what is not watched.
+        let rows = if findings == 0 { room } else { room.min(findings.saturating_add(1).min(1 << 12) as u16) };
+        let part = |above, height| Rect { y: area.y + above, height, ..area };
+        Self { findings: part(0, rows), detail: part(rows, detail), machine: part(room + detail, machine) }
+    }
+}
+
+impl OverviewScreen {
+    pub(crate) fn compute(&mut self, model: &Model, selection: &Selection, width: u16) {
+        self.machine = views::machine(model, selection, lines::points(width));
+    }
+
+    pub(crate) fn arrange(&mut self, board: &Board, body: Rect) {
+        let rows = (0..board.entries().len()).collect();
+        let key = |row: usize| board.key(row).cloned().unwrap_or_default();
+        self.listing.show(rows, key, height(board, body));
+    }
+
+    fn selected<'board>(&self, board: &'board Board) -> Option<&'board Entry> {
+        let selected = self.listing.selected()?;
+        let at = (0..board.entries().len()).find(|index| board.key(*index) == Some(selected))?;
+        board.get(at)
+    }
+
+    pub(crate) fn act(&mut self, action: Action, board: &Board, body: Rect) -> Outcome {
+        if self.listing.step(action, height(board, body)) {
+            return Outcome::Nothing;
+        }
+        match (action, self.selected(board).map(|entry| &entry.finding)) {
+            (Action::Open, Some(finding)) => match finding.target {
+                Some(target) => Outcome::Jump(Jump { process: finding.process, target, why: finding.id }),
+                None => Outcome::Nothing,
+            },
+            _ => Outcome::Nothing,
+        }
+    }
+
+    pub(crate) fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
+        let parts = Parts::of(area, ui.board.entries().len());
+        if ui.board.is_empty() {
+            draw_none(model, ui, parts.findings, buf);
+        } else {
+            self.draw_findings(model, ui, parts.findings, buf);
+        }
+        if let Some(entry) = self.selected(&ui.board) {
+            draw_detail(entry, ui, parts.detail, buf);
+        }
+        lines::draw(&self.machine, model, ui, below(parts.machine), buf);
+    }
+
+    fn draw_findings(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
+        let theme = ui.theme;
+        let process = if area.width >= PROCESS_NEEDS { 8 } else { 0 };
+        let check = if area.width >= CHECK_NEEDS { 26 } else { 0 };
+        let mut head = Heading::new(buf, area, theme);
+        head.skip(3);
+        head.right(9, "COST", Some(Order::Falling));
+        head.right(process, "PID", None);
+        head.left(check, "CHECK", None);
+        head.left(usize::MAX, "FINDING", None);
+        for (index, spot, is_selected) in self.listing.in_sight(area) {
+            let Some(entry) = ui.board.get(index) else { continue };
+            let finding = &entry.finding;
+            let is_current = entry.is_current(&ui.board);
+            let dim = |style| if is_current { style } else { theme.dim() };
+            let (sign, style) = mark(theme, finding.severity);
+            let mut row = Row::new(buf, spot);
+            row.select(is_selected, theme);
+            row.left(3, &format!(" {sign}"), dim(style));
+            row.right(9, &cost(entry.cost), dim(theme.strong()));
+            let pid = finding.process.and_then(|id| model.process(id)).map(|state| state.process.pid).or(finding.pid);
+            row.right(process, &pid.map_or_else(|| "–".to_owned(), |pid| pid.to_string()), theme.dim());
+            row.left(check, finding.id, theme.dim());
+            let alike = match entry.others {
+                0 => String::new(),
+                others => format!(" (and {others} alike)"),
+            };
+            let gone = if is_current { "" } else { "no more: " };
+            let used = 14 + [process, check].iter().filter(|width| **width > 0).map(|width| width + 1).sum::<usize>();
+            let room = usize::from(area.width).saturating_sub(used + alike.len() + gone.len());
+            row.rest(&format!("{gone}{}{alike}", text::fit(&summary(finding, room), room)), dim(theme.text()));
+        }
+    }
+}
+
+/// Below a blank line.
+fn below(area: Rect) -> Rect {
+    let above = area.height.min(1);
+    Rect { y: area.y + above, height: area.height - above, ..area }
+}
+
+/// Rows of findings.
+fn height(board: &Board, body: Rect) -> usize {
+    usize::from(Parts::of(body, board.entries().len()).findings.height.saturating_sub(1))
+}
+
+fn draw_detail(entry: &Entry, ui: &Ui, area: Rect, buf: &mut Buffer) {
+    let area = below(area);
+    let words = text::wrap(&entry.finding.detail, usize::from(area.width).saturating_sub(4));
+    let height = usize::from(area.height);
+    for (line, y) in words.iter().take(height).zip(0..) {
+        let is_cut = usize::from(y) + 1 == height && words.len() > height;
+        put(buf, area, 3, y, &format!("{line}{}", if is_cut { " …" } else { "" }), ui.theme.text());
+    }
+}
+
+fn draw_none(model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
+    let theme = ui.theme;
+    put(buf, area, 1, 0, &format!("No finding {}.", ui.when()), theme.good());
+    let off: Vec<&str> = families::NAMES.iter().copied().filter(|family| !model.is_on(family)).collect();
+    let Some(first) = off.first() else { return };
+    let words = format!("Not watched: {}. {}", off.join(", "), how_to_see(ui, first));
+    for (line, y) in text::wrap(&words, usize::from(area.width).saturating_sub(2)).iter().zip(2..) {
+        put(buf, area, 1, y, line, theme.dim());
+    }
+}

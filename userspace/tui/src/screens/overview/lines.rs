@@ -1,0 +1,106 @@
+//! The machine in five lines, each with what it was like over the time that is looked at.
+
+use pyobs_model::Model;
+use pyobs_model::views::{GilLine, Machine, MemoryLine, TransfersLine};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use crate::draw::{Heading, Row};
+use crate::number;
+use crate::screens::frames::process_label;
+use crate::text;
+use crate::ui::Ui;
+
+pub(super) const COUNT: u16 = 5;
+const NAMES: usize = 10;
+
+/// How many points each line has over time.
+pub(super) fn points(width: u16) -> usize {
+    match width {
+        0..70 => 10,
+        70..110 => 20,
+        110..180 => 40,
+        _ => 60,
+    }
+}
+
+pub(super) fn draw(machine: &Machine, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
+    if area.height == 0 {
+        return;
+    }
+    let theme = ui.theme;
+    let mut head = Heading::new(buf, area, theme);
+    head.left(usize::MAX, " MACHINE", None);
+    let off = |family: &str| (&[][..], format!("not watched: the family {family} is off"));
+    let shown = [
+        ("CPU", machine.cpu.as_ref().map_or_else(|| off("cpu"), |(cores, series)| (series, cpu(model, *cores)))),
+        ("GIL", machine.gil.as_ref().map_or_else(|| off("gil"), |line| (&line.series, gil(model, line)))),
+        ("memory", machine.memory.as_ref().map_or_else(|| off("shm"), |line| (&line.series, memory(line)))),
+        ("transfers", machine.transfers.as_ref().map_or_else(|| off("ucx"), |line| (&line.series, transfers(line)))),
+        ("pyobs", (&machine.cost[..], own(model))),
+    ];
+    let points = points(area.width);
+    for ((name, (series, words)), y) in shown.into_iter().zip(area.y + 1..area.bottom()) {
+        let mut row = Row::new(buf, Rect { y, height: 1, ..area });
+        row.left(NAMES, &format!(" {name}"), theme.dim());
+        let latest = &series[series.len().saturating_sub(points)..];
+        row.blocks(latest, theme.total());
+        row.skip(points.saturating_sub(latest.len()).saturating_sub(usize::from(!latest.is_empty())));
+        let is_loss = name == "pyobs" && !(model.loss().is_empty() && model.shed().is_empty());
+        row.rest(&words, if is_loss { theme.warning() } else { theme.text() });
+    }
+}
+
+fn cpu(model: &Model, cores: f64) -> String {
+    let pythons = model.processes().filter(|(_, state)| state.process.python.is_some() && state.ended.is_none());
+    let (processes, threads) =
+        pythons.fold((0, 0), |(processes, threads), (_, state)| (processes + 1, threads + state.threads.len() as u64));
+    let processes = number::plural(processes, "process", "processes");
+    format!("{cores:.2} cores · {processes} · {}", number::plural(threads, "thread", "threads"))
+}
+
+fn gil(model: &Model, line: &GilLine) -> String {
+    let Some(process) = line.process else { return "nobody holds it or waits for it".to_owned() };
+    let thread = line.holder.map(|tid| {
+        let thread = model.process(process).and_then(|state| state.threads.get(&tid));
+        let name = thread.and_then(|thread| thread.name.as_deref()).unwrap_or("(no name)");
+        format!(", most by {tid} {}", text::fit(name, 16))
+    });
+    let of = text::fit(&process_label(model, Some(process)), 24);
+    let waiting = number::two_digits(line.wanted);
+    format!("{waiting} waiting · {:.0} % held{} · {of}", line.held * 100.0, thread.unwrap_or_default())
+}
+
+fn memory(line: &MemoryLine) -> String {
+    let part = |what: &str, (count, bytes): (u64, u64)| match count {
+        0 => format!("no {what}"),
+        count => format!("{} {what} {}", number::short(count), number::bytes(bytes)),
+    };
+    let parts = [part("segments", line.segments), part("arenas", line.arenas), part("MemInfos", line.meminfos)];
+    parts.join(" · ")
+}
+
+fn transfers(line: &TransfersLine) -> String {
+    if line.count == 0 {
+        return "none".to_owned();
+    }
+    let pending = if line.pending > 0 { format!(" · {} pending", number::short(line.pending)) } else { String::new() };
+    let (count, bytes) = (number::short(line.count), number::bytes(line.bytes));
+    format!("{count} · {bytes} · one in ten over {}{pending}", number::time(line.p90))
+}
+
+fn own(model: &Model) -> String {
+    let (kernel, user) = model.cost_now();
+    let loss = model.loss();
+    let lost = match loss.iter().max_by_key(|(_, count)| *count) {
+        Some((reason, _)) => format!("lost {}: {}", number::short(loss.total()), reason.name()),
+        None => "nothing lost".to_owned(),
+    };
+    let shed = model.shed().last().map(|what| format!(" · {}", text::head(what, 256))).unwrap_or_default();
+    let lost = lost + &shed;
+    let cost = model.cost();
+    if cost.at.0 == 0 {
+        return lost;
+    }
+    format!("{:.1} % of a core · {} · {lost}", (kernel + user) * 100.0, number::bytes(cost.rss_bytes))
+}

@@ -1,0 +1,223 @@
+//! Lanes of threads, arenas, transfers and segments under one axis of time, with a cursor, and a span of time that the other
+//! screens can be restricted to.
+
+mod chart;
+mod facts;
+
+use pyobs_model::findings::{Board, Target};
+use pyobs_model::views::{self, LaneId, Slots, Timeline};
+use pyobs_model::{Model, Nanos};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use self::facts::Facts;
+use super::{Jump, Outcome};
+use crate::binding::Action;
+use crate::draw::{put, put_more};
+use crate::list::Listing;
+use crate::ui::{Picked, Scope, Ui};
+
+/// What one zooms in to at most.
+const SHORTEST: Nanos = Nanos(1_000_000);
+/// Lines of facts about where the cursor is.
+const FACTS: u16 = 3;
+const FACTS_NEED: u16 = 10;
+
+#[derive(Default)]
+pub(crate) struct TimelineScreen {
+    timeline: Timeline,
+    listing: Listing<LaneId>,
+    /// What was zoomed in to; else all the time that is looked at.
+    view: Option<(Nanos, Nanos)>,
+    /// The end of the time, while it was not moved.
+    cursor: Option<Nanos>,
+    /// Where a span was begun.
+    mark: Option<Nanos>,
+    facts: Facts,
+}
+
+impl TimelineScreen {
+    pub(crate) fn compute(&mut self, model: &Model, scope: &Scope, width: u16) {
+        let all = Slots::new(model, &scope.selection, chart::columns(width));
+        let begin = scope.selection.from.unwrap_or_else(|| first(model)).min(all.to);
+        let (from, to) = self.view.unwrap_or((begin, all.to));
+        self.timeline = views::timeline(model, &scope.selection, Slots { from, to, ..all });
+    }
+
+    pub(crate) fn arrange(&mut self, model: &Model, board: &Board, body: Rect) {
+        let lanes = &self.timeline.lanes;
+        self.listing.show((0..lanes.len()).collect(), |row| lanes[row].id, lane_rows(body));
+        self.look(model, board);
+    }
+
+    /// Finds out about where the cursor is.
+    fn look(&mut self, model: &Model, board: &Board) {
+        let selected = self.listing.selected().copied();
+        let lane = selected.and_then(|id| self.timeline.lanes.iter().find(|lane| lane.id == id));
+        self.facts =
+            lane.map_or_else(Facts::default, |lane| Facts::of(model, board, lane, self.slots(), self.column()));
+    }
+
+    fn slots(&self) -> Slots {
+        self.timeline.slots
+    }
+
+    fn column(&self) -> usize {
+        let slots = self.slots();
+        let last = slots.count.saturating_sub(1);
+        self.cursor.map_or(last, |at| slots.of(at.clamp(slots.from, slots.to)).unwrap_or(last))
+    }
+
+    /// The time at the cursor: the beginning of its slot.
+    fn at(&self) -> Nanos {
+        self.slots().start(self.column())
+    }
+
+    fn slot_end(&self) -> Nanos {
+        self.slots().start(self.column() + 1).max(Nanos(self.at().0.saturating_add(1)))
+    }
+
+    pub(crate) fn act(&mut self, action: Action, model: &Model, board: &Board, body: Rect) -> Outcome {
+        if self.listing.step(action, lane_rows(body)) {
+            self.look(model, board);
+            return Outcome::Nothing;
+        }
+        match action {
+            Action::Left | Action::Right => return self.step(action == Action::Right, model, board),
+            Action::ZoomIn | Action::ZoomOut => return self.zoom(action == Action::ZoomIn, model),
+            Action::Mark if self.mark.is_none() => self.mark = Some(self.at()),
+            Action::Mark => return self.end_span(),
+            Action::Open if self.mark.is_some() => return self.end_span(),
+            Action::Open => return self.listing.selected().map_or(Outcome::Nothing, |lane| open(*lane)),
+            _ => {}
+        }
+        Outcome::Nothing
+    }
+
+    fn end_span(&mut self) -> Outcome {
+        let Some(mark) = self.mark.take() else { return Outcome::Nothing };
+        let slot = self.slots().length() as u64;
+        let to = self.slot_end().max(Nanos(mark.0.saturating_add(slot)));
+        Outcome::Span(mark.min(self.at()), to)
+    }
+
+    /// One column; where that leads out of what was zoomed in to, this moves along.
+    fn step(&mut self, is_right: bool, model: &Model, board: &Board) -> Outcome {
+        let (slots, column) = (self.slots(), self.column());
+        if slots.count == 0 {
+            return Outcome::Nothing;
+        }
+        let is_at_end = column == if is_right { slots.count - 1 } else { 0 };
+        match self.view {
+            Some((from, to)) if is_at_end => {
+                let quarter = Nanos(to.saturating_sub(from).0 / 4);
+                let length = to.saturating_sub(from);
+                let from = if is_right { from.saturating_add(quarter) } else { from.saturating_sub(quarter) };
+                let from = from.min(model.now().saturating_sub(length));
+                self.view = Some((from, from.saturating_add(length)));
+                self.cursor = Some(slots.start(column));
+                Outcome::View
+            }
+            _ => {
+                let column = if is_right { (column + 1).min(slots.count - 1) } else { column.saturating_sub(1) };
+                // The middle of a slot, so that rounding does not lead into the one before.
+                let half = Nanos((slots.length() / 2.0) as u64);
+                self.cursor = Some(slots.start(column).saturating_add(half));
+                self.look(model, board);
+                Outcome::Nothing
+            }
+        }
+    }
+
+    fn zoom(&mut self, is_in: bool, model: &Model) -> Outcome {
+        let slots = self.slots();
+        let length = slots.to.saturating_sub(slots.from);
+        let new = if is_in { Nanos(length.0 / 2) } else { length.saturating_add(length) };
+        if is_in && new < SHORTEST {
+            return Outcome::Nothing;
+        }
+        let at = self.at();
+        self.cursor = Some(at.saturating_add(Nanos((slots.length() / 2.0) as u64)));
+        let share = at.saturating_sub(slots.from).0 as f64 / length.0.max(1) as f64;
+        let from = at.saturating_sub(Nanos((new.0 as f64 * share) as u64));
+        let from = from.min(model.now().saturating_sub(new));
+        let is_all = new >= model.now();
+        self.view = (!is_all).then(|| (from, from.saturating_add(new)));
+        Outcome::View
+    }
+
+    /// Undoes the beginning of a span, or zooms out.
+    pub(crate) fn close(&mut self) -> bool {
+        self.mark.take().is_some() || self.view.take().is_some()
+    }
+
+    pub(crate) fn is_inside(&self) -> bool {
+        self.mark.is_some() || self.view.is_some()
+    }
+
+    pub(crate) fn is_marking(&self) -> bool {
+        self.mark.is_some()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.timeline.lanes.is_empty()
+    }
+
+    pub(crate) fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
+        let parts = Parts::of(area);
+        let span = match self.mark {
+            Some(mark) => Some((mark.min(self.at()), mark.max(self.slot_end()))),
+            None => ui.span,
+        };
+        let chart = chart::Chart { timeline: &self.timeline, column: self.column(), span, theme: ui.theme };
+        chart.draw_axis(parts.lanes, buf);
+        for (index, spot, is_selected) in self.listing.in_sight(parts.lanes) {
+            let Some(lane) = self.timeline.lanes.get(index) else { continue };
+            chart.draw_lane(model, &ui.board, lane, is_selected, spot, buf);
+        }
+        chart.draw_cursor(parts.lanes, buf);
+        let below = self.timeline.others;
+        put_more(buf, Rect { width: parts.lanes.width, ..parts.lanes }, below, ui.theme);
+        let inside = Rect { y: parts.facts.y + 1, height: parts.facts.height.saturating_sub(1), ..parts.facts };
+        for (line, y) in self.facts.lines(ui.theme).iter().zip(0..inside.height) {
+            put(buf, inside, 1, y, &line.0, line.1);
+        }
+    }
+}
+
+struct Parts {
+    /// The axis is the first line.
+    lanes: Rect,
+    /// Below a blank line.
+    facts: Rect,
+}
+
+impl Parts {
+    fn of(area: Rect) -> Self {
+        let facts = if area.height >= FACTS_NEED { FACTS + 1 } else { 0 };
+        let lanes = area.height - facts;
+        Self { lanes: Rect { height: lanes, ..area }, facts: Rect { y: area.y + lanes, height: facts, ..area } }
+    }
+}
+
+fn lane_rows(body: Rect) -> usize {
+    usize::from(Parts::of(body).lanes.height.saturating_sub(1))
+}
+
+/// The first time of which anything is kept.
+fn first(model: &Model) -> Nanos {
+    let sample = model.cpu().samples().next().map(|sample| sample.at);
+    sample.filter(|_| model.cpu().total() > 0).unwrap_or_default().min(model.offcpu().since().max(model.gil().since()))
+}
+
+/// The screen that tells more of a lane.
+fn open(lane: LaneId) -> Outcome {
+    let why = "lane";
+    let jump = |process, target| Outcome::Jump(Jump { process, target, why });
+    match lane {
+        LaneId::Thread(process, tid) => Outcome::Pick(Picked { process, tid: Some(tid) }),
+        LaneId::Arenas(process, frame) => jump(Some(process), Target::Arenas(frame)),
+        LaneId::Transfers(process, _) => jump(Some(process), Target::Transfers(None)),
+        LaneId::Segment(id) => jump(None, Target::Segment(id)),
+    }
+}
