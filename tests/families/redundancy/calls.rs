@@ -19,7 +19,7 @@ pub fn cases() -> Vec<Case> {
 
 fn calls(version: &str) {
     let mut program = pyobs_tests::command(numpy(version).unwrap());
-    program.arg("-B").arg(workload("redundancy_calls.py")).arg("5");
+    program.arg("-B").arg(workload("redundancy_calls.py")).arg("6");
     let recording = record().command(program).run();
     let told = told(&recording);
     let sums = |what: &str| sums(&recording, told[what].as_u64().unwrap());
@@ -30,7 +30,8 @@ fn calls(version: &str) {
     let (same, all, ..) = sums("alternating");
     assert!(all >= 50 && (30..=70).contains(&(same * 100 / all)), "alternating: {same} of {all}");
     let (same, all, ..) = sums("fresh");
-    assert!(all >= 50 && same * 100 <= all, "fresh: {same} of {all}");
+    // One may be a call that was sampled twice.
+    assert!(all >= 50 && same <= 1 + all / 100, "fresh: {same} of {all}");
     let (_, _, same_results, results) = sums("impure");
     assert!(same_results * 100 <= results, "impure: {same_results} of {results} results");
     let mut found = lines(&recording, RECOMPUTED);

@@ -30,8 +30,8 @@ fn storm() {
     let recording = run(&Folder::new(), &["storm", "0", "2"]);
     let seen = &recording.report["redundancy"];
     let (traps, seconds) = (json::count(seen, "/traps"), json::number(&recording.report, "/recording/duration_s"));
-    // Ten for each sample, and what the watchpoints that are set may still bring.
-    let most = 10.0 * 500.0 * 1.2 * seconds + 4.0 * 64.0;
+    // A thousand a second, a hundred at once, and what the watchpoints that are set may still bring.
+    let most = 1000.0 * seconds + 100.0 + 4.0 * 64.0;
     assert!(traps > 0 && (traps as f64) < most, "{traps} traps in {seconds} s");
 }
 

@@ -88,7 +88,7 @@ pub struct Redundancy {
 }
 
 impl Redundancy {
-    pub fn start(parts: Parts, start: Nanos, rate_hz: u32, hides_samples: bool) -> io::Result<Self> {
+    pub fn start(parts: Parts, start: Nanos, hides_samples: bool) -> io::Result<Self> {
         let (orders, ordered) = channel();
         let (sender, told) = channel();
         let (counts, stop) = (Arc::<Mutex<Counts>>::default(), Arc::<AtomicBool>::default());
@@ -104,7 +104,6 @@ impl Redundancy {
             told: sender,
             counts: Arc::clone(&counts),
             stop: Arc::clone(&stop),
-            rate_hz,
         };
         let thread = thread::Builder::new().name("pyobs-watch".to_owned()).spawn(move || {
             // Where that fails, it watches with more rights than it needs.

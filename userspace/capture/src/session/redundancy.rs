@@ -12,7 +12,7 @@ impl Session {
         match self.object.take_redundancy() {
             Ok(parts) => {
                 let hides_samples = !options.probes.contains(&"cpu");
-                let started = Redundancy::start(parts, self.start, options.rate_hz, hides_samples);
+                let started = Redundancy::start(parts, self.start, hides_samples);
                 self.redundancy = Some(started.map_err(StartError::Helper)?);
             }
             // Not every kernel can, and the others can do without.

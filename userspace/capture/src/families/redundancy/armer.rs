@@ -38,9 +38,10 @@ const TRAPS_MAX: u32 = 64;
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// While nothing is set.
 const REST: Duration = Duration::from_millis(100);
-/// Traps in a second, for each sample in a second, before no more watchpoints are set for a while.
-const TRAPS_PER_SAMPLE: u64 = 10;
-const STORM_PAUSE: Duration = Duration::from_millis(250);
+/// Traps in a second, of all threads, before no more watchpoints are set, and how many may come at once: with its program and
+/// the stack that it takes a trap costs some 20 microseconds.
+const TRAPS_PER_SECOND: f64 = 1000.0;
+const TRAPS_AT_ONCE: f64 = 100.0;
 /// Of stores every so many-th is watched for reads as well, to see whether it is ever read.
 const WATCH_READS: u64 = 3;
 
@@ -54,7 +55,6 @@ pub struct Armer {
     pub told: Sender<Told>,
     pub counts: Arc<std::sync::Mutex<Counts>>,
     pub stop: Arc<AtomicBool>,
-    pub rate_hz: u32,
 }
 
 struct State {
@@ -64,8 +64,8 @@ struct State {
     counts: Counts,
     next: u64,
     random: u64,
-    window: (Instant, u64),
-    paused: Option<Instant>,
+    /// Traps that may still come, and when it was told last.
+    allowance: (f64, Instant),
 }
 
 impl Armer {
@@ -77,8 +77,7 @@ impl Armer {
             counts: Counts::default(),
             next: 1,
             random: 0x9e37_79b9_7f4a_7c15,
-            window: (Instant::now(), 0),
-            paused: None,
+            allowance: (TRAPS_AT_ONCE, Instant::now()),
         };
         let mut looked = Instant::now();
         while !self.stop.load(Ordering::Relaxed) {
@@ -209,7 +208,7 @@ impl Armer {
         bytes: u64,
         result: Option<SpotKey>,
     ) -> Option<u64> {
-        if state.is_stormy(self.rate_hz) {
+        if state.is_stormy() {
             state.counts.storms += 1;
             return None;
         }
@@ -240,7 +239,8 @@ impl Armer {
         let pid = trap.header.pid;
         let Some(armed) = state.threads.armed(trap.header.tid, trap.id) else { return };
         let new = armed.count(trap.number);
-        (state.counts.traps, state.window.1) = (state.counts.traps + new, state.window.1 + new);
+        state.counts.traps += new;
+        state.allowance.0 -= new as f64;
         if let Some(key) = armed.result {
             return self.returned(state, key, trap);
         }
@@ -267,7 +267,8 @@ impl Armer {
             // Not all traps are told of.
             let last = self.watches.get(&armed.key, 0).ok().filter(|watch| watch.id == armed.id);
             let new = last.map_or(0, |watch| armed.count(watch.traps));
-            (state.counts.traps, state.window.1) = (state.counts.traps + new, state.window.1 + new);
+            state.counts.traps += new;
+            state.allowance.0 -= new as f64;
             let _ = self.watches.remove(&armed.key);
             // Objects come and go within calls.
             let outlives = !matches!(armed.touched, Some(Touched::Metadata(_)));
@@ -325,16 +326,11 @@ impl State {
         self.random
     }
 
-    fn is_stormy(&mut self, rate_hz: u32) -> bool {
-        const WINDOW: Duration = Duration::from_millis(100);
-        if self.window.0.elapsed() > WINDOW {
-            self.window = (Instant::now(), 0);
-        }
-        let most = (u64::from(rate_hz) * TRAPS_PER_SAMPLE / 10).max(100);
-        if self.window.1 > most {
-            self.paused = Some(Instant::now());
-            self.window = (Instant::now(), 0);
-        }
-        self.paused.is_some_and(|since| since.elapsed() < STORM_PAUSE)
+    /// What came beyond the allowance is paid back first.
+    fn is_stormy(&mut self) -> bool {
+        let (left, told) = self.allowance;
+        let left = (left + told.elapsed().as_secs_f64() * TRAPS_PER_SECOND).min(TRAPS_AT_ONCE);
+        self.allowance = (left, Instant::now());
+        left <= 0.0
     }
 }
