@@ -119,7 +119,9 @@ pub fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
     findings.extend(nrt::find(model, selection));
     findings.extend(ucx::find(model, selection));
     findings.extend(redundancy::find(model, selection));
-    findings.extend(joins::find(model, selection));
+    let joined = joins::find(model, selection);
+    findings.retain(|finding| !joined.iter().any(|join| joins::says_more(join, finding)));
+    findings.extend(joined);
     findings.sort_by(|a, b| b.severity.cmp(&a.severity).then_with(|| b.cost.weight().total_cmp(&a.cost.weight())));
     findings
 }

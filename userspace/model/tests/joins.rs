@@ -61,7 +61,7 @@ fn transfer(begun: u64, pending: u64) -> Transfer {
         operation: Operation::TagSend,
         bytes: 1 << 20,
         tag: None,
-        through: begun,
+        through: 7,
         buffer: 0x10_0000,
         registered: Some(Nanos(begun)),
         submitted: Some(Nanos(begun)),
@@ -172,6 +172,7 @@ fn bytes_of_a_segment_that_are_sent_again_are_found_with_the_lines_that_made_and
     assert_eq!(text(finding, "line"), "send (/app/main.py:20)");
     assert_eq!(text(finding, "rewritten_at"), "write (/app/main.py:40)");
     assert_eq!(finding.cost.bytes, 4 << 20);
+    assert_eq!(found(&sent(|_| 9, |_| 0x10_0000, true), "ucx/resend"), [], "it is said once");
     let [finding] = &found(&sent(|_| 9, |_| 0x10_0000, false), "shm/resent")[..] else { panic!() };
     assert!(!finding.evidence.contains_key("rewritten_at"));
 }

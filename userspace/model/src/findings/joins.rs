@@ -24,6 +24,10 @@ const BESIDE: f64 = 0.05;
 const SAMPLES: u64 = 100;
 
 type Transfers<'a> = BTreeMap<ProcessRef, Vec<(TransferId, &'a State)>>;
+/// A part of a wait for the GIL: from, to, and who held it where.
+type Wait = (Nanos, Nanos, Option<(Tid, StackId)>);
+/// A piece of a segment with its content: its offset, its bytes and their hash.
+type Content = (SegmentId, u64, u64, u64);
 
 pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
     if !model.is_on("ucx") {
@@ -40,6 +44,12 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
         found.extend(no_overlap(model, selection, *process, states));
     }
     found
+}
+
+/// Whether a finding says what the other one does, and more.
+pub(super) fn says_more(finding: &Finding, other: &Finding) -> bool {
+    let is_same = finding.process == other.process && finding.evidence.get("bytes") == other.evidence.get("bytes");
+    is_same && (finding.id, other.id) == ("shm/resent", "ucx/resend")
 }
 
 fn finding(
@@ -79,7 +89,7 @@ fn behind_gil(
     states: &[(TransferId, &State)],
 ) -> Option<Finding> {
     let of_process = Selection { processes: Some([process].into()), tid: None, ..selection.clone() };
-    let mut waits: BTreeMap<Tid, Vec<(Nanos, Nanos, Option<(Tid, StackId)>)>> = BTreeMap::new();
+    let mut waits: BTreeMap<Tid, Vec<Wait>> = BTreeMap::new();
     for wait in model.gil().waits(&of_process) {
         let holder = wait.holder.map(|holder| (holder.tid, holder.stack));
         waits.entry(wait.tid).or_default().push((wait.at.saturating_sub(wait.length), wait.at, holder));
@@ -140,7 +150,7 @@ fn behind_gil(
 
 /// The same bytes of a shared segment, sent again unchanged.
 fn resent(model: &Model, process: ProcessRef, states: &[(TransferId, &State)]) -> Option<Finding> {
-    let mut sends: BTreeMap<(SegmentId, u64, u64, u64), Vec<(TransferId, &State)>> = BTreeMap::new();
+    let mut sends: BTreeMap<Content, Vec<(TransferId, &State)>> = BTreeMap::new();
     for (id, state) in states {
         let transfer = &state.transfer;
         let (Some(hash), Some(begun)) = (transfer.hash, transfer.begun()) else { continue };

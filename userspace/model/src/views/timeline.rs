@@ -13,6 +13,8 @@ const THREADS: usize = 64;
 const ARENAS: usize = 4;
 const SEGMENTS: usize = 32;
 const LANES: usize = 512;
+/// Threads that are added up, those that are seen first.
+const KEPT: usize = 2048;
 /// Functions that are told apart in one slot.
 const FUNCTIONS: usize = 16;
 const REASONS: usize = WaitReason::ALL.len();
@@ -133,7 +135,7 @@ fn busy(slots: &[Slot]) -> f64 {
 type Threads = BTreeMap<ProcessRef, Vec<(Tid, Vec<Slot>)>>;
 
 fn threads(model: &Model, selection: &Selection, slots: Slots) -> Threads {
-    let mut all: BTreeMap<(ProcessRef, Tid), Vec<Slot>> = BTreeMap::new();
+    let mut all = BTreeMap::new();
     let period = 1e9 / f64::from(model.meta().rate_hz.max(1));
     let mut functions: BTreeMap<StackId, Option<FrameId>> = BTreeMap::new();
     let has_gil = model.is_on("gil");
@@ -142,8 +144,9 @@ fn threads(model: &Model, selection: &Selection, slots: Slots) -> Threads {
     let within = Selection { to: Some(Nanos(slots.to.0.saturating_add(1))), ..later.clone() };
     for sample in model.cpu().selected(&within) {
         let leaf = *functions.entry(sample.stack).or_insert_with(|| leaf(model, sample.stack));
-        if let Some(slot) = slots.of(sample.at) {
-            let cells = all.entry((sample.process, sample.tid)).or_insert_with(|| vec![Slot::default(); slots.count]);
+        if let Some(slot) = slots.of(sample.at)
+            && let Some(cells) = of_thread(&mut all, (sample.process, sample.tid), slots)
+        {
             cells[slot].run(leaf, period);
         }
     }
@@ -152,7 +155,7 @@ fn threads(model: &Model, selection: &Selection, slots: Slots) -> Threads {
     let waits = model.gil().waits(&later);
     let waits = waits.map(|wait| (wait.process, wait.tid, WaitReason::Gil, wait.at, wait.total));
     for (process, tid, reason, at, total) in sleeps.chain(waits) {
-        let cells = all.entry((process, tid)).or_insert_with(|| vec![Slot::default(); slots.count]);
+        let Some(cells) = of_thread(&mut all, (process, tid), slots) else { continue };
         for (slot, share) in slots.covered(at.saturating_sub(total), at) {
             cells[slot].waited[reason as usize] += share * slots.length();
         }
@@ -162,6 +165,15 @@ fn threads(model: &Model, selection: &Selection, slots: Slots) -> Threads {
         threads.entry(process).or_default().push((tid, slots));
     }
     threads
+}
+
+fn of_thread(
+    all: &mut BTreeMap<(ProcessRef, Tid), Vec<Slot>>,
+    thread: (ProcessRef, Tid),
+    slots: Slots,
+) -> Option<&mut Vec<Slot>> {
+    let has_room = all.len() < KEPT || all.contains_key(&thread);
+    has_room.then(|| all.entry(thread).or_insert_with(|| vec![Slot::default(); slots.count]))
 }
 
 fn leaf(model: &Model, stack: StackId) -> Option<FrameId> {

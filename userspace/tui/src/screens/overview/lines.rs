@@ -73,10 +73,11 @@ fn gil(model: &Model, line: &GilLine) -> String {
 
 fn memory(line: &MemoryLine) -> String {
     let part = |what: &str, (count, bytes): (u64, u64)| match count {
-        0 => format!("no {what}"),
-        count => format!("{} {what} {}", number::short(count), number::bytes(bytes)),
+        0 => format!("no {what}s"),
+        1 => format!("1 {what} {}", number::bytes(bytes)),
+        count => format!("{} {what}s {}", number::short(count), number::bytes(bytes)),
     };
-    let parts = [part("segments", line.segments), part("arenas", line.arenas), part("MemInfos", line.meminfos)];
+    let parts = [part("segment", line.segments), part("arena", line.arenas), part("MemInfo", line.meminfos)];
     parts.join(" · ")
 }
 
@@ -96,11 +97,12 @@ fn own(model: &Model) -> String {
         Some((reason, _)) => format!("lost {}: {}", number::short(loss.total()), reason.name()),
         None => "nothing lost".to_owned(),
     };
-    let shed = model.shed().last().map(|what| format!(" · {}", text::head(what, 256))).unwrap_or_default();
-    let lost = lost + &shed;
     let cost = model.cost();
-    if cost.at.0 == 0 {
-        return lost;
-    }
-    format!("{:.1} % of a core · {} · {lost}", (kernel + user) * 100.0, number::bytes(cost.rss_bytes))
+    let used = match cost.at.0 {
+        0 => String::new(),
+        _ => format!("{:.1} % of a core · {} · ", (kernel + user) * 100.0, number::bytes(cost.rss_bytes)),
+    };
+    // What it gave up is said nowhere else in sight.
+    let shed = model.shed().last().map(|what| format!("{} · ", text::head(what, 256))).unwrap_or_default();
+    format!("{shed}{used}{lost}")
 }

@@ -185,6 +185,6 @@ pub(super) fn label(model: &Model, lane: LaneId) -> String {
             format!("{} arenas {}{line}", pid(process), text::head(file, 64))
         }
         LaneId::Transfers(process, stage) => format!("{} {}", pid(process), stage.name()),
-        LaneId::Segment(id) => model.shm().get(id).map_or_else(String::new, |state| segment_label(state)),
+        LaneId::Segment(id) => model.shm().get(id).map_or_else(String::new, segment_label),
     }
 }
