@@ -113,8 +113,10 @@ pub struct Options {
 pub enum Error {
     #[error("the recording has no `{0}` data, for its probe `{family}` was off; record with it on, or leave --weight out", family = .0.family())]
     NoData(Weight),
-    #[error("the recording has no transfers, for the family `ucx` was off; record with --probe +ucx")]
-    NoTransfers,
+    #[error(
+        "the recording has nothing with a beginning and an end, for offcpu, gil, arena, shm and ucx were off; leave --probe out"
+    )]
+    NoTimeline,
     #[error("the output could not be written: {0}")]
     Write(#[from] io::Error),
 }

@@ -1,7 +1,11 @@
-//! Transfers on a timeline, in the trace event format that Perfetto reads: a track for each thread with what it did with
-//! transfers, arrows from the thread that asked to the one that was woken, and each transfer as a slice with its stages.
+//! A timeline in the trace event format that Perfetto reads: a track for each thread with its waits and what it did with
+//! transfers, arrows from the thread that asked to the one that was woken, each transfer as a slice with its stages, and
+//! the memory of arenas and segments as counters.
 //!
 //! Format: "Trace Event Format", <https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU>.
+
+mod memory;
+mod waits;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -19,6 +23,8 @@ use crate::{Error, Options, names};
 const MOMENT: Nanos = Nanos(1000);
 /// Of the tracks of transfers.
 const CATEGORY: &str = "transfer";
+/// What anything here comes from.
+const FAMILIES: [&str; 5] = ["offcpu", "gil", "arena", "shm", "ucx"];
 
 /// One event; its fields are the format's.
 #[derive(Serialize)]
@@ -122,8 +128,8 @@ fn deeds(state: &State) -> Vec<(Deed, Tid, Nanos)> {
 }
 
 pub(crate) fn write(model: &Model, options: &Options, out: &mut dyn Write) -> Result<(), Error> {
-    if !model.is_on("ucx") {
-        return Err(Error::NoTransfers);
+    if !FAMILIES.iter().any(|family| model.is_on(family)) {
+        return Err(Error::NoTimeline);
     }
     let rows = views::transfers(model, &options.selection);
     let mut threads: BTreeMap<(ProcessRef, Tid), Vec<Moment>> = BTreeMap::new();
@@ -134,7 +140,9 @@ pub(crate) fn write(model: &Model, options: &Options, out: &mut dyn Write) -> Re
     }
     out.write_all(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?;
     let mut trace = Trace { out, is_first: true };
-    write_names(model, threads.keys().copied(), &mut trace)?;
+    let mut named = waits::threads(model, &options.selection);
+    named.extend(threads.keys().copied());
+    write_names(model, named.into_iter(), &mut trace)?;
     for (thread, mut moments) in threads {
         moments.sort_unstable();
         write_thread(model, thread, &moments, &mut trace)?;
@@ -143,6 +151,8 @@ pub(crate) fn write(model: &Model, options: &Options, out: &mut dyn Write) -> Re
         write_transfer(model, *id, state, *bytes, &mut trace)?;
     }
     write_queues(model, &options.selection, &rows, &mut trace)?;
+    waits::write(model, &options.selection, &mut trace)?;
+    memory::write(model, &options.selection, &mut trace)?;
     Ok(out.write_all(b"\n]}\n")?)
 }
 

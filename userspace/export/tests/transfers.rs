@@ -173,10 +173,10 @@ fn only_what_is_selected_is_told() {
 }
 
 #[test]
-fn a_recording_without_transfers_is_refused_with_what_to_do() {
+fn a_recording_of_samples_only_is_refused_with_what_to_do() {
     let model = Model::new(meta("h"), History::All);
     let error = export(&model, Format::Perfetto, &Options::default(), &mut Vec::new()).unwrap_err();
-    assert!(matches!(error, Error::NoTransfers) && error.to_string().contains("--probe +ucx"));
+    assert!(matches!(error, Error::NoTimeline) && error.to_string().contains("leave --probe out"));
     assert!(checked(&exported(&builder().model, Format::Perfetto, &Options::default())).is_empty());
 }
 

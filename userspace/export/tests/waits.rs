@@ -168,3 +168,20 @@ fn hostile_names_and_numbers_do_no_harm() {
     let text = in_words(&model, 10);
     assert!(text.contains("thread 2 (") && text.contains("Findings"), "{text}");
 }
+
+#[test]
+fn the_timeline_has_waits_where_they_were() {
+    let text = exported(&example(), Format::Perfetto, &Options::default());
+    let file: Value = serde_json::from_str(&text).unwrap();
+    let events = file["traceEvents"].as_array().unwrap();
+    let waits: Vec<&Value> = events.iter().filter(|event| event["cat"] == "wait").collect();
+    assert!(!waits.is_empty(), "{text}");
+    for wait in &waits {
+        assert!(wait["ph"] == "X" && wait["dur"].as_f64().unwrap() >= 0.0, "{wait}");
+        let named = |event: &&Value| event["name"] == "thread_name" && event["tid"] == wait["tid"];
+        assert!(events.iter().any(|event| named(&event)), "{wait}");
+    }
+    for name in ["wait for the GIL", "sleep: "] {
+        assert!(waits.iter().any(|wait| wait["name"].as_str().unwrap().starts_with(name)), "{name}: {text}");
+    }
+}

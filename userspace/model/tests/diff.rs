@@ -163,3 +163,47 @@ fn what_one_of_them_does_not_have_is_not_compared() {
     let diff = Diff::new(&full, &Model::new(meta, History::All));
     assert!(diff.offcpu.is_none() && diff.transfers.is_none() && diff.frames.is_some());
 }
+
+/// Arenas and segments that are born in the first function and stay, and pairs of stores there that change nothing or all.
+fn memory(model: &mut Model, count: u64, equal: u64) {
+    for id in 0..count {
+        let (at, process) = (Nanos(id * MS), ProcessRef(0));
+        let (address, bytes) = (id << 20, 1 << 20);
+        let arena = Arena { process, kind: "pymalloc".into(), address, bytes, born: true, parent: None };
+        for change in [ArenaChange::Begun(arena), ArenaChange::Born(StackId(0))] {
+            model.apply(&Event::Arena { at, id: ArenaId(id as u32), change });
+        }
+        let (kind, creator) = (SegmentKind::Shm, Some(Pid(7)));
+        let segment = Segment { dev: 1, ino: id, generation: 0, kind, name: None, linked: true, bytes, creator };
+        for change in [SegmentChange::Begun(segment), SegmentChange::Born(StackId(0))] {
+            model.apply(&Event::Segment { at, id: SegmentId(id as u32), change });
+        }
+    }
+    for pair in 0..200 {
+        let (process, tid, first, second) = (ProcessRef(0), Tid(7), StackId(0), StackId(0));
+        let (kind, touched, unread) = (PairKind::Store, Touched::Unknown, None);
+        let (at, equal) = (Nanos(pair * MS), pair < equal);
+        model.apply(&Event::Pair(Pair { at, process, tid, first, second, kind, touched, bytes: 8, equal, unread }));
+    }
+}
+
+#[test]
+fn births_and_redundant_pairs_are_compared_by_where_they_are() {
+    let side = |count, equal| {
+        let mut model = model("/a", &[("f", 1000)], 0);
+        memory(&mut model, count, equal);
+        model
+    };
+    let diff = Diff::new(&side(10, 20), &side(100, 180));
+    let arenas = diff.arenas.map(|rows| rows.changed).unwrap_or_default();
+    let more = Some(Verdict::More);
+    assert_eq!(arenas.iter().map(|row| (row.born.verdict, row.kept.verdict)).collect::<Vec<_>>(), [(more, more)]);
+    assert_eq!((arenas[0].kept_bytes_before, arenas[0].kept_bytes_after), (10 << 20, 100 << 20));
+    let segments = diff.segments.map(|rows| rows.changed).unwrap_or_default();
+    assert_eq!(segments.iter().map(|row| row.made.verdict).collect::<Vec<_>>(), [more]);
+    assert_eq!(segments[0].place.as_ref().map(|place| &*place.function), Some("f"));
+    let pairs = diff.redundancy.map(|rows| rows.changed).unwrap_or_default();
+    assert_eq!(pairs.iter().map(|row| (row.equal.verdict, row.equal.after)).collect::<Vec<_>>(), [(more, 0.9)]);
+    let diff = Diff::new(&side(10, 100), &side(12, 110));
+    assert!(!diff.changed, "{diff:#?}");
+}

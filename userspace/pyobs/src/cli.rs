@@ -198,7 +198,7 @@ fn help(format: Format) -> &'static str {
         Format::Speedscope => "a file for https://www.speedscope.app",
         Format::Pprof => "a profile for `go tool pprof`, with every weight that was recorded",
         Format::Firefox => "threads with samples, waits and transfers, for https://profiler.firefox.com",
-        Format::Perfetto => "transfers of UCX on a timeline, for https://ui.perfetto.dev",
+        Format::Perfetto => "waits, transfers, arenas and segments on a timeline, for https://ui.perfetto.dev",
         Format::Html => "one page for any browser, without a network: findings, flame graphs, timeline, tables",
         Format::Json => "what `report --json` writes, of the part that is selected",
     }

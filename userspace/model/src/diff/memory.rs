@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::noise::{self, Delta};
 use super::{Compared, Place, changed, join};
+use crate::families::shm::Verdict;
 use crate::{Model, SegmentKind};
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -78,7 +79,7 @@ pub(super) fn segments(before: &Model, after: &Model) -> Compared<SegmentChange>
             let (kind, counts) = sums.entry(key).or_default();
             *kind = Some(state.segment.kind);
             counts.all += 1;
-            counts.kept += u64::from(state.verdict().name() == "residue");
+            counts.kept += u64::from(state.verdict() == Verdict::Residue);
             counts.bytes = counts.bytes.saturating_add(state.segment.bytes);
         }
         sums

@@ -1,0 +1,69 @@
+//! What threads wait for, on their tracks.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pyobs_model::views::birthplace;
+use pyobs_model::{Model, Nanos, Place, ProcessRef, Selection, Tid, WaitReason};
+
+use super::{Record, Trace, micros};
+use crate::{Error, names};
+
+/// Of the slices of waits.
+const CATEGORY: &str = "wait";
+
+/// A stretch of time in which a thread did not go on.
+struct Wait {
+    name: String,
+    place: Place,
+    from: Nanos,
+    to: Nanos,
+    args: BTreeMap<&'static str, String>,
+}
+
+/// A thread sleeps once at a time, and a wait for the GIL is a sleep: where these are told of themselves, they are not told
+/// of as sleeps.
+fn waits(model: &Model, selection: &Selection) -> Vec<Wait> {
+    let line = |stack| {
+        let frame = birthplace(model, Some(stack)).and_then(|frame| model.frame(frame));
+        frame.map(|frame| names::frame(frame, true))
+    };
+    let is_told = model.is_on("gil");
+    let sleeps = model.offcpu().sleeps(selection).filter(|it| it.reason != WaitReason::Gil || !is_told);
+    let sleeps = sleeps.map(|sleep| {
+        let mut args = BTreeMap::new();
+        args.extend(line(sleep.stack).map(|line| ("at", line)));
+        args.extend(sleep.waker.as_ref().map(|waker| ("woken_by", format!("{} {}", waker.name, waker.tid))));
+        if sleep.count > 1 {
+            args.insert("stands_for", format!("{} sleeps, {}", sleep.count, names::time(sleep.total)));
+        }
+        let name = format!("sleep: {}", sleep.reason.name());
+        Wait { name, place: sleep.place(), from: sleep.at.saturating_sub(sleep.length), to: sleep.at, args }
+    });
+    let gil = model.gil().waits(selection).map(|wait| {
+        let mut args = BTreeMap::new();
+        args.extend(line(wait.stack).map(|line| ("at", line)));
+        if let Some(holder) = wait.holder {
+            args.insert("behind", holder.tid.to_string());
+            args.extend(line(holder.stack).map(|line| ("which_is_at", line)));
+        }
+        let name = "wait for the GIL".to_owned();
+        Wait { name, place: wait.place(), from: wait.at.saturating_sub(wait.length), to: wait.at, args }
+    });
+    sleeps.chain(gil).collect()
+}
+
+/// The threads that have any.
+pub(super) fn threads(model: &Model, selection: &Selection) -> BTreeSet<(ProcessRef, Tid)> {
+    let sleeps = model.offcpu().sleeps(selection).map(|sleep| (sleep.process, sleep.tid));
+    sleeps.chain(model.gil().waits(selection).map(|wait| (wait.process, wait.tid))).collect()
+}
+
+pub(super) fn write(model: &Model, selection: &Selection, trace: &mut Trace<'_>) -> Result<(), Error> {
+    for wait in waits(model, selection) {
+        let Some(pid) = model.process(wait.place.process).map(|state| state.process.pid) else { continue };
+        let length = wait.to.saturating_sub(wait.from);
+        let slice = Record::new("X", &wait.name, (pid, wait.place.tid), wait.from);
+        trace.put(&Record { cat: Some(CATEGORY), dur: Some(micros(length)), args: wait.args, ..slice })?;
+    }
+    Ok(())
+}
