@@ -124,7 +124,7 @@ impl Session {
         });
     }
 
-    /// With [`Walk::Copied`]: the samples since the last call, as the kernel side walked them, beside their stacks. The
+    /// With [`super::Walk::Copied`]: the samples since the last call, as the kernel side walked them, beside their stacks. The
     /// newest stay behind until all of their pages have come.
     pub fn copies(&mut self) -> Vec<Copied> {
         self.copies.as_mut().map_or_else(Vec::new, |copies| copies.take(machine::monotonic().0))

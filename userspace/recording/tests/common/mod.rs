@@ -216,9 +216,9 @@ pub fn every_event() -> Vec<Event> {
         touched,
         stores: true,
     };
-    events.push(Event::Access(access(40, None)));
-    events.push(Event::Access(access(41, Some(Touched::Metadata(None)))));
-    events.push(Event::Access(access(42, Some(Touched::Array("float64 3x4".into())))));
+    events.push(Event::Access(access(60, None)));
+    events.push(Event::Access(access(61, Some(Touched::Metadata(None)))));
+    events.push(Event::Access(access(62, Some(Touched::Array("float64 3x4".into())))));
     let pair = |after, kind, touched, unread| Pair {
         at: Nanos(at.0 + after),
         process: ProcessRef(0),
@@ -231,8 +231,8 @@ pub fn every_event() -> Vec<Event> {
         equal: true,
         unread,
     };
-    events.push(Event::Pair(pair(43, PairKind::Load, Touched::Static, None)));
-    events.push(Event::Pair(pair(44, PairKind::Store, Touched::Unknown, Some(true))));
+    events.push(Event::Pair(pair(63, PairKind::Load, Touched::Static, None)));
+    events.push(Event::Pair(pair(64, PairKind::Store, Touched::Unknown, Some(true))));
     let call = |after, compared| NativeCall {
         at: Nanos(at.0 + after),
         process: ProcessRef(0),
@@ -241,12 +241,12 @@ pub fn every_event() -> Vec<Event> {
         callee: "cos".into(),
         compared,
     };
-    events.push(Event::Call(call(45, Compared::Arguments { varying: 5 })));
-    events.push(Event::Call(call(46, Compared::Result { same: true })));
+    events.push(Event::Call(call(65, Compared::Arguments { varying: 5 })));
+    events.push(Event::Call(call(66, Compared::Result { same: true })));
     let sampler = Sampler::Pebs;
     let counts =
         Watchpoints { sampler, samples: 9, undecoded: 1, armed: 8, traps: 20, timed_out: 2, taken: 3, storms: 4 };
-    events.push(Event::Watchpoints { at: Nanos(at.0 + 47), counts });
+    events.push(Event::Watchpoints { at: Nanos(at.0 + 67), counts });
     let resident = Resident { total: 9 << 40, anonymous: 1, files: 2, shared: 3, segments: 4, share: 5 };
     events.push(Event::Resident { at: Nanos(at.0 + 100), process: ProcessRef(0), resident });
     let change = ArenaChange::Slab { address: 0x7f00_0000_1000, bytes: 8192 };
