@@ -121,9 +121,21 @@ fn said(recording: &Recording, name: &str) -> u64 {
     words.nth(1).unwrap_or_else(|| panic!("{}{}", recording.stdout, recording.stderr)).parse().unwrap()
 }
 
+/// The driver is over within milliseconds of loading the library, which may be before the probes are there.
+const LOADS_FIRST: &str = "
+import ctypes, runpy, sys, time
+library, *sys.argv = sys.argv[1:]
+ctypes.CDLL(library)
+time.sleep(1)
+runpy.run_path(sys.argv[0], run_name='__main__')
+";
+
 fn with_ctypes(library: &Path, threshold: Option<&str>, rounds: u64) -> Recording {
-    let mut python = script(&interpreter().unwrap(), "ctypes_ucp.py");
+    let driver = needs::shared().unwrap().join("workloads/ucx/ctypes_ucp.py");
+    let mut python = command(interpreter().unwrap());
+    python.args(["-B", "-u", "-c", LOADS_FIRST]).arg(library).arg(driver);
     python.args(["--size", "200000", "--iters", &rounds.to_string(), "--lib"]).arg(library);
+    python.env("UCX_WARN_UNUSED_ENV_VARS", "n");
     python.envs(threshold.map(|threshold| ("UCX_RNDV_THRESH", threshold)));
     // Its own libraries lie beside it.
     python.env("LD_LIBRARY_PATH", library.parent().unwrap());
