@@ -34,7 +34,6 @@ const WRONG: &[(&[&str], &str)] = &[
     (&["record", "--budget", "1%"], "1%"),
     (&["record", "--probe", "nonsense"], "nonsense"),
     (&["record", "--probe", "+nope"], "nope"),
-    (&["record", "--probe", "+ucx"], "ucx"),
     (&["record", "--probe", "-cpu,-offcpu,-gil,-arena,-shm"], "--probe"),
     (&["record", "--probe", "cpu,+cpu"], "--probe"),
     (&["record", "--probe", ""], "--probe"),
@@ -67,6 +66,9 @@ const WRONG: &[(&[&str], &str)] = &[
     (&["export", "a", "--format", "json", "--to", "nan"], "nan"),
     (&["export", "a", "--format", "json", "--pid", "0"], "0"),
     (&["export", "a", "--format", "json", "--tid", "x"], "x"),
+    (&["diff", "a"], "AFTER"),
+    (&["diff", "a", "b", "--json", "--format", "svg"], "--json"),
+    (&["diff", "a", "b", "--format", "folded"], "folded"),
     (&["doctor", "stray"], "stray"),
     (&["completions", "cobol"], "cobol"),
 ];
