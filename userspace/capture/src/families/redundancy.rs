@@ -35,7 +35,7 @@ use self::armer::Armer;
 pub use self::calls::Maps as CallMaps;
 use self::calls::{Again, Calls, Interpreter};
 use self::source::{Decoded, Source};
-use self::told::{Counts, Order, Told};
+use self::told::{Order, Told};
 use crate::doctor::kernel_version;
 use crate::families::eval::Running;
 use crate::privileges;
@@ -69,7 +69,7 @@ pub struct Parts {
 pub struct Redundancy {
     orders: Sender<Order>,
     told: Receiver<Told>,
-    counts: Arc<Mutex<Counts>>,
+    counts: Arc<Mutex<Watchpoints>>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
     start: Nanos,
@@ -91,7 +91,7 @@ impl Redundancy {
     pub fn start(parts: Parts, start: Nanos, hides_samples: bool) -> io::Result<Self> {
         let (orders, ordered) = channel();
         let (sender, told) = channel();
-        let (counts, stop) = (Arc::<Mutex<Counts>>::default(), Arc::<AtomicBool>::default());
+        let (counts, stop) = (Arc::<Mutex<Watchpoints>>::default(), Arc::<AtomicBool>::default());
         let source = Decoded;
         let sampler = source.sampler();
         let armer = Armer {
@@ -316,8 +316,7 @@ impl Redundancy {
 
     fn counts(&self) -> Watchpoints {
         let counts = self.counts.lock().map(|counts| *counts).unwrap_or_default();
-        let Counts { samples, undecoded, armed, traps, timed_out, taken, storms } = counts;
-        Watchpoints { sampler: self.sampler, samples, undecoded, armed, traps, timed_out, taken, storms }
+        Watchpoints { sampler: self.sampler, ..counts }
     }
 
     /// What traps have cost so far besides their programs.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use aya::maps::{HashMap as BpfMap, MapData, RingBuf};
 use pyobs_abi::record::{self, Header};
 use pyobs_abi::redundancy::{Registers, SpotKey, Trap, Watch, WatchKey};
-use pyobs_model::Touched;
+use pyobs_model::{Touched, Watchpoints};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::calls::{Calls, Wanted};
@@ -23,7 +23,7 @@ use super::place::Place;
 use super::slots::Aim;
 use super::source::{Part, Source};
 use super::threads::{Armed, Threads};
-use super::told::{Counts, Order, Told};
+use super::told::{Order, Told};
 use crate::record::read;
 
 /// A watchpoint is taken off after this time without an end.
@@ -53,7 +53,7 @@ pub struct Armer {
     pub calls: Calls,
     pub orders: Receiver<Order>,
     pub told: Sender<Told>,
-    pub counts: Arc<std::sync::Mutex<Counts>>,
+    pub counts: Arc<std::sync::Mutex<Watchpoints>>,
     pub stop: Arc<AtomicBool>,
 }
 
@@ -61,7 +61,7 @@ struct State {
     places: HashMap<u32, Place>,
     threads: Threads,
     code: Code,
-    counts: Counts,
+    counts: Watchpoints,
     next: u64,
     random: u64,
     /// Traps that may still come, and when it was told last.
@@ -74,7 +74,7 @@ impl Armer {
             places: HashMap::new(),
             threads: Threads::default(),
             code: Code::default(),
-            counts: Counts::default(),
+            counts: Watchpoints::default(),
             next: 1,
             random: 0x9e37_79b9_7f4a_7c15,
             allowance: (TRAPS_AT_ONCE, Instant::now()),

@@ -22,19 +22,3 @@ pub enum Told {
     /// The result of a call whose arguments were those of the last: the watchpoint, the trap, and whether it was the last one's.
     Result { pid: u32, tid: u32, watch: u64, number: u32, callee: Arc<str>, same: bool },
 }
-
-/// Counts since the beginning.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    pub samples: u64,
-    /// Samples whose address is not known.
-    pub undecoded: u64,
-    pub armed: u64,
-    pub traps: u64,
-    /// Watchpoints that nobody came to, or not often enough, in their time.
-    pub timed_out: u64,
-    /// Watchpoints that were not to be had: a debugger's, or another tool's.
-    pub taken: u64,
-    /// Samples without a watchpoint because there were too many traps.
-    pub storms: u64,
-}
