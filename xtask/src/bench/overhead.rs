@@ -16,7 +16,7 @@ use crate::{
 pub(super) const VERSION: &str = "3.12";
 const WORKLOADS: [&str; 3] = ["mixed", "calls", "threads"];
 /// Seconds that each profiler is on, and off, and how often.
-const WINDOW_S: &str = "2";
+const WINDOW_S: &str = "4";
 const ROUNDS: &str = "5";
 const COLUMNS: &[&str] = &["workload", "profiler", "slowdown", "10th to 90th percentile", "CPU (cores)", "RSS (MiB)"];
 
@@ -45,7 +45,7 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
     );
     let profilers = profilers(setting)?;
     for workload in WORKLOADS {
-        progress(format!("overhead of four profilers over the workload {workload}: about three minutes"));
+        progress(format!("overhead of four profilers over the workload {workload}: about four minutes"));
         let rows = measure(setting, setting.python(VERSION)?, workload, &profilers)?;
         for (row, (_, _, shown)) in rows.iter().zip(&profilers) {
             table.row(row.cells(workload), shown);
