@@ -10,6 +10,7 @@ pub mod namer;
 pub mod names;
 mod ranges;
 pub mod rules;
+mod shelf;
 pub mod store;
 pub mod table;
 
@@ -36,13 +37,22 @@ pub struct Native {
     builder: Builder,
     /// By number, whether its table is under way.
     asked: HashMap<u32, bool>,
+    /// Tables for which others make room.
+    waiting: Vec<Built>,
 }
 
 impl Native {
     pub fn new(mut tables: Tables, mappings: MappingTable) -> std::io::Result<Self> {
         // Where that cannot be set, stacks end at the first frame of a JIT.
         let _ = tables.chain_by_frame_pointers(unwind::FILE_ANONYMOUS);
-        Ok(Self { numbers: Numbers::default(), tables, mappings, builder: Builder::start()?, asked: HashMap::new() })
+        Ok(Self {
+            numbers: Numbers::default(),
+            tables,
+            mappings,
+            builder: Builder::start()?,
+            asked: HashMap::new(),
+            waiting: Vec::new(),
+        })
     }
 
     /// What the making of tables has cost.
@@ -52,6 +62,7 @@ impl Native {
 
     /// Tells the kernel side the mappings of a process; `None` where there is no room.
     pub fn place(&mut self, mappings: &Mappings) -> Option<Placed> {
+        self.renew_numbers();
         let mappings: Vec<_> = mappings
             .iter()
             .take(unwind::PROCESS_MAPPINGS_MAX as usize)
@@ -63,7 +74,20 @@ impl Native {
                 padding: 0,
             })
             .collect();
-        self.mappings.place(&mappings)
+        let files = self.numbers.hold(mappings.iter().map(|mapping| mapping.file).collect());
+        self.mappings.place(&mappings, files)
+    }
+
+    /// Takes numbers back from files that nothing maps any more, when there are no others.
+    fn renew_numbers(&mut self) {
+        if !self.numbers.are_used_up() {
+            return;
+        }
+        let asked = &self.asked;
+        for number in self.numbers.take_back(|number| asked.get(&number) == Some(&true)) {
+            self.tables.forget(number);
+            self.asked.remove(&number);
+        }
     }
 
     /// Asks for the tables of all files that a process maps.
@@ -105,14 +129,19 @@ impl Native {
 
     /// Puts tables that are done in their place.
     pub fn settle(&mut self) {
-        for Built { number, table } in self.builder.done() {
-            self.asked.insert(number, false);
-            let installed = match &table {
-                Some(table) => self.tables.install(number, &table.words, table.pages, table.code.origin()),
-                None => self.tables.chain_by_frame_pointers(number),
+        let mut built = std::mem::take(&mut self.waiting);
+        built.extend(self.builder.done());
+        for built in built {
+            let installed = match &built.table {
+                Some(table) => self.tables.install(built.number, &table.words, table.pages, table.code.origin()),
+                None => self.tables.chain_by_frame_pointers(built.number).map(|()| true),
             };
             // A table without room is missing, as the samples say that need it.
-            drop(installed);
+            if installed.unwrap_or(true) {
+                self.asked.insert(built.number, false);
+            } else {
+                self.waiting.push(built);
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 /// How long a range stays untouched after it was given back: a walk that began before may still read it.
-const GRACE: Duration = Duration::from_millis(100);
+pub const GRACE: Duration = Duration::from_millis(100);
 
 /// Ranges of `0..size`, given out where they first fit.
 #[derive(Debug)]
@@ -32,6 +32,15 @@ impl Ranges {
             self.free[index] = (start + length, free - length);
         }
         Some(start)
+    }
+
+    /// Whether there will be room for `length` elements when all that was given back is free.
+    pub fn will_fit(&self, length: u32) -> bool {
+        let mut later = Self { free: self.free.clone(), retired: Vec::new() };
+        for (start, length, _) in &self.retired {
+            later.insert(*start, *length);
+        }
+        length == 0 || later.free.iter().any(|(_, free)| *free >= length)
     }
 
     /// Gives a range back that [`Self::take`] gave out.

@@ -1,7 +1,6 @@
 //! The kernel side's maps of unwind tables and mappings, and what is where in them.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::os::fd::AsFd;
 use std::rc::Rc;
 
@@ -11,7 +10,9 @@ use aya_obj::generated::bpf_map_type::BPF_MAP_TYPE_ARRAY;
 use pyobs_abi::unwind::{CHUNK_ROWS, CHUNKS_MAX, File, MAPPINGS_MAX, Mapping, state};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
+use super::images::Held;
 use super::ranges::Ranges;
+use super::shelf::{Room, Shelf};
 
 /// BPF_F_MMAPABLE (include/uapi/linux/bpf.h).
 const MMAPABLE: u32 = 1 << 10;
@@ -34,16 +35,13 @@ pub struct Tables {
     chunks_by_number: ArrayOfMaps<MapData, MapData>,
     chunks: Vec<MapData>,
     files: Array<MapData, File>,
-    rows: Ranges,
-    /// The last table's.
-    /// By number in `FILES`: start and length.
-    installed: HashMap<u32, (u32, u32)>,
+    shelf: Shelf,
 }
 
 impl Tables {
     pub fn new(rows: ArrayOfMaps<MapData, MapData>, files: Array<MapData, File>) -> Self {
-        let all = Ranges::new(0, CHUNK_ROWS * CHUNKS_MAX);
-        Self { chunks_by_number: rows, chunks: Vec::new(), files, rows: all, installed: HashMap::new() }
+        let shelf = Shelf::new(CHUNK_ROWS * CHUNKS_MAX);
+        Self { chunks_by_number: rows, chunks: Vec::new(), files, shelf }
     }
 
     /// Bytes that tables take in the kernel.
@@ -51,21 +49,32 @@ impl Tables {
         (self.chunks.len() * CHUNK_BYTES) as u64
     }
 
-    /// Gives a file its table. Those that were not used for longest make room for it.
-    pub fn install(&mut self, file: u32, words: &[u64], pages: u32, origin: u64) -> Result<(), StoreError> {
+    /// Gives a file its table. Those that were not used for longest make room for it; false when that takes a moment.
+    pub fn install(&mut self, file: u32, words: &[u64], pages: u32, origin: u64) -> Result<bool, StoreError> {
         let length = u32::try_from(words.len()).map_err(|_| StoreError::Full(words.len()))?;
-        let start = loop {
-            if let Some(start) = self.rows.take(length) {
-                break start;
-            }
-            if !self.evict() {
-                return Err(StoreError::Full(words.len()));
-            }
+        let files = &self.files;
+        let used = |file| files.get(&file, 0).map_or(0, |entry| entry.used);
+        let mut taken = Vec::new();
+        let room = self.shelf.place(file, length, used, |file| taken.push(file));
+        for file in taken {
+            self.files.set(file, File::default(), 0)?;
+        }
+        let start = match room {
+            Room::At(start) => start,
+            Room::Soon => return Ok(false),
+            Room::Never => return Err(StoreError::Full(words.len())),
         };
         self.write(start, words)?;
-        self.installed.insert(file, (start, length));
         self.files.set(file, File { state: state::TABLE, pages, start, padding: 0, origin, used: 0 }, 0)?;
-        Ok(())
+        Ok(true)
+    }
+
+    /// Takes away what the kernel side knows of a file.
+    pub fn forget(&mut self, file: u32) {
+        // While the kernel side has it, its rows cannot go to another.
+        if self.files.set(file, File::default(), 0).is_ok() {
+            self.shelf.take_away(file);
+        }
     }
 
     /// A file without tables: its code chains its frames by rbp, or not at all.
@@ -74,20 +83,7 @@ impl Tables {
     }
 
     pub fn has(&self, file: u32) -> bool {
-        self.installed.contains_key(&file)
-    }
-
-    /// Takes away the table that was not used for longest; false when there is none.
-    fn evict(&mut self) -> bool {
-        let used = |file: &u32| self.files.get(file, 0).map_or(0, |entry| entry.used);
-        let Some(oldest) = self.installed.keys().copied().min_by_key(used) else { return false };
-        if self.files.set(oldest, File::default(), 0).is_err() {
-            return false;
-        }
-        if let Some((start, length)) = self.installed.remove(&oldest) {
-            self.rows.give(start, length);
-        }
-        true
+        self.shelf.has(file)
     }
 
     fn write(&mut self, start: u32, words: &[u64]) -> Result<(), StoreError> {
@@ -144,6 +140,8 @@ pub struct Placed {
     /// Names this set of mappings: no other has or had it.
     pub set: u32,
     ranges: Rc<RefCell<Ranges>>,
+    /// The files' numbers, which stay theirs as long.
+    _files: Held,
 }
 
 impl Drop for Placed {
@@ -158,11 +156,11 @@ impl MappingTable {
     }
 
     /// `None` when the table is full.
-    pub fn place(&mut self, mappings: &[Mapping]) -> Option<Placed> {
+    pub fn place(&mut self, mappings: &[Mapping], files: Held) -> Option<Placed> {
         let count = u32::try_from(mappings.len()).ok()?;
         let start = self.ranges.borrow_mut().take(count)?;
         self.sets = self.sets.wrapping_add(1).max(1);
-        let placed = Placed { start, count, set: self.sets, ranges: Rc::clone(&self.ranges) };
+        let placed = Placed { start, count, set: self.sets, ranges: Rc::clone(&self.ranges), _files: files };
         for (number, mapping) in (start..).zip(mappings) {
             self.array.set(number, *mapping, 0).ok()?;
         }
