@@ -1,10 +1,11 @@
 //! What mapped files are, asked once per file and remembered, so that a program that is not CPython costs a look-up.
 
 use std::collections::HashMap;
-use std::fs::File;
+use std::fs::{self, File, Metadata};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use pyobs_model::Reason;
 
@@ -50,30 +51,82 @@ const SIZE_MAX: u64 = 1 << 30;
 /// Files that are remembered; each takes some 100 bytes.
 const FILES_MAX: usize = 65_536;
 
+/// For how long a file that is of no interest is taken to be the same. Others are asked each time.
+const TRUST: Duration = Duration::from_secs(1);
+
 #[derive(Debug, Default)]
 pub struct Files {
-    known: HashMap<FileId, Arc<FileFacts>>,
+    known: HashMap<FileId, Known>,
+    /// Files that turned out to be others than they were.
+    changed: Vec<FileId>,
+}
+
+#[derive(Debug)]
+struct Known {
+    stamp: Stamp,
+    since: Instant,
+    facts: Arc<FileFacts>,
+}
+
+/// Tells a file from one that was written over it, or that has the inode of one that is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Stamp {
+    size: u64,
+    modified: (i64, i64),
+}
+
+impl Stamp {
+    pub fn of(metadata: &Metadata) -> Self {
+        Self { size: metadata.len(), modified: (metadata.mtime(), metadata.mtime_nsec()) }
+    }
 }
 
 impl Files {
-    /// Whether a process that maps this file has to be looked at: it holds an interpreter, or is not known yet.
+    /// Whether a process that maps this file has to be looked at: it holds an interpreter, or is not known now.
     pub fn may_be_interpreter(&self, id: FileId) -> bool {
-        self.known.get(&id).is_none_or(|facts| facts.interpreter.is_some() || facts.refused.is_some())
+        self.known.get(&id).is_none_or(|known| known.facts.is_of_interest() || known.since.elapsed() > TRUST)
     }
 
     /// What the file behind a mapping is. A failure to read it is not remembered: it may pass.
     pub fn facts(&mut self, pid: u32, mapping: &Mapping) -> io::Result<Arc<FileFacts>> {
         let Some(id) = mapping.file else { return Ok(Arc::default()) };
-        if let Some(facts) = self.known.get(&id) {
-            return Ok(Arc::clone(facts));
+        let known = self.known.get_mut(&id);
+        if let Some(known) =
+            known.as_ref().filter(|known| !known.facts.is_of_interest() && known.since.elapsed() <= TRUST)
+        {
+            return Ok(Arc::clone(&known.facts));
+        }
+        let stamp = stamp(pid, mapping)?;
+        if let Some(known) = known {
+            if known.stamp == stamp {
+                known.since = Instant::now();
+                return Ok(Arc::clone(&known.facts));
+            }
+            self.changed.push(id);
         }
         let facts = Arc::new(look(pid, mapping)?);
         if self.known.len() >= FILES_MAX {
             self.known.clear();
         }
-        self.known.insert(id, Arc::clone(&facts));
+        self.known.insert(id, Known { stamp, since: Instant::now(), facts: Arc::clone(&facts) });
         Ok(facts)
     }
+
+    /// The files that have changed since the last call: what else was made of them is of the old ones.
+    pub fn take_changed(&mut self) -> Vec<FileId> {
+        std::mem::take(&mut self.changed)
+    }
+}
+
+impl FileFacts {
+    fn is_of_interest(&self) -> bool {
+        self.interpreter.is_some() || self.refused.is_some()
+    }
+}
+
+fn stamp(pid: u32, mapping: &Mapping) -> io::Result<Stamp> {
+    let [first, second] = mapping.ways(pid);
+    fs::metadata(first).or_else(|_| fs::metadata(second)).map(|metadata| Stamp::of(&metadata))
 }
 
 /// Opens the file behind a mapping, and says how large it is; `None` for what is no regular file.

@@ -11,7 +11,7 @@ use pyobs_model::{Event, Nanos, Pid, Process, ProcessRef, Reason, Tid};
 
 use crate::cpython::attached::{self, Attached, Attachment, NotAttached};
 use crate::families::eval::Running;
-use crate::files::Files;
+use crate::files::{FileId, Files};
 use crate::frame_cache::FrameCache;
 use crate::kernel::object::Object;
 use crate::kernel::sideband::Mapped;
@@ -98,6 +98,7 @@ pub struct Processes {
     pending: HashMap<u32, Pending>,
     /// Watched processes whose memory map has changed, and when it is to be read.
     changed: HashMap<u32, Instant>,
+    changed_files: Vec<FileId>,
     /// A process that is nobody's business before its exec.
     expected: Option<u32>,
     files: Files,
@@ -116,6 +117,7 @@ impl Processes {
             watched: HashMap::new(),
             pending: HashMap::new(),
             changed: HashMap::new(),
+            changed_files: Vec::new(),
             expected: None,
             files: Files::default(),
             native,
@@ -203,6 +205,11 @@ impl Processes {
         if self.everything || self.watched.contains_key(&pid) {
             self.look_at(pid);
         }
+    }
+
+    /// Files that are others than they were, since the last call.
+    pub fn take_changed_files(&mut self) -> Vec<FileId> {
+        std::mem::take(&mut self.changed_files)
     }
 
     /// Puts a process on the list of those to be looked at.
@@ -396,7 +403,12 @@ impl Processes {
     fn attach(&mut self, pid: u32, tries: u32, object: &mut Object, events: &mut Vec<Event>) {
         // A process that has ended, or whose map we may not read, holds nothing for us.
         let Ok(mappings) = Mappings::of(pid) else { return };
-        let found = match self.examine(pid, &mappings, tries) {
+        let found = self.examine(pid, &mappings, tries);
+        for file in self.files.take_changed() {
+            self.native.forget(file);
+            self.changed_files.push(file);
+        }
+        let found = match found {
             Ok(Some(found)) => found,
             Ok(None) => {
                 // Its samples so far had no Python frames to lose.

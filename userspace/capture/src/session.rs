@@ -248,6 +248,9 @@ impl Session {
             }
         }
         self.processes.attach_due(&mut self.object, &mut self.scratch);
+        for file in self.processes.take_changed_files() {
+            self.stacks.forget(file);
+        }
         self.processes.native.settle();
         self.named();
         let news = self.news();

@@ -12,6 +12,7 @@ use pyobs_abi::stack::{Frame as RawFrame, flags, native, native_address, walk};
 use pyobs_model::{Event, Frame, FrameId, FrameKind, Nanos, Outcome, Reason, StackId};
 
 use crate::cpython::names;
+use crate::files::FileId;
 use crate::intern::Interner;
 use crate::join::{Halves, Joined, join};
 use crate::kernel::symbols::Symbols;
@@ -198,6 +199,11 @@ impl<P> Stacks<P> {
             each(Taken { purpose: parked.purpose, stack }, events);
         }
         self.namer.flush();
+    }
+
+    /// Takes away the names of a file that is another now.
+    pub fn forget(&mut self, file: FileId) {
+        self.known.retain(|key, _| key.image != Image::File(file));
     }
 
     /// Whether Python code that was not known came up since the last call.

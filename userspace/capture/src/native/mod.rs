@@ -21,7 +21,7 @@ use pyobs_abi::unwind;
 use self::builder::{Builder, Built, From};
 use self::images::{Image, Numbers};
 use self::store::{MappingTable, Placed, Tables};
-use crate::files;
+use crate::files::{self, FileId};
 use crate::kernel::cost::ThreadTime;
 use crate::memory::{Memory, ProcessMemory};
 use crate::process_maps::{Mapping, Mappings};
@@ -124,6 +124,15 @@ impl Native {
         if let Some(from) = from {
             self.builder.ask(number, from);
             self.asked.insert(number, true);
+        }
+    }
+
+    /// Takes away what was made of a file that is another now.
+    pub fn forget(&mut self, file: FileId) {
+        let number = self.numbers.number(Image::File(file));
+        if Numbers::has_number(number) {
+            self.tables.forget(number);
+            self.asked.remove(&number);
         }
     }
 

@@ -18,7 +18,6 @@ mod tests;
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
-use std::os::unix::fs::MetadataExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -31,7 +30,7 @@ use self::recent::Recent;
 use self::sections::{Sections, Segments};
 use self::stubs::Stubs;
 use self::symbols::Symbols;
-use crate::files::FileId;
+use crate::files::{FileId, Stamp};
 
 /// A name is cut behind so many bytes.
 const NAME_MAX: usize = 1024;
@@ -141,20 +140,13 @@ impl Known {
     }
 }
 
-fn stamp(file: &File) -> Stamp {
-    file.metadata().map_or((0, 0, 0), |metadata| (metadata.len(), metadata.mtime(), metadata.mtime_nsec()))
-}
-
-/// Size and time of change: another file may come to have the inode of one that is gone.
-type Stamp = (u64, i64, i64);
-
 /// Looks names up, and remembers them. What it takes has a bound.
 #[derive(Debug)]
 pub struct Names {
     /// The last is the one that was used last.
     files: Vec<Known>,
     /// Files by number, also those of which nothing else is remembered.
-    numbers: HashMap<(FileId, Stamp), u64>,
+    numbers: HashMap<(FileId, Option<Stamp>), u64>,
     count: u64,
     recently: Recently,
     /// By number and place.
@@ -217,7 +209,8 @@ impl Names {
             self.numbers.clear();
         }
         let count = &mut self.count;
-        *self.numbers.entry((source.id, stamp(&source.file))).or_insert_with(|| {
+        let stamp = source.file.metadata().ok().map(|metadata| Stamp::of(&metadata));
+        *self.numbers.entry((source.id, stamp)).or_insert_with(|| {
             *count += 1;
             *count
         })
