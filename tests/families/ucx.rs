@@ -2,8 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
 
+#[path = "ucx/dask.rs"]
+mod dask;
 #[path = "ucx/driver.rs"]
 mod driver;
+#[path = "ucx/findings.rs"]
+mod findings;
 #[path = "ucx/regions.rs"]
 mod regions;
 #[path = "ucx/strange.rs"]
@@ -48,6 +52,7 @@ fn main() -> ExitCode {
     let packaged = || closures(&packaged().unwrap());
     let name = "closures_of_ctypes_with_the_distribution_s_libucp".to_owned();
     cases.push(of(name, Box::new(packaged)).needs(self::packaged()));
+    cases.push(of("ucxx_and_another_user_of_one_libucp".to_owned(), Box::new(beside)).needs(needs::all()));
     cases.push(of("rendezvous_is_told_where_ucx_is_set_to_it".to_owned(), Box::new(protocols)));
     let more = case("each_message_more_of_ucx_perftest_is_one_more", perftest);
     cases.push(more.needs(needs::root()).needs(needs::program("ucx_perftest")).needs(needs::all()));
@@ -55,6 +60,8 @@ fn main() -> ExitCode {
     cases.push(case("the_family_is_off_unless_asked_for", off_by_default).needs(needs::root()));
     cases.extend(strange::cases());
     cases.extend(regions::cases());
+    cases.extend(findings::cases());
+    cases.extend(dask::cases());
     pyobs_tests::run(cases)
 }
 
@@ -158,6 +165,32 @@ fn closures(library: &Path) {
     assert!(transfers.iter().all(|transfer| transfer["completed_s"].is_number() && transfer["library"] == "ucx"));
     let counts = json::list(&recording.report, "/transfer_counts");
     assert_eq!(counts.iter().map(|count| json::count(count, "/bytes")).sum::<u64>(), 2 * ROUNDS * 200_000);
+}
+
+/// The one's ends of calls are told of by UCXX, the other's by the library: as many as each of them says, while both run and when
+/// the other has come and gone.
+fn beside() {
+    const ROUNDS: u64 = 2000;
+    let interpreter = interpreter().unwrap();
+    let (library, shared) = (libucp(&interpreter), needs::shared().unwrap().join("workloads/ucx"));
+    let mut shell = command("sh");
+    shell.arg("-c").arg(
+        "$0 -B -u $1/ucxx_async_driver.py --mode thread --delayed 1 --future 1 --iters 200 --gap 0.02 --hold 0.5 & sleep 2
+         $0 -B -u -c \"$3\" $2 $1/ctypes_ucp.py --size 64 --iters $4 --lib $2; wait",
+    );
+    shell.arg(&interpreter).arg(shared).arg(&library).arg(LOADS_FIRST).arg(ROUNDS.to_string());
+    shell.env("LD_LIBRARY_PATH", library.parent().unwrap()).env("UCX_WARN_UNUSED_ENV_VARS", "n");
+    let recording = record("ucx").command(shell).run();
+    assert_eq!(said(&recording, "iters"), ROUNDS);
+    let counts = json::list(&recording.report, "/transfer_counts");
+    let of = |library: &str, key: &str| {
+        let own =
+            counts.iter().filter(|it| it["library"] == library && json::text(it, "/operation").starts_with("tag"));
+        own.map(|it| json::count(it, key)).sum::<u64>()
+    };
+    assert_eq!((of("ucx", "/count"), of("ucx", "/immediate")), (2 * ROUNDS, said(&recording, "immediate")));
+    // Both sides.
+    assert_eq!(of("ucxx", "/count"), 4 * 200);
 }
 
 /// UCX takes the size from which on it tells the receiver first out of a variable.

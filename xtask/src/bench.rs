@@ -6,6 +6,7 @@ mod kernel;
 mod machine;
 mod memory;
 mod overhead;
+mod paired;
 mod record;
 mod redundancy;
 mod segments;

@@ -33,8 +33,11 @@ pub(crate) fn ensure_all(found: &mut Found) -> Result<()> {
 
 /// What the tests want in other versions beside their own: the variable that tells them of an interpreter with it, and the
 /// file of its pins.
-const OTHERS: [(&str, &str); 2] =
-    [("PYOBS_UCXX_0_46", "requirements-ucxx-0.46.txt"), ("PYOBS_UCXX_0_48", "requirements-ucxx-0.48.txt")];
+const OTHERS: [(&str, &str); 3] = [
+    ("PYOBS_UCXX_0_46", "requirements-ucxx-0.46.txt"),
+    ("PYOBS_UCXX_0_48", "requirements-ucxx-0.48.txt"),
+    ("PYOBS_UCXX_DASK", "requirements-dask.txt"),
+];
 /// The interpreter that has wheels of all of them.
 const OTHERS_PYTHON: &str = "3.12";
 

@@ -66,6 +66,8 @@ pub mod flags {
     pub const EAGER: u32 = 64;
     /// The receiver was told of it first.
     pub const RENDEZVOUS: u32 = 128;
+    /// UCXX tells what its submission returned.
+    pub const PUBLISHED: u32 = 256;
 }
 
 /// `UCX_TRANSFER`: a transfer is over.
@@ -274,4 +276,8 @@ pub mod site {
     pub const WAIT: u64 = 6;
     /// `ucxx::python::Future::set(this, status)`
     pub const WAKE: u64 = 7;
+    /// As `REGISTER`, in a version that has the next.
+    pub const REGISTER_PUBLISHED: u64 = 8;
+    /// `ucxx::Request::publishRequest(this, handle)`: the call that submits it has just returned this.
+    pub const PUBLISH: u64 = 9;
 }

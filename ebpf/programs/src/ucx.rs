@@ -4,6 +4,7 @@
 //! Requests are joined here: a request's address is used again within microseconds. A transfer leaves the kernel once,
 //! when it is over.
 
+mod asked;
 mod progress;
 mod table;
 mod ucxx;
@@ -18,16 +19,20 @@ use aya_ebpf::{
     programs::ProbeContext,
 };
 use pyobs_abi::{
+    arena::library::Call,
     record,
     ucx::{Early, NOWHERE, ON_STACK, Submission, Transfer, callback, deed, flags, operation},
 };
 
-use self::table::{CALLS, EARLY, OPEN, REQUESTS, announce, finish, key, new, thread, took};
+use self::{
+    asked::tell_stack,
+    table::{CALLS, EARLY, OPEN, REQUESTS, announce, finish, key, new, thread, took},
+};
 use crate::{
     common::{
         maps::count_loss,
         memory::user,
-        probe::{self, arguments, call},
+        probe::{arguments, call},
         walk::Walk,
     },
     shm::watched,
@@ -120,8 +125,9 @@ fn begin(context: &ProbeContext, run: impl Fn(u32)) -> Option<()> {
     }
     // SAFETY: the helper has no preconditions.
     transfer.submitted = unsafe { bpf_ktime_get_ns() };
+    let own = if transfer.flags & flags::PUBLISHED == 0 { call.stack } else { transfer.request };
     // A full table makes room by itself.
-    let _ = CALLS.insert(call, transfer, 0);
+    let _ = CALLS.insert(Call { stack: own, ..call }, transfer, 0);
     if is_new && mask & HAS_CALLBACK != 0 {
         let kind = match transfer.operation {
             operation::TAG_RECV => callback::TAG,
@@ -130,8 +136,8 @@ fn begin(context: &ProbeContext, run: impl Fn(u32)) -> Option<()> {
         };
         announce(callback, kind);
     }
-    if is_new && transfer.flags & flags::TOLD != 0 {
-        probe::send_stack(context, process, record::UCX_ASKED, [transfer.id, 0], run);
+    if is_new {
+        tell_stack(context, process, &transfer, run);
     }
     Some(())
 }
@@ -139,19 +145,20 @@ fn begin(context: &ProbeContext, run: impl Fn(u32)) -> Option<()> {
 /// A call ends that submitted a transfer.
 #[uprobe]
 pub fn ucx_submit_exit(context: ProbeContext) -> u32 {
-    let _ = end(&context);
-    0
-}
-
-#[inline(always)]
-fn end(context: &ProbeContext) -> Option<()> {
-    let call = call(context);
-    // SAFETY: the value is copied; its thread is here.
-    let mut transfer = unsafe { CALLS.get(call) }.copied()?;
-    let _ = CALLS.remove(call);
     let registers: *const pt_regs = context.as_ptr().cast();
     // SAFETY: as in `probe::arguments`.
     let handle = unsafe { (&raw const (*registers).rax).read_volatile() };
+    let _ = returned(call(&context), handle);
+    0
+}
+
+/// A call that submitted a transfer has returned this: a request, 0 or an error. It is known by where its return address is, or
+/// by UCXX's request, which tells of it.
+#[inline(always)]
+fn returned(call: Call, handle: u64) -> Option<()> {
+    // SAFETY: the value is copied; its thread is here.
+    let mut transfer = unsafe { CALLS.get(call) }.copied()?;
+    let _ = CALLS.remove(call);
     let asked = if transfer.request == 0 { None } else { REQUESTS.get_ptr_mut(key(transfer.request)) };
     // SAFETY: the pointer is to an element of the map; the key is the current thread.
     if thread().is_some_and(|thread| unsafe { (*thread).rendezvous } >= transfer.submitted) {

@@ -191,7 +191,7 @@ fn by_process<'report>(recording: &'report Recording, driver: &Driver) -> BTreeM
     processes
 }
 
-/// The driver's own functions lead to each transfer.
+/// The driver's own functions lead to each transfer, and a function of UCXX's by its name in C++.
 fn asked(processes: &BTreeMap<u64, Sides<'_>>) {
     for transfer in processes.values().flat_map(|sides| sides.sends.iter().chain(&sides.receives)) {
         let frames = json::list(transfer, "/stack");
@@ -199,6 +199,8 @@ fn asked(processes: &BTreeMap<u64, Sides<'_>>) {
         // What gather() runs is a task of its own, which begins in UCXX.
         let is_task = |frame: &Value| frame["function"] == "Endpoint.send" || frame["function"] == "Endpoint.recv";
         assert!(frames.iter().any(|frame| is_driver(frame) || is_task(frame)), "{transfer:#}");
+        let innermost = frames.last().map(|frame| json::text(frame, "/function"));
+        assert_eq!(innermost, Some("ucxx::Worker::registerDelayedSubmission"), "{transfer:#}");
     }
 }
 

@@ -1,11 +1,12 @@
 """The work that a program does while pyobs watches it, against what it does just before and just after.
 
-  paired.py WORKLOAD ROUNDS SECONDS COMMAND...
+  paired.py WORKLOAD ROUNDS SECONDS COMMAND... [-- COMMAND...]...
 
-COMMAND has PID for the program's process id, and FILE for where it records: it watches when that file is there. Prints a
-JSON list: for each round how much longer the same work takes, as a share.
+WORKLOAD is a JSON list: the name of one of those below, or the words of a command that prints the time and what its work
+costs, for ever. COMMAND has PID for the program's process id, and the name of a file that it records to: it watches when that file is there. `none` is
+nobody, which shows the noise. Prints JSON: for each command a list, for each round what the work costs without and with it.
 """
-import json, os, statistics, subprocess, sys, time
+import itertools, json, os, statistics, subprocess, sys, time
 
 WINDOW = 0.1
 WORKLOADS = {
@@ -42,47 +43,63 @@ while True:
 """ % WINDOW
 
 
-def main():
-    workload, rounds, seconds, command = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), sys.argv[4:]
-    program = subprocess.Popen([sys.executable, "-c", WORKLOADS[workload] + LOOP], stdout=subprocess.PIPE)
-    file = next(word for word in command if word.endswith(".pyobs"))
-    command = [str(program.pid) if word == "PID" else word for word in command]
-    spans = []
+def commands(words, pid):
+    parts = [list(part) for is_end, part in itertools.groupby(words, lambda word: word == "--") if not is_end]
+    return [[str(pid) if word == "PID" else word for word in part] for part in parts]
 
-    def off():
+
+def watch(command, span):
+    """Whoever watches comes before the span, and leaves behind it."""
+    if command == ["none"]:
+        return span()
+    file = next(word for word in command if word.endswith(".pyobs"))
+    if os.path.exists(file):
+        os.remove(file)
+    pyobs = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while not os.path.exists(file):
+        if pyobs.poll() is not None:
+            sys.exit("%s ended with %d" % (command[0], pyobs.returncode))
+        time.sleep(0.01)
+    # What it makes at its beginning is not what it costs.
+    time.sleep(0.5)
+    watched = span()
+    pyobs.send_signal(2)
+    pyobs.wait()
+    time.sleep(0.1)
+    return watched
+
+
+def main():
+    words, rounds, seconds = json.loads(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+    if words[0] in WORKLOADS:
+        words = [sys.executable, "-c", WORKLOADS[words[0]] + LOOP]
+    program = subprocess.Popen(words, stdout=subprocess.PIPE)
+
+    def span():
         since = time.monotonic()
         time.sleep(seconds)
         return since, time.monotonic()
 
-    time.sleep(0.5)
-    spans.append(off())
-    for _ in range(rounds):
-        if os.path.exists(file):
-            os.remove(file)
-        pyobs = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        while not os.path.exists(file):
-            if pyobs.poll() is not None:
-                sys.exit("%s ended with %d" % (command[0], pyobs.returncode))
-            time.sleep(0.01)
-        # What it makes at its beginning is not what it costs.
-        time.sleep(0.5)
-        spans.append(off())
-        pyobs.send_signal(2)
-        pyobs.wait()
-        time.sleep(0.1)
-        spans.append(off())
+    # It prints at last when it works.
+    first = program.stdout.readline()
+    each = commands(sys.argv[4:], program.pid)
+    spans = [span()]
+    for command in each * rounds:
+        spans.append(watch(command, span))
+        spans.append(span())
     program.kill()
-    lines = [tuple(map(float, line.split())) for line in program.stdout.read().decode().split("\n") if line.count(" ") == 1]
+    text = (first + program.stdout.read()).decode()
+    lines = [tuple(map(float, line.split())) for line in text.split("\n") if line.count(" ") == 1]
 
     def cost(span):
         costs = [cost for at, cost in lines if span[0] + WINDOW <= at <= span[1]]
         return statistics.median(costs) if costs else None
 
     costs = [cost(span) for span in spans]
-    rounds = [costs[on - 1:on + 2] for on in range(1, len(costs), 2)]
+    pairs = [costs[on - 1:on + 2] for on in range(1, len(costs), 2)]
     # A machine that is busy with something else gives the program no time.
-    shares = [on / ((before + after) / 2) - 1 for before, on, after in rounds if before and on and after]
-    print(json.dumps(shares))
+    pairs = [((before + after) / 2, on) if before and on and after else None for before, on, after in pairs]
+    print(json.dumps([[pair for pair in pairs[number::len(each)] if pair] for number in range(len(each))]))
 
 
 main()

@@ -1,20 +1,18 @@
 //! What it costs a program to have its memory followed, and what it costs pyobs.
 
-use std::process::Command;
-
 use anyhow::{Context, Result};
 use serde_json::Value;
 
 use super::{
-    Setting,
+    Setting, paired,
     record::{record, shown},
-    table::{Table, median},
+    table::Table,
 };
-use crate::{process::output, repo};
+use crate::repo;
 
 const MIB: f64 = 1024.0 * 1024.0;
 /// A second of each after the other, so often.
-const ROUNDS: &str = "15";
+const ROUNDS: u32 = 15;
 const SECONDS: &str = "1.0";
 /// Workload, and the most percent that it may take longer.
 const PAIRED: [(&str, f64); 3] = [("pairs", 2.0), ("compute", 0.2), ("objects", 0.2)];
@@ -74,17 +72,12 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
 }
 
 fn paired(setting: &Setting, table: &mut Table, workload: &str, most: f64) -> Result<()> {
-    let file = setting.folder.join("paired.pyobs");
-    let mut command = Command::new(setting.python("3.12")?);
-    command.arg(repo::root().join("xtask/src/bench/paired.py")).args([workload, ROUNDS, SECONDS]);
-    command.arg(repo::pyobs()).args(["record", "--pid", "PID", "--probe", "shm,arena", "-o"]).arg(&file);
-    let said = output(&mut command)?;
-    let shares: Vec<f64> = serde_json::from_str(&said).with_context(|| format!("paired.py said {said:?}"))?;
-    let mut percent: Vec<f64> = shares.iter().map(|share| share * 100.0).collect();
-    percent.sort_by(f64::total_cmp);
-    let at = |share: f64| percent.get((share * percent.len() as f64) as usize).copied().unwrap_or(0.0);
-    let range = format!("{:.2} to {:.2} %", at(0.1), at(0.9));
-    let middle = median(percent.clone());
+    let file = setting.folder.join("paired.pyobs").display().to_string();
+    let pyobs = repo::pyobs().display().to_string();
+    let watcher = [&pyobs, "record", "--pid", "PID", "--probe", "shm,arena", "-o", &file];
+    let rounds = paired::run(setting.python("3.12")?, &[workload], (ROUNDS, SECONDS), &[&watcher])?;
+    let [low, middle, high] = paired::longer(rounds.first().map_or(&[], Vec::as_slice));
+    let range = format!("{low:.2} to {high:.2} %");
     table.row(
         vec![workload.to_owned(), format!("{middle:.2} % longer"), range, String::new()],
         &shown(&["--pid", "PID", "--probe", "shm,arena"].map(str::to_owned)),

@@ -5,47 +5,58 @@ use std::{
     process::Command,
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use super::{
     Setting,
-    record::{Recorded, number, record, shown},
+    paired::{self, Pair},
+    record::{Recorded, record, shown},
     table::{Table, median},
 };
-use crate::{
-    process::{output, progress},
-    repo, venvs,
-};
+use crate::{process::output, repo, venvs};
 
 const VERSION: &str = "3.12";
-/// Runs with and without the probes, in turn.
-const ROUNDS: usize = 5;
-/// Round trips by UCXX, of so many bytes, so many times.
-const TRIPS: [(u64, u64); 2] = [(64 << 10, 4000), (1 << 20, 1000)];
-/// Messages of eight bytes by libucp alone; each is a send and a receive.
-const MESSAGES: u64 = 100_000;
-const MANY_MESSAGES: u64 = 500_000;
-const MIB: f64 = 1024.0 * 1024.0;
-/// Traps of a transfer of libucp: its beginning, its end, what completes it or gives it back. Each takes this long at the
-/// most (docs/families/ucx.md).
-const TRAPS: f64 = 3.0;
+/// Round trips by UCXX, of so many bytes.
+const TRIPS: [u64; 2] = [64 << 10, 1 << 20];
+/// Watched and not, so often, a second of each.
+const ROUNDS: u32 = 15;
+const SECONDS: &str = "1.0";
+/// Round trips may take so much longer, and a send and a receive of eight bytes as long as their probes take: three each, of
+/// which each takes this long at the most (docs/families/ucx.md).
+const SLOWER: f64 = 0.03;
+const TRAPS: f64 = 6.0;
 const TRAP_US: f64 = 4.0;
+const MIB: f64 = 1024.0 * 1024.0;
+/// Transfers as fast as they can be made, by as many threads as there are CPUs on a small machine; and the goal, a second.
+const FAST: u64 = 2_000_000;
+const FAST_THREADS: u64 = 2;
+const FAST_RATE: f64 = 200_000.0;
+/// Few and many, at a rate at which all are told of singly, and by how much more memory the many may take.
+const FEW: u64 = 10_000;
+const MANY: u64 = 1_000_000;
+const STEADY_RATE: u64 = 4_500;
+const MORE_MIB: f64 = 40.0;
 
 pub(super) fn run(setting: &Setting) -> Result<Table> {
     let mut table = Table::new(
         "Transfers",
-        "How long messages take that `pyobs record` follows, against those that nobody does, in turn, five times each (the\n\
-         middle of each); what was counted of them; and the resident set of pyobs. The programs are those of\n\
-         `../shared/workloads/ucx`: two processes with UCXX on a thread of its own, and one that calls libucp by ctypes.",
-        &["messages", "without (µs)", "with (µs)", "slower", "counted", "peak RSS (MiB)"],
+        "How long messages take that `pyobs record` follows, against those that nobody does just before and after\n\
+         (`xtask/src/bench/paired.py`, medians of the rounds): there and back between two processes with UCXX\n\
+         (`trips.py`), and of eight bytes that a program in C sends to itself by libucp (`transfers.c`). `nobody` follows\n\
+         nothing, in rounds between the others: it shows the noise. Then all that this program can make and that it makes\n\
+         steadily, what was counted of them, and the resident set of pyobs at its largest.",
+        &["what", "figure", "10th to 90th percentile", "counted", "peak RSS (MiB)"],
     );
     let python = interpreter(setting)?;
-    for (size, count) in TRIPS {
-        trips(setting, &mut table, &python, size, count)?;
+    for size in TRIPS {
+        trips(setting, &mut table, &python, size)?;
     }
-    small(setting, &mut table, &python, &[], MESSAGES)?;
-    small(setting, &mut table, &python, &["--budget", "1"], MANY_MESSAGES)?;
+    let library = libucp(&python)?;
+    let program = built(setting)?;
+    small(setting, &mut table, &python, &[&program, &library, "1", "0"])?;
+    fast(setting, &mut table, &program, &library)?;
+    steady(setting, &mut table, &program, &library)?;
     Ok(table)
 }
 
@@ -58,86 +69,71 @@ fn interpreter(setting: &Setting) -> Result<PathBuf> {
     venvs::ensure(python, version, &repo::target().join("venvs").join(version), &pins)
 }
 
-fn trips(setting: &Setting, table: &mut Table, python: &Path, size: u64, count: u64) -> Result<()> {
-    let (size_text, count_text) = (size.to_string(), count.to_string());
-    let driver = command(
-        setting,
-        python,
-        "ucxx_async_driver.py",
-        &["--mode", "thread", "--delayed", "1", "--future", "1", "--size", &size_text, "--iters", &count_text],
-    );
-    let measured = in_turn(setting, &driver, &[], |text| {
-        let line = text.lines().find(|line| line.starts_with('{')).context("the driver printed no result")?;
-        number(&serde_json::from_str::<Value>(line)?, "/us_per_rt")
-    })?;
-    let slower = measured.with / measured.without;
-    // Both sides send and receive each message once.
-    let counted = counted(&measured.last)?;
-    row(table, &format!("{} KiB there and back", size >> 10), &measured, counted);
-    table.at_most(&format!("{} KiB there and back: time with the probes, of that without", size >> 10), slower, 1.03);
-    table.goal(format!("{} KiB: {counted} counted of {}", size >> 10, 4 * count), counted >= 4 * count);
+/// The one that UCXX brings along.
+fn libucp(python: &Path) -> Result<String> {
+    let print = "import libucx, os; print(os.path.join(os.path.dirname(libucx.__file__), 'lib', 'libucp.so.0'))";
+    Ok(output(Command::new(python).args(["-c", print]))?.trim().to_owned())
+}
+
+fn source(name: &str) -> PathBuf {
+    repo::root().join("xtask/src/bench").join(name)
+}
+
+fn built(setting: &Setting) -> Result<String> {
+    let program = setting.folder.join("transfers");
+    output(
+        Command::new("cc").args(["-O2", "-o"]).arg(&program).arg(source("transfers.c")).args(["-ldl", "-lpthread"]),
+    )?;
+    Ok(program.display().to_string())
+}
+
+/// What the same work took without anybody who watches, and with it. Each of the two has a row.
+fn compared(setting: &Setting, table: &mut Table, python: &Path, what: &str, words: &[&str]) -> Result<(f64, f64)> {
+    let watch = ["--pid", "PID", "--probe", "ucx"];
+    let file = setting.folder.join("paired.pyobs").display().to_string();
+    let pyobs = repo::pyobs().display().to_string();
+    let watched: Vec<&str> = [&pyobs[..], "record"].iter().chain(&watch).chain(&["-o", &file]).copied().collect();
+    let all = paired::run(python, words, (ROUNDS, SECONDS), &[&["none"], &watched])?;
+    let [nobody, with] = &all[..] else { bail!("paired.py said {all:?}") };
+    let rows = [("nobody", nobody, "paired.py".to_owned()), ("pyobs", with, shown(&watch.map(str::to_owned)))];
+    for (who, pairs, command) in rows {
+        let [low, middle, high] = paired::longer(pairs);
+        let (without, took) = (of(pairs, |pair| pair.without), of(pairs, |pair| pair.with));
+        let figure = format!("{without:.2} to {took:.2} µs, {middle:+.2} %");
+        let range = format!("{low:+.2} to {high:+.2} %");
+        table.row(vec![format!("{what}, {who}"), figure, range, String::new(), String::new()], &command);
+    }
+    Ok((paired::longer(with)[1] / 100.0, of(with, |pair| pair.with - pair.without)))
+}
+
+/// The middle of the rounds, in microseconds.
+fn of(pairs: &[Pair], seconds: impl Fn(&Pair) -> f64) -> f64 {
+    median(pairs.iter().map(seconds).collect()) * 1e6
+}
+
+fn trips(setting: &Setting, table: &mut Table, python: &Path, size: u64) -> Result<()> {
+    let what = format!("{} KiB there and back", size >> 10);
+    let words = [&python.display().to_string(), &source("trips.py").display().to_string(), &size.to_string()];
+    let (slower, _) = compared(setting, table, python, &what, &words.map(String::as_str))?;
+    table.at_most(&format!("{what}: longer, of what it takes alone"), slower, SLOWER);
     Ok(())
 }
 
-fn small(setting: &Setting, table: &mut Table, python: &Path, budget: &[&str], count: u64) -> Result<()> {
-    let library = "import libucx, os; print(os.path.join(os.path.dirname(libucx.__file__), 'lib', 'libucp.so.0'))";
-    let library = output(Command::new(python).args(["-c", library]))?;
-    let driver = command(
-        setting,
-        python,
-        "ctypes_ucp.py",
-        &["--size", "8", "--iters", &count.to_string(), "--lib", library.trim()],
-    );
-    let measured = in_turn(setting, &driver, budget, |text| {
-        let after = text.split_whitespace().skip_while(|word| *word != "us/iter").nth(1);
-        Ok(after.context("the driver printed no result")?.parse()?)
-    })?;
-    let counted = counted(&measured.last)?;
-    let name = if budget.is_empty() { "8 bytes, sent and received" } else { "the same within a budget of 1 %" };
-    row(table, name, &measured, counted);
-    if budget.is_empty() {
-        let more = measured.with - measured.without;
-        table.at_most("8 bytes: more for a message, a send and a receive (µs)", more, 2.0 * TRAPS * TRAP_US);
-        table.goal(format!("8 bytes: {counted} counted of {}", 2 * count), counted == 2 * count);
-    } else {
-        table.at_most("8 bytes within a budget: peak RSS (MiB)", measured.last.peak_rss_bytes / MIB, 150.0);
-    }
+fn small(setting: &Setting, table: &mut Table, python: &Path, words: &[&str]) -> Result<()> {
+    let what = "8 bytes, sent and received";
+    let (_, more) = compared(setting, table, python, what, words)?;
+    table.at_most(&format!("{what}: longer by (µs)"), more, TRAPS * TRAP_US);
     Ok(())
 }
 
-fn command(setting: &Setting, python: &Path, script: &str, args: &[&str]) -> Vec<String> {
-    let script = setting.shared.join("workloads/ucx").join(script);
-    let program = [python, script.as_path()].map(|path| path.display().to_string());
-    program.into_iter().chain(args.iter().map(ToString::to_string)).collect()
-}
-
-struct Measured {
-    without: f64,
-    with: f64,
-    args: Vec<String>,
-    last: Recorded,
-}
-
-/// The middle of what the command says of itself, alone and under watch.
-fn in_turn(
-    setting: &Setting,
-    command: &[String],
-    budget: &[&str],
-    read: impl Fn(&str) -> Result<f64>,
-) -> Result<Measured> {
-    let own = ["--probe", "ucx"].iter().chain(budget).chain(&["--"]).map(ToString::to_string);
-    let args: Vec<String> = own.chain(command.iter().cloned()).collect();
-    let (mut without, mut with, mut last) = (Vec::new(), Vec::new(), None);
-    for round in 0..ROUNDS {
-        progress(format!("round {} of {ROUNDS}: {}", round + 1, shown(&args)));
-        let [program, rest @ ..] = command else { break };
-        without.push(read(&output(Command::new(program).args(rest))?)?);
-        let recorded = record(setting, "ucx", &args)?;
-        with.push(read(&recorded.stdout)?);
-        last = Some(recorded);
-    }
-    let last = last.context("there was no round")?;
-    Ok(Measured { without: median(without), with: median(with), args, last })
+/// Runs the program under watch. Returns how many transfers it says it has made a second, and what was counted.
+fn made(setting: &Setting, words: &[&str]) -> Result<(u64, f64, u64, Recorded)> {
+    let args: Vec<String> = ["--probe", "ucx", "--"].iter().chain(words).map(|word| (*word).to_owned()).collect();
+    let recorded = record(setting, "ucx", &args)?;
+    let (count, seconds) = recorded.stdout.trim().split_once(' ').context("the program said nothing")?;
+    let (count, seconds): (u64, f64) = (count.parse()?, seconds.parse()?);
+    let counted = counted(&recorded)?;
+    Ok((count, count as f64 / seconds, counted, recorded))
 }
 
 /// All that were over, told of singly or not.
@@ -147,14 +143,34 @@ fn counted(recorded: &Recorded) -> Result<u64> {
     Ok(counts.iter().filter_map(|count| count.get("count")?.as_u64()).sum())
 }
 
-fn row(table: &mut Table, name: &str, measured: &Measured, counted: u64) {
-    let cells = vec![
-        name.to_owned(),
-        format!("{:.1}", measured.without),
-        format!("{:.1}", measured.with),
-        format!("{:.3}", measured.with / measured.without),
-        counted.to_string(),
-        format!("{:.0}", measured.last.peak_rss_bytes / MIB),
-    ];
-    table.row(cells, &shown(&measured.args));
+fn row(table: &mut Table, what: &str, rate: f64, counted: u64, peak: f64, threads: u64) {
+    let cells =
+        [what.to_owned(), format!("{rate:.0} a second"), String::new(), counted.to_string(), format!("{peak:.1}")];
+    table.row(cells.to_vec(), &format!("pyobs record --probe ucx -- transfers libucp.so.0 {threads} COUNT [RATE]"));
+}
+
+fn fast(setting: &Setting, table: &mut Table, program: &str, library: &str) -> Result<()> {
+    let words = [program, library, &FAST_THREADS.to_string(), &FAST.to_string()];
+    let (count, rate, counted, recorded) = made(setting, &words)?;
+    row(table, "as many as can be", rate, counted, recorded.peak_rss_bytes / MIB, FAST_THREADS);
+    table.at_least("transfers a second, at the most", rate, FAST_RATE);
+    table.goal(format!("at that rate: {counted} counted of {count}"), counted == count);
+    Ok(())
+}
+
+fn steady(setting: &Setting, table: &mut Table, program: &str, library: &str) -> Result<()> {
+    let mut peaks = Vec::new();
+    for many in [FEW, MANY] {
+        let words = [program, library, "1", &many.to_string(), &STEADY_RATE.to_string()];
+        let (count, rate, counted, recorded) = made(setting, &words)?;
+        let peak = recorded.peak_rss_bytes / MIB;
+        row(table, &format!("{many}, steadily"), rate, counted, peak, 1);
+        table.goal(format!("{many}, steadily: {counted} counted of {count}"), counted == count);
+        peaks.push(peak);
+    }
+    if let [few, many] = peaks[..] {
+        let what = format!("memory after {MANY} transfers beyond that after {FEW} (MiB)");
+        table.at_most(&what, many - few, MORE_MIB);
+    }
+    Ok(())
 }

@@ -2,19 +2,21 @@
 
 use aya_ebpf::{helpers::bpf_ktime_get_ns, macros::uprobe, programs::ProbeContext};
 use pyobs_abi::{
+    arena::library::Call,
     process::Process,
     record,
     ucx::{Future, Thread, Transfer, Woken, deed, flags, operation, site},
 };
 
 use super::{
-    cookie,
+    asked::tell_stack,
+    cookie, returned,
     table::{FUTURES, OPEN, REQUESTS, finish, key, new, thread},
 };
 use crate::{
     common::{
         memory::user,
-        probe::{self, arguments, call},
+        probe::{arguments, call},
         ring,
         walk::Walk,
     },
@@ -42,7 +44,11 @@ fn come(context: &ProbeContext, run: impl Fn(u32)) -> Option<()> {
     let thread = thread()?;
     let site = cookie(context);
     match site {
-        site::REGISTER => register(context, process, second, thread, run),
+        site::REGISTER | site::REGISTER_PUBLISHED => {
+            let more = if site == site::REGISTER { 0 } else { flags::PUBLISHED };
+            register(context, process, (second, more), thread, run)
+        }
+        site::PUBLISH => returned(Call { stack: first, ..call }, second),
         site::MULTI_SEND | site::MULTI_RECV => {
             let operation = if site == site::MULTI_SEND { operation::MULTI_SEND } else { operation::MULTI_RECV };
             several(context, process, (first, operation), thread, run)
@@ -55,12 +61,12 @@ fn come(context: &ProbeContext, run: impl Fn(u32)) -> Option<()> {
     }
 }
 
-/// A request is registered; the argument is the address of a shared pointer.
+/// A request is registered; the argument is the address of a shared pointer. Its flags are these, besides.
 #[inline(always)]
 fn register(
     context: &ProbeContext,
     process: &Process,
-    shared: u64,
+    (shared, more): (u64, u32),
     thread: *mut Thread,
     run: impl Fn(u32),
 ) -> Option<()> {
@@ -79,11 +85,11 @@ fn register(
             transfer.flags = (*thread).parent_flags as u32 & flags::TOLD;
         }
     }
+    transfer.flags |= more;
     begun(&mut transfer, request, call.thread as u32);
-    let is_asked = transfer.flags & flags::TOLD != 0 && transfer.parent == 0;
     let _ = REQUESTS.insert(key(request), transfer, 0);
-    if is_asked {
-        probe::send_stack(context, process, record::UCX_ASKED, [transfer.id, 0], run);
+    if transfer.parent == 0 {
+        tell_stack(context, process, &transfer, run);
     }
     Some(())
 }
@@ -128,8 +134,8 @@ fn several(
         (*thread).parent_return = user(call.stack).unwrap_or(0);
         (*thread).parent_flags = transfer.flags.into();
     }
-    if is_new && transfer.flags & flags::TOLD != 0 {
-        probe::send_stack(context, process, record::UCX_ASKED, [transfer.id, 0], run);
+    if is_new {
+        tell_stack(context, process, &transfer, run);
     }
     Some(())
 }

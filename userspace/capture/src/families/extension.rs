@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use iced_x86::{Decoder, DecoderOptions, FlowControl};
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic, OpKind};
 use pyobs_model::Nanos;
 
 use crate::elf::Elf;
@@ -51,11 +51,22 @@ impl Extension {
 
     /// The same at an offset in the file.
     pub fn attach_at(&self, uprobes: Uprobes, program: &OwnedFd, offset: u64, cookie: u64) -> Result<OwnedFd, String> {
-        // Resolved by the kernel in our own process.
-        let path = CString::new(format!("/proc/self/fd/{}", self.file.as_raw_fd())).unwrap_or_default();
-        let attached = uprobes.attach(program.as_fd(), &path, offset, Scope::Everybody, cookie);
-        attached.map_err(|error| error.to_string())
+        attach_to(&self.file, uprobes, program, offset, cookie)
     }
+}
+
+/// The same of a file that nothing else is wanted of.
+pub fn attach_to(
+    file: &File,
+    uprobes: Uprobes,
+    program: &OwnedFd,
+    offset: u64,
+    cookie: u64,
+) -> Result<OwnedFd, String> {
+    // Resolved by the kernel in our own process.
+    let path = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap_or_default();
+    let attached = uprobes.attach(program.as_fd(), &path, offset, Scope::Everybody, cookie);
+    attached.map_err(|error| error.to_string())
 }
 
 /// Files that have probes.
@@ -124,34 +135,71 @@ pub fn returns(elf: &Elf<'_>, start: u64, size: u64) -> Vec<u64> {
 /// Over which time the budget is held.
 const SPAN: Duration = Duration::from_secs(2);
 
+/// Whether the kernel carries out the instruction itself that the code begins with, instead of stepping over a copy of it
+/// (arch/x86/kernel/uprobes.c): a register that is pushed, and what does nothing.
+pub fn is_carried_out(code: &[u8]) -> bool {
+    let first = Decoder::new(64, code, DecoderOptions::NONE).decode();
+    match first.mnemonic() {
+        Mnemonic::Push => first.op0_kind() == OpKind::Register && first.op0_register().is_gpr64(),
+        Mnemonic::Nop => true,
+        _ => false,
+    }
+}
+
 /// What hits cost.
 pub struct Meter {
     costs: TrapCosts,
     /// The share of one core that hits may cost, in percent, if there is a bound.
     budget: Option<f64>,
-    hits: u64,
+    hits: Hits,
     /// The hits at the beginning of the present span, and when that was.
-    span: (u64, Instant),
+    span: (Hits, Instant),
     over: bool,
+}
+
+/// How often control came to instructions of either kind.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Hits {
+    /// That the kernel carries out itself.
+    pub cheap: u64,
+    pub stepped: u64,
+}
+
+impl Hits {
+    fn cost(self, costs: TrapCosts) -> u64 {
+        let of = |hits: u64, each: u32| hits.saturating_mul(each.into());
+        of(self.cheap, costs.cheap).saturating_add(of(self.stepped, costs.stepped))
+    }
+
+    fn since(self, before: Self) -> Self {
+        let (cheap, stepped) = (self.cheap.saturating_sub(before.cheap), self.stepped.saturating_sub(before.stepped));
+        Self { cheap, stepped }
+    }
 }
 
 impl Meter {
     pub fn new(uprobes: Uprobes, budget: Option<f64>) -> io::Result<Self> {
-        Ok(Self { costs: uprobes.trap_costs()?, budget, hits: 0, span: (0, Instant::now()), over: false })
+        Ok(Self {
+            costs: uprobes.trap_costs()?,
+            budget,
+            hits: Hits::default(),
+            span: (Hits::default(), Instant::now()),
+            over: false,
+        })
     }
 
     pub fn hit(&mut self) {
-        self.hits += 1;
+        self.hits.stepped += 1;
     }
 
     /// There have been so many hits in all.
-    pub fn count(&mut self, hits: u64) {
+    pub fn count(&mut self, hits: Hits) {
         self.hits = hits;
     }
 
     /// What hits have cost so far besides their programs.
     pub fn trap_cost(&self) -> Nanos {
-        Nanos(self.hits.saturating_mul(self.costs.stepped.into()))
+        Nanos(self.hits.cost(self.costs))
     }
 
     /// Whether they have cost more than they may.
@@ -168,11 +216,38 @@ impl Meter {
             return None;
         }
         self.span = (self.hits, Instant::now());
-        let each = u64::from(self.costs.stepped).saturating_add(program_cost);
-        let spent = (self.hits - before).saturating_mul(each) as f64 / 1e9;
+        let new = self.hits.since(before);
+        let programs = new.cheap.saturating_add(new.stepped).saturating_mul(program_cost);
+        let spent = new.cost(self.costs).saturating_add(programs) as f64 / 1e9;
         let share = spent / elapsed.as_secs_f64() * 100.0;
         let budget = self.budget.filter(|budget| share > *budget)?;
         self.over = true;
         Some((share, budget))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_carries_out_itself_is_pushed_or_nothing() {
+        // push r15; push rbp; nop; nop dword [rax+rax]
+        for code in [&[0x41, 0x57][..], &[0x55], &[0x90], &[0x0f, 0x1f, 0x44, 0, 0]] {
+            assert!(is_carried_out(code), "{code:x?}");
+        }
+        // sub rsp, 24; ret; push 1; mov r15, rcx; nothing
+        for code in [&[0x48, 0x83, 0xec, 0x18][..], &[0xc3], &[0x6a, 1], &[0x49, 0x89, 0xcf], &[]] {
+            assert!(!is_carried_out(code), "{code:x?}");
+        }
+    }
+
+    #[test]
+    fn hits_cost_what_their_instructions_do() {
+        let costs = TrapCosts { cheap: 700, stepped: 10_000 };
+        let before = Hits { cheap: 10, stepped: 1 };
+        let now = Hits { cheap: 1010, stepped: 3 };
+        assert_eq!(now.since(before).cost(costs), 720_000);
+        assert_eq!(before.since(now).cost(costs), 0);
     }
 }

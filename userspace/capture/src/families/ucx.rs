@@ -5,6 +5,7 @@
 //! its probe when it is first seen. There are no return probes: they replace return addresses on the program's stack; and
 //! none on `ucp_worker_progress`, which is called millions of times a second.
 
+mod ends;
 mod layout;
 mod progress;
 mod sites;
@@ -23,12 +24,13 @@ use pyobs_abi::ucx::{
 };
 use pyobs_model::{Event, Library, Nanos, ProcessRef, Reason, Tid, TransferChange, Transfers};
 
+use self::ends::Ends;
 use self::progress::Progress;
 use self::sites::Of;
 use self::threads::Threads;
 pub use self::told::number;
 use self::told::operation_of;
-use super::extension::{Extension, Meter, Probes};
+use super::extension::{Extension, Hits, Meter, Probes};
 use crate::files::FileId;
 use crate::kernel::uprobes::Uprobes;
 use crate::process_maps::{Mapping, Mappings};
@@ -68,6 +70,9 @@ pub struct Ucx {
     uprobes: Uprobes,
     meter: Meter,
     probes: Probes,
+    ends: Ends,
+    /// Whether the probes of all libraries are cheap, but for ends.
+    is_cheap: bool,
     seen: HashSet<FileId>,
     /// Places of functions that are called back.
     callbacks: HashSet<(FileId, u64)>,
@@ -93,6 +98,8 @@ impl Ucx {
         };
         Ok(Self {
             progress,
+            ends: Ends::new(programs.submit_exit.try_clone()?, uprobes),
+            is_cheap: true,
             programs,
             maps,
             meter: Meter::new(uprobes, budget)?,
@@ -117,8 +124,11 @@ impl Ucx {
         if self.meter.is_over() {
             return notes;
         }
-        for (pid, mapping) in mappings {
-            let Some((of, file)) = Of::named(&mapping.name).zip(mapping.file) else { continue };
+        let known =
+            mappings.filter_map(|(pid, mapping)| Some((Of::named(&mapping.name)?, pid, mapping, mapping.file?)));
+        let mut libraries: Vec<(Of, u32, &Mapping, FileId)> = known.collect();
+        libraries.sort_by_key(|(of, ..)| *of);
+        for (of, pid, mapping, file) in libraries.iter().copied() {
             if self.probes.has_room() && self.seen.insert(file) {
                 match self.put(of, pid, (mapping, file)) {
                     Ok(probes) => self.probes.add(probes),
@@ -129,6 +139,9 @@ impl Ucx {
                 progress.has(pid, file);
             }
         }
+        let mapped: Vec<(Of, u32, FileId)> = libraries.iter().map(|(of, pid, _, file)| (*of, *pid, *file)).collect();
+        let failure = self.ends.hold(&mapped);
+        notes.extend(failure.map(|why| format!("what calls that submit transfers return is not seen: {why}")));
         notes
     }
 
@@ -139,17 +152,26 @@ impl Ucx {
             layout::check(&elf)?;
         }
         let sites = sites::of(of, &elf);
-        if sites.is_empty() {
+        if sites.always.is_empty() {
             return Err("it exports none of the functions that are known of it".to_owned());
         }
+        self.is_cheap &= sites.is_cheap;
         let attach = |site: sites::Site| {
             extension.attach(self.uprobes, site.program.of(&self.programs), &elf, site.address, site.cookie)
         };
-        let probes = sites.into_iter().map(attach).collect::<Result<_, _>>()?;
-        let offset =
-            elf.exported("ucp_worker_progress").zip(elf.code_delta()).map(|(it, delta)| it.address.wrapping_sub(delta));
+        let probes = sites.always.into_iter().map(attach).collect::<Result<_, _>>()?;
+        let delta = elf.code_delta().ok_or("it has no code")?;
+        let offset = elf.exported("ucp_worker_progress").map(|it| it.address.wrapping_sub(delta));
+        let ends: Vec<u64> = sites.ends.iter().map(|site| site.address.wrapping_sub(delta)).collect();
+        let library = extension.into_file();
+        if sites.publishes {
+            self.ends.publishes(file);
+        }
         if let Some((progress, offset)) = self.progress.as_mut().zip(offset) {
-            progress.place(file, extension.into_file(), offset);
+            progress.place(file, library.try_clone().map_err(|error| error.to_string())?, offset);
+        }
+        if !ends.is_empty() {
+            self.ends.place(file, library, ends);
         }
         Ok(probes)
     }
@@ -341,16 +363,20 @@ impl Ucx {
         self.processes.remove(&pid);
     }
 
-    /// What hits have cost so far besides their programs, which have run so often.
-    pub fn trap_cost(&mut self, runs: u64) -> Nanos {
-        self.meter.count(runs);
+    /// What hits have cost so far besides their programs, which have run so often, these of them on instructions that the kernel
+    /// surely steps over.
+    pub fn trap_cost(&mut self, runs: u64, stepped: u64) -> Nanos {
+        let cheap = if self.is_cheap { runs.saturating_sub(stepped) } else { 0 };
+        self.meter.count(Hits { cheap, stepped: runs - cheap });
         self.meter.trap_cost()
     }
 
     /// Takes the probes away when they cost more than they may. Returns a sentence when it does.
     pub fn hold_budget(&mut self, run_time: Duration, runs: u64) -> Option<String> {
         let rest = "what was under way then is not told of";
-        self.probes.hold_budget(&mut self.meter, (run_time, runs), "transfers", rest)
+        let sentence = self.probes.hold_budget(&mut self.meter, (run_time, runs), "transfers", rest)?;
+        self.ends.close();
+        Some(sentence)
     }
 }
 

@@ -59,7 +59,7 @@ impl Session {
     pub(super) fn account_transfers(&mut self) -> (Nanos, Nanos) {
         let Some(ucx) = &mut self.ucx else { return (Nanos(0), Nanos(0)) };
         let (time, runs) = self.object.transfers_run_time();
-        let traps = ucx.trap_cost(runs);
+        let traps = ucx.trap_cost(runs, self.object.transfers_stepped());
         let sentence = ucx.hold_budget(time, runs);
         let at = self.now();
         self.scratch.extend(sentence.map(|what| Event::Shed { at, what: Arc::from(what) }));

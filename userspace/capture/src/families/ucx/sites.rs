@@ -7,14 +7,14 @@ use pyobs_abi::ucx::{NOWHERE, ON_STACK, Submission, operation, site};
 
 use super::Programs;
 use crate::elf::{Elf, Symbol};
-use crate::families::extension::returns;
+use crate::families::extension::{is_carried_out, returns};
 
-/// What a library is, as far as it matters here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a library is, as far as it matters here; what depends on another comes behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Of {
-    Ucp,
     /// UCXX's own library and that for Python's futures.
     Ucxx,
+    Ucp,
 }
 
 impl Of {
@@ -63,6 +63,21 @@ pub(super) struct Site {
     pub(super) cookie: u64,
 }
 
+/// The longest that a processor takes.
+const INSTRUCTION_MAX: u64 = 15;
+
+impl Site {
+    /// Whether each transfer comes by, not only some kinds.
+    fn is_frequent(self) -> bool {
+        let is_of_several = matches!(self.cookie, site::MULTI_SEND | site::MULTI_RECV | site::MULTI_END);
+        match self.program {
+            Program::Ucxx => !is_of_several,
+            Program::SubmitEnter | Program::Free => true,
+            Program::SubmitExit | Program::Message | Program::Handler | Program::Rendezvous => false,
+        }
+    }
+}
+
 /// Which argument is the buffer, which the count, the tag and the parameters (ucp/api/ucp.h).
 const SUBMISSIONS: [(&str, Submission); 10] = [
     ("ucp_tag_send_nbx", Submission::new(operation::TAG_SEND, 1, 2, 3, 4)),
@@ -92,8 +107,22 @@ const STATUS: &str = "ucp_request_check_status";
 const CODE_MAX: u64 = 1 << 10;
 const HANDLER: &str = "ucp_worker_set_am_recv_handler";
 
+/// Calls whose ends UCXX tells of, where it `PUBLISHES`. It makes the others out of callbacks, too.
+const PUBLISHED: [&str; 8] = [
+    "ucp_tag_send_nbx",
+    "ucp_tag_send_sync_nbx",
+    "ucp_tag_recv_nbx",
+    "ucp_stream_send_nbx",
+    "ucp_stream_recv_nbx",
+    "ucp_am_send_nbx",
+    "ucp_put_nbx",
+    "ucp_get_nbx",
+];
+const REGISTERS: &str = "ucxx::Worker::registerDelayedSubmission";
+const PUBLISHES: &str = "ucxx::Request::publishRequest";
+
 /// Functions of UCXX (cpp/include/ucxx, cpp/python/include/ucxx), what they are, and whether their ends matter.
-const UCXX: [(&str, u64, bool); 10] = [
+const UCXX: [(&str, u64, bool); 11] = [
     ("ucxx::Request::setStatus", site::STATUS, false),
     ("ucxx::python::Future::set", site::WAKE, false),
     ("ucxx::python::Future::notify", site::NOTIFY, false),
@@ -102,22 +131,38 @@ const UCXX: [(&str, u64, bool); 10] = [
     ("ucxx::RequestTagMulti::recvHeader", site::MULTI_RECV, true),
     ("ucxx::RequestTagMulti::recvFrames", site::MULTI_RECV, true),
     ("ucxx::RequestTagMulti::recvCallback", site::MULTI_RECV, true),
-    ("ucxx::Worker::registerDelayedSubmission", site::REGISTER, false),
+    (REGISTERS, site::REGISTER, false),
+    (PUBLISHES, site::PUBLISH, false),
     (MESSAGE, site::REGISTER, false),
 ];
 /// UCXX's handler of active messages.
 const MESSAGE: &str = "ucxx::RequestAm::recvCallback";
 
-/// Ends before beginnings: what is seen to begin is then seen to end.
-pub(super) fn of(of: Of, elf: &Elf<'_>) -> Vec<Site> {
-    match of {
-        Of::Ucp => of_ucp(elf),
-        Of::Ucxx => of_ucxx(elf),
-    }
+/// Where a library's probes belong.
+#[derive(Default)]
+pub(super) struct Sites {
+    /// Ends before beginnings: what is seen to begin is then seen to end.
+    pub(super) always: Vec<Site>,
+    /// Ends of calls of which a UCXX that publishes tells by itself.
+    pub(super) ends: Vec<Site>,
+    /// It is a UCXX that does.
+    pub(super) publishes: bool,
+    /// Whether the kernel carries out itself where the probes are that each transfer comes by, but for ends.
+    pub(super) is_cheap: bool,
 }
 
-fn of_ucp(elf: &Elf<'_>) -> Vec<Site> {
-    let mut sites = Vec::new();
+pub(super) fn of(of: Of, elf: &Elf<'_>) -> Sites {
+    let mut sites = match of {
+        Of::Ucp => of_ucp(elf),
+        Of::Ucxx => of_ucxx(elf),
+    };
+    let code = |site: &Site| elf.bytes(site.address, INSTRUCTION_MAX).unwrap_or_default();
+    sites.is_cheap = sites.always.iter().filter(|site| site.is_frequent()).all(|site| is_carried_out(code(site)));
+    sites
+}
+
+fn of_ucp(elf: &Elf<'_>) -> Sites {
+    let (mut sites, mut published) = (Vec::new(), Vec::new());
     let mut frees: Vec<u64> = FREES.iter().filter_map(|name| elf.exported(name)).map(|it| it.address).collect();
     frees.dedup();
     sites.extend(frees.into_iter().map(|address| Site { program: Program::Free, address, cookie: 0 }));
@@ -130,18 +175,19 @@ fn of_ucp(elf: &Elf<'_>) -> Vec<Site> {
             continue;
         }
         let end = |address| Site { program: Program::SubmitExit, address, cookie: 0 };
-        sites.extend(ends.into_iter().map(end));
+        let own = if PUBLISHED.contains(&name) { &mut published } else { &mut sites };
+        own.extend(ends.into_iter().map(end));
         begins.push(Site { program: Program::SubmitEnter, address: symbol.address, cookie: submission.0 });
     }
     if begins.is_empty() {
-        return begins;
+        return Sites::default();
     }
     if let Some(symbol) = elf.exported(HANDLER) {
         begins.push(Site { program: Program::Handler, address: symbol.address, cookie: 0 });
     }
     sites.append(&mut begins);
     sites.extend(rendezvous(elf));
-    sites
+    Sites { always: sites, ends: published, ..Sites::default() }
 }
 
 fn rendezvous(elf: &Elf<'_>) -> Vec<Site> {
@@ -170,8 +216,13 @@ fn own_part(code: &[u8]) -> u64 {
     back.filter(|back| *back <= LENGTH_MAX).max().unwrap_or(0)
 }
 
-fn of_ucxx(elf: &Elf<'_>) -> Vec<Site> {
+fn of_ucxx(elf: &Elf<'_>) -> Sites {
     let wanted: Vec<(String, &(&str, u64, bool))> = UCXX.iter().map(|it| (mangled(it.0), it)).collect();
+    let has = |name: &str| {
+        let wanted = mangled(name);
+        elf.exported_symbols().any(|(name, symbol)| name.starts_with(wanted.as_bytes()) && elf.is_code(symbol.address))
+    };
+    let publishes = has(REGISTERS) && has(PUBLISHES);
     let mut sites = Vec::new();
     for (name, symbol) in elf.exported_symbols() {
         let Some((_, (own, cookie, ends))) = wanted.iter().find(|(prefix, _)| name.starts_with(prefix.as_bytes()))
@@ -186,11 +237,12 @@ fn of_ucxx(elf: &Elf<'_>) -> Vec<Site> {
         sites.push(if *own == MESSAGE {
             Site { program: Program::Message, address, cookie: 1 }
         } else {
-            Site { program: Program::Ucxx, address, cookie: *cookie }
+            let registers = publishes && *cookie == site::REGISTER;
+            Site { program: Program::Ucxx, address, cookie: if registers { site::REGISTER_PUBLISHED } else { *cookie } }
         });
     }
     sites.sort_by_key(|site| site.cookie != site::MULTI_END);
-    sites
+    Sites { always: sites, publishes, ..Sites::default() }
 }
 
 /// How the names of such functions begin in a library: all of the qualified name, whatever the arguments are

@@ -48,4 +48,10 @@ impl Object {
         let walkers = SUBMIT.iter().chain(&UCXX).map(|(_, name)| *name);
         self.run_time_of(walkers.chain(REST))
     }
+
+    /// How often those have run that are on return instructions, or on whatever a program's own functions begin with.
+    pub fn transfers_stepped(&self) -> u64 {
+        let [exit, complete, ..] = REST;
+        self.run_time_of([exit, complete].into_iter()).1
+    }
 }

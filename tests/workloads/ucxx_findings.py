@@ -1,0 +1,119 @@
+"""What the family `ucx` has findings on, and the same as it should be, by UCXX within one process.
+
+  ucxx_findings.py SCENE provoked|honest
+"""
+import asyncio, os, sys, threading, time
+
+SCENE, IS_PROVOKED = sys.argv[1], sys.argv[2] == "provoked"
+os.environ.update(
+    UCX_TLS="tcp,self,sm", UCX_NET_DEVICES="lo", UCX_LOG_LEVEL="error", UCX_WARN_UNUSED_ENV_VARS="n",
+    UCXPY_PROGRESS_MODE="thread-polling" if SCENE == "polls" and IS_PROVOKED else "thread",
+    UCXPY_ENABLE_DELAYED_SUBMISSION="1", UCXPY_ENABLE_PYTHON_FUTURE="1",
+)
+import numpy
+import ucxx._cuda_context
+
+# It asks for a context on a GPU, which nobody needs here.
+ucxx._cuda_context.ensure_cuda_context = lambda device_id=0: None
+import ucxx
+
+
+def buffers(count, size):
+    return [numpy.full(size, number & 255, "u1") for number in range(count)]
+
+
+async def send_all(endpoint, held):
+    await asyncio.gather(*[endpoint.send(buffer) for buffer in held])
+
+
+async def receive_all(endpoint, count, size):
+    await asyncio.gather(*[endpoint.recv(numpy.empty(size, "u1")) for _ in range(count)])
+
+
+async def both(one, other, count=1, size=8192):
+    await asyncio.gather(send_all(one, buffers(count, size)), receive_all(other, count, size))
+
+
+def burn(seconds):
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        pass
+
+
+async def polls(one, other):
+    await both(one, other)
+    await asyncio.sleep(5)
+
+
+async def hogs(one, other):
+    async def hog():
+        while True:
+            if IS_PROVOKED:
+                burn(0.02)
+            await asyncio.sleep(0 if IS_PROVOKED else 0.02)
+
+    task = asyncio.create_task(hog())
+    for _ in range(40):
+        await both(one, other)
+    task.cancel()
+
+
+async def grows(one, other):
+    for _ in range(200):
+        await both(one, other, size=64)
+    for _ in range(1 if IS_PROVOKED else 200):
+        await both(one, other, count=200 if IS_PROVOKED else 1, size=64)
+
+
+async def connects(one, other):
+    """Others compute, and the thread that makes progress calls Python for whoever connects."""
+    end = threading.Event()
+    burners = [threading.Thread(target=lambda: [burn(0.01) for _ in iter(end.is_set, True)]) for _ in range(2)]
+    for thread in burners:
+        thread.start()
+    for _ in range(40):
+        if IS_PROVOKED:
+            await ucxx.create_endpoint("127.0.0.1", PORT)
+        else:
+            await both(one, other)
+    end.set()
+    for thread in burners:
+        thread.join()
+
+
+async def resends(one, other):
+    held = numpy.zeros(65536, "u1")
+    for number in range(6):
+        if not IS_PROVOKED:
+            held[:] = number
+        await asyncio.gather(one.send(held), other.recv(numpy.empty(65536, "u1")))
+
+
+async def leaves(one, other):
+    await both(one, other, count=3)
+    if IS_PROVOKED:
+        asyncio.create_task(other.recv(numpy.empty(4321, "u1")))
+        await asyncio.sleep(1)
+
+
+async def main():
+    global PORT
+    came = asyncio.get_running_loop().create_future()
+
+    async def answer(endpoint):
+        if not came.done():
+            came.set_result(endpoint)
+        await asyncio.Event().wait()
+
+    listener = ucxx.create_listener(answer, port=0)
+    PORT = listener.port
+    one = await ucxx.create_endpoint("127.0.0.1", PORT)
+    # What comes first is seen by then.
+    await asyncio.sleep(1)
+    await globals()[SCENE](one, await came)
+    print("done", flush=True)
+    await asyncio.sleep(0.5)
+    os._exit(0)
+
+
+asyncio.run(main())

@@ -1,0 +1,55 @@
+//! What work costs while somebody watches it, against what it does just before and just after (`paired.py`).
+
+use std::{path::Path, process::Command};
+
+use anyhow::{Context, Result};
+
+use super::table::median;
+use crate::{process::output, repo};
+
+/// What the same work took in a round, in seconds.
+#[derive(Debug)]
+pub(super) struct Pair {
+    pub(super) without: f64,
+    pub(super) with: f64,
+}
+
+/// For each of the watchers the rounds in which it watched: so many, of so many seconds. `workload` is one of the script's, or
+/// the words of a command.
+pub(super) fn run(
+    python: &Path,
+    workload: &[&str],
+    (rounds, seconds): (u32, &str),
+    watchers: &[&[&str]],
+) -> Result<Vec<Vec<Pair>>> {
+    let mut command = Command::new(python);
+    command.arg(repo::root().join("xtask/src/bench/paired.py"));
+    command.args([&serde_json::to_string(workload)?, &rounds.to_string(), seconds]);
+    command.args(watchers.join(&"--"));
+    let said = output(&mut command)?;
+    let all: Vec<Vec<[f64; 2]>> = serde_json::from_str(&said).with_context(|| format!("paired.py said {said:?}"))?;
+    let pairs = |rounds: Vec<[f64; 2]>| rounds.into_iter().map(|[without, with]| Pair { without, with }).collect();
+    Ok(all.into_iter().map(pairs).collect())
+}
+
+/// How much longer it took, in percent: the tenth percentile, the middle and the ninetieth.
+pub(super) fn longer(pairs: &[Pair]) -> [f64; 3] {
+    let mut percent: Vec<f64> = pairs.iter().map(|pair| (pair.with / pair.without - 1.0) * 100.0).collect();
+    percent.sort_by(f64::total_cmp);
+    let at = |share: f64| percent.get((share * percent.len() as f64) as usize).copied().unwrap_or(0.0);
+    [at(0.1), median(percent.clone()), at(0.9)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_takes_longer_is_told_in_percent() {
+        let pairs: Vec<Pair> =
+            (0..11).map(|number| Pair { without: 2.0, with: 2.0 + f64::from(number) * 0.02 }).collect();
+        let [low, middle, high] = longer(&pairs);
+        assert!((low - 1.0).abs() < 1e-9 && (middle - 5.0).abs() < 1e-9 && (high - 9.0).abs() < 1e-9);
+        assert!(longer(&[]).iter().all(|share| share.abs() < 1e-9));
+    }
+}
