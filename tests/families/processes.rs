@@ -6,6 +6,8 @@
 mod born;
 #[path = "processes/many.rs"]
 mod many;
+#[path = "processes/mappings.rs"]
+mod mappings;
 #[path = "processes/strange.rs"]
 mod strange;
 
@@ -20,6 +22,7 @@ fn main() -> ExitCode {
     let mut cases = born::cases();
     cases.extend(strange::cases());
     cases.extend(many::cases());
+    cases.extend(mappings::cases());
     pyobs_tests::run(cases)
 }
 

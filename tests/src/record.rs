@@ -117,6 +117,17 @@ impl Running {
         &self.file
     }
 
+    /// The perf events that pyobs has without a program on them, as the kernel lists its descriptors.
+    pub fn perf_events(&self) -> usize {
+        let files = self.descriptors("fd").filter_map(|path| std::fs::read_link(path).ok());
+        files.filter(|file| file.to_str() == Some("anon_inode:[perf_event]")).count()
+    }
+
+    fn descriptors(&self, folder: &str) -> impl Iterator<Item = PathBuf> {
+        let entries = std::fs::read_dir(format!("/proc/{}/{folder}", self.pid())).into_iter().flatten();
+        entries.flatten().map(|entry| entry.path())
+    }
+
     pub fn signal(&self, signal: libc::c_int) {
         self.workload.signal(signal);
     }

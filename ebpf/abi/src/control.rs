@@ -12,7 +12,17 @@ pub const CALL_GAP: u32 = 3;
 pub const TELL_EVERY: u32 = 4;
 /// Calls of progress are counted until then, in nanoseconds of `CLOCK_MONOTONIC`.
 pub const PROGRESS_UNTIL: u32 = 5;
-pub const COUNT: u32 = 6;
+/// Of whom executable mappings are told: one of [`tells`].
+pub const TELLS_MAPPINGS: u32 = 6;
+pub const COUNT: u32 = 7;
+
+/// The values of [`TELLS_MAPPINGS`].
+pub mod tells {
+    /// Of nobody; perf's side-band records do, or nothing needs to.
+    pub const NONE: u64 = 0;
+    pub const WATCHED: u64 = 1;
+    pub const EVERYBODY: u64 = 2;
+}
 
 pub const FAMILY_OFFCPU: u64 = 1;
 pub const FAMILY_GIL: u64 = 1 << 1;

@@ -178,3 +178,18 @@ pub struct Fork {
 }
 
 shared!(Fork, 48);
+
+/// `EXEC_MAPPED`: the header's process has something new in its memory that it may run.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mapped {
+    pub header: Header,
+    /// The file's inode; 0 for memory without a file.
+    pub ino: u64,
+    /// The kernel's `dev_t`: 12 bits major, 20 minor.
+    pub dev: u32,
+    /// 0 where the kernel side could not look which file it is.
+    pub is_known: u32,
+}
+
+shared!(Mapped, 56);

@@ -54,6 +54,9 @@ pub const REDUNDANCY_TRAP: u32 = 27;
 /// A `stack::Sample` of a thread that has come to a watchpoint, whose id and trap's number are in its detail.
 pub const REDUNDANCY_STACK: u32 = 28;
 
+/// A [`crate::process::Mapped`].
+pub const EXEC_MAPPED: u32 = 29;
+
 /// The length of the kernel's `comm`, its closing NUL included (`TASK_COMM_LEN`).
 pub const COMM_LEN: usize = 16;
 
@@ -97,5 +100,7 @@ pub mod loss {
     pub const WALK_TAKEN: u32 = 9;
     /// A transfer has no place in its table.
     pub const TRANSFER_TABLE: u32 = 10;
-    pub const COUNT: u32 = 11;
+    /// Executable mappings that the ring had no room to tell of.
+    pub const MAPPING: u32 = 11;
+    pub const COUNT: u32 = 12;
 }

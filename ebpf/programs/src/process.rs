@@ -9,6 +9,7 @@ use pyobs_abi::{
 };
 
 use crate::{
+    code,
     common::{
         maps::{PROCESSES, count_loss},
         ring,
@@ -42,9 +43,12 @@ pub fn process_fork(context: RawTracePointContext) -> i32 {
 
 /// `sched_process_exec(struct task_struct *p, pid_t old_pid, struct linux_binprm *bprm)`
 #[raw_tracepoint(tracepoint = "sched_process_exec")]
-pub fn process_exec(_context: RawTracePointContext) -> i32 {
+pub fn process_exec(context: RawTracePointContext) -> i32 {
     let header = ring::header(record::PROCESS_EXEC);
-    let Some(process) = PROCESSES.get_ptr_mut(header.pid) else { return 0 };
+    let Some(process) = PROCESSES.get_ptr_mut(header.pid) else {
+        code::execed(context.arg(2));
+        return 0;
+    };
     // SAFETY: the entry of the current process, whose other threads are gone by now.
     unsafe {
         (*process).flags &= !PYTHON;

@@ -5,8 +5,8 @@
 //! begins, what gives something when it has ended: so a descriptor or an address that another thread gets at once is
 //! told in the right order.
 //!
-//! The same programs see the calls that [`crate::arena`] is about: a second pair would cost every call of the machine as
-//! much again.
+//! The same programs see the calls that [`crate::arena`] is about, and those by which a process gets new [`code`]: a second
+//! pair would cost every call of the machine as much again.
 
 mod descriptors;
 mod iterate;
@@ -29,7 +29,7 @@ use pyobs_abi::{
 };
 
 use crate::{
-    arena,
+    arena, code,
     common::{
         files::{File, Inode},
         maps::{PROCESSES, count_loss, is_on},
@@ -45,6 +45,7 @@ mod number {
     pub const OPEN: u32 = 2;
     pub const CLOSE: u32 = 3;
     pub const MMAP: u32 = 9;
+    pub const MPROTECT: u32 = 10;
     pub const MUNMAP: u32 = 11;
     pub const IOCTL: u32 = 16;
     pub const MREMAP: u32 = 25;
@@ -61,10 +62,14 @@ mod number {
     pub const FALLOCATE: u32 = 285;
     pub const DUP3: u32 = 292;
     pub const MEMFD_CREATE: u32 = 319;
+    pub const PKEY_MPROTECT: u32 = 329;
     pub const CLOSE_RANGE: u32 = 436;
     pub const OPENAT2: u32 = 437;
     pub const PIDFD_GETFD: u32 = 438;
 }
+
+/// Of mmap(2) and mprotect(2), in their third argument.
+const PROT_EXEC: u64 = 4;
 
 /// Where shm_open has its files.
 const FOLDER: &[u8; 9] = b"/dev/shm/";
@@ -187,6 +192,11 @@ fn exit(context: &BtfTracePointContext, run: impl Fn(u32)) -> i32 {
     let number = call.number();
     if result < 0 {
         return 0;
+    }
+    match number {
+        number::MMAP if call.third() & PROT_EXEC != 0 => code::mapped(&call),
+        number::MPROTECT | number::PKEY_MPROTECT if call.third() & PROT_EXEC != 0 => code::allowed(call.first()),
+        _ => {}
     }
     let born = match number {
         number::MMAP if is_on(FAMILY_ARENA) && arena::is_one(&call) => {

@@ -9,7 +9,9 @@ use pyobs_tests::{Case, Folder, Python, Record, Workload, case, command, compare
 use super::{RATE, burn, is_named, python, samples_in};
 
 pub fn cases() -> Vec<Case> {
-    let mut cases: Vec<Case> = Python::all().iter().filter_map(embedder).collect();
+    let mut cases: Vec<Case> = Python::all().iter().filter_map(|python| embedder(python, "")).collect();
+    // Without programs at system calls, the kernel's side-band records tell of it.
+    cases.extend(needs::python("3.12").ok().and_then(|python| embedder(&python, "_by_side_band")));
     cases.extend([
         case("an_interpreter_under_another_name_is_found", || copied(false)).needs(needs::python("3.12")),
         case("a_deleted_interpreter_is_found", || copied(true)).needs(needs::python("3.12")),
@@ -22,10 +24,10 @@ pub fn cases() -> Vec<Case> {
 }
 
 /// A C program that loads a library named "notpy" after a second, while it is watched.
-fn embedder(python: &Python) -> Option<Case> {
+fn embedder(python: &Python, way: &'static str) -> Option<Case> {
     let python = python.clone();
     let library = shared(&python)?;
-    let name = format!("{}::an_embedder_that_loads_it_late_is_found", python.name());
+    let name = format!("{}::an_embedder_that_loads_it_late_is_found{way}", python.name());
     let body = move || {
         let folder = Folder::new();
         let program = executable(&workload("embed.c"), &folder);
@@ -39,7 +41,9 @@ fn embedder(python: &Python) -> Option<Case> {
         let mut embedder = Workload::start(embedder);
         embedder.wait_for("ready");
         let pid = embedder.pid();
-        let recording = Record::new().rate(RATE).start();
+        let record = Record::new().rate(RATE);
+        let record = if way.is_empty() { record } else { record.argument("--probe").argument("cpu") };
+        let recording = record.start();
         let ended = embedder.wait();
         assert!(ended.status.success(), "{ended:?}");
         is_named(&recording.stop(), &python, pid, "embedded", 0.1);

@@ -14,7 +14,7 @@ use crate::families::eval::Running;
 use crate::files::{FileId, Files};
 use crate::frame_cache::FrameCache;
 use crate::kernel::object::Object;
-use crate::kernel::sideband::Mapped;
+use crate::kernel::sideband::{Behind, Mapped};
 use crate::machine::{self, Facts};
 use crate::native::Native;
 use crate::native::store::Placed;
@@ -194,12 +194,16 @@ impl Processes {
     }
 
     /// Something was mapped executable by some process.
-    pub fn mapped(&mut self, Mapped { pid, file }: Mapped) {
+    pub fn mapped(&mut self, Mapped { pid, behind }: Mapped) {
         if self.watched.contains_key(&pid) {
             self.changed.entry(pid).or_insert_with(|| Instant::now() + REFRESH_AFTER);
         }
-        let Some(file) = file else { return };
-        if !self.files.may_be_interpreter(file) || self.is_python(pid) {
+        let may_be_interpreter = match behind {
+            Behind::Nothing => false,
+            Behind::File(file) => self.files.may_be_interpreter(file),
+            Behind::Unknown => true,
+        };
+        if !may_be_interpreter || self.is_python(pid) {
             return;
         }
         if self.everything || self.watched.contains_key(&pid) {
@@ -215,6 +219,18 @@ impl Processes {
     /// Puts a process on the list of those to be looked at.
     pub fn look_at(&mut self, pid: u32) {
         self.pending.entry(pid).or_insert_with(|| Pending { due: Instant::now() + LOOK_AFTER, tries: 0 });
+    }
+
+    /// Notices of mappings were lost: whatever process may have something new.
+    pub fn look_at_all(&mut self) {
+        for pid in self.watched.keys() {
+            self.changed.entry(*pid).or_insert_with(|| Instant::now() + REFRESH_AFTER);
+        }
+        for pid in machine::processes().unwrap_or_default() {
+            if self.everything || self.watched.contains_key(&pid) {
+                self.look_at(pid);
+            }
+        }
     }
 
     /// Looks at the processes whose time has come.

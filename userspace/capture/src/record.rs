@@ -6,7 +6,7 @@ use pyobs_abi::arena::library::Hit;
 use pyobs_abi::copy::StackCopy;
 use pyobs_abi::nrt::Death;
 use pyobs_abi::offcpu::Wake;
-use pyobs_abi::process::Fork;
+use pyobs_abi::process::{Fork, Mapped};
 use pyobs_abi::record::{self, COMM_LEN, Header};
 use pyobs_abi::shm::{Change, Segment, Unlink};
 use pyobs_abi::stack::{FRAMES_MAX, Frame, KERNEL_MAX, NATIVE_MAX, Sample};
@@ -19,6 +19,7 @@ pub enum Record {
     Wake(Wake),
     GilHolder(Stack),
     Life(Life),
+    Mapped(Mapped),
     StackCopy(Box<StackCopy>),
     Shm(Box<Shm>),
     Birth(Stack),
@@ -105,6 +106,7 @@ impl Record {
             | Self::RedundancyStack(stack) => Some(stack),
             Self::Wake(_)
             | Self::Life(_)
+            | Self::Mapped(_)
             | Self::StackCopy(_)
             | Self::Shm(_)
             | Self::ArenaFreed(_)
@@ -144,6 +146,7 @@ impl Record {
                 let fork: Fork = read(bytes, 0)?;
                 Some(Self::Life(Life::Fork { parent: fork.header, child: fork.child }))
             }
+            record::EXEC_MAPPED => Some(Self::Mapped(read(bytes, 0)?)),
             record::PROCESS_EXEC => Some(Self::Life(Life::Exec(header))),
             record::PROCESS_EXIT => Some(Self::Life(Life::Exit(header))),
             _ => None,

@@ -52,7 +52,8 @@ const COST_PERIOD: Duration = Duration::from_secs(1);
 
 pub struct Session {
     object: Object,
-    sideband: Sideband,
+    /// What tells of executable mappings where the programs at system calls do not.
+    sideband: Option<Sideband>,
     processes: Processes,
     interner: Interner,
     stacks: Stacks<Purpose>,
@@ -115,8 +116,9 @@ impl Session {
         let helpers = [native.thread_time(), namer.thread_time()];
         let statistics = Statistics::enable();
         let cpus = aya::util::online_cpus().map_err(|(what, error)| StartError::Cpus(format!("{what}: {error}")))?;
-        let sideband = Sideband::open(&cpus)?;
-        let rhythm = Rhythm::new(sideband.files(), &object.records).map_err(StartError::Wait)?;
+        let (calls, sideband) = memory::look_at_calls(options, &mut object, &cpus)?;
+        let notices = sideband.iter().flat_map(Sideband::files);
+        let rhythm = Rhythm::new(notices, &object.records).map_err(StartError::Wait)?;
         let start = machine::monotonic();
         let eval = if counts_calls { Some(eval(options, &mut object, start)?) } else { None };
         let mut session = Self {
@@ -154,7 +156,7 @@ impl Session {
         session.object.attach_waits(&options.probes)?;
         session.follow_nrt(options)?;
         session.follow_transfers(options)?;
-        session.follow_memory(options)?;
+        session.follow_memory(options, calls)?;
         session.follow_redundancy(options)?;
         if options.probes.contains(&"cpu") || session.redundancy.is_some() {
             let clock = session.object.attach_sampler(options.rate_hz)?;
@@ -234,18 +236,15 @@ impl Session {
     /// Takes all records first and notices of mappings after: an exec must be known before what it maps.
     fn drain(&mut self) {
         self.drain_records();
-        let mut mapped = HashSet::new();
-        let lost = self.sideband.drain(|notice| {
-            mapped.insert(notice);
-        });
-        for notice in mapped {
-            self.processes.mapped(notice);
-        }
-        if lost > 0 {
-            self.lose(Reason::SidebandLost, lost);
-            for pid in machine::processes().unwrap_or_default() {
-                self.processes.look_at(pid);
+        if let Some(sideband) = &mut self.sideband {
+            let mut mapped = HashSet::new();
+            let lost = sideband.drain(|notice| {
+                mapped.insert(notice);
+            });
+            for notice in mapped {
+                self.processes.mapped(notice);
             }
+            self.lose(Reason::SidebandLost, lost);
         }
         self.processes.attach_due(&mut self.object, &mut self.scratch);
         for file in self.processes.take_changed_files() {
@@ -289,6 +288,9 @@ impl Session {
     fn lose(&mut self, reason: Reason, count: u64) {
         if count > 0 {
             self.scratch.push(Event::Loss { at: self.now(), reason, count });
+            if reason == Reason::SidebandLost {
+                self.processes.look_at_all();
+            }
         }
     }
 

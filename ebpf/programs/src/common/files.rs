@@ -1,6 +1,11 @@
 //! Descriptors, open files and inodes, at offsets from the running kernel's BTF.
 
-use aya_ebpf::Global;
+use core::ffi::c_void;
+
+use aya_ebpf::{
+    Global,
+    helpers::{bpf_get_current_task_btf, generated::bpf_find_vma},
+};
 use pyobs_abi::shm::{Facts, Inode as Key};
 
 use super::{memory::kernel, task::Task};
@@ -13,7 +18,7 @@ offsets! {
     TASK_FILES FILES_TABLE TABLE_SIZE TABLE_FILES TABLE_CLOSE_ON_EXEC
     FILE_INODE FILE_MODE FILE_DENTRY DENTRY_NAME
     INODE_NUMBER INODE_SUPER INODE_GENERATION INODE_SIZE INODE_LINKS INODE_COUNT
-    SUPER_DEVICE SUPER_MAGIC VMA_FILE VMA_START VMA_END VMA_OFFSET VMA_FLAGS FOLIO_MAPPING MAPPING_INODE
+    SUPER_DEVICE SUPER_MAGIC VMA_FILE VMA_START VMA_END VMA_OFFSET VMA_FLAGS FOLIO_MAPPING MAPPING_INODE BPRM_FILE
 }
 
 /// TMPFS_MAGIC (include/uapi/linux/magic.h).
@@ -62,6 +67,13 @@ impl Table {
 pub struct File(pub u64);
 
 impl File {
+    /// Of a `struct linux_binprm *`.
+    #[inline(always)]
+    pub fn of_program(bprm: u64) -> Option<Self> {
+        let file = at(bprm, &BPRM_FILE)?;
+        (file != 0).then_some(Self(file))
+    }
+
     #[inline(always)]
     pub fn of_mapping(vma: u64) -> Option<Self> {
         let file = at(vma, &VMA_FILE)?;
@@ -112,6 +124,17 @@ const SHARED: u64 = 8;
 const PAGE_SHIFT: u32 = 12;
 
 impl Mapping {
+    /// The `struct vm_area_struct *` at an address of the current process; `None` where the kernel cannot look now.
+    #[inline(always)]
+    pub fn find(address: u64) -> Option<u64> {
+        let mut vma: u64 = 0;
+        // SAFETY: the callback has the signature that the helper calls, and `vma` lives through the call.
+        let status = unsafe {
+            bpf_find_vma(bpf_get_current_task_btf().cast(), address, found as *mut c_void, (&raw mut vma).cast(), 0)
+        };
+        (status == 0).then_some(vma)
+    }
+
     #[inline(always)]
     pub fn of(vma: u64) -> Option<Self> {
         let (start, end) = (at(vma, &VMA_START)?, at(vma, &VMA_END)?);
@@ -123,6 +146,12 @@ impl Mapping {
     pub fn is_shared(&self) -> bool {
         self.flags & SHARED != 0
     }
+}
+
+unsafe extern "C" fn found(_task: *mut c_void, vma: *mut c_void, to: *mut c_void) -> i64 {
+    // SAFETY: `Mapping::find` passes a pointer to its own number.
+    unsafe { *to.cast::<u64>() = vma as u64 };
+    0
 }
 
 /// A `struct inode *`.

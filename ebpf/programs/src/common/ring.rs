@@ -28,7 +28,7 @@ pub fn header(kind: u32) -> Header {
 /// woken a few times a second instead of once a sample.
 #[inline(always)]
 pub fn send(record: &[u8]) {
-    output(record, unhurried());
+    output(record, unhurried(), loss::RING_FULL);
 }
 
 /// Wakes user space only when a quarter of the ring is waiting for it.
@@ -41,13 +41,19 @@ fn unhurried() -> u64 {
 /// Sends a record that user space should look at now.
 #[inline(always)]
 pub fn send_now(record: &[u8]) {
-    output(record, BPF_RB_FORCE_WAKEUP.into());
+    send_now_or_count(record, loss::RING_FULL);
+}
+
+/// The same; counts what does not fit as `reason`.
+#[inline(always)]
+pub fn send_now_or_count(record: &[u8], reason: u32) {
+    output(record, BPF_RB_FORCE_WAKEUP.into(), reason);
 }
 
 #[inline(always)]
-fn output(record: &[u8], flags: u64) {
+fn output(record: &[u8], flags: u64, reason: u32) {
     if RECORDS.output::<[u8]>(record, flags).is_err() {
-        count_loss(loss::RING_FULL);
+        count_loss(reason);
     }
 }
 

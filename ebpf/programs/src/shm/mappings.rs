@@ -1,8 +1,5 @@
 //! Mappings of segments.
 
-use core::ffi::c_void;
-
-use aya_ebpf::helpers::{bpf_get_current_task_btf, generated::bpf_find_vma};
 use pyobs_abi::{
     record::loss,
     shm::{Facts, Hull, Inode as Key, flags, what},
@@ -10,7 +7,7 @@ use pyobs_abi::{
 
 use super::{Call, begin, change, facts, hold, hull, send, watched};
 use crate::common::{
-    files::{File, TMPFS, Table},
+    files::{File, Mapping, TMPFS, Table},
     maps::count_loss,
     task::Task,
 };
@@ -65,22 +62,11 @@ pub fn mapped(call: &Call, start: u64) -> Option<Key> {
 /// The file behind an address of the current process.
 #[inline(always)]
 fn anonymous(address: u64) -> Option<File> {
-    let mut vma: u64 = 0;
-    // SAFETY: the callback has the signature that the helper calls, and `vma` lives through the call.
-    let status = unsafe {
-        bpf_find_vma(bpf_get_current_task_btf().cast(), address, found as *mut c_void, (&raw mut vma).cast(), 0)
-    };
-    let file = if status == 0 { File::of_mapping(vma) } else { None };
+    let file = Mapping::find(address).and_then(File::of_mapping);
     if file.is_none() {
         count_loss(loss::SHM_MAPPING);
     }
     file
-}
-
-unsafe extern "C" fn found(_task: *mut c_void, vma: *mut c_void, to: *mut c_void) -> i64 {
-    // SAFETY: `anonymous` passes a pointer to its own number.
-    unsafe { *to.cast::<u64>() = vma as u64 };
-    0
 }
 
 #[inline(always)]

@@ -36,6 +36,7 @@ pub const KERNEL_LOSSES: [Reason; loss::COUNT as usize] = [
     Reason::DescriptorsUnseen,
     Reason::WalkTaken,
     Reason::TransferTableFull,
+    Reason::SidebandLost,
 ];
 
 /// What a stack is for.

@@ -274,6 +274,13 @@ impl Object {
         Ok(())
     }
 
+    /// Has the programs at system calls tell of executable mappings: those of all processes, or of the watched ones.
+    pub fn tell_mappings(&mut self, of_everybody: bool) -> Result<(), ObjectError> {
+        let whom = if of_everybody { control::tells::EVERYBODY } else { control::tells::WATCHED };
+        let map = |error| ObjectError::Map { name: "CONTROL", error };
+        self.control.set(control::TELLS_MAPPINGS, whom, 0).map_err(map)
+    }
+
     /// Starts to look at what processes share, and takes the maps of that; to be called once.
     pub fn attach_segments(&mut self) -> Result<shm::Maps, ObjectError> {
         self.attach_tracepoints(SHM.into_iter())?;

@@ -1,7 +1,8 @@
-//! The kernel's notices of executable mappings, through perf events that count nothing.
+//! The kernel's notices of executable mappings, through perf events that count nothing; where programs run at system calls,
+//! these tell the same (`ebpf/programs/src/code.rs`), for the notices cost every mmap and munmap of the machine.
 //!
 //! They say which file was mapped by device and inode, so that a process whose files are known costs nothing more:
-//! no scan of its memory map, no probe in its `mmap`.
+//! no scan of its memory map.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -12,6 +13,8 @@ use perf_event_open::event::sw::Software;
 use perf_event_open::sample::Sampler;
 use perf_event_open::sample::record::Record;
 use perf_event_open::sample::record::mmap::Info;
+
+use pyobs_abi::process;
 
 use crate::files::FileId;
 
@@ -31,8 +34,28 @@ pub struct SidebandError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Mapped {
     pub pid: u32,
-    /// `None` for memory without a file.
-    pub file: Option<FileId>,
+    pub behind: Behind,
+}
+
+/// What was mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Behind {
+    /// Memory without a file.
+    Nothing,
+    File(FileId),
+    Unknown,
+}
+
+impl From<&process::Mapped> for Mapped {
+    fn from(record: &process::Mapped) -> Self {
+        let file = FileId { device: (record.dev >> 20, record.dev & 0x000f_ffff), inode: record.ino };
+        let behind = match (record.is_known, record.ino) {
+            (0, _) => Behind::Unknown,
+            (_, 0) => Behind::Nothing,
+            _ => Behind::File(file),
+        };
+        Self { pid: record.header.pid, behind }
+    }
 }
 
 pub struct Sideband {
@@ -75,7 +98,8 @@ impl Sideband {
                         let device = mmap.ext.as_ref().map(|ext| &ext.info);
                         let Some(Info::Device { major, minor, inode, .. }) = device else { continue };
                         let file = FileId { device: (*major, *minor), inode: *inode };
-                        mapped(Mapped { pid: mmap.task.pid, file: (*inode != 0).then_some(file) });
+                        let behind = if *inode == 0 { Behind::Nothing } else { Behind::File(file) };
+                        mapped(Mapped { pid: mmap.task.pid, behind });
                     }
                     Record::LostRecords(records) => lost += records.lost_records,
                     _ => {}
@@ -83,5 +107,23 @@ impl Sideband {
             }
         }
         lost
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_programs_record_says_what_is_behind_a_mapping() {
+        let behind = |ino, dev, is_known| {
+            let record = process::Mapped { ino, dev, is_known, ..process::Mapped::default() };
+            Mapped::from(&record).behind
+        };
+        // MKDEV(8, 17), as the kernel has it.
+        let file = FileId { device: (8, 17), inode: 42 };
+        assert_eq!(behind(42, 8 << 20 | 17, 1), Behind::File(file));
+        assert_eq!(behind(0, 0, 1), Behind::Nothing);
+        assert_eq!(behind(0, 0, 0), Behind::Unknown);
     }
 }

@@ -9,14 +9,33 @@ use crate::families::arena::library::Libraries;
 use crate::families::arena::{Arenas, Ids};
 use crate::families::nrt::Nrt;
 use crate::families::shm::Shm;
+use crate::kernel::object::{Object, ObjectError};
+use crate::kernel::sideband::Sideband;
 use crate::record::{Life, Record};
 
+/// `None` where no family needs them.
+pub(super) type Calls = Option<Result<(), ObjectError>>;
+
+/// Starts to look at system calls if a family needs it, and has them tell of executable mappings. Returns what does so
+/// where they do not.
+pub(super) fn look_at_calls(
+    options: &Options,
+    object: &mut Object,
+    cpus: &[u32],
+) -> Result<(Calls, Option<Sideband>), StartError> {
+    let is_needed = ["shm", "arena"].iter().any(|family| options.probes.contains(family));
+    let calls = is_needed.then(|| object.attach_system_calls());
+    if matches!(calls, Some(Ok(()))) {
+        object.tell_mappings(options.targets == Targets::All)?;
+        return Ok((calls, None));
+    }
+    Ok((calls, Some(Sideband::open(cpus)?)))
+}
+
 impl Session {
-    pub(super) fn follow_memory(&mut self, options: &Options) -> Result<(), StartError> {
-        let (arenas, shm) = (options.probes.contains(&"arena"), options.probes.contains(&"shm"));
-        if (arenas || shm)
-            && let Err(error) = self.object.attach_system_calls()
-        {
+    /// `calls` is what became of the programs at system calls.
+    pub(super) fn follow_memory(&mut self, options: &Options, calls: Calls) -> Result<(), StartError> {
+        if let Some(Err(error)) = calls {
             // Not every kernel can, and the others can do without.
             self.meta.probes.retain(|probe| probe != "shm" && probe != "arena");
             if self.meta.probes.is_empty() {
@@ -25,7 +44,7 @@ impl Session {
             self.notes.push(format!("shared segments and arenas are not followed: {error}"));
             return Ok(());
         }
-        if arenas {
+        if options.probes.contains(&"arena") {
             let ids = Ids::default();
             self.follow_libraries(options, ids.clone())?;
             self.arenas = Some(Arenas::new(self.start, ids));

@@ -50,6 +50,7 @@ impl Session {
                     let no_stack = self.interner.stack(&[], &mut self.scratch);
                     self.families.woken(wake, no_stack, &mut self.scratch);
                 }
+                Record::Mapped(mapped) => self.processes.mapped(mapped.into()),
                 Record::Life(notice) => {
                     self.transfers_end(notice);
                     if let Some(ended) = self.processes.notice(notice, &mut self.object, &mut self.scratch) {

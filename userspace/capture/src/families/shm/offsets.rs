@@ -3,7 +3,7 @@
 use crate::kernel::btf::{Btf, BtfError};
 
 /// Names of the programs' constants, with the fields whose offsets they are.
-const FIELDS: [(&str, &str, &str); 24] = [
+const FIELDS: [(&str, &str, &str); 25] = [
     ("TASK_FILES", "task_struct", "files"),
     ("FILES_TABLE", "files_struct", "fdt"),
     ("TABLE_SIZE", "fdtable", "max_fds"),
@@ -26,6 +26,7 @@ const FIELDS: [(&str, &str, &str); 24] = [
     ("VMA_FLAGS", "vm_area_struct", "vm_flags"),
     ("FOLIO_MAPPING", "folio", "mapping"),
     ("MAPPING_INODE", "address_space", "host"),
+    ("BPRM_FILE", "linux_binprm", "file"),
     ("FILE_DENTRY", "file", "f_path"),
     ("DENTRY_NAME", "dentry", "d_name"),
 ];

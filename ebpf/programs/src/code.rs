@@ -1,0 +1,91 @@
+//! Executable mappings: which process has new code, of which file, for user space to find interpreters and functions.
+//!
+//! The kernel's own notices of mappings (perf's side-band records) say the same, and cost each mmap and munmap of the
+//! machine, for they are made before it is asked who wants them. They are left off where the programs at system calls run
+//! anyway. What an exec maps is no call: [`execed`] tells of the program, and its loader's calls tell of the rest.
+
+use pyobs_abi::{
+    control::{TELLS_MAPPINGS, tells},
+    process::Mapped,
+    record::{self, loss},
+};
+
+use crate::{
+    common::{
+        files::{File, Mapping, Table},
+        maps::control,
+        ring,
+        task::Task,
+    },
+    shm::{Call, watched},
+};
+
+/// Of mmap(2).
+const MAP_ANONYMOUS: u64 = 0x20;
+
+/// mmap(2) has mapped something executable.
+#[inline(always)]
+pub fn mapped(call: &Call) {
+    let whom = control(TELLS_MAPPINGS);
+    if whom == tells::NONE {
+        return;
+    }
+    let is_anonymous = call.fourth() & MAP_ANONYMOUS != 0;
+    let open = || Table::of(Task::current())?.file(call.fifth() as u32);
+    tell(whom, if is_anonymous { Behind::Nothing } else { open().map_or(Behind::Unknown, Behind::File) });
+}
+
+/// mprotect(2) has made what lies at an address executable.
+#[inline(always)]
+pub fn allowed(address: u64) {
+    let whom = control(TELLS_MAPPINGS);
+    if whom == tells::NONE {
+        return;
+    }
+    let behind = match Mapping::find(address) {
+        Some(vma) => File::of_mapping(vma).map_or(Behind::Nothing, Behind::File),
+        None => Behind::Unknown,
+    };
+    tell(whom, behind);
+}
+
+/// A process that is not watched has become the program of a `struct linux_binprm *`.
+#[inline(always)]
+pub fn execed(bprm: u64) {
+    let whom = control(TELLS_MAPPINGS);
+    if whom == tells::EVERYBODY {
+        tell(whom, File::of_program(bprm).map_or(Behind::Unknown, Behind::File));
+    }
+}
+
+/// What is mapped.
+enum Behind {
+    /// Memory without a file.
+    Nothing,
+    File(File),
+    /// The kernel cannot look now.
+    Unknown,
+}
+
+/// User space should look at once: what runs meanwhile has no names.
+#[inline(always)]
+fn tell(whom: u64, behind: Behind) {
+    // In a process that is not watched only an interpreter is of interest.
+    let may_concern = whom == tells::EVERYBODY && !matches!(behind, Behind::Nothing);
+    if !may_concern && watched().is_none() {
+        return;
+    }
+    let (key, is_known) = match behind {
+        Behind::Nothing => (None, 1),
+        Behind::File(file) => {
+            let key = file.inode().and_then(|inode| inode.key());
+            (key, key.is_some().into())
+        }
+        Behind::Unknown => (None, 0),
+    };
+    let (ino, dev) = key.map_or((0, 0), |key| (key.ino, key.dev));
+    let record = Mapped { header: ring::header(record::EXEC_MAPPED), ino, dev, is_known };
+    // SAFETY: plain integers without padding (pyobs-abi asserts it).
+    let bytes = unsafe { core::slice::from_raw_parts((&raw const record).cast(), size_of::<Mapped>()) };
+    ring::send_now_or_count(bytes, loss::MAPPING);
+}
