@@ -68,8 +68,8 @@ fn look_around(mut terminal: Terminal, state: &str) {
     is_only_ours(&raw);
 }
 
-/// Valid UTF-8 with no controls but those of a dashboard: moving, erasing, colours, the alternate screen, the cursor and
-/// synchronized updates. No title, no bell, no other mode, no string sequence, no hidden text.
+/// Valid UTF-8 with no controls but those of a dashboard: moving, erasing, colours, the alternate screen, the cursor, the mouse
+/// and synchronized updates. No title, no bell, no other mode, no string sequence, no hidden text.
 #[track_caller]
 fn is_only_ours(raw: &[u8]) {
     let text = std::str::from_utf8(raw).unwrap_or_else(|error| panic!("not UTF-8: {error}"));
@@ -107,7 +107,7 @@ fn sequence(text: &str) -> Option<usize> {
         // Concealed text (8) and blinking (5, 6) have no use here.
         'm' => numbers(parameters) && !["8", "5", "6"].contains(&parameters),
         'J' => parameters == "2",
-        'h' | 'l' => ["?1049", "?25", "?2026"].contains(&parameters),
+        'h' | 'l' => ["?1049", "?25", "?2026", "?1000", "?1006"].contains(&parameters),
         _ => false,
     };
     known.then_some("\u{1b}[".len() + end + 1)

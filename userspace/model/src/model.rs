@@ -41,6 +41,13 @@ pub struct ProcessState {
     pub resident: Option<(Nanos, Resident)>,
 }
 
+impl ProcessState {
+    /// Whether it ran at that time, as far as is known.
+    pub fn is_alive(&self, at: Nanos) -> bool {
+        self.process.started.is_none_or(|started| started <= at) && self.ended.is_none_or(|ended| ended > at)
+    }
+}
+
 #[derive(Clone, Debug, Default)]
 pub struct ThreadState {
     pub name: Option<Arc<str>>,

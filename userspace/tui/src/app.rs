@@ -1,18 +1,21 @@
 //! The state of the dashboard and what changes it.
 
 mod keys;
+mod mouse;
 
 use std::time::{Duration, Instant};
 
 use pyobs_model::{Model, Selection, findings};
 
 use crate::clock::Clock;
-use crate::input::Key;
+use crate::input::{Key, Mouse};
+use crate::tape::{Player, SLICE, Tape};
 use crate::ui::{Phase, Tab, Ui};
 use crate::{Batch, Options, Source, draw};
 
 pub(crate) enum Msg {
     Key(Key),
+    Mouse(Mouse),
     Resize(u16, u16),
     Batch(Batch),
     /// No more batches will come.
@@ -31,6 +34,8 @@ const DRAW_INTERVAL: Duration = Duration::from_millis(100);
 const COMPUTE_INTERVAL: Duration = Duration::from_millis(500);
 /// Computing the views takes at most this part of one core: what takes long is done less often.
 const COMPUTE_SHARE: u32 = 50;
+/// Of what nothing is recorded meanwhile.
+const REPLAY_SHARE: u32 = 4;
 const COMPUTE_INTERVAL_MAX: Duration = Duration::from_secs(10);
 const HEARTBEAT: Duration = Duration::from_secs(1);
 const NOTE_TIME: Duration = Duration::from_secs(10);
@@ -51,6 +56,8 @@ enum Stale {
 pub(crate) struct App {
     pub(crate) model: Model,
     pub(crate) ui: Ui,
+    player: Option<Player>,
+    clicked: Option<mouse::Click>,
     stale: Stale,
     has_changed: bool,
     /// Times since the start of the loop.
@@ -68,6 +75,8 @@ impl App {
         Self {
             model,
             ui,
+            player: None,
+            clicked: None,
             stale: Stale::View,
             has_changed: true,
             drawn: None,
@@ -78,13 +87,30 @@ impl App {
         }
     }
 
+    /// At the end of a recording.
+    pub(crate) fn replaying(tape: Tape, options: Options, size: (u16, u16)) -> Self {
+        let model = tape.blank();
+        let mut app = Self::new(model, options, size);
+        app.player = Some(Player::new(tape));
+        app.follow_tape(Duration::ZERO);
+        app
+    }
+
     pub(crate) fn update(&mut self, msg: Msg, now: Duration) -> Flow {
         match msg {
             Msg::Key(key) => {
                 self.has_changed = true;
-                return self.key(key);
+                let flow = self.key(key, now);
+                self.follow_tape(now);
+                return flow;
+            }
+            Msg::Mouse(mouse) => {
+                let flow = self.mouse(mouse, now);
+                self.follow_tape(now);
+                return flow;
             }
             Msg::Resize(width, height) => {
+                self.ui.spots.clear();
                 self.ui.size = (width, height);
                 // What is drawn over time has as many points as there are columns.
                 let is_drawn_over_time = matches!(self.ui.tab, Tab::Overview | Tab::Timeline);
@@ -101,6 +127,7 @@ impl App {
             Msg::Tick => {}
         }
         self.pass_time(now);
+        self.follow_tape(now);
         Flow::GoOn
     }
 
@@ -157,13 +184,32 @@ impl App {
         }
     }
 
+    /// Brings the model to the time of the replay, or nearer to it.
+    fn follow_tape(&mut self, now: Duration) {
+        let Some(player) = &mut self.player else { return };
+        let was_playing = player.is_playing();
+        player.pass_time(now);
+        if player.is_behind() {
+            player.work(&mut self.model, SLICE);
+            let is_user_waiting = !was_playing && !player.is_behind();
+            self.stale = self.stale.max(if is_user_waiting { Stale::View } else { Stale::Events });
+            self.has_changed = true;
+        }
+        self.ui.position = Some(player.position());
+    }
+
+    pub(crate) fn is_seeking(&self) -> bool {
+        self.player.as_ref().is_some_and(Player::is_behind)
+    }
+
     fn mark(&mut self, stale: Stale) {
         self.stale = self.stale.max(stale);
         self.has_changed = true;
     }
 
     fn compute_due(&self) -> Duration {
-        self.computed + (self.compute_time * COMPUTE_SHARE).clamp(COMPUTE_INTERVAL, COMPUTE_INTERVAL_MAX)
+        let share = if self.player.is_some() { REPLAY_SHARE } else { COMPUTE_SHARE };
+        self.computed + (self.compute_time * share).clamp(COMPUTE_INTERVAL, COMPUTE_INTERVAL_MAX)
     }
 
     fn draw_due(&self) -> Duration {
@@ -180,7 +226,9 @@ impl App {
         let compute = self.awaits_computing().then(|| self.compute_due().max(self.draw_due()));
         let beats = self.is_running_live() || self.ui.status.is_some();
         let beat = beats.then(|| self.beat + HEARTBEAT);
-        [draw, compute, beat].into_iter().flatten().min()
+        let play = self.player.as_ref().filter(|player| player.is_playing()).map(|_| self.draw_due());
+        let seek = self.is_seeking().then_some(Duration::ZERO);
+        [draw, compute, beat, play, seek].into_iter().flatten().min()
     }
 
     pub(crate) fn wants_picture(&self, now: Duration) -> bool {
@@ -190,6 +238,11 @@ impl App {
 
     /// Brings the views up to date, as far as it is time; before each picture.
     pub(crate) fn prepare(&mut self, now: Duration) {
+        if self.is_seeking() {
+            // What is shown of a model on its way would be true of no time.
+            (self.has_changed, self.drawn) = (false, Some(now));
+            return;
+        }
         let is_due = self.awaits_computing() && (now >= self.compute_due() || self.drawn.is_none());
         match self.stale {
             Stale::View => self.compute(now),
@@ -212,12 +265,12 @@ impl App {
         match self.ui.tab {
             Tab::Overview => self.ui.overview.compute(&self.model, &everyone, self.ui.size.0),
             Tab::Processes => self.ui.processes.compute(&self.model, &everyone, scope.seconds),
-            Tab::Frames => self.ui.frames.compute(&self.model, &scope),
+            Tab::Frames => self.ui.frames.compute(&self.model, &scope, &mut self.ui.sources),
             Tab::Flame => self.ui.flame.compute(&self.model, &scope),
             Tab::Waits => self.ui.waits.compute(&self.model, &scope),
             Tab::Memory => self.ui.memory.compute(&self.model, &scope),
             Tab::Transfers => self.ui.transfers.compute(&self.model, &scope),
-            Tab::Redundancy => self.ui.redundancy.compute(&self.model, &scope),
+            Tab::Redundancy => self.ui.redundancy.compute(&self.model, &scope, &mut self.ui.sources),
             Tab::Timeline => {
                 let scope = self.ui.window_scope(&self.model);
                 self.ui.timeline.compute(&self.model, &scope, self.ui.size.0);
@@ -245,7 +298,9 @@ impl App {
             Tab::Waits => ui.waits.arrange(&self.model, ui.wait_filter.as_ref(), body),
             Tab::Memory => ui.memory.arrange(&self.model, ui.memory_filter.as_ref(), body),
             Tab::Transfers => ui.transfers.arrange(&self.model, ui.transfer_filter.as_ref(), body),
-            Tab::Redundancy => ui.redundancy.arrange(&self.model, ui.redundancy_filter.as_ref(), body),
+            Tab::Redundancy => {
+                ui.redundancy.arrange(&self.model, ui.redundancy_filter.as_ref(), body, &mut ui.sources);
+            }
             Tab::Timeline => ui.timeline.arrange(&self.model, &ui.board, body),
             Tab::Health => {}
         }

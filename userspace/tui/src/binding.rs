@@ -21,6 +21,7 @@ actions! {
     SortNext SortPrevious SortOwn SortTotal SortName
     By Fold Split Measure Calls
     ZoomIn ZoomOut Mark
+    SeekBack SeekForward LeapBack LeapForward SeekStart SeekEnd SeekHere Slower Faster
     Filter Window Pause Help Quit
     Accept Cancel Erase EraseAll
 }
@@ -56,6 +57,8 @@ pub(crate) enum Context {
     Accesses,
     /// Lanes over time.
     Timeline,
+    /// A recording, on any screen.
+    Replay,
     /// A pattern is being typed; keys that are not bound are text.
     Prompt,
     Help,
@@ -80,6 +83,7 @@ impl Context {
         Self::Accesses,
         Self::Timeline,
         Self::Everywhere,
+        Self::Replay,
         Self::Prompt,
         Self::Help,
     ];
@@ -103,6 +107,7 @@ impl Context {
             Self::Redundancy => "Redundancy",
             Self::Accesses => "A line's accesses",
             Self::Timeline => "Timeline",
+            Self::Replay => "A replay",
             Self::Prompt => "Typing a pattern",
             Self::Help => "This help",
         }
@@ -116,8 +121,8 @@ impl Context {
     /// Where a key is looked up, first to last.
     pub(crate) fn chain(self) -> Vec<Self> {
         match self {
-            Self::Prompt | Self::Help | Self::Everywhere => vec![self],
-            _ => vec![self, Self::Everywhere],
+            Self::Prompt | Self::Help | Self::Everywhere | Self::Replay => vec![self],
+            _ => vec![self, Self::Everywhere, Self::Replay],
         }
     }
 }
@@ -142,8 +147,8 @@ const fn bind(
 }
 
 use Context::{
-    Calls, Detail, Everywhere, Flame, Frames, Help, Memory, Overview, Processes, Prompt, Redundancy, Timeline,
-    Transfers, Waits,
+    Accesses, Calls, Detail, Everywhere, Flame, Frames, Help, Memory, Overview, Processes, Prompt, Redundancy, Replay,
+    Segment, Timeline, Transfer, Transfers, Wait, Waits,
 };
 use Key::{BackTab, Backspace, Char, Ctrl, Down, End, Enter, Esc, Home, Left, PageDown, PageUp, Right, Tab, Up};
 
@@ -155,6 +160,13 @@ pub(crate) const BINDINGS: &[Binding] = &[
     bind(&[Processes], &[Left], Action::Collapse, "", "hide the threads of the process"),
     bind(&[Frames], &[Enter], Action::Open, "detail", "callers, callees and lines of the frame"),
     bind(&[Detail], &[Enter], Action::Open, "follow", "go on to this caller, callee or line"),
+    bind(
+        &[Wait, Segment, Transfer, Accesses],
+        &[Enter],
+        Action::Open,
+        "follow",
+        "go on to what the line names: frame, thread, segment...",
+    ),
     bind(&[Flame], &[Enter], Action::Open, "zoom", "zoom to the selected box"),
     bind(&[Flame], &[Left], Action::Left, "", "the box to the left"),
     bind(&[Flame], &[Right], Action::Right, "", "the box to the right"),
@@ -181,6 +193,7 @@ pub(crate) const BINDINGS: &[Binding] = &[
     ),
     bind(&[Timeline], &[Enter], Action::Open, "open", "end the span, or open what the lane is of"),
     bind(&[Timeline], &[Char('v')], Action::Mark, "span", "begin or end a span of time for all screens"),
+    bind(&[Timeline], &[Char('t')], Action::SeekHere, "", "a replay: to the time at the cursor"),
     bind(&[Timeline], &[Char('+'), Char('=')], Action::ZoomIn, "zoom in", "half the time, around the cursor"),
     bind(&[Timeline], &[Char('-')], Action::ZoomOut, "out", "twice the time"),
     bind(&[Timeline], &[Left], Action::Left, "", "the cursor to the left; moves along what is zoomed in"),
@@ -209,7 +222,7 @@ pub(crate) const BINDINGS: &[Binding] = &[
     ),
     bind(&[Everywhere], &[Char('/')], Action::Filter, "filter", "filter by a pattern; in the flame graph, highlight"),
     bind(&[Everywhere], &[Char('w')], Action::Window, "window", "look at the last 10 s, the last 60 s or all"),
-    bind(&[Everywhere], &[Char(' ')], Action::Pause, "pause", "freeze the picture; recording goes on"),
+    bind(&[Everywhere], &[Char(' ')], Action::Pause, "pause", "freeze the picture, recording goes on; a replay: play"),
     bind(&[Everywhere], &[Char('0')], Action::ShowOverview, "", "Overview"),
     bind(&[Everywhere], &[Char('1')], Action::ShowProcesses, "", "Processes"),
     bind(&[Everywhere], &[Char('2')], Action::ShowFrames, "", "Frames"),
@@ -230,6 +243,14 @@ pub(crate) const BINDINGS: &[Binding] = &[
     bind(&[Everywhere], &[End, Char('G')], Action::Last, "", "to the bottom"),
     bind(&[Everywhere], &[Char('?'), Char('h')], Action::Help, "help", "this help"),
     bind(&[Everywhere], &[Char('q'), Ctrl('c')], Action::Quit, "quit", "quit"),
+    bind(&[Replay], &[Char(',')], Action::SeekBack, "", "a second back"),
+    bind(&[Replay], &[Char('.')], Action::SeekForward, "", "a second forward"),
+    bind(&[Replay], &[Char('<')], Action::LeapBack, "", "10 s back, or a twentieth of what is longer"),
+    bind(&[Replay], &[Char('>')], Action::LeapForward, "", "10 s forward, or a twentieth of what is longer"),
+    bind(&[Replay], &[Char('{')], Action::SeekStart, "", "to the beginning"),
+    bind(&[Replay], &[Char('}')], Action::SeekEnd, "", "to the end"),
+    bind(&[Replay], &[Char('[')], Action::Slower, "", "play at half the speed, down to ¼"),
+    bind(&[Replay], &[Char(']')], Action::Faster, "", "play at twice the speed, up to 16 times"),
     bind(&[Prompt], &[Enter], Action::Accept, "keep", "keep the pattern"),
     bind(&[Prompt], &[Esc], Action::Cancel, "cancel", "put back what was there before"),
     bind(&[Prompt], &[Backspace], Action::Erase, "", "erase a character"),

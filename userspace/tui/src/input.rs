@@ -1,4 +1,4 @@
-//! Keys from the terminal.
+//! Keys and clicks from the terminal.
 //!
 //! A thread of its own waits in `poll(2)`, for crossterm's reader spins when the terminal goes away: here the end
 //! of the terminal is a message like a key.
@@ -33,8 +33,25 @@ pub(crate) enum Key {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pointing {
+    /// Of the left button.
+    Press,
+    WheelUp,
+    WheelDown,
+}
+
+/// At a cell, counted from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mouse {
+    pub(crate) pointing: Pointing,
+    pub(crate) x: u16,
+    pub(crate) y: u16,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Input {
     Key(Key),
+    Mouse(Mouse),
     /// The terminal has gone away.
     Gone,
 }
@@ -93,7 +110,7 @@ fn read_keys(tty: &OwnedFd, stopped: &OwnedFd, sender: &mpsc::Sender<Input>) {
         match poll(&mut ready, timeout.as_ref()) {
             Err(rustix::io::Errno::INTR) => continue,
             Err(_) => break,
-            Ok(0) => keys.extend(decoder.give_up_waiting()),
+            Ok(0) => keys.extend(decoder.give_up_waiting().map(Input::Key)),
             Ok(_) => {
                 if !ready[1].revents().is_empty() {
                     return;
@@ -106,7 +123,7 @@ fn read_keys(tty: &OwnedFd, stopped: &OwnedFd, sender: &mpsc::Sender<Input>) {
             }
         }
         for key in keys {
-            if sender.blocking_send(Input::Key(key)).is_err() {
+            if sender.blocking_send(key).is_err() {
                 return;
             }
         }
@@ -129,7 +146,7 @@ impl Decoder {
         !self.pending.is_empty()
     }
 
-    pub(crate) fn feed(&mut self, bytes: &[u8], keys: &mut Vec<Key>) {
+    pub(crate) fn feed(&mut self, bytes: &[u8], inputs: &mut Vec<Input>) {
         for byte in bytes {
             self.pending.push(*byte);
             match decode(&self.pending) {
@@ -137,11 +154,15 @@ impl Decoder {
                 Decoded::Unfinished | Decoded::Nothing => self.pending.clear(),
                 Decoded::Key(key) => {
                     self.pending.clear();
-                    keys.push(key);
+                    inputs.push(Input::Key(key));
+                }
+                Decoded::Mouse(mouse) => {
+                    self.pending.clear();
+                    inputs.push(Input::Mouse(mouse));
                 }
                 Decoded::EscapeBefore => {
                     self.pending.drain(..1);
-                    keys.push(Key::Esc);
+                    inputs.push(Input::Key(Key::Esc));
                 }
             }
         }
@@ -158,6 +179,7 @@ enum Decoded {
     Unfinished,
     Nothing,
     Key(Key),
+    Mouse(Mouse),
     /// Escape was pressed, and a new sequence begins.
     EscapeBefore,
 }
@@ -167,6 +189,12 @@ fn decode(bytes: &[u8]) -> Decoded {
         [0x1b] | [0x1b, b'[' | b'O'] => Decoded::Unfinished,
         [0x1b, 0x1b] => Decoded::EscapeBefore,
         [0x1b, b'O', last] => letter(*last),
+        // As terminals tell it that do not know the way below, which was asked for.
+        [0x1b, b'[', b'M', place @ ..] => match place {
+            [button, x, y] => mouse([button, x, y].map(|byte| u16::from(byte.saturating_sub(32))), true),
+            _ => Decoded::Unfinished,
+        },
+        [0x1b, b'[', b'<', parameters @ .., last @ (b'M' | b'm')] => sgr_mouse(parameters, *last == b'M'),
         [0x1b, b'[', parameters @ .., last @ 0x40..=0x7e] => match last {
             b'~' => number(parameters),
             last => letter(*last),
@@ -184,6 +212,34 @@ fn decode(bytes: &[u8]) -> Decoded {
             Err(error) if error.error_len().is_none() => Decoded::Unfinished,
             Err(_) => Decoded::Nothing,
         },
+    }
+}
+
+fn sgr_mouse(parameters: &[u8], is_press: bool) -> Decoded {
+    let mut numbers = [0; 3];
+    let parts = parameters.split(|byte| *byte == b';');
+    for (number, part) in numbers.iter_mut().zip(parts) {
+        let Some(parsed) = std::str::from_utf8(part).ok().and_then(|text| text.parse().ok()) else {
+            return Decoded::Nothing;
+        };
+        *number = parsed;
+    }
+    mouse(numbers, is_press)
+}
+
+/// Cells are counted from 1 in it.
+fn mouse([button, x, y]: [u16; 3], is_press: bool) -> Decoded {
+    // Shift, Alt and Ctrl.
+    const MODIFIERS: u16 = 4 | 8 | 16;
+    let pointing = match button & !MODIFIERS {
+        0 if is_press => Pointing::Press,
+        64 => Pointing::WheelUp,
+        65 => Pointing::WheelDown,
+        _ => return Decoded::Nothing,
+    };
+    match (x.checked_sub(1), y.checked_sub(1)) {
+        (Some(x), Some(y)) => Decoded::Mouse(Mouse { pointing, x, y }),
+        _ => Decoded::Nothing,
     }
 }
 
@@ -216,12 +272,34 @@ fn number(parameters: &[u8]) -> Decoded {
 mod tests {
     use super::*;
 
-    fn keys(bytes: &[u8]) -> Vec<Key> {
-        let mut keys = Vec::new();
+    fn inputs(bytes: &[u8]) -> Vec<Input> {
+        let mut inputs = Vec::new();
         let mut decoder = Decoder::default();
-        decoder.feed(bytes, &mut keys);
-        keys.extend(decoder.give_up_waiting());
-        keys
+        decoder.feed(bytes, &mut inputs);
+        inputs.extend(decoder.give_up_waiting().map(Input::Key));
+        inputs
+    }
+
+    fn keys(bytes: &[u8]) -> Vec<Key> {
+        let key = |input| if let Input::Key(key) = input { Some(key) } else { None };
+        inputs(bytes).into_iter().filter_map(key).collect()
+    }
+
+    #[test]
+    fn clicks_and_the_wheel_in_both_ways_to_tell_them() {
+        let mouse = |pointing, x, y| Input::Mouse(Mouse { pointing, x, y });
+        assert_eq!(inputs(b"\x1b[<0;1;1M\x1b[<0;1;1m"), [mouse(Pointing::Press, 0, 0)]);
+        assert_eq!(inputs(b"\x1b[<64;300;20M"), [mouse(Pointing::WheelUp, 299, 19)]);
+        assert_eq!(inputs(b"\x1b[<69;7;8M"), [mouse(Pointing::WheelDown, 6, 7)], "with Shift");
+        assert_eq!(
+            inputs(b"\x1b[M \x21\x22\x1b[M#\x21\x22q"),
+            [mouse(Pointing::Press, 0, 1), Input::Key(Key::Char('q'))]
+        );
+        for nothing in
+            [&b"\x1b[<0;0;1M"[..], b"\x1b[<2;3;4M", b"\x1b[<35;3;4M", b"\x1b[<;;M", b"\x1b[<99999999;1;1M", b"\x1b[<M"]
+        {
+            assert_eq!(inputs(nothing), [], "{nothing:?}");
+        }
     }
 
     #[test]
@@ -241,13 +319,13 @@ mod tests {
 
     #[test]
     fn bytes_cut_anywhere_give_the_same_keys() {
-        let bytes = "\x1b[5~é\x1bOAq".as_bytes();
+        let bytes = "\x1b[5~é\x1bOA\x1b[<0;12;3M\x1b[M !!q".as_bytes();
         let mut decoder = Decoder::default();
         let mut one_by_one = Vec::new();
         for byte in bytes {
             decoder.feed(&[*byte], &mut one_by_one);
         }
-        assert_eq!(one_by_one, keys(bytes));
+        assert_eq!(one_by_one, inputs(bytes));
     }
 
     #[test]

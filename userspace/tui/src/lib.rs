@@ -15,17 +15,22 @@ mod list;
 mod number;
 mod run;
 mod screens;
+mod source;
+mod spots;
+mod tape;
 mod terminal;
 #[cfg(test)]
 mod tests;
 mod text;
 mod theme;
+mod trail;
 mod ui;
 
 use pyobs_model::{Event, Pid};
 
 pub use binding::key_table;
-pub use run::run;
+pub use run::{replay, run};
+pub use tape::Tape;
 pub use theme::Color;
 
 /// How to show a model.
@@ -43,7 +48,7 @@ pub type SourceLine = Box<dyn Fn(Pid, &str, u32) -> Option<String>>;
 pub enum Source {
     /// A capture that goes on.
     Live,
-    /// A recording that was read whole before.
+    /// A recording, as a [`Tape`].
     Replay { file: String },
 }
 

@@ -122,6 +122,18 @@ pub(crate) fn seconds(seconds: f64) -> String {
     }
 }
 
+/// A time within a length, as a player shows it: `12.3/60.0 s`, `2:05/59:59`, `0:02:05/1:00:00`.
+pub(crate) fn clock(at: Nanos, length: Nanos) -> String {
+    let whole = |time: Nanos| time.0 / 1_000_000_000;
+    let digits = |time: Nanos| match (whole(time), whole(length)) {
+        (_, 0..100) => format!("{:.1}", time.as_secs_f64()),
+        (time, 100..3600) => format!("{}:{:02}", time / 60, time % 60),
+        (time, _) => format!("{}:{:02}:{:02}", time / 3600, time / 60 % 60, time % 60),
+    };
+    let unit = if whole(length) < 100 { " s" } else { "" };
+    format!("{}/{}{unit}", digits(at), digits(length))
+}
+
 /// `1 process`, `2 processes`.
 pub(crate) fn plural(number: u64, one: &str, many: &str) -> String {
     format!("{} {}", count(number), if number == 1 { one } else { many })
@@ -141,6 +153,14 @@ mod tests {
         assert_eq!(short(999_499), "999k");
         assert_eq!(short(999_500), "1.00M");
         assert_eq!(short(u64::MAX), "18.4E");
+    }
+
+    #[test]
+    fn a_clock_has_as_many_digits_as_its_length() {
+        let second = |seconds: u64| Nanos(seconds * 1_000_000_000);
+        assert_eq!(clock(Nanos(12_340_000_000), second(60)), "12.3/60.0 s");
+        assert_eq!(clock(second(125), second(3599)), "2:05/59:59");
+        assert_eq!(clock(second(125), second(3600)), "0:02:05/1:00:00");
     }
 
     #[test]

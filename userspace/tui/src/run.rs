@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 
 use crate::app::{App, Flow, Msg};
 use crate::input::{Input, Reader};
+use crate::tape::Tape;
 use crate::terminal::Screen;
 use crate::{Batch, Options};
 
@@ -19,11 +20,24 @@ use crate::{Batch, Options};
 ///
 /// When there is no terminal to take.
 pub fn run(model: Model, batches: mpsc::Receiver<Batch>, options: Options) -> io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(show(model, batches, options))
+    block_on(show(batches, |size| App::new(model, options, size)))
 }
 
-async fn show(model: Model, mut batches: mpsc::Receiver<Batch>, options: Options) -> io::Result<()> {
+/// Shows a recording, in the same way.
+///
+/// # Errors
+///
+/// When there is no terminal to take.
+pub fn replay(tape: Tape, options: Options) -> io::Result<()> {
+    let (_, no_batches) = mpsc::channel(1);
+    block_on(show(no_batches, |size| App::replaying(tape, options, size)))
+}
+
+fn block_on(shown: impl Future<Output = io::Result<()>>) -> io::Result<()> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(shown)
+}
+
+async fn show(mut batches: mpsc::Receiver<Batch>, begin: impl FnOnce((u16, u16)) -> App) -> io::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut hang_up = signal(SignalKind::hangup())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -32,7 +46,7 @@ async fn show(model: Model, mut batches: mpsc::Receiver<Batch>, options: Options
     let mut reader = Reader::start()?;
 
     let started = Instant::now();
-    let mut app = App::new(model, options, screen.size()?);
+    let mut app = begin(screen.size()?);
     let mut is_open = true;
     loop {
         let deadline = app.deadline().map(|at| tokio::time::Instant::from_std(started + at));
@@ -47,6 +61,7 @@ async fn show(model: Model, mut batches: mpsc::Receiver<Batch>, options: Options
             },
             input = reader.next() => match input {
                 Input::Key(key) => Msg::Key(key),
+                Input::Mouse(mouse) => Msg::Mouse(mouse),
                 Input::Gone => return Ok(()),
             },
             () = sleep_until(deadline) => Msg::Tick,

@@ -9,10 +9,16 @@ use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::cursor::Show;
 use ratatui::crossterm::execute;
+use ratatui::crossterm::style::Print;
 use ratatui::crossterm::terminal::{
     BeginSynchronizedUpdate, EndSynchronizedUpdate, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode,
     enable_raw_mode,
 };
+
+/// Clicks and the wheel, told in numbers; not where the mouse is, of which nothing is made. With Shift, terminals select text
+/// as ever.
+const MOUSE_ON: &str = "\x1b[?1000h\x1b[?1006h";
+const MOUSE_OFF: &str = "\x1b[?1006l\x1b[?1000l";
 
 type PanicHook = dyn Fn(&PanicHookInfo<'_>) + Sync + Send + 'static;
 
@@ -55,7 +61,7 @@ impl Screen {
         install_hook(&taken, &previous_hook, &elsewhere);
         let take = || {
             enable_raw_mode()?;
-            execute!(stdout(), EnterAlternateScreen)?;
+            execute!(stdout(), EnterAlternateScreen, Print(MOUSE_ON))?;
             let output = Output { stdout: stdout(), taken: Arc::clone(&taken) };
             Terminal::new(CrosstermBackend::new(BufWriter::with_capacity(1 << 16, output)))
         };
@@ -121,7 +127,7 @@ fn install_hook(taken: &Arc<AtomicBool>, previous: &Arc<PanicHook>, elsewhere: &
 fn give_back(taken: &AtomicBool) {
     if taken.swap(false, Ordering::SeqCst) {
         // A terminal that is gone cannot be given back.
+        let _ = execute!(stdout(), EndSynchronizedUpdate, Print(MOUSE_OFF), LeaveAlternateScreen, Show);
         let _ = disable_raw_mode();
-        let _ = execute!(stdout(), EndSynchronizedUpdate, LeaveAlternateScreen, Show);
     }
 }

@@ -86,6 +86,11 @@ impl Theme {
         Style::new().add_modifier(Modifier::BOLD)
     }
 
+    /// What leads somewhere.
+    pub(crate) fn link(self) -> Style {
+        Style::new().add_modifier(Modifier::UNDERLINED)
+    }
+
     pub(crate) fn dim(self) -> Style {
         self.pick(245, Ink::DarkGray, Modifier::DIM)
     }

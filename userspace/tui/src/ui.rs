@@ -14,7 +14,11 @@ use crate::screens::{
     self, FlameScreen, FramesScreen, HealthScreen, MemoryScreen, OverviewScreen, ProcessesScreen, RedundancyScreen,
     TimelineScreen, TransfersScreen, WaitsScreen,
 };
+use crate::source::Sources;
+use crate::spots::Spots;
+use crate::tape::Position;
 use crate::theme::Theme;
+use crate::trail::Crumb;
 use crate::{Options, Source};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,11 +108,12 @@ impl Window {
         }
     }
 
-    pub(crate) fn chip(self, source: &Source) -> String {
-        match (self, source) {
+    pub(crate) fn chip(self, position: Option<Position>) -> String {
+        match (self, position) {
             (Self::Seconds(seconds), _) => format!("last {seconds} s"),
-            (Self::All, Source::Live) => "all kept".to_owned(),
-            (Self::All, Source::Replay { .. }) => "whole recording".to_owned(),
+            (Self::All, None) => "all kept".to_owned(),
+            (Self::All, Some(position)) if position.is_at_end() => "whole recording".to_owned(),
+            (Self::All, Some(_)) => "from the start".to_owned(),
         }
     }
 
@@ -139,13 +144,6 @@ pub(crate) struct Picked {
     pub(crate) tid: Option<Tid>,
 }
 
-/// A screen from which another was opened, and what for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Crumb {
-    pub(crate) tab: Tab,
-    pub(crate) words: String,
-}
-
 /// The pattern being typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Prompt {
@@ -166,6 +164,8 @@ pub(crate) struct Ui {
     pub(crate) source: Source,
     pub(crate) theme: Theme,
     pub(crate) phase: Phase,
+    /// Of a replay.
+    pub(crate) position: Option<Position>,
     pub(crate) size: (u16, u16),
     pub(crate) tab: Tab,
     /// The way to the screen in sight; empty where a key of its own has shown it.
@@ -191,6 +191,8 @@ pub(crate) struct Ui {
     /// The latest note, until it has been shown long enough.
     pub(crate) status: Option<(String, Duration)>,
     pub(crate) board: Board,
+    pub(crate) spots: Spots,
+    pub(crate) sources: Sources,
     pub(crate) overview: OverviewScreen,
     pub(crate) processes: ProcessesScreen,
     pub(crate) frames: FramesScreen,
@@ -215,6 +217,7 @@ impl Ui {
             source: options.source,
             theme: Theme::new(options.color),
             phase: if is_live { Phase::Starting } else { Phase::Running },
+            position: None,
             size: (80, 24),
             tab: Tab::Overview,
             trail: Vec::new(),
@@ -234,6 +237,8 @@ impl Ui {
             notes: VecDeque::new(),
             status: None,
             board: Board::default(),
+            spots: Spots::default(),
+            sources: Sources::new(options.source_line),
             overview: OverviewScreen::default(),
             processes: ProcessesScreen::default(),
             frames: FramesScreen::default(),
@@ -242,7 +247,7 @@ impl Ui {
             health: HealthScreen::default(),
             memory: MemoryScreen::new(model),
             transfers: TransfersScreen::default(),
-            redundancy: RedundancyScreen::new(options.source_line),
+            redundancy: RedundancyScreen::default(),
             timeline: TimelineScreen::default(),
         }
     }
@@ -326,17 +331,6 @@ impl Ui {
             Tab::Redundancy => self.redundancy_filter.as_ref(),
             Tab::Overview | Tab::Health | Tab::Timeline => None,
         }
-    }
-
-    /// Where one is and how one came there, where that is more than one step.
-    pub(crate) fn breadcrumb(&self) -> Option<String> {
-        let context = self.context();
-        let detail = context.is_detail().then(|| context.title());
-        if self.trail.is_empty() && detail.is_none() {
-            return None;
-        }
-        let steps = self.trail.iter().flat_map(|crumb| [crumb.tab.title(), crumb.words.as_str()]);
-        Some(steps.chain([self.tab.title()]).chain(detail).collect::<Vec<_>>().join(" › "))
     }
 
     pub(crate) fn set_filter(&mut self, text: &str) {

@@ -17,7 +17,7 @@ use std::time::Duration;
 use pyobs_capture::doctor::kernel_version;
 use pyobs_capture::privileges::{self, Keep};
 use pyobs_capture::session::{Options, Session, Targets, Walk};
-use pyobs_model::{History, Model};
+use pyobs_model::{Event, History, Meta, Model};
 use pyobs_recording::Reader;
 
 use crate::cli::{Verb, Watch};
@@ -88,12 +88,19 @@ fn drop_privileges_for(session: &Session, keep: Keep) -> Result<(), Failure> {
 
 /// Reads a recording whole.
 fn load(file: &Path) -> Result<Model, Failure> {
+    let apply = |model: &mut Model, event| model.apply(&event);
+    Ok(read(file, |meta| Model::new(meta, History::All), apply)?.0)
+}
+
+/// Reads a recording whole into what takes its events one by one.
+fn read<T>(file: &Path, begin: impl FnOnce(Meta) -> T, take: impl Fn(&mut T, Event)) -> Result<(T, Meta), Failure> {
     let mut reader = Reader::open(file).map_err(Failure::failed)?;
-    let mut model = Model::new(reader.meta().clone(), History::All);
+    let meta = reader.meta().clone();
+    let mut taken = begin(meta.clone());
     let mut progress = Progress::new(true, Duration::from_secs(1));
     let mut count = 0;
     let read = reader.replay(|event| {
-        model.apply(&event);
+        take(&mut taken, event);
         count += 1;
         progress.show(|| format!("reading {}: {} events", file.display(), grouped(count)));
     });
@@ -102,7 +109,7 @@ fn load(file: &Path) -> Result<Model, Failure> {
     if let Some(damage) = reader.damage() {
         exit::say(&damage);
     }
-    Ok(model)
+    Ok((taken, meta))
 }
 
 /// Writes whole or not at all: what fails half-way leaves no file that looks like a result.

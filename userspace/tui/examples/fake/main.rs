@@ -11,7 +11,7 @@ use pyobs_model::{
     Calls, Event, Frame, FrameId, FrameKind, GilHolder, GilWait, History, Meta, Model, Nanos, Outcome, Pid, Process,
     ProcessRef, Reason, Sample, Sleep, StackId, Tid, WaitReason, Waker, families,
 };
-use pyobs_tui::{Batch, Color, Options, Source, run};
+use pyobs_tui::{Batch, Color, Options, Source, Tape, replay, run};
 use tokio::sync::mpsc;
 
 use programs::{EVIL, PROGRAMS, Program};
@@ -285,7 +285,6 @@ fn main() -> std::io::Result<()> {
     if what == "cpu" {
         meta.probes.truncate(1);
     }
-    let mut model = Model::new(meta, if what == "replay" { History::All } else { history });
     let mut events = Vec::new();
     let mut fake = match what.as_str() {
         "many" => many(&mut events),
@@ -294,21 +293,17 @@ fn main() -> std::io::Result<()> {
         _ => Fake::new(PROGRAMS.iter().map(|p| Program { ..*p }).collect(), &mut events),
     };
     let (sender, batches) = mpsc::channel(64);
-    let source = if what == "replay" {
-        Source::Replay { file: "/home/ada/pyobs-20261002-081500.pyobs".to_owned() }
-    } else {
-        Source::Live
-    };
+    let options = |source| Options { source, color: Color::detect(), source_line: Box::new(|_, _, _| None) };
     if what == "replay" {
-        fake.sample(Duration::ZERO, Duration::from_secs(45), &mut events);
-        for event in &events {
-            model.apply(event);
+        for second in 0..45 {
+            fake.sample(Duration::from_secs(second), Duration::from_secs(second + 1), &mut events);
         }
-        drop(sender);
-    } else {
-        std::thread::spawn(move || feed(&what, &mut fake, events, &sender));
+        let mut tape = Tape::new(meta);
+        events.into_iter().for_each(|event| tape.push(event));
+        return replay(tape, options(Source::Replay { file: "/home/ada/pyobs-20261002-081500.pyobs".to_owned() }));
     }
-    run(model, batches, Options { source, color: Color::detect(), source_line: Box::new(|_, _, _| None) })
+    std::thread::spawn(move || feed(&what, &mut fake, events, &sender));
+    run(Model::new(meta, history), batches, options(Source::Live))
 }
 
 fn feed(what: &str, fake: &mut Fake, events: Vec<Event>, sender: &mpsc::Sender<Batch>) {

@@ -1,26 +1,32 @@
 //! What keys do.
 
+use std::time::Duration;
+
 use pyobs_model::Nanos;
-use pyobs_model::findings::{Board, Target};
+use pyobs_model::findings::Board;
 use pyobs_model::views::{By, Weight};
+use ratatui::layout::Rect;
 
 use super::{App, Flow, Stale};
 use crate::binding::{self, Action, Context};
 use crate::draw;
 use crate::input::Key;
-use crate::screens::{Jump, Outcome};
-use crate::ui::{Crumb, Prompt, Tab};
+use crate::screens::Outcome;
+use crate::trail::Jump;
+use crate::ui::{Prompt, Tab, Ui};
 
 const PATTERN_MAX: usize = 200;
+const SECOND: Nanos = Nanos(1_000_000_000);
 
 impl App {
-    pub(super) fn key(&mut self, key: Key) -> Flow {
+    pub(super) fn key(&mut self, key: Key, now: Duration) -> Flow {
+        self.ui.spots.clear();
         let context = self.ui.context();
         match binding::action(context, key) {
             Some(Action::Quit) => return Flow::Quit,
             Some(action) if context == Context::Help => self.scroll_help(action),
             Some(action) if context == Context::Prompt => self.edit(action),
-            Some(action) => self.act(action),
+            Some(action) => self.act(action, now),
             None => {
                 if let (Context::Prompt, Key::Char(c)) = (context, key) {
                     self.edit_pattern(|text| {
@@ -34,8 +40,9 @@ impl App {
         Flow::GoOn
     }
 
-    fn act(&mut self, action: Action) {
+    pub(super) fn act(&mut self, action: Action, now: Duration) {
         match action {
+            _ if self.play(action, now) => {}
             Action::ShowOverview => self.show(Tab::Overview),
             Action::ShowProcesses => self.show(Tab::Processes),
             Action::ShowFrames => self.show(Tab::Frames),
@@ -91,12 +98,23 @@ impl App {
         }
     }
 
-    fn show(&mut self, tab: Tab) {
-        self.ui.trail.clear();
-        self.go(tab);
+    /// Whether it is a replay that the action moves.
+    fn play(&mut self, action: Action, now: Duration) -> bool {
+        let Some(player) = &mut self.player else { return false };
+        match action {
+            Action::Pause => player.toggle(now),
+            Action::SeekBack | Action::SeekForward => player.seek_by(SECOND, action == Action::SeekForward),
+            Action::LeapBack | Action::LeapForward => player.seek_by(player.leap(), action == Action::LeapForward),
+            Action::SeekStart => player.seek(Nanos(0)),
+            Action::SeekEnd => player.seek(Nanos(u64::MAX)),
+            Action::Slower | Action::Faster => player.change_speed(action == Action::Faster),
+            _ => return false,
+        }
+        true
     }
 
-    fn go(&mut self, tab: Tab) {
+    pub(super) fn show(&mut self, tab: Tab) {
+        self.ui.trail.clear();
         self.ui.tab = tab;
         self.mark(Stale::View);
     }
@@ -126,6 +144,11 @@ impl App {
             }
             Outcome::Jump(jump) => self.jump(jump),
             Outcome::Span(from, to) => self.restrict(Some((from, to))),
+            Outcome::Seek(to) => {
+                if let Some(player) = &mut self.player {
+                    player.seek(to);
+                }
+            }
         }
     }
 
@@ -135,43 +158,35 @@ impl App {
         self.mark(Stale::View);
     }
 
-    /// Shows the row that a finding rests on.
     fn jump(&mut self, jump: Jump) {
-        self.ui.trail.push(Crumb { tab: self.ui.tab, words: jump.why.to_owned() });
-        let tab = match jump.target {
-            Target::GilWaits(_) => Tab::Waits,
-            Target::Arenas(_) | Target::MemInfos(_) | Target::Segment(_) => Tab::Memory,
-            Target::Worker(_) | Target::Transfers(_) => Tab::Transfers,
-            Target::Line(_) => Tab::Redundancy,
-        };
-        self.go(tab);
-        self.ui.set_filter("");
-        match tab {
-            Tab::Waits => self.ui.waits.jump(jump),
-            Tab::Memory => self.ui.memory.jump(jump),
-            Tab::Transfers => self.ui.transfers.jump(jump),
-            _ => self.ui.redundancy.jump(jump),
+        self.ui.leave_for(jump);
+        self.mark(Stale::View);
+    }
+
+    /// Back along the breadcrumb, until so many steps are left; from a detail to its screen, where there is no more of them.
+    pub(super) fn back_to(&mut self, steps: usize) {
+        let body = self.ui.body();
+        if self.ui.trail.len() == steps {
+            while self.ui.context().is_detail() && close_detail(&mut self.ui, body) {}
         }
+        while self.ui.trail.len() > steps {
+            self.ui.return_to_crumb();
+        }
+        self.mark(Stale::View);
     }
 
     /// Undoes the latest restriction that can be seen.
     fn back(&mut self) {
         let body = self.ui.body();
         let ui = &mut self.ui;
-        let has_closed = match ui.tab {
-            Tab::Frames => ui.frames.close_detail(),
-            Tab::Flame => ui.flame.zoom_out(body),
-            Tab::Waits => ui.waits.close_detail(),
-            Tab::Memory => ui.memory.close_detail(),
-            Tab::Transfers => ui.transfers.close_detail(),
-            Tab::Redundancy => ui.redundancy.close_detail(),
-            Tab::Timeline => ui.timeline.close(),
-            Tab::Overview | Tab::Processes | Tab::Health => false,
-        };
+        if ui.is_straight_from_elsewhere() && ui.return_to_crumb() {
+            return self.mark(Stale::View);
+        }
+        let has_closed = close_detail(ui, body);
         if has_closed {
             self.mark(Stale::View);
-        } else if let Some(crumb) = ui.trail.pop() {
-            self.go(crumb.tab);
+        } else if ui.return_to_crumb() {
+            self.mark(Stale::View);
         } else if ui.filter().is_some() {
             ui.set_filter("");
             self.mark(Stale::Rows);
@@ -208,7 +223,7 @@ impl App {
         }
     }
 
-    fn scroll_help(&mut self, action: Action) {
+    pub(super) fn scroll_help(&mut self, action: Action) {
         let Some(top) = self.ui.help else { return };
         let page = usize::from(self.ui.size.1).saturating_sub(4).max(1);
         let last = draw::help_scroll_max(&self.ui);
@@ -219,5 +234,19 @@ impl App {
             Action::PageDown => Some((top + page).min(last)),
             _ => None,
         };
+    }
+}
+
+/// Closes what is open on the screen in sight; whether anything was.
+fn close_detail(ui: &mut Ui, body: Rect) -> bool {
+    match ui.tab {
+        Tab::Frames => ui.frames.close_detail(),
+        Tab::Flame => ui.flame.zoom_out(body),
+        Tab::Waits => ui.waits.close_detail(),
+        Tab::Memory => ui.memory.close_detail(),
+        Tab::Transfers => ui.transfers.close_detail(),
+        Tab::Redundancy => ui.redundancy.close_detail(),
+        Tab::Timeline => ui.timeline.close(),
+        Tab::Overview | Tab::Processes | Tab::Health => false,
     }
 }

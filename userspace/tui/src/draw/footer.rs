@@ -8,6 +8,8 @@ use ratatui::layout::Rect;
 use super::put;
 use crate::binding::{self, Action, Binding};
 use crate::screens::{Natives, Table};
+use crate::spots::Spot;
+use crate::tape::Motion;
 use crate::text;
 use crate::ui::{Phase, Tab, Ui};
 
@@ -76,6 +78,8 @@ fn is_shown(model: &Model, ui: &Ui, binding: &Binding) -> bool {
 
 fn words(ui: &Ui, binding: &Binding) -> (String, &'static str) {
     let words = match binding.action {
+        Action::Pause if ui.position.is_some_and(|position| position.motion == Motion::Playing) => "stop",
+        Action::Pause if ui.position.is_some() => "play",
         Action::Pause if ui.paused.is_some() => "go on",
         Action::By if ui.look.by == pyobs_model::views::By::Line => "functions",
         Action::Fold if ui.tab == Tab::Flame => match ui.flame.natives().next() {
@@ -102,6 +106,8 @@ fn width(ui: &Ui, binding: &Binding) -> usize {
 
 fn hint(ui: &Ui, binding: &Binding, area: Rect, x: u16, buf: &mut Buffer) -> u16 {
     let (key, words) = words(ui, binding);
-    let x = put(buf, area, x, 0, &key, ui.theme.key());
-    put(buf, area, x + 1, 0, words, ui.theme.dim()) + 2
+    let after = put(buf, area, x, 0, &key, ui.theme.key());
+    let end = put(buf, area, after + 1, 0, words, ui.theme.dim());
+    ui.spots.add(Rect { x: area.x + x, width: end.saturating_sub(x), ..area }, Spot::Key(binding.action));
+    end + 2
 }

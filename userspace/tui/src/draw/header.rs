@@ -9,6 +9,8 @@ use ratatui::style::Style;
 use super::{put, tabs};
 use crate::binding::Context;
 use crate::screens::{Natives, process_label};
+use crate::spots::Spot;
+use crate::tape::Motion;
 use crate::ui::{Phase, Tab, Ui};
 use crate::{Source, number, text};
 
@@ -34,9 +36,10 @@ pub(super) fn draw(model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
 fn facts(model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
     const GAP: usize = 3;
     let theme = ui.theme;
-    let (state, state_style) = state(ui);
+    let (state, state_style) = state(ui, usize::from(area.width) / 2);
     let right = text::width(&state, usize::from(area.width) / 2);
-    let mut x = put(buf, area, 1, 0, "pyobs", theme.brand()) + 1;
+    let x = put(buf, area, 1, 0, "pyobs", theme.brand()) + 1;
+    let mut x = breadcrumb(ui, area, x, usize::from(area.width).saturating_sub(right + 1), buf);
     let room = usize::from(area.width.saturating_sub(x)).saturating_sub(right + 1);
     let fits = |pieces: &Vec<Piece>| {
         pieces.iter().map(|piece| text::width(&piece.words, room + 1) + GAP).sum::<usize>() <= room
@@ -48,6 +51,29 @@ fn facts(model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
         x = put(buf, area, x, 0, &piece.words, piece.style) + 1;
     }
     put(buf, area, area.width.saturating_sub(right as u16 + 1), 0, &state, state_style);
+}
+
+/// The way to what is in sight; of a long one only the end. Returns where it ended.
+fn breadcrumb(ui: &Ui, area: Rect, x: u16, end: usize, buf: &mut Buffer) -> u16 {
+    let theme = ui.theme;
+    let steps = ui.breadcrumb();
+    let room = end.saturating_sub(usize::from(x) + 2);
+    let width = |words: &str| text::width(words, room + 1) + 3;
+    let mut used = 0;
+    let fitting = steps.iter().rev().take_while(|(_, words)| {
+        used += width(words);
+        used <= room
+    });
+    let skipped = steps.len() - fitting.count();
+    let mut x = x;
+    for (at, (step, words)) in steps.iter().enumerate().skip(skipped) {
+        let sign = if at == 0 { "· " } else { "› " };
+        let begin = put(buf, area, x, 0, sign, theme.dim());
+        let end = put(buf, area, begin, 0, words, theme.strong());
+        ui.spots.add(Rect { x: area.x + begin, width: end.saturating_sub(begin), ..area }, Spot::Crumb(*step));
+        x = end + 1;
+    }
+    x
 }
 
 /// How much is said, the most that fits.
@@ -64,8 +90,7 @@ fn pieces(model: &Model, ui: &Ui, wording: Wording) -> Vec<Piece> {
     let meta = model.meta();
     let piece = |rank, words| Piece { rank, words, style: theme.text() };
     let sampler = if is_short { String::new() } else { format!(" {}", meta.sampler) };
-    let crumbs = ui.breadcrumb().map(|words| Piece { rank: 8, words, style: theme.strong() });
-    let mut pieces: Vec<Piece> = crumbs.into_iter().collect();
+    let mut pieces = Vec::new();
     pieces.extend([
         piece(1, meta.host.clone()),
         piece(5, format!("{} Hz{sampler}", meta.rate_hz)),
@@ -90,7 +115,7 @@ fn pieces(model: &Model, ui: &Ui, wording: Wording) -> Vec<Piece> {
 }
 
 fn processes(model: &Model) -> String {
-    let living = model.processes().filter(|(_, state)| state.ended.is_none()).count();
+    let living = model.processes().filter(|(_, state)| state.is_alive(model.now())).count();
     number::plural(living as u64, "process", "processes")
 }
 
@@ -109,16 +134,34 @@ fn cost(model: &Model, ui: &Ui) -> Option<String> {
     Some(format!("{word} {:.1} %", share * 100.0))
 }
 
-fn state(ui: &Ui) -> (String, Style) {
+fn state(ui: &Ui, room: usize) -> (String, Style) {
     let theme = ui.theme;
     match (&ui.source, &ui.phase) {
+        (Source::Replay { file }, _) => replay(ui, file, room),
         (_, Phase::Failed(_) | Phase::NeverStarted(_)) => ("FAILED".to_owned(), theme.warning()),
         (_, Phase::Ended) if ui.paused.is_none() => ("ENDED".to_owned(), theme.warning()),
         (Source::Live, _) if ui.paused.is_some() => ("PAUSED".to_owned(), theme.warning()),
-        (Source::Replay { file }, _) => (format!("REPLAY {}", text::fit_left(text::base_name(file), 40)), theme.good()),
         (Source::Live, Phase::Starting) => ("STARTING".to_owned(), theme.dim()),
         (Source::Live, _) => ("LIVE".to_owned(), theme.good()),
     }
+}
+
+/// What time it is in a recording, whether it plays, and its name as far as there is room.
+fn replay(ui: &Ui, file: &str, room: usize) -> (String, Style) {
+    const NAME_NEEDS: usize = 10;
+    let theme = ui.theme;
+    let Some(position) = ui.position else { return ("REPLAY".to_owned(), theme.good()) };
+    let (motion, style) = match position.motion {
+        Motion::Stopped => ("■".to_owned(), theme.good()),
+        Motion::Playing => (format!("▸ {}", position.speed_words()), theme.brand()),
+        Motion::Seeking(percent) => (format!("… {percent} %"), theme.warning()),
+    };
+    let time = number::clock(position.at, position.length);
+    let words = format!("REPLAY {motion} {time}");
+    let left = room.saturating_sub(text::width(&words, room) + 1);
+    let name =
+        if left < NAME_NEEDS { String::new() } else { format!(" {}", text::fit_left(text::base_name(file), left)) };
+    (format!("{words}{name}"), style)
 }
 
 /// Those that fit into `room` with `gap` cells between them, in their order.
@@ -148,7 +191,7 @@ fn chips(model: &Model, ui: &Ui, room: u16) -> Vec<Piece> {
     let shows_frames = matches!(ui.tab, Tab::Frames | Tab::Flame) && !shows_calls;
     let span = ui.span.filter(|_| ui.tab.is_windowed());
     if ui.tab.is_windowed() && (span.is_none() || ui.tab == Tab::Timeline) {
-        pieces.push(chip(3, ui.window.chip(&ui.source)));
+        pieces.push(chip(3, ui.window.chip(ui.position)));
     }
     if let Some((from, to)) = span {
         pieces.push(chip(5, format!("{:.2}–{:.2} s", from.as_secs_f64(), to.as_secs_f64())));

@@ -14,6 +14,11 @@ enum Line {
     Space,
 }
 
+const MOUSE: [(&str, &str); 3] = [
+    ("Click", "select; on what is selected, or a double click: Enter"),
+    ("Wheel", "up, down"),
+    ("Shift", "held, leaves the mouse to the terminal: to select text"),
+];
 const WIDTH: u16 = 76;
 const KEYS_WIDTH: u16 = 18;
 
@@ -31,9 +36,11 @@ fn lines(ui: &Ui) -> Vec<Line> {
         Tab::Redundancy => Context::Redundancy,
         Tab::Timeline => Context::Timeline,
     };
-    let others = Context::ALL.iter().filter(|context| ![own, Context::Everywhere].contains(context));
+    let replay: &[Context] = if ui.position.is_some() { &[Context::Replay] } else { &[] };
+    let first = [&[own], replay, &[Context::Everywhere]].concat();
+    let others = Context::ALL.iter().filter(|context| !first.contains(context));
     let mut lines = Vec::new();
-    for context in [own, Context::Everywhere].iter().chain(others) {
+    for context in first.iter().chain(others) {
         let keys: Vec<Line> =
             binding::of(*context).map(|binding| Line::Key(binding::labels(binding.keys), binding.help)).collect();
         if !keys.is_empty() {
@@ -44,6 +51,8 @@ fn lines(ui: &Ui) -> Vec<Line> {
             lines.extend(keys);
         }
     }
+    lines.extend([Line::Space, Line::Heading("The mouse")]);
+    lines.extend(MOUSE.map(|(what, help)| Line::Key(what.to_owned(), help)));
     lines
 }
 

@@ -9,6 +9,7 @@ use super::put;
 use crate::Source;
 use crate::number;
 use crate::screens::process_label;
+use crate::tape::{Motion, Position};
 use crate::text;
 use crate::ui::{Phase, Tab, Ui};
 
@@ -23,6 +24,10 @@ fn message(title: impl Into<String>, help: impl Into<String>) -> Option<Message>
 
 /// The message for a screen that has nothing else to show.
 pub(super) fn instead_of(model: &Model, ui: &Ui) -> Option<Message> {
+    if let Some(Position { motion: Motion::Seeking(percent), at, length, .. }) = ui.position {
+        let title = format!("On the way to {}", number::clock(at, length));
+        return message(title, format!("{percent} % of the events before it have been read again."));
+    }
     let is_empty = match ui.tab {
         Tab::Overview => !has_python(model) || !has_begun(ui),
         Tab::Processes => ui.processes.is_empty(),

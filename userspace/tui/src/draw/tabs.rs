@@ -4,6 +4,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::put;
+use crate::spots::Spot;
 use crate::text;
 use crate::theme::Theme;
 use crate::ui::{Tab, Ui};
@@ -32,6 +33,7 @@ pub(super) fn draw(ui: &Ui, area: Rect, (all, needed): (usize, usize), buf: &mut
     let wording = wordings.into_iter().find(fits).map_or(Wording::Keys, |(wording, _)| wording);
     let mut x = 1;
     for tab in Tab::ALL {
+        let begin = x;
         let (key, name) = words(tab, ui, wording);
         if tab == ui.tab {
             x = put(buf, area, x, 0, &format!("{key}{name}"), ui.theme.active_tab());
@@ -39,6 +41,7 @@ pub(super) fn draw(ui: &Ui, area: Rect, (all, needed): (usize, usize), buf: &mut
             x = put(buf, area, x, 0, &key, ui.theme.key());
             x = put(buf, area, x, 0, &name, style(ui.theme, wording));
         }
+        ui.spots.add(Rect { x: area.x + begin, width: x - begin, ..area }, Spot::Tab(tab));
     }
     x + 1
 }

@@ -99,7 +99,7 @@ impl CallsTable {
         head.left(widths.function, "FUNCTION", sorted(Sort::Name, Order::Rising));
         head.left(usize::MAX, "DEFINED AT", None);
 
-        for (index, spot, is_selected) in self.listing.in_sight(area) {
+        for (index, spot, is_selected) in self.listing.in_sight(area, &ui.spots) {
             let Some((key, sum, frame)) =
                 self.rows.get(index).and_then(|(key, sum)| Some((key, *sum, model.frame(key.1)?)))
             else {

@@ -13,6 +13,8 @@ use crate::binding::Action;
 use crate::draw::{Row, put, put_path};
 use crate::list::{Cursor, Step, step};
 use crate::number;
+use crate::source::Sources;
+use crate::spots::Spot;
 use crate::ui::{Scope, Ui};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +34,10 @@ enum Entry {
     },
 }
 
+/// Of so many entries the source is read, and shown where there is room for it.
+const SOURCES_MAX: usize = 100;
+const SOURCE_NEEDS: u16 = 120;
+
 /// Lines above the entries.
 const INTRODUCTION: usize = 3;
 
@@ -41,13 +47,24 @@ pub(crate) struct Detail {
     own: u64,
     total: u64,
     samples: u64,
+    /// Some process that ran it, whose files are read.
+    runner: Option<ProcessRef>,
     entries: Vec<Entry>,
     cursor: Cursor<Entry>,
 }
 
 impl Detail {
     pub(super) fn new(process: Option<ProcessRef>, frame: FrameId) -> Self {
-        Self { process, frame, own: 0, total: 0, samples: 0, entries: Vec::new(), cursor: Cursor::default() }
+        Self {
+            process,
+            frame,
+            own: 0,
+            total: 0,
+            samples: 0,
+            runner: process,
+            entries: Vec::new(),
+            cursor: Cursor::default(),
+        }
     }
 
     pub(super) fn compute(&mut self, model: &Model, scope: &Scope) {
@@ -68,6 +85,7 @@ impl Detail {
             let frames: Vec<FrameId> = look.frames(model, key.stack).collect();
             let places: Vec<usize> = (0..frames.len()).filter(|at| frames[*at] == target).collect();
             if !places.is_empty() {
+                self.runner = self.runner.or(Some(key.process));
                 add(&mut self.total, *sum);
                 if frames.last() == Some(&target) {
                     add(&mut self.own, *sum);
@@ -93,6 +111,17 @@ impl Detail {
         if lines.len() > 1 {
             let lines = lines.into_iter().map(|(line, samples)| (Some(line), samples)).collect();
             self.list("LINES OF THE FUNCTION", lines, of_function, By::Line, "");
+        }
+    }
+
+    /// Reads the text of the lines that are named.
+    pub(super) fn read_sources(&self, model: &Model, sources: &mut Sources) {
+        let Some(runner) = self.runner else { return };
+        sources.read(model, runner, self.frame);
+        for entry in self.entries.iter().take(SOURCES_MAX) {
+            if let Entry::Link { frame, by: By::Line, .. } = entry {
+                sources.read(model, runner, *frame);
+            }
         }
     }
 
@@ -132,6 +161,11 @@ impl Detail {
         self.cursor.hold(self.entries.get(self.cursor.index()).copied());
     }
 
+    /// How many entries that are no headings stand before one.
+    fn links_before(&self, index: usize) -> usize {
+        self.entries.iter().take(index).filter(|entry| !matches!(entry, Entry::Heading(_))).count()
+    }
+
     /// The detail to go on to.
     pub(super) fn act(&mut self, action: Action, height: usize) -> Option<Self> {
         if let Some(step) = step(action) {
@@ -158,7 +192,15 @@ impl Detail {
         };
         let x = put(buf, area, 1, 0, &name(frame), theme.strong());
         put(buf, area, x + 2, 0, kind, theme.dim());
-        put_path(buf, area, 1, 1, &place(frame, ui.look.by), theme.dim());
+        let source = |frame| self.runner.and_then(|runner| ui.sources.known(runner, frame)).map(str::trim);
+        let half = Rect { width: area.width / 2, ..area };
+        match source(self.frame) {
+            Some(source) => {
+                let x = put_path(buf, half, 1, 1, &place(frame, ui.look.by), theme.dim());
+                put(buf, area, x + 2, 1, source, theme.text());
+            }
+            None => _ = put_path(buf, area, 1, 1, &place(frame, ui.look.by), theme.dim()),
+        }
         let share = |samples| number::percent(number::share(samples, self.samples));
         let mut sums = format!(
             "own {} % ({})   total {} % ({})   of {} {}",
@@ -178,8 +220,11 @@ impl Detail {
         let visible = self.cursor.visible(self.entries.len(), usize::from(area.height).saturating_sub(INTRODUCTION));
         let first = visible.start;
         for (entry, index) in self.entries[visible].iter().zip(first..) {
-            let y = area.y + (INTRODUCTION + index - first) as u16;
-            let mut row = Row::new(buf, Rect { y, height: 1, ..area });
+            let spot = Rect { y: area.y + (INTRODUCTION + index - first) as u16, height: 1, ..area };
+            if !matches!(entry, Entry::Heading(_)) {
+                ui.spots.add(spot, Spot::row(self.links_before(index), self.links_before(self.cursor.index())));
+            }
+            let mut row = Row::new(buf, spot);
             row.select(index == self.cursor.index(), theme);
             let mut shares = |samples, whole| {
                 let share = number::share(samples, whole);
@@ -191,9 +236,15 @@ impl Detail {
                 Entry::Heading(heading) => row.rest(&format!(" {heading}"), theme.heading()),
                 Entry::Link { frame, samples, whole, by } => {
                     shares(*samples, *whole);
-                    if let Some(frame) = model.frame(*frame) {
-                        let function = usize::from(area.width).saturating_sub(17 + widths.bar) * 45 / 100;
-                        draw_frame(&mut row, function, frame, *by, theme);
+                    let Some(named) = model.frame(*frame) else { continue };
+                    let room = usize::from(area.width).saturating_sub(17 + widths.bar);
+                    match source(*frame).filter(|_| area.width >= SOURCE_NEEDS && *by == By::Line) {
+                        Some(source) => {
+                            row.left(room * 25 / 100, &name(named), theme.kind(named.kind));
+                            row.left_path(room * 30 / 100, &place(named, *by), theme.dim());
+                            row.rest(source, theme.text());
+                        }
+                        None => draw_frame(&mut row, room * 45 / 100, named, *by, theme),
                     }
                 }
                 Entry::End { what, samples, whole } => {

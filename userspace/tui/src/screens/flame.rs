@@ -12,6 +12,7 @@ use super::frames::{self, matches, place, process_label};
 use crate::binding::Action;
 use crate::draw::{put, put_path};
 use crate::filter::Filter;
+use crate::spots::Spot;
 use crate::theme::{Emphasis, Fuel};
 use crate::ui::{Scope, Ui};
 use crate::{number, text};
@@ -120,7 +121,11 @@ impl FlameScreen {
         path.iter().skip(1).map(|node| (self.tree.nodes[*node].process, self.tree.nodes[*node].frame)).collect()
     }
 
-    fn select(&mut self, node: NodeId, body: Rect) {
+    pub(crate) fn is_selected(&self, node: NodeId) -> bool {
+        self.selected == node
+    }
+
+    pub(crate) fn select(&mut self, node: NodeId, body: Rect) {
         self.selected = node;
         self.selected_path = self.steps_to(node);
         self.keep_in_sight(body);
@@ -284,6 +289,9 @@ impl FlameScreen {
         };
         let room = Rect { x: graph.x + cell.x as u16, y: graph.y + y, width: cell.width as u16, height: 1 };
         buf.set_style(room.intersection(buf.area), style);
+        if let Some(node) = cell.node {
+            ui.spots.add(room, Spot::Box(node));
+        }
         let edge = if cell.node.is_none() && cell.width == 1 { "…" } else { "▏" };
         put(buf, room, 0, 0, edge, style);
         if cell.width >= 3 {

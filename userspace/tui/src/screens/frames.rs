@@ -1,7 +1,7 @@
 //! Lines or functions with their own and total shares, or with their calls.
 
 use pyobs_model::views::{self, By, FrameRow, FramesView};
-use pyobs_model::{Frame, FrameId, FrameKind, Model, ProcessRef};
+use pyobs_model::{Frame, FrameId, FrameKind, Model, Pid, ProcessRef};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
@@ -12,7 +12,9 @@ use crate::binding::Action;
 use crate::draw::{Heading, Order, Row};
 use crate::filter::Filter;
 use crate::list::{Listing, turned};
+use crate::source::Sources;
 use crate::theme::Theme;
+use crate::trail::{Jump, Place};
 use crate::ui::{Scope, Ui};
 use crate::{number, text};
 
@@ -29,6 +31,13 @@ const SORTS: [Sort; 3] = [Sort::Own, Sort::Total, Sort::Name];
 /// What a row is of, whatever place it has.
 pub(super) type Key = (Option<ProcessRef>, FrameId);
 
+/// What was open.
+#[derive(Default)]
+pub(crate) struct FramesAside {
+    details: Vec<Detail>,
+    shows_calls: bool,
+}
+
 #[derive(Default)]
 pub(crate) struct FramesScreen {
     sort: Sort,
@@ -42,9 +51,10 @@ pub(crate) struct FramesScreen {
 }
 
 impl FramesScreen {
-    pub(crate) fn compute(&mut self, model: &Model, scope: &Scope) {
+    pub(crate) fn compute(&mut self, model: &Model, scope: &Scope, sources: &mut Sources) {
         if let Some(detail) = self.details.last_mut() {
             detail.compute(model, scope);
+            detail.read_sources(model, sources);
         } else if self.shows_calls {
             self.calls.compute(model, &scope.selection, self.split);
         } else {
@@ -76,6 +86,27 @@ impl FramesScreen {
             }),
         }
         self.listing.show(shown, |row| key(&rows[row]), height);
+    }
+
+    /// Shows the frame that is meant, or the table.
+    pub(crate) fn jump(&mut self, jump: Jump) {
+        self.shows_calls = false;
+        if let Place::Frame(frame) = jump.place {
+            self.details.push(Detail::new(jump.process, frame));
+        }
+    }
+
+    pub(crate) fn put_aside(&mut self) -> FramesAside {
+        FramesAside { details: std::mem::take(&mut self.details), shows_calls: self.shows_calls }
+    }
+
+    pub(crate) fn put_back(&mut self, aside: FramesAside) {
+        (self.details, self.shows_calls) = (aside.details, aside.shows_calls);
+    }
+
+    /// How many details are open, one behind the other.
+    pub(crate) fn depth(&self) -> usize {
+        self.details.len()
     }
 
     pub(crate) fn detail(&self) -> Option<&Detail> {
@@ -169,7 +200,7 @@ impl FramesScreen {
         head.left(widths.function, "FUNCTION", sorted(Sort::Name, Order::Rising));
         head.left(usize::MAX, if ui.look.by == By::Line { "LINE" } else { "DEFINED AT" }, None);
 
-        for (index, spot, is_selected) in self.listing.in_sight(area) {
+        for (index, spot, is_selected) in self.listing.in_sight(area, &ui.spots) {
             let Some((line, frame)) = self.view.rows.get(index).and_then(|line| Some((line, model.frame(line.frame)?)))
             else {
                 continue;
@@ -241,6 +272,11 @@ pub(crate) fn process_label(model: &Model, process: Option<ProcessRef>) -> Strin
         }
         None => "(unknown process)".to_owned(),
     }
+}
+
+/// The latest process that had the number.
+pub(super) fn process_of(model: &Model, pid: Pid) -> Option<ProcessRef> {
+    model.processes().filter(|(_, state)| state.process.pid == pid).map(|(id, _)| id).last()
 }
 
 pub(super) struct Widths {

@@ -16,9 +16,10 @@ use self::births::Births;
 use self::residents::Residents;
 use self::segments::Segments;
 pub(super) use self::segments::label as segment_label;
-use super::{Jump, Outcome};
+use super::Outcome;
 use crate::binding::Action;
 use crate::filter::Filter;
+use crate::trail::{Jump, Place};
 use crate::ui::{Scope, Ui};
 
 /// What the rows are.
@@ -56,6 +57,13 @@ impl Table {
         let at = Self::ALL.iter().position(|table| *table == self).unwrap_or(0);
         Self::ALL[(at + 1) % Self::ALL.len()]
     }
+}
+
+/// What was open.
+pub(crate) struct MemoryAside {
+    table: Table,
+    births: Births,
+    segment: Option<detail::Detail>,
 }
 
 pub(crate) struct MemoryScreen {
@@ -105,17 +113,29 @@ impl MemoryScreen {
     }
 
     pub(crate) fn jump(&mut self, jump: Jump) {
-        self.table = match jump.target {
+        let (Place::Row(target) | Place::Detail(target)) = jump.place else { return };
+        let opens = jump.is_into_detail();
+        self.table = match target {
             Target::Arenas(_) => Table::Arenas,
             Target::MemInfos(_) => Table::MemInfos,
             _ => Table::Segments,
         };
         self.births = Births::of(self.table);
-        match jump.target {
-            Target::Arenas(frame) | Target::MemInfos(frame) => self.births.jump(jump.process, frame),
-            Target::Segment(id) => self.segments.jump(id),
+        match target {
+            Target::Arenas(frame) | Target::MemInfos(frame) => self.births.jump(jump.process, frame, opens),
+            Target::Segment(id) => self.segments.jump(id, opens),
             _ => {}
         }
+    }
+
+    pub(crate) fn put_aside(&mut self) -> MemoryAside {
+        let births = std::mem::replace(&mut self.births, Births::of(self.table));
+        MemoryAside { table: self.table, births, segment: self.segments.put_aside() }
+    }
+
+    pub(crate) fn put_back(&mut self, aside: MemoryAside) {
+        (self.table, self.births) = (aside.table, aside.births);
+        self.segments.put_back(aside.segment);
     }
 
     /// Whether there was one to close.

@@ -21,29 +21,20 @@ mod waits;
 
 pub(crate) use flame::FlameScreen;
 pub(crate) use flame_natives::Natives;
-pub(crate) use frames::{FramesScreen, process_label};
+pub(crate) use frames::{FramesAside, FramesScreen, process_label};
 pub(crate) use health::{HealthScreen, lines as health_lines};
-pub(crate) use memory::MemoryScreen;
+pub(crate) use memory::{MemoryAside, MemoryScreen};
 pub(crate) use overview::OverviewScreen;
 pub(crate) use processes::{ProcessesScreen, headline};
-pub(crate) use redundancy::RedundancyScreen;
+pub(crate) use redundancy::{RedundancyAside, RedundancyScreen};
 pub(crate) use timeline::TimelineScreen;
-pub(crate) use transfers::TransfersScreen;
-pub(crate) use waits::{Table, WaitsScreen};
+pub(crate) use transfers::{TransfersAside, TransfersScreen};
+pub(crate) use waits::{Table, WaitsAside, WaitsScreen};
 
-use pyobs_model::findings::Target;
-use pyobs_model::{Nanos, ProcessRef};
+use pyobs_model::Nanos;
 
+use crate::trail::Jump;
 use crate::ui::Picked;
-
-/// To the row that a finding rests on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Jump {
-    pub(crate) process: Option<ProcessRef>,
-    pub(crate) target: Target,
-    /// What it is of.
-    pub(crate) why: &'static str,
-}
 
 /// What is to be done after a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,4 +48,6 @@ pub(crate) enum Outcome {
     Jump(Jump),
     /// Only what happened from the one time on, and before the other, is looked at.
     Span(Nanos, Nanos),
+    /// A replay goes to this time.
+    Seek(Nanos),
 }

@@ -8,12 +8,13 @@ use pyobs_model::{Model, Selection, families};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
+use super::Outcome;
 use super::finding::{cost, mark, summary};
-use super::{Jump, Outcome};
 use crate::binding::Action;
 use crate::draw::{Heading, Order, Row, how_to_see, put};
 use crate::list::Listing;
 use crate::text;
+use crate::trail::{Jump, Place};
 use crate::ui::Ui;
 
 /// The machine's lines and their heading.
@@ -76,7 +77,9 @@ impl OverviewScreen {
         }
         match (action, self.selected(board).map(|entry| &entry.finding)) {
             (Action::Open, Some(finding)) => match finding.target {
-                Some(target) => Outcome::Jump(Jump { process: finding.process, target, why: finding.id }),
+                Some(target) => {
+                    Outcome::Jump(Jump { process: finding.process, place: Place::Row(target), why: finding.id })
+                }
                 None => Outcome::Nothing,
             },
             _ => Outcome::Nothing,
@@ -106,7 +109,7 @@ impl OverviewScreen {
         head.right(process, "PID", None);
         head.left(check, "CHECK", None);
         head.left(usize::MAX, "FINDING", None);
-        for (index, spot, is_selected) in self.listing.in_sight(area) {
+        for (index, spot, is_selected) in self.listing.in_sight(area, &ui.spots) {
             let Some(entry) = ui.board.get(index) else { continue };
             let finding = &entry.finding;
             let is_current = entry.is_current(&ui.board);

@@ -1,7 +1,8 @@
-//! What is known of one thing, on lines that scroll.
+//! What is known of one thing, on lines that scroll. A line that names something else leads to it: the cursor goes from one such
+//! line to the next.
 
 use pyobs_model::views::By;
-use pyobs_model::{FrameId, Model, StackId};
+use pyobs_model::{FrameId, Model, ProcessRef, StackId};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
@@ -10,11 +11,14 @@ use crate::binding::Action;
 use crate::draw::{Row, put_more};
 use crate::list::scroll;
 use crate::number;
+use crate::screens::Outcome;
+use crate::spots::Spot;
+use crate::trail::Jump;
 use crate::ui::Ui;
 
 pub(super) enum Line<P> {
     Blank,
-    Heading(&'static str),
+    Heading(String),
     Pair(&'static str, String),
     Words(String),
     /// What only this page has.
@@ -24,13 +28,15 @@ pub(super) enum Line<P> {
 }
 
 pub(super) struct Page<P> {
-    lines: Vec<Line<P>>,
+    lines: Vec<(Line<P>, Option<Jump>)>,
     top: usize,
+    /// The line that Enter follows.
+    selected: Option<usize>,
 }
 
 impl<P> Default for Page<P> {
     fn default() -> Self {
-        Self { lines: Vec::new(), top: 0 }
+        Self { lines: Vec::new(), top: 0, selected: None }
     }
 }
 
@@ -40,28 +46,37 @@ impl<P> Page<P> {
     }
 
     pub(super) fn pair(&mut self, name: &'static str, words: String) {
-        self.lines.push(Line::Pair(name, words));
+        self.lines.push((Line::Pair(name, words), None));
     }
 
-    pub(super) fn words(&mut self, words: &str) {
-        self.lines.push(Line::Words(words.to_owned()));
+    pub(super) fn link(&mut self, name: &'static str, words: String, jump: Option<Jump>) {
+        self.lines.push((Line::Pair(name, words), jump));
     }
 
-    pub(super) fn part(&mut self, part: P) {
-        self.lines.push(Line::Part(part));
+    pub(super) fn words(&mut self, words: String, jump: Option<Jump>) {
+        self.lines.push((Line::Words(words), jump));
     }
 
-    pub(super) fn heading(&mut self, heading: &'static str) {
-        self.lines.extend([Line::Blank, Line::Heading(heading)]);
+    pub(super) fn part(&mut self, part: P, jump: Option<Jump>) {
+        self.lines.push((Line::Part(part), jump));
+    }
+
+    pub(super) fn heading(&mut self, heading: impl Into<String>) {
+        self.lines.extend([(Line::Blank, None), (Line::Heading(heading.into()), None)]);
     }
 
     /// How many others there are, if any.
     pub(super) fn more(&mut self, count: usize) {
-        self.lines.extend((count > 0).then_some(Line::More(count)));
+        self.lines.extend((count > 0).then_some((Line::More(count), None)));
     }
 
     /// As many lines as `most`; the others are only counted. Nothing for none.
-    pub(super) fn list(&mut self, heading: &'static str, lines: impl ExactSizeIterator<Item = Line<P>>, most: usize) {
+    pub(super) fn list(
+        &mut self,
+        heading: &'static str,
+        lines: impl ExactSizeIterator<Item = (Line<P>, Option<Jump>)>,
+        most: usize,
+    ) {
         if lines.len() == 0 {
             return;
         }
@@ -71,24 +86,65 @@ impl<P> Page<P> {
         self.more(more);
     }
 
-    /// The frames of a stack, the innermost first.
-    pub(super) fn frames(&mut self, model: &Model, stack: StackId) {
-        self.lines.extend(model.stack(stack).iter().rev().map(|frame| Line::Frame(*frame)));
+    /// The frames of a process's stack, the innermost first.
+    pub(super) fn frames(&mut self, model: &Model, process: Option<ProcessRef>, stack: StackId) {
+        let line = |frame: &FrameId| (Line::Frame(*frame), Some(Jump::frame(process, *frame)));
+        self.lines.extend(model.stack(stack).iter().rev().map(line));
     }
 
-    pub(super) fn stack(&mut self, heading: &'static str, model: &Model, stack: StackId) {
+    pub(super) fn stack(&mut self, heading: &'static str, model: &Model, process: Option<ProcessRef>, stack: StackId) {
         if !model.stack(stack).is_empty() {
             self.heading(heading);
-            self.frames(model, stack);
+            self.frames(model, process, stack);
         }
     }
 
     pub(super) fn arrange(&mut self, height: usize) {
         self.top = self.top.min(self.lines.len().saturating_sub(height));
+        self.select_in_sight(height);
     }
 
-    pub(super) fn act(&mut self, action: Action, height: usize) {
-        self.top = scroll(self.top, action, self.lines.len(), height);
+    fn is_link(&self, line: usize) -> bool {
+        self.lines.get(line).is_some_and(|(_, jump)| jump.is_some())
+    }
+
+    /// Keeps what is selected while it is in sight, else takes the first link that is.
+    fn select_in_sight(&mut self, height: usize) {
+        let sight = self.top..self.top + height;
+        let kept = self.selected.filter(|line| sight.contains(line) && self.is_link(*line));
+        self.selected = kept.or_else(|| sight.into_iter().find(|line| self.is_link(*line)));
+    }
+
+    /// Goes to the next link where it is in sight, else scrolls; follows the one that is selected.
+    pub(super) fn act(&mut self, action: Action, height: usize) -> Outcome {
+        let sight = self.top..(self.top + height).min(self.lines.len());
+        let next = match (action, self.selected) {
+            (Action::Open, Some(selected)) => {
+                let jump = self.lines.get(selected).and_then(|(_, jump)| *jump);
+                return jump.map_or(Outcome::Nothing, Outcome::Jump);
+            }
+            (Action::Down, Some(selected)) => (selected + 1..sight.end).find(|line| self.is_link(*line)),
+            (Action::Up, Some(selected)) => (sight.start..selected).rev().find(|line| self.is_link(*line)),
+            _ => None,
+        };
+        match next {
+            Some(_) => self.selected = next,
+            None => {
+                self.top = scroll(self.top, action, self.lines.len(), height);
+                let at_edge = if action == Action::Up { self.top } else { self.top + height.saturating_sub(1) };
+                // The line that has come into sight is the next one on the way.
+                if matches!(action, Action::Up | Action::Down) && self.is_link(at_edge) {
+                    self.selected = Some(at_edge);
+                }
+                self.select_in_sight(height);
+            }
+        }
+        Outcome::Nothing
+    }
+
+    /// How many links stand before a line.
+    fn links_before(&self, line: usize) -> usize {
+        (0..line).filter(|line| self.is_link(*line)).count()
     }
 
     pub(super) fn draw(
@@ -101,16 +157,24 @@ impl<P> Page<P> {
     ) {
         let theme = ui.theme;
         let height = usize::from(area.height);
-        for (line, y) in self.lines.iter().skip(self.top).take(height).zip(area.y..) {
-            let mut row = Row::new(buf, Rect { y, height: 1, ..area });
+        let selected = self.selected.map(|line| self.links_before(line));
+        for ((at, (line, jump)), y) in self.lines.iter().enumerate().skip(self.top).take(height).zip(area.y..) {
+            let spot = Rect { y, height: 1, ..area };
+            if let (Some(_), Some(selected)) = (jump, selected) {
+                ui.spots.add(spot, Spot::row(self.links_before(at), selected));
+            }
+            let mut row = Row::new(buf, spot);
+            row.select(jump.is_some() && self.selected == Some(at), theme);
             match line {
                 Line::Blank => {}
                 Line::Heading(heading) => row.rest(&format!(" {heading}"), theme.heading()),
                 Line::Pair(name, words) => {
                     row.left(11, &format!(" {name}"), theme.dim());
-                    row.rest(words, theme.text());
+                    row.rest(words, if jump.is_some() { theme.link() } else { theme.text() });
                 }
-                Line::Words(words) => row.rest(&format!(" {words}"), theme.text()),
+                Line::Words(words) => {
+                    row.rest(&format!(" {words}"), if jump.is_some() { theme.link() } else { theme.text() });
+                }
                 Line::Part(part) => draw_part(&mut row, part),
                 Line::Frame(id) => {
                     if let Some(frame) = model.frame(*id) {

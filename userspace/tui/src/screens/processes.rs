@@ -14,6 +14,7 @@ use crate::binding::Action;
 use crate::draw::{Heading, Order, Row, put};
 use crate::filter::Filter;
 use crate::list::{Cursor, step, turned};
+use crate::spots::Spot;
 use crate::ui::{Picked, Ui};
 use crate::{number, text};
 
@@ -58,7 +59,7 @@ impl ProcessesScreen {
             .iter()
             .enumerate()
             .filter_map(|(index, row)| Some((index, row, model.process(row.process)?)))
-            .filter(|(_, row, state)| state.ended.is_none() || row.samples > 0)
+            .filter(|(_, row, state)| state.is_alive(model.now()) || row.samples > 0)
             .filter(|(_, _, state)| {
                 let process = &state.process;
                 filter.is_none_or(|f| f.matches(&process.command) || f.matches(&process.pid.to_string()))
@@ -161,8 +162,9 @@ impl ProcessesScreen {
         let first = visible.start;
         for (line, index) in self.shown[visible].iter().zip(first..) {
             let Some(state) = model.process(line.picked.process) else { continue };
-            let y = area.y + 1 + (index - first) as u16;
-            let mut row = Row::new(buf, Rect { y, height: 1, ..area });
+            let spot = Rect { y: area.y + 1 + (index - first) as u16, height: 1, ..area };
+            ui.spots.add(spot, Spot::row(index, self.cursor.index()));
+            let mut row = Row::new(buf, spot);
             row.select(index == self.cursor.index(), theme);
             let quiet = state.ended.is_some() || line.samples == 0;
             let style = if quiet { theme.dim() } else { theme.text() };

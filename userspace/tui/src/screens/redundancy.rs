@@ -14,15 +14,17 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use self::detail::Detail;
-use crate::SourceLine;
 use crate::binding::Action;
 use crate::draw::{Heading, Order, Row};
 use crate::filter::Filter;
-use crate::list::{Cursor, scroll, step, turned};
+use crate::list::{Cursor, step, turned};
 use crate::number;
+use crate::screens::Outcome;
 use crate::screens::finding::{mark, summary};
 use crate::screens::frames::{place, process_label};
-use crate::screens::{Jump, Outcome};
+use crate::source::Sources;
+use crate::spots::Spot;
+use crate::trail::{Jump, Place};
 use crate::ui::{Scope, Ui};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,7 +44,6 @@ const LINES_MIN: u16 = 6;
 /// Cells from which on there is room for all columns, and for the lines' text.
 const ALL_NEED: u16 = 76;
 const SOURCE_NEEDS: u16 = 140;
-const SOURCES_MAX: usize = 4096;
 
 struct Entry {
     line: Line,
@@ -51,10 +52,14 @@ struct Entry {
     calls: CallSum,
 }
 
+/// What was open.
+pub(crate) struct RedundancyAside {
+    open: Option<Line>,
+    page: Detail,
+}
+
+#[derive(Default)]
 pub(crate) struct RedundancyScreen {
-    source_line: SourceLine,
-    /// Lines whose source was asked for.
-    sources: BTreeMap<Line, Option<String>>,
     findings: Vec<Finding>,
     sort: Sort,
     rows: Vec<Entry>,
@@ -64,38 +69,10 @@ pub(crate) struct RedundancyScreen {
     /// The row to go to.
     wanted: Option<Line>,
     detail: Detail,
-    top: usize,
 }
 
 impl RedundancyScreen {
-    pub(crate) fn new(source_line: SourceLine) -> Self {
-        Self {
-            source_line,
-            sources: BTreeMap::new(),
-            findings: Vec::new(),
-            sort: Sort::default(),
-            rows: Vec::new(),
-            shown: Vec::new(),
-            cursor: Cursor::default(),
-            open: None,
-            wanted: None,
-            detail: Detail::default(),
-            top: 0,
-        }
-    }
-
-    fn source(&mut self, model: &Model, line: Line) -> Option<&str> {
-        if self.sources.len() >= SOURCES_MAX {
-            self.sources.clear();
-        }
-        let read = || {
-            let (process, frame) = (model.process(line.process)?, model.frame(line.frame)?);
-            (self.source_line)(process.process.pid, frame.file.as_deref()?, frame.line?)
-        };
-        self.sources.entry(line).or_insert_with(read).as_deref()
-    }
-
-    pub(crate) fn compute(&mut self, model: &Model, scope: &Scope) {
+    pub(crate) fn compute(&mut self, model: &Model, scope: &Scope, sources: &mut Sources) {
         let family = model.redundancy();
         let mut pairs: BTreeMap<Line, PairSum> = BTreeMap::new();
         for (pair, sum) in family.pairs() {
@@ -119,15 +96,15 @@ impl RedundancyScreen {
             })
             .collect();
         if let Some(line) = self.open {
-            let source = self.source(model, line).map(ToOwned::to_owned);
+            let source = sources.read(model, line.process, line.frame);
             let sum = self.rows.iter().find(|row| row.line == line).map(|row| &row.sum);
-            self.detail = Detail::of(model, line, source.as_deref(), sum, &self.findings);
+            self.detail.compute(model, line, source, sum, &self.findings);
         }
     }
 
-    pub(crate) fn arrange(&mut self, model: &Model, filter: Option<&Filter>, body: Rect) {
+    pub(crate) fn arrange(&mut self, model: &Model, filter: Option<&Filter>, body: Rect, sources: &mut Sources) {
         if self.open.is_some() {
-            self.top = self.top.min(self.detail.len().saturating_sub(usize::from(body.height)));
+            self.detail.arrange(usize::from(body.height));
             return;
         }
         let rows = &self.rows;
@@ -160,11 +137,10 @@ impl RedundancyScreen {
         }
         self.cursor.hold(self.selected());
         if body.width >= SOURCE_NEEDS {
-            let visible = self.shown[self.cursor.visible(self.shown.len(), height)].to_vec();
-            for line in
-                visible.into_iter().filter_map(|index| self.rows.get(index).map(|row| row.line)).collect::<Vec<_>>()
-            {
-                self.source(model, line);
+            for index in &self.shown[self.cursor.visible(self.shown.len(), height)] {
+                if let Some(Entry { line, .. }) = self.rows.get(*index) {
+                    sources.read(model, line.process, line.frame);
+                }
             }
         }
     }
@@ -199,8 +175,7 @@ impl RedundancyScreen {
 
     pub(crate) fn act(&mut self, action: Action, body: Rect) -> Outcome {
         if self.open.is_some() {
-            self.top = scroll(self.top, action, self.detail.len(), usize::from(body.height));
-            return Outcome::Nothing;
+            return self.detail.act(action, usize::from(body.height));
         }
         if let Some(step) = step(action) {
             self.cursor.step(step, self.shown.len(), usize::from(self.table(body).height.saturating_sub(1)));
@@ -213,7 +188,7 @@ impl RedundancyScreen {
                 Outcome::Rows
             }
             Action::Open => {
-                (self.open, self.top) = (self.selected(), 0);
+                (self.open, self.detail) = (self.selected(), Detail::default());
                 Outcome::View
             }
             _ => Outcome::Nothing,
@@ -221,10 +196,20 @@ impl RedundancyScreen {
     }
 
     pub(crate) fn jump(&mut self, jump: Jump) {
+        let (Place::Row(target) | Place::Detail(target)) = jump.place else { return };
         self.open = None;
-        if let (Some(process), Target::Line(frame)) = (jump.process, jump.target) {
-            self.wanted = Some(Line { process, frame });
+        if let (Some(process), Target::Line(frame)) = (jump.process, target) {
+            let line = Line { process, frame };
+            (self.wanted, self.open) = (Some(line), jump.is_into_detail().then_some(line));
         }
+    }
+
+    pub(crate) fn put_aside(&mut self) -> RedundancyAside {
+        RedundancyAside { open: self.open.take(), page: std::mem::take(&mut self.detail) }
+    }
+
+    pub(crate) fn put_back(&mut self, aside: RedundancyAside) {
+        (self.open, self.detail) = (aside.open, aside.page);
     }
 
     pub(crate) fn close_detail(&mut self) -> bool {
@@ -245,7 +230,7 @@ impl RedundancyScreen {
 
     pub(crate) fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
         if self.open.is_some() {
-            return self.detail.draw(model, ui, self.top, area, buf);
+            return self.detail.draw(model, ui, area, buf);
         }
         let theme = ui.theme;
         for (finding, y) in self.findings.iter().take(self.findings_in(area)).zip(area.y..) {
@@ -278,8 +263,9 @@ impl RedundancyScreen {
         let first = visible.start;
         for (shown, index) in self.shown[visible].iter().zip(first..) {
             let Some(Entry { line, sum, pairs, calls }) = self.rows.get(*shown) else { continue };
-            let y = area.y + 1 + (index - first) as u16;
-            let mut row = Row::new(buf, Rect { y, height: 1, ..area });
+            let spot = Rect { y: area.y + 1 + (index - first) as u16, height: 1, ..area };
+            ui.spots.add(spot, Spot::row(index, self.cursor.index()));
+            let mut row = Row::new(buf, spot);
             let of = |count: u64| match sum.known() {
                 0 => "–".to_owned(),
                 _ if !sum.is_enough() => "few".to_owned(),
@@ -298,7 +284,7 @@ impl RedundancyScreen {
             row.right(column(Sort::Equal, 12), &part(pairs.equal, pairs.compared), style(pairs.is_enough()));
             row.left(process, &process_label(model, Some(line.process)), theme.dim());
             row.left_path(place, &place_of(model, *line), theme.text());
-            row.rest(self.sources.get(line).and_then(Option::as_deref).unwrap_or_default(), theme.dim());
+            row.rest(ui.sources.known(line.process, line.frame).unwrap_or_default(), theme.dim());
         }
     }
 }

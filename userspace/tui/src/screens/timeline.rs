@@ -11,10 +11,12 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use self::facts::Facts;
-use super::{Jump, Outcome};
+use super::Outcome;
 use crate::binding::Action;
 use crate::draw::{put, put_more};
 use crate::list::Listing;
+use crate::spots::Spot;
+use crate::trail::{Jump, Place};
 use crate::ui::{Picked, Scope, Ui};
 
 /// What one zooms in to at most.
@@ -73,6 +75,22 @@ impl TimelineScreen {
         self.slots().start(self.column())
     }
 
+    pub(crate) fn has_cursor_at(&self, column: u16) -> bool {
+        self.column() == usize::from(column)
+    }
+
+    /// Moves the cursor to a column.
+    pub(crate) fn point(&mut self, column: u16, model: &Model, board: &Board) {
+        self.cursor = Some(self.middle(usize::from(column)));
+        self.look(model, board);
+    }
+
+    /// So that rounding does not lead into the slot before.
+    fn middle(&self, column: usize) -> Nanos {
+        let half = Nanos((self.slots().length() / 2.0) as u64);
+        self.slots().start(column).saturating_add(half)
+    }
+
     fn slot_end(&self) -> Nanos {
         self.slots().start(self.column() + 1).max(Nanos(self.at().0.saturating_add(1)))
     }
@@ -87,6 +105,7 @@ impl TimelineScreen {
             Action::ZoomIn | Action::ZoomOut => return self.zoom(action == Action::ZoomIn, model),
             Action::Mark if self.mark.is_none() => self.mark = Some(self.at()),
             Action::Mark => return self.end_span(),
+            Action::SeekHere => return Outcome::Seek(self.at()),
             Action::Open if self.mark.is_some() => return self.end_span(),
             Action::Open => return self.listing.selected().map_or(Outcome::Nothing, |lane| open(*lane)),
             _ => {}
@@ -120,9 +139,7 @@ impl TimelineScreen {
             }
             _ => {
                 let column = if is_right { (column + 1).min(slots.count - 1) } else { column.saturating_sub(1) };
-                // The middle of a slot, so that rounding does not lead into the one before.
-                let half = Nanos((slots.length() / 2.0) as u64);
-                self.cursor = Some(slots.start(column).saturating_add(half));
+                self.cursor = Some(self.middle(column));
                 self.look(model, board);
                 Outcome::Nothing
             }
@@ -171,8 +188,11 @@ impl TimelineScreen {
         };
         let chart = chart::Chart { timeline: &self.timeline, column: self.column(), span, theme: ui.theme };
         chart.draw_axis(parts.lanes, buf);
-        for (index, spot, is_selected) in self.listing.in_sight(parts.lanes) {
+        for (index, spot, is_selected) in self.listing.in_sight(parts.lanes, &ui.spots) {
             let Some(lane) = self.timeline.lanes.get(index) else { continue };
+            if let Some((Spot::Row(steps), _)) = ui.spots.at(spot.x, spot.y) {
+                ui.spots.add(chart.slots(spot), Spot::Lane(steps));
+            }
             chart.draw_lane(model, &ui.board, lane, is_selected, spot, buf);
         }
         chart.draw_cursor(parts.lanes, buf);
@@ -212,8 +232,7 @@ fn first(model: &Model) -> Nanos {
 
 /// The screen that tells more of a lane.
 fn open(lane: LaneId) -> Outcome {
-    let why = "lane";
-    let jump = |process, target| Outcome::Jump(Jump { process, target, why });
+    let jump = |process, target| Outcome::Jump(Jump { process, place: Place::Row(target), why: "lane" });
     match lane {
         LaneId::Thread(process, tid) => Outcome::Pick(Picked { process, tid: Some(tid) }),
         LaneId::Arenas(process, frame) => jump(Some(process), Target::Arenas(frame)),

@@ -16,13 +16,14 @@ use ratatui::layout::Rect;
 use self::detail::Detail;
 use self::summary::Summary;
 use self::workers::Workers;
+use super::Outcome;
 use super::frames::{place, process_label};
-use super::{Jump, Outcome};
 use crate::binding::Action;
 use crate::draw::{Heading, Order, Row};
 use crate::filter::Filter;
 use crate::list::{Listing, turned};
 use crate::number;
+use crate::trail::{Jump, Place};
 use crate::ui::{Scope, Ui};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -82,6 +83,12 @@ impl Line {
             None => "pending".to_owned(),
         }
     }
+}
+
+/// What was open.
+pub(crate) struct TransfersAside {
+    shows_workers: bool,
+    detail: Option<Detail>,
 }
 
 #[derive(Default)]
@@ -147,8 +154,7 @@ impl TransfersScreen {
 
     pub(crate) fn act(&mut self, action: Action, body: Rect) -> Outcome {
         if let Some(detail) = &mut self.detail {
-            detail.act(action, usize::from(body.height));
-            return Outcome::Nothing;
+            return detail.act(action, usize::from(body.height));
         }
         if action == Action::Measure {
             self.shows_workers = !self.shows_workers;
@@ -172,13 +178,25 @@ impl TransfersScreen {
     }
 
     pub(crate) fn jump(&mut self, jump: Jump) {
+        let (Place::Row(target) | Place::Detail(target)) = jump.place else { return };
         self.detail = None;
-        self.shows_workers = matches!(jump.target, Target::Worker(_));
-        match jump.target {
+        self.shows_workers = matches!(target, Target::Worker(_));
+        match target {
+            Target::Transfers(Some(id)) if jump.is_into_detail() => {
+                (self.detail, self.wanted) = (Some(Detail::new(id)), Some(id));
+            }
             Target::Worker(tid) => self.workers.jump(jump.process, tid),
             Target::Transfers(id) => self.wanted = id,
             _ => {}
         }
+    }
+
+    pub(crate) fn put_aside(&mut self) -> TransfersAside {
+        TransfersAside { shows_workers: self.shows_workers, detail: self.detail.take() }
+    }
+
+    pub(crate) fn put_back(&mut self, aside: TransfersAside) {
+        (self.shows_workers, self.detail) = (aside.shows_workers, aside.detail);
     }
 
     /// Whether there was one to close.
@@ -225,7 +243,7 @@ impl TransfersScreen {
         head.left(8, "STATUS", None);
         head.left(widths.process, "PROCESS", None);
         head.left(usize::MAX, "ASKED AT", None);
-        for (index, spot, is_selected) in self.listing.in_sight(area) {
+        for (index, spot, is_selected) in self.listing.in_sight(area, &ui.spots) {
             let Some(line) = self.rows.get(index) else { continue };
             let mut row = Row::new(buf, spot);
             row.select(is_selected, theme);

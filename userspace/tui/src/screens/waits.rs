@@ -13,12 +13,13 @@ use pyobs_model::{FrameId, Model, Nanos, ProcessRef, Reason, Selection, Tid, Wai
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
+use super::Outcome;
 use super::frames::matches;
-use super::{Jump, Outcome};
 use crate::binding::Action;
 use crate::filter::Filter;
 use crate::list::{Listing, turned};
 use crate::text;
+use crate::trail::{Jump, Place};
 use crate::ui::{Scope, Ui};
 use detail::Detail;
 use shares::Shares;
@@ -91,6 +92,12 @@ struct Line {
     /// Of the thread's time.
     share: f64,
     waker: Option<Waker>,
+}
+
+/// What was open.
+pub(crate) struct WaitsAside {
+    table: Table,
+    detail: Option<Detail>,
 }
 
 pub(crate) struct WaitsScreen {
@@ -171,8 +178,7 @@ impl WaitsScreen {
 
     pub(crate) fn act(&mut self, action: Action, body: Rect) -> Outcome {
         if let Some(detail) = &mut self.detail {
-            detail.act(action, usize::from(body.height));
-            return Outcome::Nothing;
+            return detail.act(action, usize::from(body.height));
         }
         if self.listing.step(action, self.shares.rows_below(body)) {
             return Outcome::Nothing;
@@ -195,9 +201,17 @@ impl WaitsScreen {
 
     pub(crate) fn jump(&mut self, jump: Jump) {
         (self.table, self.detail) = (Table::Gil, None);
-        if let Target::GilWaits(tid) = jump.target {
+        if let Place::Row(Target::GilWaits(tid)) | Place::Detail(Target::GilWaits(tid)) = jump.place {
             self.wanted = Some((jump.process, tid));
         }
+    }
+
+    pub(crate) fn put_aside(&mut self) -> WaitsAside {
+        WaitsAside { table: self.table, detail: self.detail.take() }
+    }
+
+    pub(crate) fn put_back(&mut self, aside: WaitsAside) {
+        (self.table, self.detail) = (aside.table, aside.detail);
     }
 
     /// Whether there was one to close.

@@ -7,7 +7,7 @@ use pyobs_model::Nanos;
 use super::{Bench, synthetic};
 use crate::app::{Flow, Msg};
 use crate::binding::BINDINGS;
-use crate::input::Key;
+use crate::input::{Key, Mouse, Pointing};
 use crate::{Batch, Source};
 
 /// Xorshift: the same run on every machine.
@@ -49,6 +49,11 @@ fn shake(bench: &mut Bench, random: &mut Random, steps: usize) {
             4 if random.below(20) == 0 => bench.send(Batch::Failed("it broke".to_owned())),
             5 if random.below(20) == 0 => assert_eq!(bench.msg(Msg::Ended), Flow::GoOn),
             6 => assert_eq!(bench.msg(Msg::Tick), Flow::GoOn),
+            7..12 => {
+                let pointing = [Pointing::Press, Pointing::WheelUp, Pointing::WheelDown][random.below(3)];
+                let (x, y) = (random.below(250) as u16, random.below(80) as u16);
+                bench.msg(Msg::Mouse(Mouse { pointing, x, y }));
+            }
             _ => {
                 let key = keys[random.below(keys.len())];
                 // Quitting is the end of the loop, not of the app.

@@ -2,7 +2,11 @@
 
 mod accesses;
 mod fuzz;
+mod links;
+mod mouse;
 mod nasty;
+mod pictures;
+mod replay;
 mod screens;
 pub(crate) mod synthetic;
 mod time;
@@ -16,7 +20,7 @@ use ratatui::backend::TestBackend;
 
 use crate::app::{App, Flow, Msg};
 use crate::input::Key;
-use crate::{Batch, Color, Options, Source};
+use crate::{Batch, Color, Options, Source, Tape};
 
 /// An app with a terminal in memory and a clock that moves only when told to.
 struct Bench {
@@ -30,12 +34,27 @@ impl Bench {
         Self::with_color(model, source, size, Color::Rich)
     }
 
+    /// A replay of a recording of these events.
+    fn replaying(tape: Tape, size: (u16, u16)) -> Self {
+        let source = Source::Replay { file: "/tmp/one.pyobs".to_owned() };
+        let mut bench = Self::of(|options| App::replaying(tape, options, size), source, size, Color::Rich);
+        bench.msg(Msg::Ended);
+        while bench.app.is_seeking() {
+            bench.msg(Msg::Tick);
+        }
+        bench
+    }
+
     fn with_color(model: Model, source: Source, size: (u16, u16), color: Color) -> Self {
+        Self::of(|options| App::new(model, options, size), source, size, color)
+    }
+
+    fn of(app: impl FnOnce(Options) -> App, source: Source, size: (u16, u16), color: Color) -> Self {
         let terminal = Terminal::new(TestBackend::new(size.0, size.1)).unwrap();
         let source_line =
             Box::new(|_, file: &str, line| file.starts_with('/').then(|| format!("text {line}\u{1b}[31m")));
         let options = Options { source, color, source_line };
-        Self { app: App::new(model, options, size), terminal, now: Duration::ZERO }
+        Self { app: app(options), terminal, now: Duration::ZERO }
     }
 
     /// A live app that has got the synthetic events.
@@ -65,9 +84,7 @@ impl Bench {
     }
 
     fn replay(size: (u16, u16)) -> Self {
-        let mut bench = Self::new(synthetic::filled(), Source::Replay { file: "/tmp/one.pyobs".to_owned() }, size);
-        bench.msg(Msg::Ended);
-        bench
+        Self::replaying(synthetic::tape(synthetic::meta(), synthetic::events()), size)
     }
 
     fn msg(&mut self, msg: Msg) -> Flow {

@@ -6,7 +6,7 @@ use ratatui::style::{Color as Ink, Style};
 
 use super::{Bench, synthetic};
 use crate::app::Msg;
-use crate::{Batch, Color, Source};
+use crate::{Batch, Color, Source, Tape};
 
 const SMALL: (u16, u16) = (60, 15);
 const USUAL: (u16, u16) = (80, 24);
@@ -172,8 +172,7 @@ fn a_replay_that_has_no_waits() {
 
 #[test]
 fn empty_replay() {
-    let source = Source::Replay { file: "empty.pyobs".to_owned() };
-    assert_snapshot!(Bench::new(synthetic::model(), source, USUAL).picture());
+    assert_snapshot!(Bench::replaying(Tape::new(synthetic::meta()), USUAL).picture());
 }
 
 #[test]
@@ -211,8 +210,7 @@ fn the_new_screens_when_the_capture_has_ended() {
 #[test]
 fn the_new_screens_of_an_empty_replay_and_of_idle_processes() {
     for keys in ["0", "9"] {
-        let source = Source::Replay { file: "empty.pyobs".to_owned() };
-        let mut empty = Bench::new(synthetic::model(), source, USUAL);
+        let mut empty = Bench::replaying(Tape::new(synthetic::meta()), USUAL);
         assert_snapshot!(format!("empty_{keys}"), empty.keys(keys).picture());
         let mut idle = Bench::new(synthetic::model(), Source::Live, USUAL);
         let is_process = |event: &Event| matches!(event, Event::Process { .. });

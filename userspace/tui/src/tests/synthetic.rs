@@ -8,6 +8,8 @@ use pyobs_model::{
     SegmentChange, SegmentId, SegmentKind, Sleep, StackId, Tid, WaitReason, Waker,
 };
 
+use crate::Tape;
+
 pub(crate) fn meta() -> Meta {
     Meta {
         started: "2026-10-02T08:15:00Z".into(),
@@ -30,7 +32,15 @@ pub(crate) fn model_of(families: &[&str]) -> Model {
     Model::new(Meta { probes, ..meta() }, History::Window { length: Nanos(60_000_000_000), samples: 100_000 })
 }
 
-/// As a replay has it.
+/// As a recording gives them: in the order of time, those without a time first.
+pub(crate) fn tape(meta: Meta, mut events: Vec<Event>) -> Tape {
+    events.sort_by_key(Event::at);
+    let mut tape = Tape::new(meta);
+    events.into_iter().for_each(|event| tape.push(event));
+    tape
+}
+
+/// With all events.
 pub(crate) fn filled() -> Model {
     fill(Model::new(meta(), History::All), &events())
 }

@@ -37,7 +37,7 @@ fn transfer(id: u64) -> Transfer {
     }
 }
 
-fn events() -> Vec<Event> {
+pub(super) fn events() -> Vec<Event> {
     let mut events = synthetic::waiting();
     let (kind, address) = ("pymalloc".into(), 0x7f12_0000_0000);
     let arena = Arena { process: ProcessRef(0), kind, address, bytes: 1 << 20, born: true, parent: None };
@@ -76,10 +76,14 @@ fn events() -> Vec<Event> {
     events
 }
 
-fn picture(size: (u16, u16), keys: &str) -> String {
+pub(super) fn bench(size: (u16, u16)) -> Bench {
     let mut bench = Bench::new(synthetic::model_of(families::NAMES), Source::Live, size);
     bench.send(Batch::Events(events()));
-    bench.keys(keys).picture()
+    bench
+}
+
+fn picture(size: (u16, u16), keys: &str) -> String {
+    bench(size).keys(keys).picture()
 }
 
 #[test]

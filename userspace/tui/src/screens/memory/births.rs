@@ -55,6 +55,8 @@ pub(super) struct Births {
     now: Nanos,
     /// The row to go to.
     wanted: Option<(Option<ProcessRef>, Option<FrameId>)>,
+    /// And to open.
+    opens: bool,
 }
 
 impl Births {
@@ -101,18 +103,26 @@ impl Births {
         let height = usize::from(body.height.saturating_sub(1));
         self.listing.show(shown, |row| Site::of(&rows[row]), height);
         if let Some((process, frame)) = self.wanted.take() {
-            self.listing.seek(height, |site| process == Some(site.process) && site.frame == frame);
+            let is_wanted = |site: &Site| process == Some(site.process) && site.frame == frame;
+            self.listing.seek(height, is_wanted);
+            if std::mem::take(&mut self.opens)
+                && let Some(site) = self.listing.selected().filter(|site| is_wanted(site))
+            {
+                let mut detail = Detail::new(site.clone());
+                detail.compute(model, &self.rows, self.now);
+                detail.arrange(usize::from(body.height));
+                self.detail = Some(detail);
+            }
         }
     }
 
-    pub(super) fn jump(&mut self, process: Option<ProcessRef>, frame: Option<FrameId>) {
-        self.wanted = Some((process, frame));
+    pub(super) fn jump(&mut self, process: Option<ProcessRef>, frame: Option<FrameId>, opens: bool) {
+        (self.wanted, self.opens) = (Some((process, frame)), opens);
     }
 
     pub(super) fn act(&mut self, action: Action, body: Rect) -> Outcome {
         if let Some(detail) = &mut self.detail {
-            detail.act(action, usize::from(body.height));
-            return Outcome::Nothing;
+            return detail.act(action, usize::from(body.height));
         }
         if self.listing.step(action, usize::from(body.height.saturating_sub(1))) {
             return Outcome::Nothing;
@@ -161,7 +171,7 @@ impl Births {
         head.left(widths.kind, "KIND", None);
         head.left(widths.process, "PROCESS", None);
         head.left(usize::MAX, "BORN AT", None);
-        for (index, spot, is_selected) in self.listing.in_sight(area) {
+        for (index, spot, is_selected) in self.listing.in_sight(area, &ui.spots) {
             let Some(line) = self.rows.get(index) else { continue };
             let mut row = Row::new(buf, spot);
             row.select(is_selected, theme);

@@ -10,8 +10,10 @@ use super::births::{Site, born_at, share};
 use super::segments::life;
 use crate::binding::Action;
 use crate::number;
+use crate::screens::Outcome;
 use crate::screens::frames::process_label;
 use crate::screens::page::{Line, Page};
+use crate::trail::Jump;
 use crate::ui::Ui;
 
 /// The others are only counted.
@@ -39,15 +41,16 @@ impl Detail {
         self.page.clear();
         match rows.iter().find(|row| Site::of(row) == self.site) {
             Some(row) => self.fill(model, row, now),
-            None => self.page.words("None of these is left."),
+            None => self.page.words("None of these is left.".to_owned(), None),
         }
     }
 
     fn fill(&mut self, model: &Model, row: &BirthRow, now: Nanos) {
+        let process = Some(row.process);
+        self.page.link("process", process_label(model, process), Some(Jump::process(row.process)));
+        self.page.pair("kind", row.kind.to_string());
+        self.page.link("born at", born_at(model, row), row.frame.map(|frame| Jump::frame(process, frame)));
         let mut pair = |name, words| self.page.pair(name, words);
-        pair("process", process_label(model, Some(row.process)));
-        pair("kind", row.kind.to_string());
-        pair("born at", born_at(model, row));
         let (live, born) = (number::count(row.live), number::count(row.born));
         pair("live", format!("{live}, {}; {born} born", number::bytes(row.bytes)));
         if let Some(used) = row.fullness() {
@@ -57,14 +60,14 @@ impl Detail {
         let mut states: Vec<&State> = row.ids.iter().filter_map(|id| model.arenas().get(*id)).collect();
         states.sort_by_key(|state| (!state.is_kept(), state.begun));
         let first = states.iter().map(|state| state.begun).min().unwrap_or_default();
-        let arenas = states.iter().map(|state| Line::Part(arena(state, first, now)));
+        let arenas = states.iter().map(|state| (Line::Part(arena(state, first, now)), None));
         self.page.list("ARENAS, THOSE THAT LIVE FIRST", arenas, ARENAS_MAX);
         let escape = states.iter().find_map(|state| state.closed?.stack);
         if let Some(stack) = escape {
-            self.page.stack("OBJECTS ESCAPED IN, INNERMOST FRAME FIRST", model, stack);
+            self.page.stack("OBJECTS ESCAPED IN, INNERMOST FRAME FIRST", model, process, stack);
         }
         if let Some(stack) = row.stack {
-            self.page.stack("ONE OF THEM WAS BORN IN, INNERMOST FRAME FIRST", model, stack);
+            self.page.stack("ONE OF THEM WAS BORN IN, INNERMOST FRAME FIRST", model, process, stack);
         }
     }
 
@@ -72,8 +75,8 @@ impl Detail {
         self.page.arrange(height);
     }
 
-    pub(super) fn act(&mut self, action: Action, height: usize) {
-        self.page.act(action, height);
+    pub(super) fn act(&mut self, action: Action, height: usize) -> Outcome {
+        self.page.act(action, height)
     }
 
     pub(super) fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {

@@ -1,19 +1,26 @@
 //! One segment: what it is, who holds and held it, whom it was passed to, where it was made.
 
+use std::cmp::Reverse;
+
 use pyobs_model::families::shm::State;
-use pyobs_model::{Model, Nanos, Pid, SegmentId};
+use pyobs_model::findings::Target;
+use pyobs_model::views::buffer_region;
+use pyobs_model::{Model, Nanos, Pid, RegionId, SegmentId, Transfer, TransferId};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::segments::{label, life};
 use crate::binding::Action;
 use crate::number;
-use crate::screens::frames::process_label;
+use crate::screens::Outcome;
+use crate::screens::frames::{process_label, process_of};
 use crate::screens::page::{Line, Page};
+use crate::trail::Jump;
 use crate::ui::Ui;
 
 /// Of each kind; the others are only counted.
 const PARTS_MAX: usize = 100;
+const TRANSFERS_MAX: usize = 20;
 const BAR: usize = 24;
 
 struct Holder {
@@ -37,13 +44,14 @@ impl Detail {
         self.page.clear();
         match model.shm().get(self.id) {
             Some(state) => self.fill(model, state),
-            None => self.page.words("This segment ended too long ago."),
+            None => self.page.words("This segment ended too long ago.".to_owned(), None),
         }
     }
 
     fn fill(&mut self, model: &Model, state: &State) {
         let segment = &state.segment;
         let who = |pid: Pid| who(model, pid);
+        let to = |pid: Pid| process_of(model, pid).map(Jump::process);
         let mut pair = |name, words| self.page.pair(name, words);
         pair("segment", format!("{}  {}  {}", label(state), segment.kind.name(), state.id()));
         pair("size", number::bytes(segment.bytes));
@@ -52,9 +60,10 @@ impl Detail {
         }
         pair("verdict", state.verdict().name().to_owned());
         match segment.creator {
-            Some(pid) => pair("made", format!("{} by {}", at(state.begun), who(pid))),
+            Some(pid) => self.page.link("made", format!("{} by {}", at(state.begun), who(pid)), to(pid)),
             None => pair("seen", format!("{}; it was not seen to be made", at(state.begun))),
         }
+        let mut pair = |name, words| self.page.pair(name, words);
         if let Some(unlink) = state.unlinked {
             let by = unlink.by.map(|pid| format!(" by {}", who(pid))).unwrap_or_default();
             pair("unlinked", format!("{}{by}", at(unlink.at)));
@@ -69,39 +78,59 @@ impl Detail {
         }
         let end = state.ended.unwrap_or_else(|| model.now());
         let bar = |from, to| life(from, Some(to), state.begun, end, BAR);
-        let now = state.holders.iter().map(|(pid, holder)| Holder {
-            fds: holder.fds,
-            mappings: holder.mappings,
-            life: bar(holder.since, end),
-            words: match holder.shown {
-                Some(shown) => format!("{}  {} in memory", who(*pid), number::bytes(shown.resident)),
-                None => who(*pid),
-            },
+        let now = state.holders.iter().map(|(pid, holder)| {
+            (
+                *pid,
+                Holder {
+                    fds: holder.fds,
+                    mappings: holder.mappings,
+                    life: bar(holder.since, end),
+                    words: match holder.shown {
+                        Some(shown) => format!("{}  {} in memory", who(*pid), number::bytes(shown.resident)),
+                        None => who(*pid),
+                    },
+                },
+            )
         });
-        self.page.list("HELD BY", now.map(Line::Part), PARTS_MAX);
-        let past = state.past.iter().map(|past| Holder {
-            fds: past.fds,
-            mappings: past.mappings,
-            life: bar(past.from, past.to),
-            words: who(past.pid),
+        self.page.list("HELD BY", now.map(|(pid, holder)| (Line::Part(holder), to(pid))), PARTS_MAX);
+        let past = state.past.iter().map(|past| {
+            (
+                past.pid,
+                Holder { fds: past.fds, mappings: past.mappings, life: bar(past.from, past.to), words: who(past.pid) },
+            )
         });
-        self.page.list("WAS HELD BY, WITH THE MOST AT A TIME", past.map(Line::Part), PARTS_MAX);
+        let past = past.map(|(pid, holder)| (Line::Part(holder), to(pid)));
+        self.page.list("WAS HELD BY, WITH THE MOST AT A TIME", past, PARTS_MAX);
         let passed = state.passed.iter().map(|pass| {
             let from = pass.from.map_or_else(|| "an unknown process".to_owned(), who);
-            Line::Words(format!("{}  {from} → {}", at(pass.at), who(pass.to)))
+            (Line::Words(format!("{}  {from} → {}", at(pass.at), who(pass.to))), to(pass.to))
         });
         self.page.list("PASSED ON", passed, PARTS_MAX);
+        self.transfers(model);
         if let Some(stack) = state.stack {
-            self.page.stack("MADE IN, INNERMOST FRAME FIRST", model, stack);
+            let process = segment.creator.and_then(|pid| process_of(model, pid));
+            self.page.stack("MADE IN, INNERMOST FRAME FIRST", model, process, stack);
         }
+    }
+
+    /// The latest whose buffers lie in it.
+    fn transfers(&mut self, model: &Model) {
+        let transfers = model.ucx().transfers();
+        let here = transfers.filter(|(_, state)| {
+            buffer_region(model, &state.transfer).is_some_and(|region| region.id == RegionId::Segment(self.id))
+        });
+        let mut here: Vec<_> = here.collect();
+        here.sort_by_key(|(id, state)| (Reverse(state.transfer.begun()), *id));
+        let lines: Vec<_> = here.into_iter().map(|(id, state)| transfer_line(id, &state.transfer)).collect();
+        self.page.list("TRANSFERS OUT OF IT AND INTO IT, THE LATEST FIRST", lines.into_iter(), TRANSFERS_MAX);
     }
 
     pub(super) fn arrange(&mut self, height: usize) {
         self.page.arrange(height);
     }
 
-    pub(super) fn act(&mut self, action: Action, height: usize) {
-        self.page.act(action, height);
+    pub(super) fn act(&mut self, action: Action, height: usize) -> Outcome {
+        self.page.act(action, height)
     }
 
     pub(super) fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
@@ -120,6 +149,12 @@ fn at(at: Nanos) -> String {
 }
 
 fn who(model: &Model, pid: Pid) -> String {
-    let process = model.processes().filter(|(_, state)| state.process.pid == pid).last();
-    process.map_or_else(|| pid.to_string(), |(id, _)| process_label(model, Some(id)))
+    process_of(model, pid).map_or_else(|| pid.to_string(), |id| process_label(model, Some(id)))
+}
+
+fn transfer_line(id: TransferId, transfer: &Transfer) -> (Line<Holder>, Option<Jump>) {
+    let when = transfer.begun().map(|begun| format!("{}  ", at(begun))).unwrap_or_default();
+    let words = format!("{when}{} of {}", transfer.operation.name(), number::bytes(transfer.bytes));
+    let jump = Jump::detail(Some(transfer.process), Target::Transfers(Some(id)), "transfer");
+    (Line::Words(words), Some(jump))
 }

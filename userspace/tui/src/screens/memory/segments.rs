@@ -122,14 +122,21 @@ impl Segments {
         }
     }
 
-    pub(super) fn jump(&mut self, id: SegmentId) {
-        (self.detail, self.wanted) = (None, Some(id));
+    pub(super) fn jump(&mut self, id: SegmentId, opens: bool) {
+        (self.detail, self.wanted) = (opens.then(|| Detail::new(id)), Some(id));
+    }
+
+    pub(super) fn put_aside(&mut self) -> Option<Detail> {
+        self.detail.take()
+    }
+
+    pub(super) fn put_back(&mut self, detail: Option<Detail>) {
+        self.detail = detail;
     }
 
     pub(super) fn act(&mut self, action: Action, body: Rect) -> Outcome {
         if let Some(detail) = &mut self.detail {
-            detail.act(action, usize::from(body.height));
-            return Outcome::Nothing;
+            return detail.act(action, usize::from(body.height));
         }
         if self.listing.step(action, usize::from(body.height.saturating_sub(1))) {
             return Outcome::Nothing;
@@ -177,7 +184,7 @@ impl Segments {
         head.left(widths.life, "LIFE", sorted(Sort::Age, Order::Rising));
         head.left(widths.name, "NAME", sorted(Sort::Name, Order::Rising));
         head.left(usize::MAX, "MADE AT", None);
-        for (index, spot, is_selected) in self.listing.in_sight(area) {
+        for (index, spot, is_selected) in self.listing.in_sight(area, &ui.spots) {
             let Some(line) = self.lines.get(index) else { continue };
             let mut row = Row::new(buf, spot);
             row.select(is_selected, theme);

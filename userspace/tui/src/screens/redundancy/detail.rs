@@ -11,10 +11,13 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::{line_of, place_of};
-use crate::draw::{Row, put_more};
+use crate::binding::Action;
 use crate::number;
-use crate::screens::frames::{draw_frame, process_label};
+use crate::screens::Outcome;
+use crate::screens::frames::{name, place, process_label};
+use crate::screens::page::Page;
 use crate::text;
+use crate::trail::Jump;
 use crate::ui::Ui;
 
 /// Pairs that are shown with their stacks, and calls.
@@ -26,34 +29,33 @@ const WRAPPED: usize = 76;
 /// Bytes of a line's text.
 const SOURCE_MAX: usize = 4096;
 
-enum Part {
-    Blank,
-    Heading(String),
-    Words(String),
-    /// Of two stacks, the innermost first.
-    Frames(Option<FrameId>, Option<FrameId>),
-}
+/// Of two stacks, the innermost first.
+struct Part(Option<FrameId>, Option<FrameId>);
 
 #[derive(Default)]
 pub(super) struct Detail {
-    parts: Vec<Part>,
+    page: Page<Part>,
 }
 
 impl Detail {
-    pub(super) fn of(
+    pub(super) fn compute(
+        &mut self,
         model: &Model,
         line: Line,
         source: Option<&str>,
         sum: Option<&Accesses>,
         known: &[Finding],
-    ) -> Self {
-        let mut detail = Self::default();
+    ) {
+        let detail = self;
+        detail.page.clear();
+        let process = Some(line.process);
         let place = place_of(model, line);
-        detail.words(format!("line      {place}"));
+        detail.page.words(format!("line      {place}"), Some(Jump::frame(process, line.frame)));
         if let Some(source) = source {
             detail.words(format!("source    {}", text::head(source, SOURCE_MAX)));
         }
-        detail.words(format!("process   {}", process_label(model, Some(line.process))));
+        let process_words = format!("process   {}", process_label(model, process));
+        detail.page.words(process_words, Some(Jump::process(line.process)));
         if let Some(sum) = sum {
             detail.accesses(sum);
         }
@@ -63,24 +65,23 @@ impl Detail {
             finding.process == Some(line.process) && matches!(place, Some(Evidence::Text(place)) if *place == at)
         };
         for finding in known.iter().filter(is_here) {
-            detail.heading(finding.id.to_uppercase());
+            detail.page.heading(finding.id.to_uppercase());
             text::wrap(&finding.detail, WRAPPED).into_iter().for_each(|line| detail.words(line));
         }
         detail.calls(model, line);
         detail.pairs(model, line);
-        detail
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.parts.len()
+    pub(super) fn arrange(&mut self, height: usize) {
+        self.page.arrange(height);
     }
 
-    fn heading(&mut self, words: String) {
-        self.parts.extend([Part::Blank, Part::Heading(words)]);
+    pub(super) fn act(&mut self, action: Action, height: usize) -> Outcome {
+        self.page.act(action, height)
     }
 
     fn words(&mut self, words: String) {
-        self.parts.push(Part::Words(words));
+        self.page.words(words, None);
     }
 
     fn accesses(&mut self, sum: &Accesses) {
@@ -110,7 +111,7 @@ impl Detail {
         let mut calls: Vec<_> = model.redundancy().calls().filter(|(call, _)| call.line == line).collect();
         calls.sort_by_key(|(_, sum)| Reverse((sum.same, sum.compared)));
         if !calls.is_empty() {
-            self.heading("CALLS: SAME ARGUMENTS, SAME RESULTS AS THE LAST TIME".to_owned());
+            self.page.heading("CALLS: SAME ARGUMENTS, SAME RESULTS AS THE LAST TIME");
         }
         for (call, sum) in calls.into_iter().take(CALLS_MAX) {
             let CallSum { compared, same, results, same_results, .. } = *sum;
@@ -140,38 +141,34 @@ impl Detail {
             };
             let few = if sum.is_enough() { "" } else { " (NOT ENOUGH DATA)" };
             let PairSum { equal, compared, .. } = *sum;
-            self.heading(format!("{kind}S OF {memory}{of}: {equal} OF {compared} EQUAL{unread}{few}. FIRST, THEN:"));
+            self.page
+                .heading(format!("{kind}S OF {memory}{of}: {equal} OF {compared} EQUAL{unread}{few}. FIRST, THEN:"));
             let (first, second) = (model.stack(pair.first), model.stack(pair.second));
             let (mut first, mut second) = (first.iter().rev(), second.iter().rev());
             loop {
                 match (first.next().copied(), second.next().copied()) {
                     (None, None) => break,
-                    (one, other) => self.parts.push(Part::Frames(one, other)),
+                    // Where the stacks differ, the second is the line's own.
+                    (one, other) => {
+                        let jump = other.or(one).map(|frame| Jump::frame(Some(line.process), frame));
+                        self.page.part(Part(one, other), jump);
+                    }
                 }
             }
         }
     }
 
-    pub(super) fn draw(&self, model: &Model, ui: &Ui, top: usize, area: Rect, buf: &mut Buffer) {
-        let theme = ui.theme;
-        let height = usize::from(area.height);
-        for (part, y) in self.parts.iter().skip(top).take(height).zip(area.y..) {
-            let line = Rect { y, height: 1, ..area };
-            match part {
-                Part::Blank => {}
-                Part::Heading(heading) => Row::new(buf, line).rest(&format!(" {heading}"), theme.heading()),
-                Part::Words(words) => Row::new(buf, line).rest(&format!(" {words}"), theme.text()),
-                Part::Frames(one, other) => {
-                    let width = area.width / 2;
-                    for (id, x) in [(one, area.x), (other, area.x + width)] {
-                        let Some(frame) = id.and_then(|id| model.frame(id)) else { continue };
-                        let mut row = Row::new(buf, Rect { x, width, ..line });
-                        row.skip(1);
-                        draw_frame(&mut row, usize::from(width) * 55 / 100, frame, By::Line, theme);
-                    }
-                }
+    pub(super) fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
+        let width = usize::from(area.width / 2).saturating_sub(2);
+        self.page.draw(model, ui, area, buf, |row, Part(one, other)| {
+            for id in [one, other] {
+                let frame = id.and_then(|id| model.frame(id));
+                let (function, place) = frame.map_or_else(Default::default, |it| (name(it), place(it, By::Line)));
+                let style = frame.map_or(ui.theme.text(), |frame| ui.theme.kind(frame.kind));
+                let of_function = width * 55 / 100;
+                row.left(of_function, &format!(" {function}"), style);
+                row.left_path(width.saturating_sub(of_function), &place, ui.theme.dim());
             }
-        }
-        put_more(buf, area, self.parts.len().saturating_sub(top + height), theme);
+        });
     }
 }

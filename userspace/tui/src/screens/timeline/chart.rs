@@ -36,7 +36,7 @@ pub(super) struct Chart<'a> {
 
 impl Chart<'_> {
     /// The part of an area that the slots have.
-    fn slots(&self, area: Rect) -> Rect {
+    pub(super) fn slots(&self, area: Rect) -> Rect {
         let names = (names(area.width) + 1).min(area.width);
         let room = usize::from(area.width - names).min(self.timeline.slots.count);
         Rect { x: area.x + names, width: room as u16, ..area }

@@ -1,16 +1,19 @@
 //! One transfer: its stages as a bar, what it was, who had to do with it, where it was asked for.
 
 use pyobs_model::families::ucx::State;
+use pyobs_model::findings::Target;
 use pyobs_model::views::{By, Stage, birthplace, buffer_region, region_birth};
-use pyobs_model::{Model, Nanos, Region, RegionId, TransferId};
+use pyobs_model::{FrameId, Model, Nanos, Region, RegionId, TransferId};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use crate::binding::Action;
 use crate::number;
+use crate::screens::Outcome;
 use crate::screens::frames::{place, process_label};
 use crate::screens::memory::segment_label;
 use crate::screens::page::{Line, Page};
+use crate::trail::Jump;
 use crate::ui::Ui;
 
 /// Parts of a transfer of several buffers; the others are only counted.
@@ -41,14 +44,23 @@ impl Detail {
         let transfer = &state.transfer;
         let mut pair = |name, words: String| self.page.pair(name, words);
         pair("transfer", format!("{} {}  {:#x}", transfer.library.name(), transfer.operation.name(), self.id.0));
-        pair("process", process_label(model, Some(transfer.process)));
+        let process = Some(transfer.process);
+        self.page.link("process", process_label(model, process), Some(Jump::process(transfer.process)));
+        if let Some(parent) = transfer.parent {
+            let jump = Jump::detail(process, Target::Transfers(Some(parent)), "transfer");
+            self.page.link("part of", format!("transfer {:#x}", parent.0), Some(jump));
+        }
+        let mut pair = |name, words: String| self.page.pair(name, words);
         pair("size", number::bytes(transfer.bytes));
         pair("buffer", format!("{:#x}", transfer.buffer));
-        pair("lies in", region_words(model, buffer_region(model, transfer)));
-        let birth = buffer_region(model, transfer).and_then(|region| birthplace(model, region_birth(model, region)));
-        if let Some(frame) = birth.and_then(|frame| model.frame(frame)) {
-            pair("born at", place(frame, By::Line));
+        let region = buffer_region(model, transfer);
+        let birth = region.and_then(|region| birthplace(model, region_birth(model, region)));
+        let owner = region.map(|region| Jump::detail(process, region_target(region, birth), "buffer"));
+        self.page.link("lies in", region_words(model, region), owner);
+        if let Some((id, frame)) = birth.and_then(|id| Some((id, model.frame(id)?))) {
+            self.page.link("born at", place(frame, By::Line), Some(Jump::frame(process, id)));
         }
+        let mut pair = |name, words: String| self.page.pair(name, words);
         if let Some(tag) = transfer.tag {
             pair("tag", format!("{tag:#x}"));
         }
@@ -65,9 +77,10 @@ impl Detail {
         let at_once = if transfer.immediate { ", at once" } else { "" };
         pair("status", format!("{ends}{at_once}"));
         let by = |tid: Option<pyobs_model::Tid>| tid.map_or_else(String::new, |tid| format!(" by thread {tid}"));
-        let mut moment = |name, at: Option<Nanos>, tid| {
+        let mut moment = |name, at: Option<Nanos>, tid: Option<pyobs_model::Tid>| {
             if let Some(at) = at {
-                pair(name, format!("at {:.6} s{}", at.as_secs_f64(), by(tid)));
+                let jump = tid.map(|tid| Jump::thread(transfer.process, tid));
+                self.page.link(name, format!("at {:.6} s{}", at.as_secs_f64(), by(tid)), jump);
             }
         };
         moment("registered", transfer.registered, Some(transfer.tid));
@@ -78,7 +91,7 @@ impl Detail {
         self.stages(state);
         self.parts(model);
         if let Some(stack) = model.ucx().stack(state) {
-            self.page.stack("ASKED FOR IN, INNERMOST FRAME FIRST", model, stack);
+            self.page.stack("ASKED FOR IN, INNERMOST FRAME FIRST", model, process, stack);
         }
     }
 
@@ -90,19 +103,20 @@ impl Detail {
             let Some((from, to)) = stage.of(state) else { continue };
             let length = to.saturating_sub(from);
             let skip = from.saturating_sub(begun).as_secs_f64() / whole;
-            self.page.part(Part(stage, length, skip.min(1.0), (length.as_secs_f64() / whole).min(1.0)));
+            self.page.part(Part(stage, length, skip.min(1.0), (length.as_secs_f64() / whole).min(1.0)), None);
         }
     }
 
     fn parts(&mut self, model: &Model) {
         let parts = model.ucx().transfers().filter(|(_, state)| state.transfer.parent == Some(self.id));
-        let parts: Vec<Line<Part>> = parts
-            .map(|(_, state)| {
+        let parts: Vec<(Line<Part>, Option<Jump>)> = parts
+            .map(|(id, state)| {
                 let transfer = &state.transfer;
                 let took = Stage::Pending.of(state).map_or_else(String::new, |(from, to)| {
                     format!("  pending for {}", number::time(to.saturating_sub(from)))
                 });
-                Line::Pair(transfer.operation.name(), format!("{}{took}", number::bytes(transfer.bytes)))
+                let jump = Jump::detail(Some(transfer.process), Target::Transfers(Some(id)), "transfer");
+                (Line::Pair(transfer.operation.name(), format!("{}{took}", number::bytes(transfer.bytes))), Some(jump))
             })
             .collect();
         self.page.list("PARTS", parts.into_iter(), PARTS_MAX);
@@ -112,8 +126,8 @@ impl Detail {
         self.page.arrange(height);
     }
 
-    pub(super) fn act(&mut self, action: Action, height: usize) {
-        self.page.act(action, height);
+    pub(super) fn act(&mut self, action: Action, height: usize) -> Outcome {
+        self.page.act(action, height)
     }
 
     pub(super) fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
@@ -126,6 +140,15 @@ impl Detail {
             let bar = " ".repeat((before as usize).min(width)) + &"█".repeat((own as usize).min(width));
             row.rest(&bar.chars().take(width).collect::<String>(), theme.total());
         });
+    }
+}
+
+/// What shows the region that a buffer lies in.
+fn region_target(region: &Region, birth: Option<FrameId>) -> Target {
+    match region.id {
+        RegionId::Arena(_) => Target::Arenas(birth),
+        RegionId::Segment(id) => Target::Segment(id),
+        RegionId::MemInfo(_) => Target::MemInfos(birth),
     }
 }
 

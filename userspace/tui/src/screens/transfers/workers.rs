@@ -78,7 +78,7 @@ impl Workers {
         head.right(more(6), "QUEUE", None);
         head.right(more(9), "GIL WAIT", None);
         head.left(usize::MAX, "PROCESS", None);
-        for (index, spot, is_selected) in self.listing.in_sight(area) {
+        for (index, spot, is_selected) in self.listing.in_sight(area, &ui.spots) {
             let Some(worker) = self.rows.get(index) else { continue };
             let mut row = Row::new(buf, spot);
             row.select(is_selected, theme);

@@ -12,8 +12,10 @@ use ratatui::layout::Rect;
 use super::{Cause, Wait, thread_label, waker_label};
 use crate::binding::Action;
 use crate::number;
-use crate::screens::frames::{name, place, process_label};
+use crate::screens::Outcome;
+use crate::screens::frames::{name, place, process_label, process_of};
 use crate::screens::page::{Line, Page};
+use crate::trail::Jump;
 use crate::ui::{Scope, Ui};
 
 /// A waker, or what a stack weighs.
@@ -55,8 +57,11 @@ impl Detail {
         }
         self.times = all.times;
         self.introduce(model, scope);
-        let wakers = all.wakers.most().into_iter().map(|(waker, times)| (times, waker_label(waker))).collect();
-        self.list("WOKEN BY", wakers);
+        let wakers = all.wakers.most().into_iter().map(|(waker, times)| {
+            let jump = process_of(model, waker.pid).map(|process| Jump::thread(process, waker.tid));
+            (Part { times, words: waker_label(waker) }, jump)
+        });
+        self.list("WOKEN BY", wakers.collect());
         self.list_stacks(model, "WAITED IN, INNERMOST FRAME FIRST", stacks);
     }
 
@@ -99,18 +104,22 @@ impl Detail {
             Some(frame) => format!("{}  {}", name(frame), place(frame, scope.look.by)),
             None => "no Python frame".to_owned(),
         };
-        let mut pair = |name, words| self.page.pair(name, words);
-        pair("thread", format!("{} of {}", thread_label(model, process, tid), process_label(model, Some(process))));
-        pair("waits at", called(frame));
+        let to_frame = |frame: Option<FrameId>| frame.map(|frame| Jump::frame(Some(process), frame));
+        let to_thread = |tid| Jump::thread(process, tid);
+        let mut pair = |name, words, jump| self.page.link(name, words, jump);
+        let thread = format!("{} of {}", thread_label(model, process, tid), process_label(model, Some(process)));
+        pair("thread", thread, Some(to_thread(tid)));
+        pair("waits at", called(frame), to_frame(frame));
         match cause {
             Cause::Sleep { reason, inner } => {
                 let inner = inner.and_then(|id| model.frame(id)).map(|it| format!(", in {}", name(it)));
-                pair("for", format!("{}{}", reason.name(), inner.unwrap_or_default()));
+                pair("for", format!("{}{}", reason.name(), inner.unwrap_or_default()), None);
             }
             Cause::Gil { holder, frame } => {
+                let jump = holder.map(to_thread);
                 let holder = holder.map_or("an unknown thread".to_owned(), |tid| thread_label(model, process, tid));
-                pair("for", format!("the GIL, which {holder} held"));
-                pair("held at", called(frame));
+                pair("for", format!("the GIL, which {holder} held"), jump);
+                pair("held at", called(frame), to_frame(frame));
             }
         }
         let since = match cause {
@@ -119,16 +128,16 @@ impl Detail {
         };
         let observed = model.observed(process, &scope.selection, since);
         let share = number::percent(number::share(self.times.total.0, observed.0).min(100.0));
-        pair("time", format!("{}, {share} % of the thread's time", number::time(self.times.total)));
+        pair("time", format!("{}, {share} % of the thread's time", number::time(self.times.total)), None);
         let mean = self.times.total.0.checked_div(self.times.count).map(|mean| number::time(Nanos(mean)));
         let mean = mean.map(|mean| format!(", {mean} on average")).unwrap_or_default();
         let longest = number::time(self.times.max);
-        pair("waits", format!("{}{mean}, the longest {longest}", number::count(self.times.count)));
+        pair("waits", format!("{}{mean}, the longest {longest}", number::count(self.times.count)), None);
     }
 
-    fn list(&mut self, heading: &'static str, mut parts: Vec<(Times, String)>) {
-        parts.sort_by_key(|(times, _)| Reverse(times.total));
-        let parts = parts.into_iter().map(|(times, words)| Line::Part(Part { times, words }));
+    fn list(&mut self, heading: &'static str, mut parts: Vec<(Part, Option<Jump>)>) {
+        parts.sort_by_key(|(part, _)| Reverse(part.times.total));
+        let parts = parts.into_iter().map(|(part, jump)| (Line::Part(part), jump));
         self.page.list(heading, parts, PARTS_MAX);
     }
 
@@ -142,9 +151,9 @@ impl Detail {
         let count = stacks.len();
         for (stack, times) in stacks.into_iter().take(PARTS_MAX) {
             if count > 1 {
-                self.page.part(Part { times, words: String::new() });
+                self.page.part(Part { times, words: String::new() }, None);
             }
-            self.page.frames(model, stack);
+            self.page.frames(model, Some(self.wait.process), stack);
         }
         self.page.more(count.saturating_sub(PARTS_MAX));
     }
@@ -153,8 +162,8 @@ impl Detail {
         self.page.arrange(height);
     }
 
-    pub(super) fn act(&mut self, action: Action, height: usize) {
-        self.page.act(action, height);
+    pub(super) fn act(&mut self, action: Action, height: usize) -> Outcome {
+        self.page.act(action, height)
     }
 
     pub(super) fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {

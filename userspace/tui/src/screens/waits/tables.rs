@@ -24,7 +24,7 @@ impl WaitsScreen {
         head.skip(widths.place.path);
         head.left(widths.inner, "WAITS IN", None);
         head.left(widths.waker, "WOKEN BY", None);
-        for (index, spot, is_selected) in self.listing.in_sight(area) {
+        for (index, spot, is_selected) in self.listing.in_sight(area, &ui.spots) {
             let Some(line) = self.lines.get(index) else { continue };
             let mut row = Row::new(buf, spot);
             row.select(is_selected, theme);
@@ -54,7 +54,7 @@ impl WaitsScreen {
         head.left(1, "", None);
         head.left(widths.thread, "HOLDER", self.order(Sort::Cause));
         head.left(widths.place.sum(), "HELD IT AT", None);
-        for (index, spot, is_selected) in self.listing.in_sight(area) {
+        for (index, spot, is_selected) in self.listing.in_sight(area, &ui.spots) {
             let Some(line) = self.lines.get(index) else { continue };
             let mut row = Row::new(buf, spot);
             row.select(is_selected, theme);

@@ -1,0 +1,103 @@
+//! What the mouse does: the wheel steps, a click selects what it is on, and opens what is selected.
+
+use std::time::Duration;
+
+use super::{App, Flow};
+use crate::binding::{Action, Context};
+use crate::input::{Mouse, Pointing};
+use crate::spots::Spot;
+
+const WHEEL_STEPS: usize = 3;
+const DOUBLE_CLICK: Duration = Duration::from_millis(400);
+
+/// A click on a row, that another may follow.
+#[derive(Clone, Copy)]
+pub(super) struct Click {
+    at: Duration,
+    place: (u16, u16),
+    has_opened: bool,
+}
+
+impl App {
+    pub(super) fn mouse(&mut self, mouse: Mouse, now: Duration) -> Flow {
+        self.has_changed = true;
+        let context = self.ui.context();
+        match (context, mouse.pointing) {
+            (Context::Prompt, _) => {}
+            (Context::Help, Pointing::Press) => self.ui.help = None,
+            (_, Pointing::Press) => return self.click((mouse.x, mouse.y), now),
+            (_, wheel) => {
+                let action = if wheel == Pointing::WheelUp { Action::Up } else { Action::Down };
+                for _ in 0..WHEEL_STEPS {
+                    if context == Context::Help { self.scroll_help(action) } else { self.act(action, now) }
+                }
+                // The rows are no longer where they were drawn.
+                self.ui.spots.clear();
+            }
+        }
+        Flow::GoOn
+    }
+
+    fn click(&mut self, place: (u16, u16), now: Duration) -> Flow {
+        let before = self.clicked.take();
+        if let Some(before) = before.filter(|click| click.place == place && now < click.at + DOUBLE_CLICK) {
+            if !before.has_opened {
+                self.act(Action::Open, now);
+                self.ui.spots.clear();
+            }
+            return Flow::GoOn;
+        }
+        let Some((spot, column)) = self.ui.spots.at(place.0, place.1) else { return Flow::GoOn };
+        self.ui.spots.clear();
+        let has_opened = match spot {
+            Spot::Key(Action::Quit) => return Flow::Quit,
+            Spot::Key(action) => {
+                self.act(action, now);
+                return Flow::GoOn;
+            }
+            Spot::Tab(tab) => {
+                self.show(tab);
+                return Flow::GoOn;
+            }
+            Spot::Crumb(steps) => {
+                self.back_to(steps);
+                return Flow::GoOn;
+            }
+            Spot::Row(steps) => self.step_to(steps, now),
+            Spot::Lane(steps) => {
+                let is_selected = steps == 0 && self.ui.timeline.has_cursor_at(column);
+                if is_selected {
+                    self.act(Action::Open, now);
+                } else if steps != 0 {
+                    self.step_to(steps, now);
+                }
+                self.ui.timeline.point(column, &self.model, &self.ui.board);
+                is_selected
+            }
+            Spot::Box(node) => {
+                let is_selected = self.ui.flame.is_selected(node);
+                if is_selected {
+                    self.act(Action::Open, now);
+                } else {
+                    let body = self.ui.body();
+                    self.ui.flame.select(node, body);
+                }
+                is_selected
+            }
+        };
+        self.clicked = Some(Click { at: now, place, has_opened });
+        Flow::GoOn
+    }
+
+    /// Selects the row so many steps away, or opens the one that is selected.
+    fn step_to(&mut self, steps: isize, now: Duration) -> bool {
+        let action = if steps < 0 { Action::Up } else { Action::Down };
+        for _ in 0..steps.unsigned_abs() {
+            self.act(action, now);
+        }
+        if steps == 0 {
+            self.act(Action::Open, now);
+        }
+        steps == 0
+    }
+}
