@@ -5,18 +5,22 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
-use pyobs_tests::{Case, Record, Recording, Workload, case, command, json, needs};
+use pyobs_tests::{Case, Ended, Record, Recording, Workload, case, command, json, needs};
 use serde_json::Value;
 
 use crate::pty::Terminal;
 use crate::python;
 use crate::screens::quit;
 
-const PROBES: &str = "+redundancy,+ucx";
+/// As `cargo xtask demo` has it.
+const RATE: u32 = 299;
 const SECONDS: f64 = 25.0;
-/// More than the recording takes.
-const PIPELINE_SECONDS: &str = "150";
+/// More than anything here takes.
+const PIPELINE_SECONDS: &str = "250";
+/// It only keeps a hanging case from hanging the suite.
+const PATIENCE: Duration = Duration::from_secs(60);
 const MARK: &str = "# planted: ";
 
 pub fn cases() -> Vec<Case> {
@@ -24,7 +28,7 @@ pub fn cases() -> Vec<Case> {
     let cases = vec![
         whole("demo/each_planted_fault_is_found_and_nothing_else_is_serious", faults),
         whole("demo/ten_times_in_a_row", || (0..10).for_each(|_| faults())).needs(needs::all()),
-        case("demo/does_without_packages", without_packages),
+        case("demo/does_without_packages", without_packages).needs(bare()),
         case("demo/leaves_nothing_behind", leaves_nothing),
         case("demo/idle_processes_have_no_findings", idle),
     ];
@@ -34,6 +38,16 @@ pub fn cases() -> Vec<Case> {
 /// An interpreter with all packages.
 fn equipped() -> Result<PathBuf, String> {
     needs::executable_with("ucxx", "PYOBS_UCXX")
+}
+
+/// An interpreter without packages.
+fn bare() -> Result<PathBuf, String> {
+    let python = python()?;
+    if python.imports(&["numpy"]) {
+        Err("the interpreter itself has packages here".to_owned())
+    } else {
+        Ok(python.executable)
+    }
 }
 
 fn folder() -> PathBuf {
@@ -46,36 +60,34 @@ fn pipeline(python: &Path) -> Command {
     pipeline
 }
 
-/// Until the pipeline has ended as it should: nothing of it is left.
+/// Until the pipeline and all that it has started have ended by themselves; no segment of theirs is left.
 #[track_caller]
-fn end(pipeline: Workload) {
-    let pid = pipeline.pid();
-    pipeline.signal(libc::SIGTERM);
-    pipeline.wait();
-    is_gone(pid);
+fn ends(mut pipeline: Workload) -> Ended {
+    let (pid, since) = (pipeline.pid(), Instant::now());
+    while pipeline.is_alive() || groups().contains(&pid.to_string()) {
+        assert!(since.elapsed() < PATIENCE, "processes of the pipeline live on");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(segments(pid), [""; 0]);
+    pipeline.wait()
 }
 
-#[track_caller]
-fn is_gone(pipeline: u32) {
-    let ours = format!("pyobs-demo-{pipeline}-");
-    let names = fs::read_dir("/dev/shm").unwrap().flatten().map(|entry| entry.file_name());
-    let left: Vec<_> = names.filter(|name| name.to_string_lossy().starts_with(&ours)).collect();
-    assert!(left.is_empty(), "{left:?}");
-    let group = pipeline.to_string();
-    let alive = processes().into_iter().filter(|(_, of)| *of == group).count();
-    assert_eq!(alive, 0, "processes of it live on");
+fn segments(pipeline: u32) -> Vec<String> {
+    let names = fs::read_dir("/dev/shm").unwrap().flatten();
+    let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.filter(|name| name.starts_with(&format!("pyobs-demo-{pipeline}-"))).collect()
 }
 
-/// Pids and process groups of all processes that are more than a pid.
-fn processes() -> Vec<(String, String)> {
-    let stat = |entry: fs::DirEntry| fs::read_to_string(entry.path().join("stat")).ok();
-    let of = |stat: String| {
-        let (pid, rest) = (stat.split(' ').next()?.to_owned(), stat.rsplit_once(") ")?.1);
-        let mut fields = rest.split(' ');
+/// The process groups of all that live.
+fn groups() -> Vec<String> {
+    let stats = fs::read_dir("/proc").unwrap().flatten();
+    let stats = stats.filter_map(|entry| fs::read_to_string(entry.path().join("stat")).ok());
+    let group = |stat: String| {
+        let mut fields = stat.rsplit_once(") ")?.1.split(' ');
         let (state, _, group) = (fields.next()?, fields.next()?, fields.next()?);
-        (state != "Z").then(|| (pid, group.to_owned()))
+        (state != "Z").then(|| group.to_owned())
     };
-    fs::read_dir("/proc").unwrap().flatten().filter_map(stat).filter_map(of).collect()
+    stats.filter_map(group).collect()
 }
 
 /// What the sources say: the finding, the file's name and the line.
@@ -83,6 +95,7 @@ fn planted() -> BTreeSet<(String, String)> {
     let mut planted = BTreeSet::new();
     for file in fs::read_dir(folder()).unwrap().flatten().map(|entry| entry.path()) {
         let name = file.file_name().unwrap().to_string_lossy().into_owned();
+        // Its words tell of the marks.
         if !name.ends_with(".py") || name == "pipeline.py" {
             continue;
         }
@@ -104,17 +117,27 @@ fn fault(finding: &Value, planted: &BTreeSet<(String, String)>) -> Option<(Strin
     planted.iter().find(is).cloned()
 }
 
-fn record(python: &Path) -> Recording {
-    let mut pipeline = Workload::start({
-        let mut pipeline = self::pipeline(python);
-        pipeline.arg(PIPELINE_SECONDS);
-        pipeline
-    });
+/// A pipeline that runs for longer than anything here takes.
+#[track_caller]
+fn start(python: &Path) -> Workload {
+    let mut pipeline = pipeline(python);
+    pipeline.arg(PIPELINE_SECONDS);
+    let mut pipeline = Workload::start(pipeline);
     pipeline.wait_for("ready");
-    let record = Record::new().rate(299).argument("--probe").argument(PROBES);
-    let recording = record.pid(pipeline.pid()).seconds(SECONDS).run();
-    end(pipeline);
-    recording
+    pipeline
+}
+
+/// What it did, and what it said.
+#[track_caller]
+fn record(python: &Path) -> (Recording, Ended) {
+    let pipeline = start(python);
+    let recording = watch().pid(pipeline.pid()).seconds(SECONDS).run();
+    pipeline.signal(libc::SIGTERM);
+    (recording, ends(pipeline))
+}
+
+fn watch() -> Record {
+    Record::new().rate(RATE).argument("--probe").argument("+redundancy,+ucx")
 }
 
 /// All that is called serious is one of these faults. Returns those that were found.
@@ -134,7 +157,7 @@ fn found(recording: &Recording, planted: &BTreeSet<(String, String)>) -> BTreeSe
 
 #[track_caller]
 fn faults() {
-    let recording = record(&equipped().unwrap());
+    let (recording, _) = record(&equipped().unwrap());
     let planted = planted();
     assert_eq!(planted.len(), 5, "{planted:#?}");
     let found = found(&recording, &planted);
@@ -152,7 +175,7 @@ fn shown(recording: &Recording, planted: &BTreeSet<(String, String)>) {
     // Every row is one finding of the report at the most.
     for _ in 0..=json::list(&recording.report, "/findings").len() {
         // A picture is drawn ten times a second.
-        std::thread::sleep(std::time::Duration::from_millis(300));
+        std::thread::sleep(Duration::from_millis(300));
         let text: String = terminal.text().split_whitespace().collect();
         left.retain(|place| !text.contains(place));
         if left.is_empty() {
@@ -170,23 +193,7 @@ fn file_and_line(place: &str) -> &str {
 
 /// The standard library alone is enough for two of the faults.
 fn without_packages() {
-    let mut plain = python().unwrap();
-    plain.venv = None;
-    if plain.imports(&["numpy"]) {
-        // The interpreter itself has packages here.
-        return;
-    }
-    let mut pipeline = Workload::start({
-        let mut pipeline = self::pipeline(&plain.executable);
-        pipeline.arg(PIPELINE_SECONDS);
-        pipeline
-    });
-    pipeline.wait_for("ready");
-    let recording = Record::new().rate(299).pid(pipeline.pid()).seconds(12.0).run();
-    let pid = pipeline.pid();
-    pipeline.signal(libc::SIGTERM);
-    let ended = pipeline.wait();
-    is_gone(pid);
+    let (recording, ended) = record(&bare().unwrap());
     assert!(ended.stderr.contains("without NumPy"), "{}", ended.stderr);
     let found = found(&recording, &planted());
     let ids: Vec<&str> = found.iter().map(|(id, _)| id.as_str()).collect();
@@ -196,19 +203,17 @@ fn without_packages() {
 /// It ends when its standard input does, and what one that was killed has left, the next one removes.
 fn leaves_nothing() {
     let plain = python().unwrap().executable;
-    let mut killed = Workload::start({
-        let mut pipeline = self::pipeline(&plain);
-        pipeline.arg(PIPELINE_SECONDS);
-        pipeline
-    });
-    killed.wait_for("ready");
+    let (killed, since) = (start(&plain), Instant::now());
     let first = killed.pid();
+    while segments(first).is_empty() {
+        assert!(since.elapsed() < PATIENCE, "it makes no segment");
+        std::thread::sleep(Duration::from_millis(20));
+    }
     killed.kill();
-    let next = Workload::start(pipeline(&plain));
-    let second = next.pid();
-    assert!(next.wait().status.success());
-    is_gone(first);
-    is_gone(second);
+    assert_ne!(segments(first), [""; 0]);
+    let ended = ends(Workload::start(pipeline(&plain)));
+    assert!(ended.status.success(), "{}", ended.stderr);
+    assert_eq!(segments(first), [""; 0]);
 }
 
 fn idle() {
@@ -216,7 +221,7 @@ fn idle() {
     let waiting = "import threading, time\nfor _ in range(3): threading.Thread(target=threading.Event().wait, daemon=True).start()\n\
                    print('ready', flush=True)\ntime.sleep(600)";
     let reading = "import socket\nhere, there = socket.socketpair()\nprint('ready', flush=True)\nhere.recv(1)";
-    let mut record = Record::new().rate(299).argument("--probe").argument(PROBES).seconds(12.0);
+    let mut record = watch().seconds(12.0);
     let mut asleep = Vec::new();
     for program in [sleeping, waiting, reading] {
         let mut program = Workload::start(python().unwrap().inline(program));
