@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
 
+mod demo;
 mod ends;
 mod hostile;
 mod pty;
@@ -18,7 +19,7 @@ use std::process::ExitCode;
 use pyobs_tests::{Case, Python, needs};
 
 fn main() -> ExitCode {
-    let subjects: [fn() -> Vec<Case>; 4] = [screens::cases, ends::cases, replay::cases, hostile::cases];
+    let subjects: [fn() -> Vec<Case>; 5] = [screens::cases, ends::cases, replay::cases, hostile::cases, demo::cases];
     pyobs_tests::run(subjects.into_iter().flat_map(|cases| cases()).collect())
 }
 

@@ -1,7 +1,8 @@
-//! `cargo xtask demo`: the dashboard beside a few real programs, so that there is something to see.
+//! `cargo xtask demo`: the dashboard beside a pipeline with planted faults, so that there is something to see.
 
 use std::{
-    path::PathBuf,
+    os::unix::process::CommandExt,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
 };
 
@@ -10,55 +11,69 @@ use anyhow::{Context, Result};
 use crate::{
     build,
     errors::lacking,
-    process::{as_root, find, progress, run as run_command},
-    repo,
+    process::{as_root, progress, run as run_command},
+    pythons::{self, Python},
+    repo, venvs,
 };
 
-const PROGRAMS: [&str; 4] = ["orders.py", "worker_pool.py", "gravity.py", "word_count.py"];
+/// What sees the faults, with enough samples to be sure of them within half a minute; unless the user names others.
+const OPTIONS: [(&str, &str); 2] = [("--probe", "+redundancy,+ucx"), ("--rate", "299")];
+/// The interpreter that has wheels of all packages.
+const PYTHON: &str = "3.12";
 
 pub(crate) fn run(args: &[String]) -> Result<()> {
     build::release()?;
-    let programs = Programs::start()?;
-    progress(format!("{} example programs run until the dashboard ends", programs.0.len()));
-    run_command(as_root(repo::pyobs())?.arg("top").args(args))
+    let mut dashboard = as_root(repo::pyobs())?;
+    dashboard.arg("top");
+    for (option, value) in OPTIONS {
+        if !args.iter().any(|arg| arg.split('=').next() == Some(option)) {
+            dashboard.args([option, value]);
+        }
+    }
+    let _pipeline = Pipeline::start(&interpreter()?)?;
+    progress("the pipeline of xtask/demo runs until the dashboard ends; its faults are marked there by `planted`");
+    run_command(dashboard.args(args))
 }
 
-/// They end with this value; should this process be killed, each notices that its parent has gone.
-struct Programs(Vec<Child>);
+/// It ends, and removes what it left, when its standard input does: with this value, or when this process is killed.
+struct Pipeline(Child);
 
-impl Programs {
-    fn start() -> Result<Self> {
-        let python = interpreter()?;
-        let folder = repo::root().join("xtask/demo");
-        let mut programs = Self(Vec::new());
-        for name in PROGRAMS {
-            let program = folder.join(name);
-            let child = Command::new(&python)
-                .arg(&program)
-                .stdin(Stdio::null())
-                .stdout(Stdio::null())
-                .spawn()
-                .with_context(|| format!("{} does not run {}", python.display(), program.display()))?;
-            programs.0.push(child);
-        }
-        Ok(programs)
+impl Pipeline {
+    fn start(python: &Path) -> Result<Self> {
+        let program = repo::root().join("xtask/demo/pipeline.py");
+        let child = Command::new(python)
+            .args(["-B", "-u"])
+            .arg(&program)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            // Ctrl-C is for the dashboard.
+            .process_group(0)
+            .spawn()
+            .with_context(|| format!("{} does not run {}", python.display(), program.display()))?;
+        Ok(Self(child))
     }
 }
 
-impl Drop for Programs {
+impl Drop for Pipeline {
     fn drop(&mut self) {
-        for child in &mut self.0 {
-            // It may have ended by itself, and then there is nothing to stop.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+        // Closes its standard input first. It may have ended by itself.
+        let _ = self.0.wait();
     }
 }
 
+/// With the packages that the stages need, as far as they can be had.
 fn interpreter() -> Result<PathBuf> {
-    find("python3").ok_or_else(|| {
-        lacking(
-            "the example programs need a python3 on the PATH; install one, or watch your own with `cargo xtask top`",
-        )
-    })
+    let found = pythons::find_all();
+    let python = pythons::of_version(&found, PYTHON).or(found.pythons.last()).ok_or_else(|| {
+        lacking("the pipeline needs a python3 on the PATH; install one, or watch your own with `cargo xtask top`")
+    })?;
+    Ok(equipped(python).unwrap_or_else(|error| {
+        progress(format!("the demo does without NumPy and UCXX: {error:#}"));
+        python.executable.clone()
+    }))
+}
+
+fn equipped(python: &Python) -> Result<PathBuf> {
+    let pins = repo::root().join("xtask/demo/requirements.txt");
+    venvs::ensure(&python.executable, &python.version, &repo::target().join("venvs/demo"), &pins)
 }

@@ -26,7 +26,7 @@ const HELP: &str = "\
 cargo xtask VERB [ARG]...
 
   top [ARG]...              set everything up, build, and run `pyobs top` (through sudo when not root)
-  demo [ARG]...             the same beside a few example Python programs, so that there is something to see
+  demo [ARG]...             the same beside a pipeline in Python with planted faults, so that there is something to see
   test [--all] [FILTER]...  the whole test suite on every CPython found; --all adds the slow matrices
   build                     leave the release binary in target/release/pyobs
   install [--prefix DIR]    put pyobs, its man page and its shell completions where sudo and the shells find them

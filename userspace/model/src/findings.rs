@@ -8,6 +8,7 @@ mod nrt;
 mod redundancy;
 mod shm;
 mod ucx;
+mod unread;
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -16,7 +17,8 @@ use serde::Serialize;
 
 pub use self::board::{Board, Entry, Key};
 use crate::families::Times;
-use crate::{FrameId, Model, Nanos, Pid, ProcessRef, SegmentId, Selection, Tid, TransferId};
+use crate::views::own_line;
+use crate::{FrameId, Model, Nanos, Pid, ProcessRef, SegmentId, Selection, StackId, Tid, TransferId};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -119,6 +121,7 @@ pub fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
     findings.extend(nrt::find(model, selection));
     findings.extend(ucx::find(model, selection));
     findings.extend(redundancy::find(model, selection));
+    findings.extend(unread::find(model, selection));
     let joined = joins::find(model, selection);
     findings.retain(|finding| !joined.iter().any(|join| joins::says_more(join, finding)));
     findings.extend(joined);
@@ -160,6 +163,11 @@ pub fn place(model: &Model, frame: Option<FrameId>) -> String {
     let file = frame.file.as_deref().unwrap_or("?");
     let line = frame.line.map(|line| format!(":{line}")).unwrap_or_default();
     format!("{} ({file}{line})", frame.function)
+}
+
+/// The line of the program that a stack belongs to: what a library does there is its caller's.
+fn own_place(model: &Model, stack: Option<StackId>) -> String {
+    place(model, stack.and_then(|stack| own_line(model, stack)))
 }
 
 /// `4250 (io-worker)`.

@@ -113,3 +113,27 @@ fn what_nobody_reads_is_for_who_stored_it() {
     };
     assert_eq!((text("line"), text("over")), ("one (/srv/a.py:2)", "other (/srv/a.py:3)"));
 }
+
+#[test]
+fn only_work_on_objects_of_arrays_is_dispatch() {
+    let found = |touched: &[(Touched, u32)]| {
+        let mut model = model();
+        for (touched, count) in touched {
+            let (at, process, tid, stack) = (Nanos(1), ProcessRef(0), Tid(1), StackId(0));
+            let touched = Some(touched.clone());
+            let access = Access { at, process, tid, stack, weight: 1, touched, stores: false };
+            (0..*count).for_each(|_| model.apply(&Event::Access(access.clone())));
+        }
+        Report::new(&model, &Selection::default(), None)
+            .findings
+            .iter()
+            .filter(|it| it.id == "redundancy/dispatch")
+            .count()
+    };
+    let object = |name: &str| Touched::Metadata(Some(name.into()));
+    let array = || Touched::Array("float64 9".into());
+    assert_eq!(found(&[(object("numpy.ndarray"), 30), (Touched::Static, 70), (array(), 4)]), 1);
+    assert_eq!(found(&[(Touched::Static, 100), (array(), 4)]), 0, "constants of what computes");
+    assert_eq!(found(&[(object("coroutine"), 30), (Touched::Static, 70)]), 0, "no arrays");
+    assert_eq!(found(&[(object("numpy.ndarray"), 30), (Touched::Static, 40), (array(), 40)]), 0, "data");
+}

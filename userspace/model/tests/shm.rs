@@ -3,10 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by a panic")]
 
 use pyobs_model::families::shm::Verdict;
-use pyobs_model::{
-    Event, History, Meta, Model, Nanos, Pid, Process, ProcessRef, Segment, SegmentChange, SegmentId, SegmentKind,
-    Selection, findings,
-};
+use pyobs_model::findings::{self, Evidence, Severity};
+use pyobs_model::*;
 
 const MAKER: Pid = Pid(10);
 const OTHER: Pid = Pid(20);
@@ -97,4 +95,97 @@ fn semaphores_are_no_segments() {
     let segment = Segment { dev: 27, ino: 1, generation: 2, kind, name, linked: true, bytes: 32, creator: None };
     model.apply(&Event::Segment { at: Nanos(1), id: SegmentId(0), change: SegmentChange::Begun(segment) });
     assert_eq!((model.shm().segments().count(), model.shm().semaphores()), (0, 1));
+}
+
+/// Segments of 1 MiB that one line made and filled, with what became of each then.
+fn filled(kind: SegmentKind, segments: &[&[SegmentChange]]) -> Model {
+    let mut model = model();
+    let process = Process { pid: MAKER, ppid: Pid(1), command: "python".into(), python: None, started: None };
+    model.apply(&Event::Process { id: ProcessRef(0), process });
+    let frame = |function: &str, file: &str, line| Frame {
+        kind: FrameKind::Python,
+        function: function.into(),
+        module: None,
+        file: Some(file.into()),
+        line: Some(line),
+        first_line: Some(1),
+    };
+    let library = "/usr/lib/python3.12/multiprocessing/shared_memory.py";
+    let frames = [frame("publish", "/app/main.py", 7), frame("SharedMemory.__init__", library, 104)];
+    for (frame, id) in frames.into_iter().zip(0..) {
+        model.apply(&Event::Frame { id: FrameId(id), frame });
+    }
+    model.apply(&Event::Stack { id: StackId(0), frames: [FrameId(0), FrameId(1)].into() });
+    for (changes, id) in segments.iter().zip(0..) {
+        let (name, creator, linked) = (Some("a".into()), Some(MAKER), kind == SegmentKind::Shm);
+        let (dev, ino, bytes) = (27, u64::from(id), 1 << 20);
+        let begun = SegmentChange::Begun(Segment { dev, ino, generation: 2, kind, name, linked, bytes, creator });
+        let made = [begun, SegmentChange::Born(StackId(0)), holds(MAKER, 1, 1), SegmentChange::Allocated(bytes)];
+        for change in made.iter().chain(*changes) {
+            model.apply(&Event::Segment { at: Nanos(1), id: SegmentId(id), change: change.clone() });
+        }
+    }
+    model
+}
+
+#[test]
+fn what_was_filled_and_nobody_came_for_is_found_at_the_programs_own_line() {
+    let over: &[SegmentChange] = &[SegmentChange::Unlinked { by: Some(MAKER) }, SegmentChange::Released];
+    for kind in [SegmentKind::Shm, SegmentKind::Memfd] {
+        let found = findings::find(&filled(kind, &[over, over]), &Selection::default());
+        assert_eq!(found.len(), 1, "{found:#?}");
+        assert_eq!((found[0].id, found[0].severity), ("shm/unread", Severity::Warning));
+        assert_eq!(found[0].evidence["line"], Evidence::Text("publish (/app/main.py:7)".into()));
+        assert_eq!((found[0].cost.bytes, found[0].pid), (2 << 20, Some(MAKER)));
+    }
+}
+
+#[test]
+fn what_others_have_had_or_may_still_come_for_is_not_unread() {
+    let taken: &[SegmentChange] = &[holds(OTHER, 0, 1), holds(OTHER, 0, 0), SegmentChange::Released];
+    let passed: &[SegmentChange] = &[SegmentChange::Sent { from: MAKER }, SegmentChange::Released];
+    let passed_on: &[SegmentChange] = &[SegmentChange::Passed { from: Some(MAKER), to: OTHER }, SegmentChange::Gone];
+    for changes in [taken, passed_on] {
+        assert!(found(&filled(SegmentKind::Shm, &[changes])).is_empty(), "{changes:?}");
+    }
+    let given_up: &[SegmentChange] = &[SegmentChange::Released];
+    assert!(found(&filled(SegmentKind::Shm, &[taken, given_up])).is_empty(), "one of two");
+    assert_eq!(found(&filled(SegmentKind::Shm, &[passed])), ["shm/unread"], "it never arrived");
+    assert!(found(&filled(SegmentKind::File, &[given_up])).is_empty(), "a file is for later");
+    let mut model = filled(SegmentKind::Shm, &[&[]]);
+    assert!(found(&model).is_empty(), "it is new");
+    model.advance(Nanos(60_000_000_000));
+    assert_eq!(findings::find(&model, &Selection::default())[0].severity, Severity::Info);
+}
+
+#[test]
+fn a_segment_that_a_transfer_took_its_bytes_from_was_read() {
+    let mapped = SegmentChange::Mapped { pid: MAKER, address: 0x10_0000, bytes: 1 << 20, offset: 0 };
+    for (buffer, expected) in [(0x10_8000, &[][..]), (0x80_0000, &["shm/unread"][..])] {
+        let mut model = filled(SegmentKind::Shm, &[&[mapped.clone()]]);
+        let transfer = Transfer {
+            process: ProcessRef(0),
+            library: Library::Ucx,
+            operation: Operation::TagSend,
+            bytes: 64,
+            tag: None,
+            through: 1,
+            buffer,
+            registered: None,
+            submitted: Some(Nanos(2)),
+            completed: Some(Nanos(3)),
+            immediate: true,
+            status: Some(0),
+            tid: Tid(MAKER.0),
+            submitter: None,
+            completer: None,
+            protocol: None,
+            parent: None,
+            hash: None,
+        };
+        let change = TransferChange::Seen(Box::new(transfer));
+        model.apply(&Event::Transfer { at: Nanos(3), id: TransferId(0), change });
+        model.advance(Nanos(60_000_000_000));
+        assert_eq!(found(&model), expected, "{buffer:#x}");
+    }
 }

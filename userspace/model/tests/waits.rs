@@ -329,6 +329,23 @@ fn a_convoy_is_found_and_named() {
     assert_eq!(serious[0].severity, Severity::Serious);
 }
 
+/// The thread that computes has half of a CPU, and lets nobody have the GIL while it waits for the CPU.
+#[test]
+fn a_convoy_on_a_busy_machine_is_found() {
+    let of = |asleep: u64| {
+        let mut model = convoy(400, 5 * MS, MS / 10, 4 * SECOND);
+        for tick in 0..4 * 99 {
+            let (at, outcome) = (Nanos(tick * 25 * MS), Outcome::Complete);
+            model.apply(&Event::Sample(Sample { at, process: PROCESS, tid: MAIN, cpu: 0, stack: COMPUTE, outcome }));
+        }
+        model.apply(&Event::Sleep(Sleep { tid: MAIN, ..sleep(9 * SECOND, NONE, 1, asleep, asleep) }));
+        findings::find(&model, &Selection::default())
+    };
+    let [finding] = &of(0)[..] else { panic!() };
+    assert!(finding.detail.contains("(MainThread) held it 100% of the time"), "{}", finding.detail);
+    assert_eq!(of(7 * SECOND), [], "it sleeps most of the time");
+}
+
 #[test]
 fn what_is_no_convoy_is_not_found() {
     for (why, model) in [

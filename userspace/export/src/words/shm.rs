@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 
 use pyobs_model::families::shm::{State, Verdict};
 use pyobs_model::findings::size;
-use pyobs_model::{FrameKind, Pid, Resident, Selection, views};
+use pyobs_model::views::{self, own_line};
+use pyobs_model::{Pid, Resident, Selection};
 
 use super::Letter;
 use crate::escape;
@@ -76,9 +77,8 @@ impl Letter<'_> {
     }
 
     fn birthplace(&self, state: &State) -> String {
-        let frames = state.stack.map_or(&[][..], |stack| self.model.stack(stack));
-        let mut frames = frames.iter().rev().filter_map(|frame| self.model.frame(*frame));
-        let frame = frames.find(|frame| frame.kind == FrameKind::Python);
+        let line = state.stack.and_then(|stack| own_line(self.model, stack));
+        let frame = line.and_then(|line| self.model.frame(line));
         frame.map_or_else(|| "-".to_owned(), |frame| super::place(frame, true))
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::{Cost, Evidence, Finding, Severity, Target, place, size};
+use super::{Cost, Evidence, Finding, Severity, Target, own_place, size};
 use crate::families::arena::{Closed, State};
 use crate::views::birthplace;
 use crate::views::{self, BirthRow};
@@ -33,8 +33,8 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
 fn leaked(model: &Model, state: &State, closed: Closed) -> Option<Finding> {
     let (kind, bytes) = (&state.arena.kind, size(state.arena.bytes));
     let escaped = closed.escaped;
-    let line = place(model, birthplace(model, closed.stack));
-    let born = place(model, birthplace(model, state.stack));
+    let line = own_place(model, closed.stack);
+    let born = own_place(model, state.stack);
     let left = state.objects.born - state.objects.dead;
     let detail = format!(
         "{escaped} objects were alive when their arena of {kind}, born at {born}, was closed at {line}. {kind} then leaves the \
@@ -73,7 +73,7 @@ fn sparse(model: &Model, process: ProcessRef, rows: &[BirthRow]) -> Option<Findi
     }
     // The rows are sorted by what they hold.
     let most = rows.iter().find(|row| row.frame.is_some());
-    let line = place(model, most.and_then(|row| row.frame));
+    let line = own_place(model, most.and_then(|row| row.stack));
     let born = most.map_or(0, |row| row.live);
     let percent = share * 100.0;
     let held = size(bytes);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::{Cost, Evidence, Finding, Severity, Target, commonest, mean, name, place, seconds};
 use crate::views::{self, By, GilRow, GilShare};
-use crate::{Model, Nanos, ProcessRef, Selection, Tid};
+use crate::{Model, Nanos, ProcessRef, Selection, Tid, WaitReason};
 
 /// A thread computes and so holds the GIL more than this share of the time,
 const HELD: f64 = 0.5;
@@ -29,8 +29,9 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
     }
     let mut found = Vec::new();
     for (process, share) in views::gil_shares(model, selection) {
-        let Some((holder, held)) = share.holder() else { continue };
-        if share.observed == Nanos(0) || seconds(held.held) <= HELD * seconds(share.observed) {
+        let Some((holder, _)) = share.holder() else { continue };
+        let held = had(model, selection, process, &share, holder);
+        if share.observed == Nanos(0) || held <= HELD * seconds(share.observed) {
             continue;
         }
         for (waiter, thread) in &share.threads {
@@ -45,17 +46,41 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
                 && elsewhere <= (1.0 - BEHIND) * wanted
                 && seconds(thread.held) < USED * wanted
             {
-                found.push(convoy(model, process, &share, holder, *waiter, rows));
+                found.push(convoy(model, process, &share, (holder, held), *waiter, rows));
             }
         }
     }
     found
 }
 
-fn convoy(model: &Model, process: ProcessRef, share: &GilShare, holder: Tid, waiter: Tid, rows: &[GilRow]) -> Finding {
+/// For how many seconds a thread had the GIL. Samples see it while it runs; where it had to share a CPU with others, it kept the
+/// GIL while it was ready and did not run: as much of that time as of the time in which it ran.
+fn had(model: &Model, selection: &Selection, process: ProcessRef, share: &GilShare, tid: Tid) -> f64 {
+    let thread = share.threads.get(&tid).copied().unwrap_or_default();
+    let held = seconds(thread.held);
+    let of_thread = Selection { processes: Some([process].into()), tid: Some(tid), ..selection.clone() };
+    let samples: u64 = model.cpu().sums(&of_thread).into_values().sum();
+    if !model.is_on("offcpu") || samples == 0 {
+        return held;
+    }
+    let ran = samples as f64 / f64::from(model.meta().rate_hz.max(1));
+    let sleeps = model.offcpu().sleeps(&of_thread).filter(|sleep| sleep.reason != WaitReason::Gil);
+    let asleep: f64 = sleeps.map(|sleep| seconds(sleep.total)).sum();
+    let awake = seconds(share.observed) - seconds(thread.wanted.total) - asleep;
+    held.max((held / ran).min(1.0) * awake)
+}
+
+fn convoy(
+    model: &Model,
+    process: ProcessRef,
+    share: &GilShare,
+    (holder, held): (Tid, f64),
+    waiter: Tid,
+    rows: &[GilRow],
+) -> Finding {
     let thread = |tid: Tid| share.threads.get(&tid).copied().unwrap_or_default();
     let (wanted, observed) = (thread(waiter).wanted, seconds(share.observed));
-    let (lost, held) = (seconds(wanted.total) / observed, (seconds(thread(holder).held) / observed).min(1.0));
+    let (lost, held_share) = (seconds(wanted.total) / observed, (held / observed).min(1.0));
     let waiter_line = commonest(rows.iter().map(|row| (row.frame, row.times.total)));
     let behind = rows.iter().filter(|row| row.holder == Some(holder));
     let holder_line = commonest(behind.map(|row| (row.holder_frame, row.times.total)));
@@ -70,7 +95,7 @@ fn convoy(model: &Model, process: ProcessRef, share: &GilShare, holder: Tid, wai
         wanted.count,
         seconds(wanted.total),
         lost * 100.0,
-        held * 100.0,
+        held_share * 100.0,
     );
     let evidence = BTreeMap::from([
         ("waiter_tid", Evidence::Count(u64::from(waiter.0))),
@@ -79,7 +104,7 @@ fn convoy(model: &Model, process: ProcessRef, share: &GilShare, holder: Tid, wai
         ("waited_s", Evidence::Number(seconds(wanted.total))),
         ("holder_tid", Evidence::Count(u64::from(holder.0))),
         ("holder_line", Evidence::Text(holder_line)),
-        ("held_s", Evidence::Number(seconds(thread(holder).held))),
+        ("held_s", Evidence::Number(held)),
         ("observed_s", Evidence::Number(observed)),
     ]);
     Finding {

@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Cost, Evidence, Finding, Severity, Target, commonest, name, place, seconds, size};
+use super::{Cost, Evidence, Finding, Severity, Target, commonest, name, own_place, place, seconds, size};
 use crate::families::ucx::State;
-use crate::views::{self, birthplace};
+use crate::views;
 use crate::{FrameId, Model, Nanos, PairKind, ProcessRef, RegionId, SegmentId, Selection, StackId, Tid, TransferId};
 
 /// From so many transfers on, of which so many were held up, for so long in the middle.
@@ -109,7 +109,7 @@ fn behind_gil(
             let part = (*to).min(woken.woken).saturating_sub((*from).max(over));
             held = held.saturating_add(part);
             if let Some((tid, stack)) = holder {
-                let sum = behind.entry((*tid, birthplace(model, Some(*stack)))).or_default();
+                let sum = behind.entry((*tid, views::own_line(model, *stack))).or_default();
                 *sum = sum.saturating_add(part);
             }
         }
@@ -171,8 +171,8 @@ fn resent(model: &Model, process: ProcessRef, states: &[(TransferId, &State)]) -
         again.max_by_key(|((_, _, bytes, _), same)| bytes.saturating_mul(same.len() as u64))?;
     let state = model.shm().get(segment)?;
     let segment_name = state.segment.name.as_deref().unwrap_or(state.segment.kind.name());
-    let born = place(model, birthplace(model, state.stack));
-    let asked = place(model, same.iter().find_map(|(_, state)| birthplace(model, model.ucx().stack(state))));
+    let born = own_place(model, state.stack);
+    let asked = own_place(model, same.iter().find_map(|(_, state)| model.ucx().stack(state)));
     let (count, vain) = (same.len() as u64, bytes.saturating_mul(same.len() as u64 - 1));
     let writer = rewriter(model, process).map(|frame| place(model, Some(frame)));
     let rewritten = writer.as_ref().map_or_else(String::new, |line| {
@@ -256,8 +256,7 @@ fn no_overlap(
     }
     let weighed = lines.into_iter().map(|(stack, count)| (views::own_line(model, stack), Nanos(count)));
     let line = place(model, commonest(weighed));
-    let asked = states.iter().find_map(|(_, state)| birthplace(model, model.ucx().stack(state)));
-    let asked = place(model, asked);
+    let asked = own_place(model, states.iter().find_map(|(_, state)| model.ucx().stack(state)));
     let saved = computed.min(waited).min(1.0);
     let (computed, waited) = (computed * 100.0, waited * 100.0);
     let summary = format!("computing and transfers take turns: {computed:.0}% of the time one, {waited:.0}% the other");

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Cost, Evidence, Finding, Severity, Target, place, size};
+use super::{Cost, Evidence, Finding, Severity, Target, own_place, size};
 use crate::families::nrt::{Site, Sum};
 use crate::views::birthplace;
 use crate::{Model, Selection};
@@ -14,8 +14,7 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
 
 fn leaked(model: &Model, site: Site, sum: &Sum) -> Option<Finding> {
     let state = model.process(site.process).filter(|state| state.ended.is_some())?;
-    let frame = birthplace(model, Some(site.stack));
-    let line = place(model, frame);
+    let line = own_place(model, Some(site.stack));
     let (live, bytes) = (sum.live(), size(sum.bytes));
     let detail = format!(
         "{live} of the {} MemInfos that were born at {line} were not freed when the process ended; their data has {bytes}. \
@@ -37,6 +36,6 @@ fn leaked(model: &Model, site: Site, sum: &Sum) -> Option<Finding> {
             ("line", Evidence::Text(line)),
         ]),
         cost: Cost::bytes(sum.bytes),
-        target: Some(Target::MemInfos(frame)),
+        target: Some(Target::MemInfos(birthplace(model, Some(site.stack)))),
     })
 }

@@ -15,6 +15,11 @@ use crate::{FrameId, Model, PairKind, ProcessRef, Selection, Touched};
 /// A line is looked at from this share of its process's samples on.
 const LEAST: f64 = 0.01;
 const RECOMPUTED: &str = "redundancy/recomputed";
+/// Of what dispatch accesses, objects are three in ten or more; static data alone are the constants of what computes. With what
+/// is likely taken off for chance.
+const OBJECTS: f64 = 0.05;
+/// Types of NumPy's, its arrays and their single elements, are named so.
+const NUMPY: &str = "numpy.";
 /// A line's dispatch is serious from this share of the samples on.
 const SERIOUS: f64 = 0.25;
 
@@ -69,7 +74,10 @@ fn share(model: &Model, process: ProcessRef, samples: u64) -> f64 {
 
 fn dispatch(model: &Model, line: Line, sum: &Accesses) -> Option<Finding> {
     let native = share(model, line.process, sum.samples);
-    if native < LEAST || least_share(sum.objects(), sum.known()) <= DISPATCH {
+    let has_objects = least_share(sum.metadata, sum.objects()) > OBJECTS;
+    let has_arrays = sum.array > 0 || sum.names.keys().any(|name| name.starts_with(NUMPY));
+    let is_dispatch = has_objects && has_arrays && least_share(sum.objects(), sum.known()) > DISPATCH;
+    if native < LEAST || !is_dispatch {
         return None;
     }
     let metadata = sum.metadata_share()?;

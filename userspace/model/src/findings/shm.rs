@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::{Cost, Evidence, Finding, Severity, Target, place, size};
+use super::{Cost, Evidence, Finding, Severity, Target, own_place, size};
 use crate::families::shm::{State, Unlink, Verdict};
-use crate::{FrameId, FrameKind, Model, Nanos, Pid, ProcessRef, SegmentId};
+use crate::{Model, Nanos, Pid, ProcessRef, SegmentId};
 
 /// In the command line of the process that `multiprocessing` starts to clean up after others.
 const TRACKER: &str = "multiprocessing.resource_tracker";
@@ -21,7 +21,7 @@ pub(super) fn find(model: &Model) -> Vec<Finding> {
 }
 
 fn residue(model: &Model, id: SegmentId, state: &State) -> Finding {
-    let (name, size, line) = (named(state), size(state.segment.bytes), birthplace(model, state));
+    let (name, size, line) = (named(state), size(state.segment.bytes), own_place(model, state.stack));
     let maker = match state.segment.creator {
         Some(pid) => format!("Process {pid} made it at {line}."),
         None => "It was there before the recording began.".to_owned(),
@@ -44,7 +44,7 @@ fn unlinked_in_use(model: &Model, id: SegmentId, state: &State, unlink: &Unlink)
     if !tracker.process.command.contains(TRACKER) || Some(tracker.process.ppid) == state.segment.creator {
         return None;
     }
-    let (name, line, of) = (named(state), birthplace(model, state), tracker.process.ppid);
+    let (name, line, of) = (named(state), own_place(model, state.stack), tracker.process.ppid);
     let users = unlink.users;
     let detail = format!(
         "The resource tracker {by} of process {of} removed {name} while {users} other process(es) held it: those go on \
@@ -78,7 +78,7 @@ fn finding(
             ("segment", Evidence::Text(state.id())),
             ("name", Evidence::Text(named(state))),
             ("bytes", Evidence::Count(state.segment.bytes)),
-            ("line", Evidence::Text(birthplace(model, state))),
+            ("line", Evidence::Text(own_place(model, state.stack))),
         ]),
         cost: Cost::default(),
         target: Some(Target::Segment(segment)),
@@ -86,7 +86,7 @@ fn finding(
 }
 
 /// The process that had a number then.
-fn process(model: &Model, pid: Pid, at: Nanos) -> Option<(ProcessRef, &crate::ProcessState)> {
+pub(super) fn process(model: &Model, pid: Pid, at: Nanos) -> Option<(ProcessRef, &crate::ProcessState)> {
     let lived = |state: &crate::ProcessState| {
         state.process.started.is_none_or(|started| started <= at) && state.ended.is_none_or(|ended| ended >= at)
     };
@@ -96,10 +96,4 @@ fn process(model: &Model, pid: Pid, at: Nanos) -> Option<(ProcessRef, &crate::Pr
 fn named(state: &State) -> String {
     let kind = state.segment.kind.name();
     state.segment.name.as_deref().map_or_else(|| kind.to_owned(), str::to_owned)
-}
-
-fn birthplace(model: &Model, state: &State) -> String {
-    let frames = state.stack.map_or(&[][..], |stack| model.stack(stack));
-    let is_python = |id: &&FrameId| model.frame(**id).is_some_and(|frame| frame.kind == FrameKind::Python);
-    place(model, frames.iter().rev().find(is_python).copied())
 }

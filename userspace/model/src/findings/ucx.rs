@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::{Cost, Evidence, Finding, Severity, Target, commonest, name, place, seconds, size};
+use super::{Cost, Evidence, Finding, Severity, Target, commonest, name, own_place, place, seconds, size};
 use crate::families::ucx::State;
-use crate::views::{self, By, Role, Spread, Stage, WorkerRow, birthplace, spread};
+use crate::views::{self, By, Role, Spread, Stage, WorkerRow, spread};
 use crate::{Model, Nanos, ProcessRef, Selection};
 
 /// A thread that is busy for longer than this, with fewer transfers a second than this, polls in vain.
@@ -210,7 +210,7 @@ fn unfinished(model: &Model, process: ProcessRef, states: &[&State], workers: &[
     if left.is_empty() || !has_ended {
         return None;
     }
-    let line = place(model, left.iter().find_map(|state| birthplace(model, model.ucx().stack(state))));
+    let line = own_place(model, left.iter().find_map(|state| model.ucx().stack(state)));
     let bytes = left.iter().fold(0, |sum: u64, state| sum.saturating_add(state.transfer.bytes));
     let summary = format!("{} transfers ({}) had no end when the process ended", left.len(), size(bytes));
     let detail = format!(
@@ -252,7 +252,7 @@ fn resend(model: &Model, process: ProcessRef, states: &[&State]) -> Option<Findi
     let again = sends.into_iter().filter(|(_, same)| same.len() as u64 >= RESENDS);
     let ((_, buffer, bytes, _), same) =
         again.max_by_key(|((_, _, bytes, _), same)| bytes.saturating_mul(same.len() as u64))?;
-    let line = place(model, same.iter().find_map(|state| birthplace(model, model.ucx().stack(state))));
+    let line = own_place(model, same.iter().find_map(|state| model.ucx().stack(state)));
     let count = same.len() as u64;
     let summary = format!("the same {} were sent {count} times, unchanged, at {line}", size(bytes));
     let detail = format!(

@@ -57,6 +57,10 @@ pub(super) fn instead_of(model: &Model, ui: &Ui) -> Option<Message> {
         (_, Some(filter)) if has_rows_without_filter(ui) => {
             message(format!("Nothing matches /{}", filter.text()), "Esc clears the filter, / changes it.")
         }
+        _ if pythons == 0 && is_live && has_python(model) => message(
+            "No Python process any more",
+            "The last one has ended. Another one appears here within a second; w looks further back.",
+        ),
         _ if pythons == 0 && is_live => {
             message("No Python process yet", "Start one: it appears here within a second, whatever its name.")
         }

@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 
 use pyobs_model::families::ucx::State;
 use pyobs_model::findings::Target;
-use pyobs_model::views::{self, By, Stage, birthplace};
+use pyobs_model::views::{self, By, Stage, own_line};
 use pyobs_model::{FrameId, Model, Nanos, Operation, ProcessRef, TransferId};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -70,7 +70,7 @@ impl Line {
             wake: state.woken.zip(transfer.completed).map(|(woken, over)| woken.woken.saturating_sub(over)),
             status: transfer.status,
             is_over: transfer.completed.is_some(),
-            frame: birthplace(model, model.ucx().stack(state)),
+            frame: model.ucx().stack(state).and_then(|stack| own_line(model, stack)),
         }
     }
 

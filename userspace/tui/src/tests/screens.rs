@@ -123,6 +123,19 @@ fn no_python_yet() {
 }
 
 #[test]
+fn the_last_python_has_ended() {
+    let mut bench = Bench::live(USUAL);
+    let ends = synthetic::events().into_iter().filter_map(|event| match event {
+        Event::Process { id, .. } => Some(Event::ProcessEnd { id, at: Nanos(9_950_000_000) }),
+        _ => None,
+    });
+    bench.send(Batch::Events(ends.collect()));
+    bench.send(Batch::Events(vec![Event::Loss { at: Nanos(40_000_000_000), reason: Reason::SleepUnseen, count: 1 }]));
+    let picture = bench.keys("2").picture();
+    assert!(picture.contains("No Python process any more"), "{picture}");
+}
+
+#[test]
 fn python_without_samples() {
     let mut bench = Bench::new(synthetic::model(), Source::Live, USUAL);
     let is_process = |event: &Event| matches!(event, Event::Process { .. });

@@ -154,12 +154,14 @@ impl Armer {
         };
         // Set first, looked at afterwards: the sooner the better.
         let armed = if wanted.is_none() { self.arm(state, sample, &access) } else { None };
+        let place = state.places.get_mut(&sample.header.pid);
+        let is_shared = place.is_some_and(|place| place.is_shared_mapping(access.address));
         let touched = state.places.get_mut(&sample.header.pid).and_then(|place| place.classify(access.address, sample));
         if let Some(id) = armed {
             match &touched {
                 Some(touched) => {
                     if let Some(armed) = state.threads.armed(tid, id) {
-                        armed.touched = Some(touched.clone());
+                        (armed.touched, armed.is_shared) = (Some(touched.clone()), is_shared);
                     }
                 }
                 // A header: counts of references.
@@ -223,7 +225,8 @@ impl Armer {
         let key = WatchKey { tid, padding: 0, address: aim.address };
         self.watches.insert(key, Watch { id, ..watch }, 0).ok()?;
         let since = Instant::now();
-        let armed = Armed { id, pid, key, aim, bytes, since, touched: None, traps: Vec::new(), counted: 0, result };
+        let (touched, is_shared, traps) = (None, false, Vec::new());
+        let armed = Armed { id, pid, key, aim, bytes, since, touched, is_shared, traps, counted: 0, result };
         if !state.threads.set(free.number, armed) {
             // The thread is gone, or has become another program.
             let _ = self.watches.remove(&key);
@@ -274,7 +277,8 @@ impl Armer {
             let outlives = !matches!(armed.touched, Some(Touched::Metadata(_)));
             let found = if armed.aim.reads { of_accesses(&armed.traps, outlives) } else { of_stores(&armed.traps) };
             let Armed { id: watch, pid, key: WatchKey { tid, .. }, bytes, .. } = armed;
-            if let (Some(found), Some(touched)) = (found, armed.touched) {
+            if let (Some(mut found), Some(touched)) = (found, armed.touched) {
+                found.unread = found.unread.filter(|is_unread| !is_unread || !armed.is_shared);
                 self.tell(Told::Pair { pid, tid, watch, touched, bytes, found });
             }
         }

@@ -36,6 +36,8 @@ struct Region {
     start: u64,
     end: u64,
     writable: bool,
+    /// Other processes may have it, too.
+    shared: bool,
     /// `None` for memory without a file.
     path: Option<Arc<str>>,
 }
@@ -114,6 +116,7 @@ impl Place {
                 start: map.address.0,
                 end: map.address.1,
                 writable: map.perms.contains(MMPermissions::WRITE),
+                shared: map.perms.contains(MMPermissions::SHARED),
                 path: match map.pathname {
                     MMapPath::Path(path) => Some(Arc::from(path.to_string_lossy())),
                     MMapPath::Vdso | MMapPath::Vsyscall | MMapPath::Vvar => Some(Arc::from("[vdso]")),
@@ -164,9 +167,18 @@ impl Place {
         !is_stack && !own.contains(&address)
     }
 
+    /// Whether other processes may read what this one stores there.
+    pub fn is_shared_mapping(&mut self, address: u64) -> bool {
+        self.region(address).is_some_and(|region| region.shared)
+    }
+
     /// What lies at an address; `None` for an object's header, which everybody counts references in.
     pub fn classify(&mut self, address: u64, sample: &Registers) -> Option<Touched> {
         let Some(region) = self.region(address) else { return Some(Touched::Unknown) };
+        if region.shared {
+            // Whatever file it is of, it is there for data.
+            return Some(self.array(address, sample).unwrap_or(Touched::Unknown));
+        }
         if region.path.is_some() {
             return Some(Touched::Static);
         }

@@ -23,6 +23,8 @@ pub struct Armed {
     pub bytes: u64,
     pub since: Instant,
     pub touched: Option<Touched>,
+    /// Other processes may read it, which no watchpoint here sees.
+    pub is_shared: bool,
     pub traps: Vec<Seen>,
     /// Its traps that are in the counts.
     pub counted: u32,

@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use pyobs_model::families::shm::{State, Verdict};
-use pyobs_model::views::By;
-use pyobs_model::{FrameId, FrameKind, Model, Nanos, Pid, SegmentId, SegmentKind};
+use pyobs_model::views::{By, own_line};
+use pyobs_model::{FrameId, Model, Nanos, Pid, SegmentId, SegmentKind};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
@@ -86,7 +86,7 @@ impl Segments {
             ended: state.ended,
             holders: state.holders.len(),
             name: label(state),
-            frame: birthplace(model, state),
+            frame: state.stack.and_then(|stack| own_line(model, stack)),
         });
         self.lines = lines.collect();
     }
@@ -221,12 +221,6 @@ pub(in crate::screens) fn label(state: &State) -> String {
         Some(name) => text::head(name, 256).to_owned(),
         None => format!("({} {})", state.segment.kind.name(), state.segment.ino),
     }
-}
-
-fn birthplace(model: &Model, state: &State) -> Option<FrameId> {
-    let stack = state.stack.map_or(&[][..], |stack| model.stack(stack));
-    let is_python = |id: &&FrameId| model.frame(**id).is_some_and(|frame| frame.kind == FrameKind::Python);
-    stack.iter().rev().find(is_python).copied()
 }
 
 struct Widths {

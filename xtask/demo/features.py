@@ -1,0 +1,44 @@
+"""Makes vectors of features out of shared tensors, in a shared segment of its own."""
+import sys
+
+import numpy as np
+
+import loader, segments
+
+ANGLES = 500_000
+ROWS, COLUMNS = 64, 256
+VECTOR = 1 << 16
+
+
+def rotate(angles, signal):
+    turn = np.cos(angles)  # planted: redundancy/recomputed
+    return signal * turn
+
+
+def smooth(weights, gradients):
+    for i in range(ROWS):
+        for j in range(COLUMNS):
+            weights[i, j] -= 0.01 * gradients[i, j]  # planted: redundancy/dispatch
+
+
+def normalise(tensor):
+    return (tensor - tensor.mean()) / (tensor.std() + 1e-9)
+
+
+def main():
+    tensors = segments.attach(sys.argv[1] + "tensors")
+    vectors = segments.create(sys.argv[1] + "vectors", loader.SLOTS * VECTOR * 8)
+    output = np.ndarray((loader.SLOTS, VECTOR), dtype=float, buffer=vectors.buf)
+    angles, weights = np.linspace(0, np.pi, ANGLES), np.zeros((ROWS, COLUMNS))
+    for line in sys.stdin:
+        slot = int(line)
+        tensor = np.ndarray(loader.SLOT, dtype="u1", buffer=tensors.buf, offset=slot * loader.SLOT)
+        signal = normalise(tensor[:ANGLES].astype(float))
+        rotated = rotate(angles, signal)
+        smooth(weights, signal[:ROWS * COLUMNS].reshape(ROWS, COLUMNS))
+        np.multiply(rotated[:VECTOR], weights[0, 0], out=output[slot])
+        print(slot)
+
+
+if __name__ == "__main__":
+    main()
