@@ -5,10 +5,12 @@
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
 
 use pyobs_tests::{
     Case, Folder, Python, Record, Recording, Workload, case, command, json, needs, python_module, workload,
 };
+use regex::Regex;
 use serde_json::Value;
 
 fn main() -> ExitCode {
@@ -25,6 +27,14 @@ fn main() -> ExitCode {
             let own = python.clone();
             let name = "a_description_of_a_users_own_is_followed";
             cases.push(built(python, name, Ok(()), move || own_description(&own)));
+            for how in ["rename", "unlink"] {
+                let own = python.clone();
+                let name = format!("a_library_that_was_replaced_on_disk_by_{how}_is_followed_as_it_is_mapped");
+                cases.push(built(python, &name, Ok(()), move || replaced(&own, how)));
+            }
+            let own = python.clone();
+            let name = "objects_that_come_too_often_for_a_typed_budget_are_given_up_and_that_is_said";
+            cases.push(built(python, name, Ok(()), move || often(&own)));
             let own = python.clone();
             let name = "a_library_is_off_unless_it_is_named";
             cases.push(built(python, name, Ok(()), move || off_by_default(&own)));
@@ -207,6 +217,72 @@ fn own_description(python: &Python) {
     let arena = around("/arenas", placed(1), &|row| vec![(hexadecimal(&row["address"]), json::count(row, "/bytes"))]);
     assert_eq!(small["region"], serde_json::json!({"kind": "arena", "id": arena}), "{small:#}");
     assert_eq!((hexadecimal(&shared["address"]), hexadecimal(&small["address"])), (placed(0), placed(1)));
+}
+
+/// The kernel's word for it: pyobs has no probe any more, and the program makes objects still.
+fn often(python: &Python) {
+    const BUDGET: f64 = 3.0;
+    let folder = Folder::new();
+    let file = folder.join("own.toml");
+    std::fs::write(&file, OWN).unwrap();
+    let library = pyobs_tests::shared_library(&workload("pool.c"), &folder);
+    let mut command = python.script(workload("libraries.py"));
+    command.arg("often").arg(&library);
+    let mut running = Workload::start(command);
+    running.wait_for("ready");
+    let pid = running.pid();
+    let recording = record(&file.display().to_string()).argument("--budget").argument(BUDGET.to_string());
+    let recording = recording.pid(pid).start();
+    // There is no sampler.
+    let wait = |is_probed: bool| {
+        let since = Instant::now();
+        while (recording.perf_links() > 0) != is_probed {
+            assert!(since.elapsed() < Duration::from_secs(60), "{is_probed}: {}", recording.perf_links());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    wait(true);
+    running.signal(libc::SIGUSR1);
+    wait(false);
+    std::thread::sleep(Duration::from_secs(1));
+    running.signal(libc::SIGUSR2);
+    let told = json::parse(&running.line());
+    let recording = recording.wait();
+    let sentences = json::list(&recording.report, "/cost/shed");
+    let [sentence] = sentences else { panic!("{sentences:#?}") };
+    let sentence = sentence.as_str().unwrap();
+    let pattern =
+        "^arenas of libraries are not followed any more: that cost ([0-9.]+) % of a core, and 3.00 % are allowed";
+    let cost = Regex::new(pattern).unwrap().captures(sentence).unwrap_or_else(|| panic!("{sentence}"));
+    assert!(cost[1].parse::<f64>().unwrap() > BUDGET, "{sentence}");
+    let found = arenas(&recording, "pool");
+    let [arena] = found[..] else { panic!("{found:#?}\n{}", recording.stderr) };
+    let (seen, all) = (json::count(arena, "/objects_born"), json::count(&told, "/born"));
+    assert!(0 < seen && seen < all, "{seen} of {all}");
+}
+
+/// What is there in its place has none of the functions.
+fn replaced(python: &Python, how: &str) {
+    let folder = Folder::new();
+    let file = folder.join("own.toml");
+    std::fs::write(&file, OWN).unwrap();
+    let library = pyobs_tests::shared_library(&workload("pool.c"), &folder);
+    let other = pyobs_tests::shared_library_named(&workload("late_code.c"), &folder.join("other.so"), &[]);
+    let mut command = python.script(workload("libraries.py"));
+    command.arg("replaced").args([&library, &other]).arg(how);
+    let mut running = Workload::start(command);
+    running.wait_for("ready");
+    let maps = std::fs::read_to_string(format!("/proc/{}/maps", running.pid())).unwrap();
+    assert!(maps.contains("library.so (deleted)") && library.exists(), "{maps}");
+    let recording = record(&file.display().to_string()).pid(running.pid()).start();
+    running.signal(libc::SIGUSR1);
+    let told = json::parse(&running.line());
+    let recording = recording.wait();
+    let found = arenas(&recording, "pool");
+    let [arena] = found[..] else { panic!("{found:#?}\n{}", recording.stderr) };
+    for (key, truth) in [("address", "address"), ("objects_born", "born"), ("objects_dead", "dead")] {
+        assert_eq!(arena[key], told[truth], "{arena:#}");
+    }
 }
 
 fn hexadecimal(address: &Value) -> u64 {

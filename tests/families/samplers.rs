@@ -40,6 +40,7 @@ fn walk(depth: u32, bounded: bool) -> Vec<(Outcome, usize)> {
         libraries: Vec::new(),
         budget_binds_calls: false,
         walk: if bounded { Walk::Bounded } else { Walk::Best },
+        iterators: true,
     };
     let mut session = Session::start(&options).expect("the session starts");
     let mut events = Vec::new();

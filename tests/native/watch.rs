@@ -48,6 +48,7 @@ pub fn watch(pid: u32, plan: Plan, mut each: impl FnMut(&Copied)) -> Verdict {
         libraries: Vec::new(),
         budget_binds_calls: false,
         walk: Walk::Copied { pages: plan.pages },
+        iterators: true,
     };
     let mut session = Session::start(&options).unwrap_or_else(|error| panic!("{error}"));
     let mut space = Space::of(pid);

@@ -123,6 +123,12 @@ impl Running {
         files.filter(|file| file.to_str() == Some("anon_inode:[perf_event]")).count()
     }
 
+    /// The same of those with a program: samplers and probes.
+    pub fn perf_links(&self) -> usize {
+        let texts = self.descriptors("fdinfo").filter_map(|path| std::fs::read_to_string(path).ok());
+        texts.filter(|text| text.contains("link_type:\tperf\n")).count()
+    }
+
     fn descriptors(&self, folder: &str) -> impl Iterator<Item = PathBuf> {
         let entries = std::fs::read_dir(format!("/proc/{}/{folder}", self.pid())).into_iter().flatten();
         entries.flatten().map(|entry| entry.path())

@@ -2,8 +2,11 @@
 
 pool LIBRARY      arenas of the library made of pool.c: one that ends and one that does not, one in a
                   shared segment, one in memory of CPython's own arenas
+replaced LIBRARY OTHER HOW  the same, after OTHER has taken the library's place on disk: by rename, or by unlink and
+                  another file of that name
 quelling FOLDER   arenas of the module in the folder: three that nothing escapes from, one that its last object ends, one
                   that is lost
+often LIBRARY     objects that come and go as fast as they can, until SIGUSR2
 numpy             arrays, some of which live at the end; tracemalloc counts them, too
 pyarrow           buffers; the pool counts their bytes
 """
@@ -97,6 +100,47 @@ def pool(path):
     return {"addresses": addresses, "placed": [hex(address) for address in placed]}
 
 
+def replaced(path, other, how):
+    library = ctypes.CDLL(path)
+    if how == "rename":
+        os.rename(other, path)
+    else:
+        os.unlink(path)
+        with open(other, "rb") as source, open(path, "wb") as target:
+            target.write(source.read())
+    settle()
+    return take(library)
+
+
+def take(library):
+    """Three of five objects of one arena die."""
+    pointer = ctypes.c_void_p
+    library.pool_open.restype = library.pool_take.restype = pointer
+    library.pool_open.argtypes = [ctypes.c_size_t, ctypes.c_uint32]
+    library.pool_take.argtypes = [pointer, ctypes.c_uint32]
+    library.pool_give.argtypes = [pointer, pointer]
+    made = library.pool_open(0, 4096)
+    objects = [library.pool_take(made, 16) for _ in range(5)]
+    for taken in objects[:3]:
+        library.pool_give(taken, made)
+    return {"address": hex(made), "born": 5, "dead": 3}
+
+
+def often(path):
+    library = ctypes.CDLL(path)
+    ended = []
+    signal.signal(signal.SIGUSR2, lambda *_: ended.append(True))
+    settle()
+    told = take(library)
+    made = int(told["address"], 16)
+    while not ended:
+        for _ in range(100):
+            library.pool_give(library.pool_take(made, 0), made)
+        told["born"] += 100
+        told["dead"] += 100
+    return told
+
+
 def numpy():
     import tracemalloc
 
@@ -129,7 +173,7 @@ def pyarrow():
 
 
 warnings.simplefilter("ignore")
-mode = {"pool": pool, "quelling": quelling, "numpy": numpy, "pyarrow": pyarrow}[sys.argv[1]]
+mode = {"pool": pool, "replaced": replaced, "often": often, "quelling": quelling, "numpy": numpy, "pyarrow": pyarrow}[sys.argv[1]]
 told = mode(*sys.argv[2:])
 print(json.dumps(told), flush=True)
 time.sleep(0.3)

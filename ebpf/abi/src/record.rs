@@ -102,5 +102,7 @@ pub mod loss {
     pub const TRANSFER_TABLE: u32 = 10;
     /// Executable mappings that the ring had no room to tell of.
     pub const MAPPING: u32 = 11;
-    pub const COUNT: u32 = 12;
+    /// A table could not be written because another CPU was at it for long.
+    pub const TABLE_BUSY: u32 = 12;
+    pub const COUNT: u32 = 13;
 }

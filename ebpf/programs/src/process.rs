@@ -11,7 +11,7 @@ use pyobs_abi::{
 use crate::{
     code,
     common::{
-        maps::{PROCESSES, count_loss},
+        maps::{PROCESSES, count_loss, put},
         ring,
         task::Task,
     },
@@ -33,8 +33,7 @@ pub fn process_fork(context: RawTracePointContext) -> i32 {
     if tgid != pid {
         return 0;
     }
-    if PROCESSES.insert(tgid, process, 0).is_err() {
-        count_loss(loss::PROCESS_TABLE);
+    if !put(&PROCESSES, &tgid, &process, loss::PROCESS_TABLE) {
         return 0;
     }
     ring::send_now(bytes(&Fork { header, child: tgid, padding: 0 }));

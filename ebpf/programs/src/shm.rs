@@ -32,7 +32,7 @@ use crate::{
     arena, code,
     common::{
         files::{File, Inode},
-        maps::{PROCESSES, count_loss, is_on},
+        maps::{PROCESSES, is_on, put},
         memory::user,
         registers::Registers,
         ring,
@@ -301,9 +301,7 @@ fn hull() -> Option<Hull> {
 /// Notes that the current process holds something.
 #[inline(always)]
 fn hold(hull: Hull) {
-    if SHM_HOLDERS.insert(pid(), hull, 0).is_err() {
-        count_loss(loss::SHM_TABLE);
-    }
+    put(&SHM_HOLDERS, &pid(), &hull, loss::SHM_TABLE);
 }
 
 /// What is known of the inode, if it is a segment.
@@ -326,8 +324,7 @@ fn facts(inode: Inode) -> Option<Facts> {
 fn begin(file: File, inode: Inode, flags: u32) -> Option<Facts> {
     let key = inode.key()?;
     let facts = inode.facts(key);
-    if SHM_SEGMENTS.insert(key, Known { generation: facts.generation, found: 0 }, 0).is_err() {
-        count_loss(loss::SHM_TABLE);
+    if !put(&SHM_SEGMENTS, &key, &Known { generation: facts.generation, found: 0 }, loss::SHM_TABLE) {
         return None;
     }
     ring::send_filled(|record: *mut Segment| {

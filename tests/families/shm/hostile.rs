@@ -2,8 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use pyobs_capture::session::{Options, Session, Targets, Walk};
+use pyobs_model::{Event, Reason, SegmentChange};
 use pyobs_tests::{Case, Folder, Python, Recording, Workload, case, json, needs, workload};
 use serde_json::Value;
 
@@ -29,6 +31,7 @@ pub fn cases() -> Vec<Case> {
         of("names_that_nobody_should_print_are_escaped", names),
         of("a_descriptor_that_is_taken_out_of_a_process_is_passed", taken),
         of("what_no_record_shows_is_repaired_and_counted", unseen),
+        of("what_no_record_shows_is_repaired_without_iterators_too", unseen_by_iterators),
         of("pages_that_processes_share_are_counted_once", account),
         of("a_burst_of_mappings_loses_nothing", burst),
     ]
@@ -154,6 +157,59 @@ fn unseen(python: &Python) {
     let loss = &recording.report["loss"];
     let repaired = loss["segment_descriptor_missed"].as_u64().or(loss["segment_holder_missed"].as_u64());
     assert_eq!(repaired, Some(1), "{loss}");
+    // `pyobs doctor` has tried by itself.
+    let doctor = pyobs_tests::command(pyobs_tests::pyobs()).args(["doctor", "--json"]).output().unwrap();
+    let doctor = json::parse(&String::from_utf8(doctor.stdout).unwrap());
+    let checks = json::list(&doctor, "/checks").iter();
+    let iterators: Vec<&Value> =
+        checks.filter(|check| check["name"].as_str().is_some_and(|name| name.starts_with("iterator over"))).collect();
+    assert_eq!(iterators.len(), 2, "{doctor:#}");
+    assert!(iterators.iter().all(|check| check["families"] == serde_json::json!(["shm"])), "{iterators:#?}");
+    let way = if iterators.iter().all(|check| check["status"] == "works") { "iterators" } else { "proc" };
+    assert_eq!(recording.report["recording"]["segment_repair"], way);
+}
+
+/// As on a kernel without iterators: `/proc` shows some processes in turn.
+fn unseen_by_iterators(python: &Python) {
+    let mut command = python.script(workload("holders.py"));
+    command.arg("unseen");
+    let mut program = Workload::start(command);
+    program.wait_for("ready");
+    let options = Options {
+        targets: Targets::Pids(vec![program.pid()]),
+        rate_hz: 99,
+        probes: vec!["shm"],
+        budget: 100.0,
+        budget_binds_rate: false,
+        functions: Vec::new(),
+        libraries: Vec::new(),
+        budget_binds_calls: false,
+        walk: Walk::Best,
+        iterators: false,
+    };
+    let mut session = Session::start(&options).unwrap();
+    assert_eq!(session.meta().segment_repair, "proc");
+    program.signal(libc::SIGUSR1);
+    let told = json::parse(&program.line());
+    let mut events = Vec::new();
+    let is_seen = |events: &[Event]| {
+        let holds = |change: &SegmentChange| match change {
+            SegmentChange::Holds { pid, fds, .. } => told["to"] == pid.0 && *fds == 1,
+            _ => false,
+        };
+        events.iter().any(|event| matches!(event, Event::Segment { change, .. } if holds(change)))
+    };
+    let since = Instant::now();
+    while !is_seen(&events) {
+        assert!(since.elapsed() < Duration::from_secs(60), "{events:?}");
+        session.poll(Duration::from_millis(100), &mut events).unwrap();
+    }
+    let is_repair = |event: &&Event| {
+        matches!(event, Event::Loss { reason: Reason::SegmentHolderMissed | Reason::SegmentDescriptorMissed, .. })
+    };
+    assert_eq!(events.iter().filter(is_repair).count(), 1, "{events:?}");
+    session.finish(&mut events);
+    program.signal_group(libc::SIGKILL);
 }
 
 /// The kernel's own account, of one process.

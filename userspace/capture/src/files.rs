@@ -142,6 +142,9 @@ pub fn open(pid: u32, mapping: &Mapping) -> io::Result<Option<(File, u64)>> {
             Err(error) => failure = error,
         }
     }
+    if failure.kind() == io::ErrorKind::NotFound && mapping.is_deleted() {
+        failure = io::Error::other("it was deleted or replaced on disk, and the kernel does not open what is mapped");
+    }
     Err(failure)
 }
 

@@ -136,7 +136,7 @@ pub fn meta(options: &Options) -> Meta {
         pyobs: env!("CARGO_PKG_VERSION").to_owned(),
         rate_hz: options.rate_hz,
         probes: options.probes.iter().map(ToString::to_string).collect(),
-        sampler: String::new(),
+        ..Meta::default()
     }
 }
 

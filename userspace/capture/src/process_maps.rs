@@ -12,6 +12,9 @@ use crate::files::FileId;
 /// Mappings that are looked at; a process with more is not an ordinary program (`vm.max_map_count` is 65,530).
 const MAPPINGS_MAX: usize = 65_536;
 
+/// What the kernel puts behind the path of such a file.
+const DELETED: &str = " (deleted)";
+
 /// An executable mapping.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
@@ -34,6 +37,11 @@ impl Mapping {
     /// The file's path as the process sees it; empty where there is no file.
     pub fn path(&self) -> &std::path::Path {
         &self.path
+    }
+
+    /// Whether the file has no name any more, or another has it.
+    pub fn is_deleted(&self) -> bool {
+        self.path.as_os_str().as_encoded_bytes().ends_with(DELETED.as_bytes())
     }
 
     /// Ways to open the mapped file, best first: the mapping itself, which is right even when the file was deleted or
@@ -83,7 +91,7 @@ fn mapping(map: procfs::process::MemoryMap) -> Mapping {
         MMapPath::Vsyscall => ("[vsyscall]".to_owned(), PathBuf::new()),
         _ => ("[anon]".to_owned(), PathBuf::new()),
     };
-    let name = name.strip_suffix(" (deleted)").unwrap_or(&name);
+    let name = name.strip_suffix(DELETED).unwrap_or(&name);
     Mapping {
         start: map.address.0,
         end: map.address.1,
@@ -109,7 +117,11 @@ mod tests {
         let python = mappings.find(0x41_0000).unwrap();
         assert_eq!((&*python.name, python.file), ("python3.11", Some(FileId { device: (0xfe, 0), inode: 42 })));
         assert_eq!(mappings.find(0x42_0000), None);
-        assert_eq!(&*mappings.find(0x7f00_0000_0fff).unwrap().name, "gone.so");
+        let gone = mappings.find(0x7f00_0000_0fff).unwrap();
+        assert_eq!((&*gone.name, gone.is_deleted(), python.is_deleted()), ("gone.so", true, false));
+        // Nobody has such a process's mapping, nor a file of that name.
+        let why = crate::files::open(u32::MAX, gone).unwrap_err().to_string();
+        assert!(why.contains("replaced on disk"), "{why}");
         assert_eq!(&*mappings.find(0x7ffd_0000_0000).unwrap().name, "[vdso]");
     }
 }

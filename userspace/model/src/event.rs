@@ -17,7 +17,7 @@ use crate::transfer::{TransferChange, TransferThread, Transfers};
 use crate::{ArenaId, FrameId, MemInfoId, Nanos, Pid, Place, ProcessRef, Reason, SegmentId, StackId, Tid, TransferId};
 
 /// What a recording says of itself before the first event.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Meta {
     /// RFC 3339, UTC.
     pub started: String,
@@ -30,6 +30,9 @@ pub struct Meta {
     pub probes: Vec<String>,
     /// What drove the CPU samples: `cycles` or `cpu-clock`.
     pub sampler: String,
+    /// How what processes have of segments is compared with what was told of it: by the kernel's `iterators`, or by
+    /// `proc`. Empty where the family `shm` was off.
+    pub segment_repair: String,
 }
 
 #[derive(Clone, Debug, PartialEq)]

@@ -43,6 +43,7 @@ reasons! {
     ThreadStateUnknown = "thread_state_unknown", "the way to the thread state could not be found in this interpreter";
     ProcessUnreadable = "process_unreadable", "the process's memory map could not be read";
     TableFull = "table_full", "a table of fixed size was full: more processes, frames or stacks than pyobs keeps";
+    TableBusy = "table_busy", "a process or a shared segment was not taken into its table, which another CPU had locked for long";
     SidebandLost = "sideband_lost", "the kernel dropped notices of new mappings; all processes were scanned again";
     TaskUnreadable = "task_unreadable", "a field of a thread's kernel structure could not be read";
     KernelStackUnreadable = "kernel_stack_unreadable", "the kernel's stack could not be taken";

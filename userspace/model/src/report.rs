@@ -66,6 +66,8 @@ pub struct Recording {
     pub probes: Vec<String>,
     /// What drove the CPU samples: `cycles` or `cpu-clock`.
     pub sampler: String,
+    /// What repaired the account of segments: `iterators` or `proc`. `None` when the family `shm` was off.
+    pub segment_repair: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -266,6 +268,7 @@ impl Report {
                 rate_hz: meta.rate_hz,
                 probes: meta.probes.clone(),
                 sampler: meta.sampler.clone(),
+                segment_repair: Some(meta.segment_repair.clone()).filter(|way| !way.is_empty()),
             },
             loss: model.loss().iter().map(|(reason, count)| (reason.name(), count)).collect(),
             cost: Cost {

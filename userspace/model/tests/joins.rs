@@ -22,7 +22,7 @@ fn model(events: impl IntoIterator<Item = Event>) -> Model {
     let probes = families::NAMES.iter().map(ToString::to_string).collect();
     let text = String::new;
     let (started, host, kernel, pyobs, sampler) = (text(), text(), text(), text(), text());
-    let meta = Meta { started, host, kernel, pyobs, rate_hz: 100, probes, sampler };
+    let meta = Meta { started, host, kernel, pyobs, rate_hz: 100, probes, sampler, ..Meta::default() };
     let mut model = Model::new(meta, History::All);
     let frame = |function: &str, kind, module: Option<&str>, line| Frame {
         kind,

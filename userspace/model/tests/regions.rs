@@ -18,7 +18,10 @@ fn model() -> Model {
     let text = String::new;
     let probes = ["shm", "arena", "nrt"].map(str::to_owned).to_vec();
     let (started, host, kernel, pyobs, sampler) = (text(), text(), text(), text(), text());
-    let mut model = Model::new(Meta { started, host, kernel, pyobs, rate_hz: 99, probes, sampler }, History::All);
+    let mut model = Model::new(
+        Meta { started, host, kernel, pyobs, rate_hz: 99, probes, sampler, ..Meta::default() },
+        History::All,
+    );
     let process = Process { pid: PID, ppid: Pid(1), command: "python".into(), python: None, started: None };
     model.apply(&Event::Process { id: PROCESS, process });
     model.apply(&Event::Stack { id: StackId(0), frames: [].into() });

@@ -14,7 +14,7 @@ fn model() -> Model {
     let text = String::new;
     let probes = vec!["shm".to_owned()];
     let (started, host, kernel, pyobs, sampler) = (text(), text(), text(), text(), text());
-    Model::new(Meta { started, host, kernel, pyobs, rate_hz: 99, probes, sampler }, History::All)
+    Model::new(Meta { started, host, kernel, pyobs, rate_hz: 99, probes, sampler, ..Meta::default() }, History::All)
 }
 
 fn of(kind: SegmentKind, changes: &[SegmentChange]) -> Model {

@@ -14,7 +14,10 @@ fn model() -> Model {
     let probes = families::NAMES.iter().map(ToString::to_string).collect();
     let text = String::new;
     let (started, host, kernel, pyobs, sampler) = (text(), text(), text(), text(), text());
-    let mut model = Model::new(Meta { started, host, kernel, pyobs, rate_hz: 100, probes, sampler }, History::All);
+    let mut model = Model::new(
+        Meta { started, host, kernel, pyobs, rate_hz: 100, probes, sampler, ..Meta::default() },
+        History::All,
+    );
     for (function, id) in ["compute", "receive"].into_iter().zip(0..) {
         let (kind, file) = (FrameKind::Python, Some("/app/main.py".into()));
         let frame = Frame { kind, function: function.into(), module: None, file, line: Some(id + 1), first_line: None };

@@ -24,7 +24,8 @@ fn model(history: History) -> Model {
     let text = String::new;
     let probes = families::NAMES.iter().map(ToString::to_string).collect();
     let (started, host, kernel, pyobs, sampler) = (text(), text(), text(), text(), text());
-    let mut model = Model::new(Meta { started, host, kernel, pyobs, rate_hz: 99, probes, sampler }, history);
+    let mut model =
+        Model::new(Meta { started, host, kernel, pyobs, rate_hz: 99, probes, sampler, ..Meta::default() }, history);
     let python = |function: &str, file: &str, line| Frame {
         kind: FrameKind::Python,
         function: function.into(),

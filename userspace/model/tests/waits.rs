@@ -28,7 +28,16 @@ fn model(history: History) -> Model {
     let probes = families::NAMES.iter().map(ToString::to_string).collect();
     let text = String::new;
     let mut model = Model::new(
-        Meta { started: text(), host: text(), kernel: text(), pyobs: text(), rate_hz: 99, probes, sampler: text() },
+        Meta {
+            started: text(),
+            host: text(),
+            kernel: text(),
+            pyobs: text(),
+            rate_hz: 99,
+            probes,
+            sampler: text(),
+            ..Meta::default()
+        },
         history,
     );
     let python = |function: &str, line| Frame {

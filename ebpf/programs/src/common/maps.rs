@@ -59,6 +59,27 @@ pub fn count_loss(reason: u32) {
     }
 }
 
+/// Of `bpf_map_update_elem`: there is no room for one more element.
+const E2BIG: i32 = 7;
+const TRIES: u32 = 3;
+
+/// Puts a value into a table; where that fails, counts `full` if there is no room. Newer kernels give up the locks of a table
+/// after a quarter of a second (include/asm-generic/rqspinlock.h): the CPU that holds one may be a virtual one that does
+/// not run. That of a bucket shows as an error of its own, those of the free elements as "no room" in a table that has
+/// room. The next try may have them.
+#[inline(always)]
+pub fn put<K, V>(map: &HashMap<K, V>, key: &K, value: &V, full: u32) -> bool {
+    let mut error = 0;
+    for _ in 0..TRIES {
+        match map.insert(key, value, 0) {
+            Ok(()) => return true,
+            Err(why) => error = why,
+        }
+    }
+    count_loss(if error == -E2BIG { full } else { loss::TABLE_BUSY });
+    false
+}
+
 #[inline(always)]
 pub fn control(index: u32) -> u64 {
     CONTROL.get(index).copied().unwrap_or(0)

@@ -8,7 +8,12 @@ use pyobs_abi::{
 };
 
 use super::{SHM_HOLDERS, SHM_SEGMENTS, change, hull, send};
-use crate::common::{files::Inode, maps::count_loss, ring, task::Task};
+use crate::common::{
+    files::Inode,
+    maps::{count_loss, put},
+    ring,
+    task::Task,
+};
 
 /// `sched_process_fork(struct task_struct *parent, struct task_struct *child)`
 #[raw_tracepoint(tracepoint = "sched_process_fork")]
@@ -22,9 +27,7 @@ pub fn shm_fork(context: RawTracePointContext) -> i32 {
     if tgid != pid {
         return 0;
     }
-    if SHM_HOLDERS.insert(tgid, hull, 0).is_err() {
-        count_loss(loss::SHM_TABLE);
-    }
+    put(&SHM_HOLDERS, &tgid, &hull, loss::SHM_TABLE);
     let fork = Fork { header: ring::header(record::SHM_FORK), child: tgid, padding: 0 };
     // SAFETY: plain integers without padding (pyobs-abi asserts it).
     ring::send(unsafe { core::slice::from_raw_parts((&raw const fork).cast(), size_of::<Fork>()) });

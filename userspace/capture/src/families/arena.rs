@@ -21,6 +21,7 @@ use pyobs_model::{Arena, ArenaChange, ArenaId, Event, Filled, Nanos, ProcessRef,
 use self::pools::Shape;
 use super::eval::Running;
 use crate::cpython::attached::Attached;
+use crate::cpython::version::Version;
 use crate::kernel::cost;
 use crate::memory::{ProcessMemory, is_gone};
 use crate::record::Stack;
@@ -60,10 +61,31 @@ struct Doubt {
     tries: u32,
 }
 
+/// Where an interpreter has its objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Allocator {
+    Pymalloc(Shape),
+    /// The heaps of free-threaded builds, which have no arenas of this kind.
+    Mimalloc,
+}
+
+impl Allocator {
+    fn of(version: Version, free_threaded: bool) -> Self {
+        if free_threaded { Self::Mimalloc } else { Self::Pymalloc(Shape::of(version)) }
+    }
+
+    fn shape(self) -> Option<Shape> {
+        match self {
+            Self::Pymalloc(shape) => Some(shape),
+            Self::Mimalloc => None,
+        }
+    }
+}
+
 /// A process that runs CPython.
 struct Owner {
     id: ProcessRef,
-    shape: Shape,
+    allocator: Allocator,
 }
 
 pub struct Arenas {
@@ -80,6 +102,8 @@ pub struct Arenas {
     look_after: Duration,
     /// The last that was looked at.
     looked_last: (u32, u64),
+    /// Sentences for the user.
+    notes: Vec<String>,
 }
 
 impl Arenas {
@@ -96,7 +120,13 @@ impl Arenas {
             looked: Instant::now(),
             look_after: LOOK_EVERY,
             looked_last: (0, 0),
+            notes: Vec::new(),
         }
+    }
+
+    /// Sentences for the user that have come up since the last call.
+    pub fn notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notes)
     }
 
     /// Two CPUs' records may be out of step by a little; what is told is not.
@@ -116,7 +146,11 @@ impl Arenas {
         let at = self.at(&stack.sample.header);
         let pid = stack.sample.header.pid;
         let [address, bytes] = stack.sample.detail;
-        if python.is_some_and(|python| Shape::of(python.number).arena != bytes) {
+        let is_none = |python: &Attached| {
+            let shape = Allocator::of(python.number, python.layout.free_threaded).shape();
+            shape.is_none_or(|shape| shape.arena != bytes)
+        };
+        if python.is_some_and(is_none) {
             return None;
         }
         let allocator = python.and_then(|python| python.arena_allocator.as_ref());
@@ -180,9 +214,9 @@ impl Arenas {
     /// The child has a copy of each.
     pub fn forked(&mut self, parent: u32, child: u32, id: ProcessRef, at: Nanos, events: &mut Vec<Event>) {
         self.latest = self.latest.max(at);
-        let Some(shape) = self.owners.get(&parent).map(|owner| owner.shape) else { return };
+        let Some(allocator) = self.owners.get(&parent).map(|owner| owner.allocator) else { return };
         self.ended(child, events);
-        self.owners.insert(child, Owner { id, shape });
+        self.owners.insert(child, Owner { id, allocator });
         let arenas: Vec<(u64, u64, ArenaId)> =
             self.of(parent).map(|(address, live)| (address, live.bytes, live.id)).collect();
         for (address, bytes, parent) in arenas {
@@ -209,7 +243,9 @@ impl Arenas {
     pub fn tick<'a>(&mut self, now: Nanos, running: impl Iterator<Item = Running<'a>>, events: &mut Vec<Event>) {
         for process in running {
             if self.owners.get(&process.pid).is_none_or(|owner| owner.id != process.id) {
-                self.take_in(now, &process, events);
+                let python = process.python;
+                let allocator = Allocator::of(python.number, python.layout.free_threaded);
+                self.take_in(now, (process.pid, process.id), allocator, events);
             }
         }
         let doubtful: Vec<(u32, u64)> = self.doubts.keys().copied().collect();
@@ -237,18 +273,29 @@ impl Arenas {
         self.look(now, &all, events);
     }
 
-    fn take_in(&mut self, now: Nanos, process: &Running<'_>, events: &mut Vec<Event>) {
-        let (pid, shape) = (process.pid, Shape::of(process.python.number));
+    fn take_in(
+        &mut self,
+        now: Nanos,
+        (pid, process): (u32, ProcessRef),
+        allocator: Allocator,
+        events: &mut Vec<Event>,
+    ) {
         self.latest = self.latest.max(now);
-        self.owners.insert(pid, Owner { id: process.id, shape });
-        let others: Vec<u64> = self.of(pid).filter(|(_, live)| live.bytes != shape.arena).map(|(at, _)| at).collect();
+        self.owners.insert(pid, Owner { id: process, allocator });
+        let arena = allocator.shape().map(|shape| shape.arena);
+        let others: Vec<u64> = self.of(pid).filter(|(_, live)| Some(live.bytes) != arena).map(|(at, _)| at).collect();
         others.into_iter().for_each(|address| self.mistaken((pid, address), events));
+        let Some(shape) = allocator.shape() else {
+            return self.notes.push(format!(
+                "process {pid} runs a free-threaded CPython: its objects are in mimalloc's heaps, which are not followed, and it has no arenas"
+            ));
+        };
         for address in scan::find(pid, &shape) {
             if self.overlapping(pid, address, shape.arena).is_some() {
                 continue;
             }
             let (kind, bytes) = (Arc::clone(&self.kind), shape.arena);
-            let arena = Arena { process: process.id, kind, address, bytes, born: false, parent: None };
+            let arena = Arena { process, kind, address, bytes, born: false, parent: None };
             self.begin(self.latest, (pid, address), None, arena, events);
         }
         let all: Vec<(u32, u64)> = self.of(pid).map(|(address, _)| (pid, address)).take(LOOKS).collect();
@@ -257,7 +304,7 @@ impl Arenas {
 
     fn look(&mut self, now: Nanos, keys: &[(u32, u64)], events: &mut Vec<Event>) {
         for key in keys {
-            let Some(shape) = self.owners.get(&key.0).map(|owner| owner.shape) else { continue };
+            let Some(shape) = self.owners.get(&key.0).and_then(|owner| owner.allocator.shape()) else { continue };
             let Some(live) = self.live.get_mut(key) else { continue };
             match pools::look(&ProcessMemory::new(key.0), key.1, &shape) {
                 Ok(Some(filled)) => {
@@ -291,4 +338,35 @@ impl Arenas {
 
 fn comes_out_of(stack: &Stack, function: &Range<u64>) -> bool {
     stack.native.iter().any(|word| function.contains(&native_address(*word)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn begun(arenas: &mut Arenas, key: (u32, u64), events: &mut Vec<Event>) {
+        let (kind, bytes) = (Arc::clone(&arenas.kind), 1 << 20);
+        let arena = Arena { process: ProcessRef(0), kind, address: key.1, bytes, born: true, parent: None };
+        arenas.begin(Nanos(1), key, None, arena, events);
+    }
+
+    #[test]
+    fn a_free_threaded_build_has_no_arenas_and_that_is_said_once() {
+        let (version, mut events) = (Version::new(3, 14, 0), Vec::new());
+        assert_eq!(Allocator::of(version, false), Allocator::Pymalloc(Shape::of(version)));
+        let mut arenas = Arenas::new(Nanos(0), Ids::default());
+        // Of a size that memory of mimalloc's may have too.
+        begun(&mut arenas, (7, 0x7f00_0000_0000), &mut events);
+        begun(&mut arenas, (8, 0x7f00_0000_0000), &mut events);
+        events.clear();
+        arenas.take_in(Nanos(2), (7, ProcessRef(0)), Allocator::of(version, true), &mut events);
+        let [Event::Arena { change: ArenaChange::Mistaken, .. }] = events[..] else { panic!("{events:?}") };
+        assert_eq!((arenas.of(7).count(), arenas.of(8).count()), (0, 1));
+        let notes = arenas.notes();
+        assert!(notes.len() == 1 && notes[0].contains("process 7 runs a free-threaded CPython"), "{notes:?}");
+        assert!(arenas.notes().is_empty());
+        // What it forks is of the same kind.
+        arenas.forked(7, 9, ProcessRef(1), Nanos(3), &mut events);
+        assert_eq!(arenas.owners.get(&9).map(|owner| owner.allocator), Some(Allocator::Mimalloc));
+    }
 }

@@ -37,6 +37,7 @@ pub const KERNEL_LOSSES: [Reason; loss::COUNT as usize] = [
     Reason::WalkTaken,
     Reason::TransferTableFull,
     Reason::SidebandLost,
+    Reason::TableBusy,
 ];
 
 /// What a stack is for.

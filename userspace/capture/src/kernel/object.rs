@@ -282,9 +282,9 @@ impl Object {
     }
 
     /// Starts to look at what processes share, and takes the maps of that; to be called once.
-    pub fn attach_segments(&mut self) -> Result<shm::Maps, ObjectError> {
+    pub fn attach_segments(&mut self, with_iterators: bool) -> Result<shm::Maps, ObjectError> {
         self.attach_tracepoints(SHM.into_iter())?;
-        self.has_iterators = self.load_iterators().is_some();
+        self.has_iterators = with_iterators && self.load_iterators().is_some();
         Ok(shm::Maps { segments: take(&mut self.ebpf, "SHM_SEGMENTS")?, holders: take(&mut self.ebpf, "SHM_HOLDERS")? })
     }
 
@@ -295,6 +295,11 @@ impl Object {
             iterators::load(program, kind, number?).ok()?;
         }
         Some(())
+    }
+
+    /// Whether [`Self::iterate_segments`] tells.
+    pub fn has_iterators(&self) -> bool {
+        self.has_iterators
     }
 
     /// What all processes have of segments now; `None` where the kernel does not tell.

@@ -147,7 +147,7 @@ impl Session {
 
     fn follow_segments(&mut self, options: &Options) -> Result<(), StartError> {
         if options.probes.contains(&"shm") {
-            let maps = match self.object.attach_segments() {
+            let maps = match self.object.attach_segments(options.iterators) {
                 Ok(maps) => maps,
                 // Not every kernel can, and the others can do without.
                 Err(error) if self.meta.probes.len() > 1 => {
@@ -157,6 +157,7 @@ impl Session {
                 }
                 Err(error) => return Err(error.into()),
             };
+            self.meta.segment_repair = if self.object.has_iterators() { "iterators" } else { "proc" }.to_owned();
             let mut shm = Shm::new(self.start, maps);
             let running = self.processes.running().map(|running| running.pid);
             shm.scan(self.now(), options.targets == Targets::All, running, &mut self.scratch);
@@ -169,6 +170,7 @@ impl Session {
         let now = self.now();
         if let Some(arenas) = &mut self.arenas {
             arenas.tick(now, self.processes.running(), &mut self.scratch);
+            self.notes.append(&mut arenas.notes());
             if at_the_end {
                 arenas.finish(now, &mut self.scratch);
             }
@@ -190,7 +192,13 @@ impl Session {
         }
         if let Some(shm) = &mut self.shm {
             if shm.is_reconciliation_due() {
+                let had_iterators = self.object.has_iterators();
                 shm.reconcile(now, || self.object.iterate_segments(), &mut self.scratch);
+                if had_iterators && !self.object.has_iterators() {
+                    self.notes.push(
+                        "the kernel's iterators have failed: what processes have of segments is read from /proc from now on".to_owned(),
+                    );
+                }
             }
             shm.tick(now, self.processes.running().map(|running| running.pid), &mut self.scratch);
             let running = self.processes.running().map(|running| (running.pid, running.id));

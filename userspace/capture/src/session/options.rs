@@ -30,6 +30,8 @@ pub struct Options {
     /// Whether the budget binds these, and the calls of these functions, too: when the user typed one.
     pub budget_binds_calls: bool,
     pub walk: Walk,
+    /// Whether the kernel's iterators are used where it has them; `false` is for tests.
+    pub iterators: bool,
 }
 
 /// How stacks are walked.

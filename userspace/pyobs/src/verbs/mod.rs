@@ -65,6 +65,7 @@ fn options(watch: &Watch, targets: Targets) -> Options {
         budget: watch.budget.unwrap_or(DEFAULT_BUDGET_PERCENT),
         budget_binds_rate: watch.rate.is_none() || watch.budget.is_some(),
         walk: Walk::Best,
+        iterators: true,
     }
 }
 

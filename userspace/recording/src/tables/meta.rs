@@ -27,7 +27,8 @@ pub(crate) fn write(connection: &Connection, meta: &Meta) -> rusqlite::Result<()
     set(connection, "pyobs", &meta.pyobs)?;
     set(connection, "rate_hz", &meta.rate_hz.to_string())?;
     set(connection, "probes", &meta.probes.join(","))?;
-    set(connection, "sampler", &meta.sampler)
+    set(connection, "sampler", &meta.sampler)?;
+    set(connection, "segment_repair", &meta.segment_repair)
 }
 
 /// Marks a recording that was ended, not cut off.
@@ -37,15 +38,7 @@ pub(crate) fn finish(connection: &Connection, latest: Nanos) -> rusqlite::Result
 
 /// The meta data, and whether the recording was ended.
 pub(crate) fn read(source: &Source, damage: &mut Damage) -> Result<(Meta, bool), Error> {
-    let mut meta = Meta {
-        started: String::new(),
-        host: String::new(),
-        kernel: String::new(),
-        pyobs: String::new(),
-        rate_hz: 0,
-        probes: Vec::new(),
-        sampler: String::new(),
-    };
+    let mut meta = Meta::default();
     let mut finished = false;
     let mut rows = 0;
     source.scan("meta", &["key", "value"], "", damage, |_, row| {
@@ -62,6 +55,7 @@ pub(crate) fn read(source: &Source, damage: &mut Damage) -> Result<(Meta, bool),
             "rate_hz" => meta.rate_hz = value.parse().ok()?,
             "probes" => meta.probes = value.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect(),
             "sampler" => meta.sampler = value.to_string(),
+            "segment_repair" => meta.segment_repair = value.to_string(),
             "finished_ns" => finished = true,
             _ => {}
         }

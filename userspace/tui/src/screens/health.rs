@@ -189,6 +189,9 @@ fn recording(page: &mut Page, model: &Model) {
     page.pair("pyobs", &meta.pyobs);
     page.pair("probes", &meta.probes.join(" "));
     page.pair("sampler", &format!("{} at {} Hz on every CPU", meta.sampler, meta.rate_hz));
+    if !meta.segment_repair.is_empty() {
+        page.pair("segments", &format!("compared with what processes have by {}", meta.segment_repair));
+    }
     page.pair("started", &meta.started);
     page.pair("length", &number::seconds(model.now().as_secs_f64()));
     let known =
