@@ -150,8 +150,9 @@ fn report() {
         ("rate_hz", Shape::Count),
         ("probes", Shape::list(Shape::Text)),
     ])
-    // The contract lets keys be added; this is one.
-    .with("sampler", Shape::OneOf(&["cycles", "cpu-clock"]));
+    // The contract lets keys be added; these are such.
+    .with("sampler", Shape::OneOf(&["cycles", "cpu-clock"]))
+    .with("segment_repair", Shape::OneOf(&["iterators", "proc"]));
     let cost = [
         ("bpf_s", Shape::Number),
         ("cpu_s", Shape::Number),

@@ -36,6 +36,7 @@ fn model(history: History) -> Model {
             rate_hz: 99,
             probes,
             sampler: text(),
+            segment_repair: text(),
             ..Meta::default()
         },
         history,

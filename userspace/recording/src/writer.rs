@@ -187,6 +187,7 @@ mod tests {
             rate_hz: 99,
             probes: Vec::new(),
             sampler: String::new(),
+            segment_repair: String::new(),
         }
     }
 

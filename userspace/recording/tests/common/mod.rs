@@ -36,6 +36,7 @@ pub fn meta() -> Meta {
         rate_hz: 99,
         probes: families::NAMES.iter().map(ToString::to_string).collect(),
         sampler: "cpu-clock".into(),
+        segment_repair: "iterators".into(),
     }
 }
 

@@ -1,5 +1,6 @@
 use std::arch::asm;
 use std::ffi::{CStr, CString, c_void};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use super::*;
