@@ -262,7 +262,7 @@ fn calls_losses_and_processes() {
     assert_eq!((int(&calls[0][0]), text(&calls[0][3])), (9, "Node.insert".to_owned()));
     assert!((real(&calls[0][1]) - 0.099 / 8.0).abs() < 1e-9 && (real(&calls[0][2]) - 0.05).abs() < 1e-9, "{calls:?}");
 
-    let losses = made.ask("What was lost");
+    let losses = made.ask("What was lost:");
     assert_eq!((losses.len(), text(&losses[0][0]), int(&losses[0][1])), (1, "ring_full".to_owned(), 12));
     assert!((real(&losses[0][2]) - 3600.0).abs() < 1e-6, "{losses:?}");
 
