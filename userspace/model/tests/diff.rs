@@ -19,7 +19,6 @@ fn model(folder: &str, functions: &[(&str, u64)], sleeps: u64) -> Model {
         rate_hz: 100,
         probes,
         sampler: text(),
-        segment_repair: text(),
         ..Meta::default()
     };
     let mut model = Model::new(meta, History::All);

@@ -162,7 +162,7 @@ fn what_others_have_had_or_may_still_come_for_is_not_unread() {
 fn a_segment_that_a_transfer_took_its_bytes_from_was_read() {
     let mapped = SegmentChange::Mapped { pid: MAKER, address: 0x10_0000, bytes: 1 << 20, offset: 0 };
     for (buffer, expected) in [(0x10_8000, &[][..]), (0x80_0000, &["shm/unread"][..])] {
-        let mut model = filled(SegmentKind::Shm, &[&[mapped.clone()]]);
+        let mut model = filled(SegmentKind::Shm, &[std::slice::from_ref(&mapped)]);
         let transfer = Transfer {
             process: ProcessRef(0),
             library: Library::Ucx,

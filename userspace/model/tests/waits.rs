@@ -36,7 +36,6 @@ fn model(history: History) -> Model {
             rate_hz: 99,
             probes,
             sampler: text(),
-            segment_repair: text(),
             ..Meta::default()
         },
         history,

@@ -269,7 +269,7 @@ fn calls_losses_and_processes() {
     let came = made.ask("Processes that came or went");
     assert_eq!(came.len(), 1);
     assert_eq!(int(&came[0][0]), 4243);
-    assert!((real(&came[0][3]) - 3600.000_000_003).abs() < 1e-6, "{came:?}");
+    assert!((real(&came[0][3]) - 3_600.000_000_003).abs() < 1e-6, "{came:?}");
 
     let outcomes = made.ask("How good the stacks are");
     assert_eq!(outcomes.iter().map(|row| int(&row[2])).sum::<i64>(), made.each_sample().count() as i64);

@@ -21,7 +21,6 @@ pub fn meta(host: &str) -> Meta {
         rate_hz: 100,
         probes: vec!["cpu".into()],
         sampler: "cpu-clock".into(),
-        segment_repair: String::new(),
         ..Meta::default()
     }
 }

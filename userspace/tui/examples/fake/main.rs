@@ -246,7 +246,6 @@ fn meta() -> Meta {
         rate_hz: 99,
         probes: families::NAMES.iter().map(|name| (*name).to_owned()).collect(),
         sampler: "cpu-clock".into(),
-        segment_repair: String::new(),
         ..Meta::default()
     }
 }

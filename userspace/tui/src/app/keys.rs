@@ -182,10 +182,7 @@ impl App {
         if ui.is_straight_from_elsewhere() && ui.return_to_crumb() {
             return self.mark(Stale::View);
         }
-        let has_closed = close_detail(ui, body);
-        if has_closed {
-            self.mark(Stale::View);
-        } else if ui.return_to_crumb() {
+        if close_detail(ui, body) || ui.return_to_crumb() {
             self.mark(Stale::View);
         } else if ui.filter().is_some() {
             ui.set_filter("");

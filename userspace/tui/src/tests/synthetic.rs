@@ -19,7 +19,6 @@ pub(crate) fn meta() -> Meta {
         rate_hz: 99,
         probes: vec!["cpu".into()],
         sampler: "cpu-clock".into(),
-        segment_repair: String::new(),
         ..Meta::default()
     }
 }
