@@ -15,6 +15,10 @@ pub fn cases() -> Vec<Case> {
     cases.extend([
         case("an_interpreter_under_another_name_is_found", || copied(false)).needs(needs::python("3.12")),
         case("a_deleted_interpreter_is_found", || copied(true)).needs(needs::python("3.12")),
+        case("one_that_is_written_over_another_is_not_taken_for_it", rewritten)
+            .needs(needs::python("3.8"))
+            .needs(needs::python("3.12"))
+            .needs(needs::program("cc")),
         case("one_in_other_namespaces_is_found_and_its_paths_are_its_own", namespaces)
             .needs(needs::python("3.12"))
             .needs(needs::program("unshare")),
@@ -49,6 +53,30 @@ fn embedder(python: &Python, way: &'static str) -> Option<Case> {
         is_named(&recording.stop(), &python, pid, "embedded", 0.1);
     };
     Some(case(name, body).needs(needs::program("cc")))
+}
+
+/// Two libraries in one file, one after the other: device and inode are the same.
+fn rewritten() {
+    let folder = Folder::new();
+    let program = executable(&workload("embed.c"), &folder);
+    let (notpy, script) = (folder.join("notpy"), folder.join("embedded.py"));
+    fs::write(&script, "def embedded():\n    for _ in range(5): sum(range(5 * 10**6))\nembedded()\n").unwrap();
+    let recording = Record::new().rate(RATE).start();
+    let ran = ["3.8", "3.12"].map(|version| {
+        let python = needs::python(version).unwrap();
+        fs::copy(shared(&python).unwrap(), &notpy).unwrap();
+        let mut embedder = command(&program);
+        embedder.arg(&notpy).arg(&script).arg("1").env("PYTHONHOME", prefix(&python));
+        let embedder = Workload::start(embedder);
+        let pid = embedder.pid();
+        let ended = embedder.wait();
+        assert!(ended.status.success(), "{ended:?}");
+        (python, pid)
+    });
+    let recording = recording.stop();
+    for (python, pid) in ran {
+        is_named(&recording, &python, pid, "embedded", 0.1);
+    }
 }
 
 /// The shared library of an interpreter, when it has one.

@@ -1,13 +1,15 @@
 //! The watched processes: found, followed through fork and exec, forgotten at their end.
 
+mod watched;
+
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pyobs_abi::process::{self, SAMPLED};
+use pyobs_abi::process;
 use pyobs_abi::record::Header;
-use pyobs_model::{Event, Nanos, Pid, Process, ProcessRef, Reason, Tid};
+use pyobs_model::{Event, Nanos, Pid, Process, ProcessRef, Reason};
 
 use crate::cpython::attached::{self, Attached, Attachment, NotAttached};
 use crate::families::eval::Running;
@@ -17,10 +19,12 @@ use crate::kernel::object::Object;
 use crate::kernel::sideband::{Behind, Mapped};
 use crate::machine::{self, Facts};
 use crate::native::Native;
-use crate::native::store::Placed;
 use crate::process_maps::{Mapping, Mappings};
-use crate::record::{self, Life};
+use crate::record::Life;
 use crate::session::Targets;
+
+pub use self::watched::Watched;
+use self::watched::sampled;
 
 /// How long after the first notice of a mapping a process is looked at, so that its loader gets on.
 const LOOK_AFTER: Duration = Duration::from_millis(2);
@@ -31,59 +35,6 @@ const TRIES_A_STEP: u32 = 20;
 const TRIES: u32 = 600;
 /// How long after a notice of a mapping the map of a watched process is read again: a loader maps one file after another.
 const REFRESH_AFTER: Duration = Duration::from_millis(5);
-
-/// A process that is watched.
-pub struct Watched {
-    pub id: ProcessRef,
-    pub pid: u32,
-    /// The process that it was forked from, if it has not become another program since.
-    pub parent: Option<u32>,
-    /// `None` for a process that runs no CPython, or none that we can watch.
-    pub python: Option<Rc<Attached>>,
-    pub names: FrameCache,
-    facts: Process,
-    mappings: Rc<Mappings>,
-    /// Where the kernel side has them.
-    placed: Option<Rc<Placed>>,
-    threads: HashMap<u32, [u8; 16]>,
-    /// What the kernel side was told of it.
-    entry: process::Process,
-    /// Samples while it has no interpreter that we know of.
-    unattached: u64,
-}
-
-impl Watched {
-    /// The executable mapping that holds an address.
-    pub fn mapping(&self, address: u64) -> Option<&Mapping> {
-        self.mappings.find(address)
-    }
-
-    /// Takes over a memory map and has the kernel side know it.
-    fn place(&mut self, mappings: Mappings, native: &mut Native) {
-        self.placed = native.place(&mappings).map(Rc::new);
-        self.mappings = Rc::new(mappings);
-        (self.entry.mappings, self.entry.mapping_count, self.entry.mapping_set) =
-            self.placed.as_ref().map_or((0, 0, 0), |placed| (placed.start, placed.count, placed.set));
-    }
-
-    /// Counts a sample that might have Python frames if we knew the interpreter.
-    pub fn count_unattached(&mut self) {
-        self.unattached += u64::from(self.python.is_none());
-    }
-
-    /// Tells a thread's name when it is new.
-    pub fn see_thread(&mut self, header: &Header, events: &mut Vec<Event>) {
-        if self.threads.insert(header.tid, header.comm) != Some(header.comm) {
-            let name = Arc::from(record::name(&header.comm));
-            events.push(Event::Thread { process: self.id, tid: Tid(header.tid), name });
-        }
-    }
-}
-
-/// The kernel side's entry of a process without Python, as far as is known.
-fn sampled() -> process::Process {
-    process::Process { flags: SAMPLED, ..process::Process::default() }
-}
 
 /// A process that may hold an interpreter that is not known to us yet.
 struct Pending {

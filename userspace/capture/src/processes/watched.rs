@@ -1,0 +1,69 @@
+//! One process that is watched.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use pyobs_abi::process::{self, SAMPLED};
+use pyobs_abi::record::Header;
+use pyobs_model::{Event, Process, ProcessRef, Tid};
+
+use crate::cpython::attached::Attached;
+use crate::frame_cache::FrameCache;
+use crate::native::Native;
+use crate::native::store::Placed;
+use crate::process_maps::{Mapping, Mappings};
+use crate::record;
+
+/// A process that is watched.
+pub struct Watched {
+    pub id: ProcessRef,
+    pub pid: u32,
+    /// The process that it was forked from, if it has not become another program since.
+    pub parent: Option<u32>,
+    /// `None` for a process that runs no CPython, or none that we can watch.
+    pub python: Option<Rc<Attached>>,
+    pub names: FrameCache,
+    pub(super) facts: Process,
+    pub(super) mappings: Rc<Mappings>,
+    /// Where the kernel side has them.
+    pub(super) placed: Option<Rc<Placed>>,
+    pub(super) threads: HashMap<u32, [u8; 16]>,
+    /// What the kernel side was told of it.
+    pub(super) entry: process::Process,
+    /// Samples while it has no interpreter that we know of.
+    pub(super) unattached: u64,
+}
+
+impl Watched {
+    /// The executable mapping that holds an address.
+    pub fn mapping(&self, address: u64) -> Option<&Mapping> {
+        self.mappings.find(address)
+    }
+
+    /// Takes over a memory map and has the kernel side know it.
+    pub(super) fn place(&mut self, mappings: Mappings, native: &mut Native) {
+        self.placed = native.place(&mappings).map(Rc::new);
+        self.mappings = Rc::new(mappings);
+        (self.entry.mappings, self.entry.mapping_count, self.entry.mapping_set) =
+            self.placed.as_ref().map_or((0, 0, 0), |placed| (placed.start, placed.count, placed.set));
+    }
+
+    /// Counts a sample that might have Python frames if we knew the interpreter.
+    pub fn count_unattached(&mut self) {
+        self.unattached += u64::from(self.python.is_none());
+    }
+
+    /// Tells a thread's name when it is new.
+    pub fn see_thread(&mut self, header: &Header, events: &mut Vec<Event>) {
+        if self.threads.insert(header.tid, header.comm) != Some(header.comm) {
+            let name = Arc::from(record::name(&header.comm));
+            events.push(Event::Thread { process: self.id, tid: Tid(header.tid), name });
+        }
+    }
+}
+
+/// The kernel side's entry of a process without Python, as far as is known.
+pub(super) fn sampled() -> process::Process {
+    process::Process { flags: SAMPLED, ..process::Process::default() }
+}
