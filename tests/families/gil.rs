@@ -70,6 +70,13 @@ fn two_compute(python: &Python) {
         let rows = waits_of(&recording, waiter);
         let total = seconds(&rows);
         is_between(&format!("seconds that {function} waited"), total, &waiter["waited_s"]);
+        let of_process = json::list(&gil_of(&recording, waiter)["gil"], "/threads");
+        let wanted = of_process.iter().find(|row| row["tid"] == waiter["tid"]).expect("the thread that waits");
+        is_between(
+            &format!("seconds that {function} wanted it"),
+            json::number(wanted, "/wanted_s"),
+            &waiter["waited_s"],
+        );
         let behind: Vec<&Value> = rows.iter().filter(|row| row["holder"]["tid"] == holder["tid"]).copied().collect();
         let on_its_way = |row: &&Value| row["holder"]["stack"].as_array().is_some_and(Vec::is_empty);
         let (on_its_way, held): (Vec<&Value>, Vec<&Value>) = behind.into_iter().partition(on_its_way);
@@ -86,6 +93,8 @@ fn two_compute(python: &Python) {
     }
     assert!(convoys(&recording).is_empty(), "both compute: {:#?}", convoys(&recording));
     held_all_the_time(&recording, &threads);
+    let all: Vec<&Value> = json::list(&recording.report, "/gil").iter().collect();
+    compare::within("seconds exported", recording.exported_s("gil"), seconds(&all), 0.001);
 }
 
 /// Whoever computes holds the GIL; while it is off the CPU it may or may not.

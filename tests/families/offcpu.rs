@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
 
+use std::fs;
 use std::process::ExitCode;
 
 use pyobs_tests::{Case, Python, Record, Workload, case, compare, json, needs, workload};
@@ -29,11 +30,19 @@ fn main() -> ExitCode {
             .needs(python)
         };
         cases.extend(python.iter().flat_map(|python| OTHERS.map(|scenario| waits(python, scenario, vec![scenario]))));
+        cases.push(
+            of_this("kernel_frames_are_what_the_kernel_shows", kernel_frames_are_the_kernels).needs(kernel_stacks()),
+        );
         cases.push(of_this("ten_thousand_short_sleeps_add_up", |python| check(python, &["short_sleeps"])));
         cases.push(of_this("one_that_sleeps_on_is_reported", sleeps_on));
         cases.push(of_this("one_that_sleeps_to_the_programs_end_is_reported", sleeps_to_the_end));
     }
     pyobs_tests::run(cases)
+}
+
+/// CONFIG_STACKTRACE.
+fn kernel_stacks() -> Result<(), String> {
+    fs::read("/proc/self/stack").map(drop).map_err(|error| format!("the kernel shows no stacks of threads: {error}"))
 }
 
 fn common(python: &Python) -> Case {
@@ -57,6 +66,51 @@ fn check(python: &Python, scenarios: &[&str]) {
     assert_eq!(waits.len(), scenarios.len());
     let wrong: Vec<String> = waits.iter().flat_map(|wait| differences(rows, wait)).collect();
     assert!(wrong.is_empty(), "{}\nloss: {}", wrong.join("\n"), recording.report["loss"]);
+    let reported = seconds(&rows.iter().collect::<Vec<_>>());
+    compare::within("seconds exported", recording.exported_s("offcpu"), reported, 0.001);
+}
+
+/// Sleeps in read(2) again and again.
+const READER: &str = "\
+import os, threading, time
+r, w = os.pipe()
+def feed():
+    while True:
+        time.sleep(0.05)
+        os.write(w, b'x')
+threading.Thread(target=feed, daemon=True).start()
+def wait_here(): os.read(r, 1)
+print('ready', flush=True)
+while True: wait_here()
+";
+
+/// What the kernel shows of a thread that sleeps, leaf first, without the scheduler; empty where it does not show it.
+fn kernel_stack(pid: u32) -> Vec<String> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stack")).unwrap_or_default();
+    let names = text.lines().filter_map(|line| line.split(' ').nth(1)?.split('+').next());
+    names.map(str::to_owned).collect()
+}
+
+fn kernel_frames_are_the_kernels(python: &Python) {
+    let mut program = Workload::start(python.inline(READER));
+    program.wait_for("ready");
+    let pid = program.pid();
+    let recording = Record::new().argument("--probe").argument("offcpu").pid(pid).seconds(2.0).start();
+    let reads = |stack: &Vec<String>| stack.iter().any(|name| name == "ksys_read");
+    let expected = (0..1000).map(|_| kernel_stack(pid)).find(reads).expect("a look at the sleeping thread");
+    let recording = recording.wait();
+    program.kill();
+    let rows = json::list(&recording.report, "/offcpu");
+    let of_main = rows.iter().filter(|row| row["tid"] == pid && is_inside(row, "wait_here"));
+    let (alike, others): (Vec<&Value>, Vec<&Value>) = of_main.partition(|row| {
+        let kernel = json::list(row, "/stack").iter().rev().filter(|frame| frame["kind"] == "kernel");
+        let names = kernel.map(|frame| json::text(frame, "/function"));
+        names.skip_while(|name| name.contains("schedule")).eq(expected.iter().map(String::as_str))
+    });
+    assert!(!alike.is_empty(), "none has {expected:?}: {others:#?}");
+    let (alike, others) = (seconds(&alike), seconds(&others));
+    // The thread can also be put off the CPU elsewhere.
+    compare::at_least("seconds in the kernel's own stack", alike, (alike + others) * (1.0 - SHARE));
 }
 
 /// What is not as the program says of one of its waits.

@@ -183,6 +183,14 @@ impl Recording {
         pyobs(verb.into_iter().chain(arguments.iter().map(OsStr::new)))
     }
 
+    /// The sum of what `export --weight` writes, in seconds.
+    #[track_caller]
+    pub fn exported_s(&self, weight: &str) -> f64 {
+        let folded = self.export("folded", &["--weight", weight]);
+        let counts = folded.lines().map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap());
+        counts.sum::<f64>() / 1e6
+    }
+
     /// Every stack with the lines of its Python frames.
     #[track_caller]
     pub fn stacks(&self) -> Vec<Stack> {

@@ -6,11 +6,12 @@ use crate::pty::{SIZES, Terminal};
 use crate::python;
 
 /// Each screen's key, the title of its tab, and what stands only on it.
-const SCREENS: [(&str, &str, &str); 5] = [
+const SCREENS: [(&str, &str, &str); 6] = [
     ("0", "0 Overview", "MACHINE"),
     ("1", "1 Processes", "COMMAND"),
     ("2", "2 Frames", "TOTAL %"),
     ("3", "3 Flame", "hot_function"),
+    ("4", "4 Waits", "GIL HELD %"),
     ("5", "5 Health", "PYTHON STACKS"),
 ];
 
