@@ -5,13 +5,16 @@
 use std::collections::BTreeMap;
 use std::process::{Command, ExitCode};
 
-use pyobs_tests::{Case, Record, Recording, Stack, Workload, case, compare, json, needs, workload};
+use rusqlite::Connection;
+
+use pyobs_tests::{Case, Record, Recording, Stack, Workload, case, command, compare, json, needs, workload};
 
 fn main() -> ExitCode {
     let mut cases = vec![
         truth("3.12", 1, 10),
         truth("3.12", 4, 10),
         deep_stacks_are_complete(),
+        samples_say_where_they_were_taken(),
         too_deep_stacks_keep_the_leaf_and_are_counted(),
         two_at_once_see_the_same(),
         a_rate_is_samples_per_second_of_cpu(),
@@ -86,6 +89,44 @@ fn is_complete(recording: &Recording, least: f64) {
     let complete = json::count(&recording.report, "/stacks/complete");
     eprintln!("  {complete} of {samples} are complete; {} {}", recording.report["stacks"], recording.report["loss"]);
     compare::at_least("share of samples that are complete", complete as f64 / samples as f64, least);
+    let database = Connection::open(&recording.file).unwrap();
+    let without: i64 = database.query_row(NONE_IN_BETWEEN, [], |row| row.get(0)).unwrap();
+    compare::at_least("share of samples with Python frames", 1.0 - without as f64 / samples as f64, 0.995);
+}
+
+/// A thread that has had Python frames, and will have some, has them in between: these programs never leave Python.
+const NONE_IN_BETWEEN: &str = "\
+SELECT count(*) FROM samples JOIN outcomes ON outcomes.id = samples.outcome JOIN (
+    SELECT process, tid, min(at_ns) AS first, max(at_ns) AS last
+    FROM samples JOIN outcomes ON outcomes.id = samples.outcome WHERE name = 'complete' GROUP BY process, tid
+) AS lives ON lives.process = samples.process AND lives.tid = samples.tid
+WHERE at_ns BETWEEN first AND last AND name = 'no_python'";
+
+/// Two programs that may run on one CPU each.
+fn samples_say_where_they_were_taken() -> Case {
+    let body = || {
+        let burn = needs::python("3.12").unwrap().script(workload("burn.py"));
+        let bound = |cpu: &str| {
+            let mut taskset = command("taskset");
+            taskset.args(["-c", cpu]).arg(burn.get_program()).args(burn.get_args()).args(["spin", "60"]);
+            Workload::start(taskset)
+        };
+        let programs = [("0", bound("0")), ("1", bound("1"))];
+        let recording = Record::new().rate(RATE).argument("--probe").argument("cpu").seconds(2.0).run();
+        let database = Connection::open(&recording.file).unwrap();
+        let query = "SELECT count(*), count(*) FILTER (WHERE cpu = ?2) FROM samples JOIN processes \
+                     ON processes.id = samples.process WHERE pid = ?1";
+        for (cpu, program) in programs {
+            let counts = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
+            let (all, there): (i64, i64) = database.query_row(query, (program.pid(), cpu), counts).unwrap();
+            program.kill();
+            assert!(there == all && all > 100, "{there} of {all} samples are of CPU {cpu}");
+        }
+    };
+    let two = std::thread::available_parallelism().map_err(|error| error.to_string());
+    let two = two.and_then(|cpus| if cpus.get() > 1 { Ok(()) } else { Err("there is one CPU".to_owned()) });
+    let case = case("samples_say_on_which_cpu_they_were_taken", body).needs(needs::root()).needs(two);
+    case.needs(needs::python("3.12")).needs(needs::program("taskset"))
 }
 
 /// A program that recurses so deep and then burns in a C function.
