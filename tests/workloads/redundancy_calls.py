@@ -35,7 +35,8 @@ end, turn = time.monotonic() + float(sys.argv[1]), 0
 while time.monotonic() < end:
     turn += 1
     again()
-    alternating(angles if turn % 2 else others)
+    # At random, for samples are taken at a rhythm of their own.
+    alternating(angles if rng.random() < 0.5 else others)
     fresh(turn / 1e6)
     impure()
 lines = {}

@@ -26,7 +26,7 @@ fn calls(version: &str) {
     let (same, all, same_results, results) = sums("again");
     assert!(all >= 50 && same * 20 >= all * 19, "again: {same} of {all}");
     assert!(results >= 10 && same_results * 20 >= results * 19, "again: {same_results} of {results} results");
-    // Of a value that alternates half of the samples see the one before, whatever lies between.
+    // Of one of two values half of the samples see the one before, whatever lies between.
     let (same, all, ..) = sums("alternating");
     assert!(all >= 50 && (30..=70).contains(&(same * 100 / all)), "alternating: {same} of {all}");
     let (same, all, ..) = sums("fresh");

@@ -189,9 +189,13 @@ fn unseen_by_iterators(python: &Python) {
     };
     let mut session = Session::start(&options).unwrap();
     assert_eq!(session.meta().segment_repair, "proc");
+    let mut events = Vec::new();
+    // What is there at the first look is no repair.
+    for _ in 0..20 {
+        session.poll(Duration::from_millis(100), &mut events).unwrap();
+    }
     program.signal(libc::SIGUSR1);
     let told = json::parse(&program.line());
-    let mut events = Vec::new();
     let is_seen = |events: &[Event]| {
         let holds = |change: &SegmentChange| match change {
             SegmentChange::Holds { pid, fds, .. } => told["to"] == pid.0 && *fds == 1,
