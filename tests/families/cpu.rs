@@ -108,8 +108,10 @@ fn samples_say_where_they_were_taken() -> Case {
         let burn = needs::python("3.12").unwrap().script(workload("burn.py"));
         let bound = |cpu: &str| {
             let mut taskset = command("taskset");
-            taskset.args(["-c", cpu]).arg(burn.get_program()).args(burn.get_args()).args(["spin", "60"]);
-            Workload::start(taskset)
+            taskset.args(["-c", cpu]).arg(burn.get_program()).args(burn.get_args()).args(["bound", "60"]);
+            let mut program = Workload::start(taskset);
+            program.wait_for("ready");
+            program
         };
         let programs = [("0", bound("0")), ("1", bound("1"))];
         let recording = Record::new().rate(RATE).argument("--probe").argument("cpu").seconds(2.0).run();
