@@ -14,7 +14,7 @@ use std::time::Duration;
 use gimli::{AttributeValue, DebugAranges, LittleEndian};
 
 pub use self::lines::Place;
-use self::reader::{AbbreviationTables, Parts, Reader};
+use self::reader::{AbbreviationTables, Parts, Reader, Root};
 use self::unit::Unit;
 use super::demangle;
 use super::recent::Recent;
@@ -234,16 +234,22 @@ impl Dwarf {
             let mut reader = Reader::new(file, self.parts, &mut self.tables);
             let header = reader.header(*self.units.get(unit)?)?;
             let abbreviations = reader.abbreviations(header.abbreviations)?;
-            let root = reader.root(&header, &abbreviations)?;
+            // Most names are told without what the unit says of itself.
+            let text = |value| match value {
+                AttributeValue::DebugStrOffsetsIndex(_) => {
+                    reader.text(&reader.root(&header, &abbreviations)?, header.encoding.format, value)
+                }
+                _ => reader.text(&Root::default(), header.encoding.format, value),
+            };
             let mut bytes = Vec::new();
             let mut next = None;
             for (attribute, value) in reader.entry(&header, entry, &abbreviations, &mut bytes)? {
                 match (attribute, value) {
                     (gimli::DW_AT_linkage_name | gimli::DW_AT_MIPS_linkage_name, value) => {
-                        return reader.text(&root, header.encoding.format, value);
+                        return text(value);
                     }
                     (gimli::DW_AT_name, value) if name.is_none() => {
-                        name = reader.text(&root, header.encoding.format, value);
+                        name = text(value);
                     }
                     (gimli::DW_AT_abstract_origin | gimli::DW_AT_specification, AttributeValue::UnitRef(offset)) => {
                         next = header.offset.checked_add(offset.0 as u64);

@@ -19,9 +19,10 @@ pub type Value<'a> = AttributeValue<Slice<'a>>;
 /// Tables of abbreviations are read in pieces of these sizes until one holds all of it.
 const ABBREVIATIONS: [usize; 3] = [16 << 10, 64 << 10, 512 << 10];
 /// Tables of abbreviations that are kept, of those that are not huge.
-const ABBREVIATIONS_KEPT: usize = 4;
-/// The piece of the range lists that is kept; what a unit refers to lies together.
-const WINDOW: usize = 256 << 10;
+const ABBREVIATIONS_KEPT: usize = 16;
+/// The piece of the range lists that is kept: nearly always long enough, and for a list that is longer. What a unit refers to
+/// lies together.
+const WINDOWS: [usize; 2] = [32 << 10, 256 << 10];
 /// Ranges that are read of one entry.
 const RANGES_MAX: usize = 65_536;
 /// Sizes of an entry: nearly always, at the most.
@@ -59,7 +60,7 @@ impl Parts {
     }
 }
 
-/// Tables of abbreviations by their offset.
+/// Tables of abbreviations by their offset, the one that was used last first.
 #[derive(Debug, Default)]
 pub struct AbbreviationTables(Vec<(u64, Arc<Abbreviations>)>);
 
@@ -166,8 +167,9 @@ impl<'f> Reader<'f> {
     }
 
     pub fn abbreviations(&mut self, offset: u64) -> Option<Arc<Abbreviations>> {
-        if let Some((_, table)) = self.tables.0.iter().find(|(at, _)| *at == offset) {
-            return Some(Arc::clone(table));
+        if let Some(index) = self.tables.0.iter().position(|(at, _)| *at == offset) {
+            self.tables.0[..=index].rotate_right(1);
+            return Some(Arc::clone(&self.tables.0[0].1));
         }
         for size in ABBREVIATIONS {
             let bytes = self.parts.abbreviations.read(self.file, offset, size)?;
@@ -311,7 +313,20 @@ impl<'f> Reader<'f> {
             }
             _ => return None,
         };
-        self.slide(section, offset)?;
+        let before = into.len();
+        self.slide(section, offset, WINDOWS[0])?;
+        if self.list(root, encoding, offset, into).is_some() {
+            return Some(());
+        }
+        // It may go on behind the window.
+        into.truncate(before);
+        self.window.clear();
+        self.slide(section, offset, WINDOWS[1])?;
+        self.list(root, encoding, offset, into)
+    }
+
+    /// The list at an offset that is in the window. `None` is one without an end there.
+    fn list(&mut self, root: &Root, encoding: Encoding, offset: u64, into: &mut Vec<Range<u64>>) -> Option<()> {
         let bytes = Slice::new(self.window.get(usize::try_from(offset - self.window_start).ok()?..)?, LittleEndian);
         let mut list = RangeLists::new(DebugRanges::from(bytes), DebugRngLists::from(bytes))
             .raw_ranges(RangeListsOffset(0), encoding)
@@ -319,7 +334,8 @@ impl<'f> Reader<'f> {
         let mut base = root.low;
         for _ in 0..RANGES_MAX {
             self.ranges_left = self.ranges_left.checked_sub(1)?;
-            let (low, end) = match list.next().ok()?? {
+            let Some(entry) = list.next().ok()? else { return Some(()) };
+            let (low, end) = match entry {
                 RawRngListEntry::BaseAddress { addr } => {
                     base = addr;
                     continue;
@@ -343,15 +359,15 @@ impl<'f> Reader<'f> {
             };
             add(low, end, into);
         }
-        None
+        Some(())
     }
 
     /// Puts the window where a list of usual length at `offset` is in it whole.
-    fn slide(&mut self, section: Extent, offset: u64) -> Option<()> {
-        let end = offset.saturating_add(WINDOW as u64 / 4).min(section.length());
+    fn slide(&mut self, section: Extent, offset: u64, size: usize) -> Option<()> {
+        let end = offset.saturating_add(size as u64 / 4).min(section.length());
         let has = self.window_start..self.window_start + self.window.len() as u64;
         if offset < has.start || end > has.end || self.window.is_empty() {
-            self.window = section.read(self.file, offset, WINDOW)?;
+            self.window = section.read(self.file, offset, size)?;
             self.window_start = offset;
         }
         Some(())
