@@ -1,11 +1,11 @@
 //! Frames that were named before, by what the kernel saw, and the code objects that were read for them.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::hash::Hash;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use foldhash::HashMap;
 use pyobs_abi::stack::Frame as RawFrame;
 use pyobs_model::{FrameId, Nanos};
 

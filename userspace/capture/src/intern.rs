@@ -1,8 +1,8 @@
 //! Frames and stacks under small numbers. What is new is told as an event before it is used.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
+use foldhash::HashMap;
 use pyobs_model::{Event, Frame, FrameId, StackId};
 
 /// Distinct frames and stacks that are kept: some 100 bytes each, so that days of watching stay in bounds.

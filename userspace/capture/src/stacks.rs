@@ -3,11 +3,12 @@
 //! Python frames are named at once, for the code object may be gone in a moment. Native functions are looked up beside
 //! the work; a stack with one that is not known yet waits for it.
 
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use foldhash::{HashMap, HashSet};
 use pyobs_abi::stack::{Frame as RawFrame, flags, native, native_address, walk};
 use pyobs_model::{Event, Frame, FrameId, FrameKind, Nanos, Outcome, Reason, StackId};
 
@@ -74,10 +75,10 @@ impl<P> Stacks<P> {
         symbols.learn(&[0]);
         Self {
             symbols,
-            kernel_frames: HashMap::new(),
+            kernel_frames: HashMap::default(),
             namer,
-            known: HashMap::new(),
-            asked: HashSet::new(),
+            known: HashMap::default(),
+            asked: HashSet::default(),
             parked: VecDeque::new(),
             joined: Vec::new(),
             learned: false,

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use pyobs_model::{Event, Meta, Nanos};
-use rusqlite::{Connection, ErrorCode, OpenFlags};
+use rusqlite::{CachedStatement, Connection, ErrorCode, OpenFlags};
 
 use crate::tables::{
     arena, cpu, eval, gil, health, meta, nrt, offcpu, processes, redundancy, regions, shm, stacks, ucx,
@@ -61,9 +61,8 @@ impl Writer {
         if self.stopped {
             return Err(Error::Stopped(self.path.as_path().into()));
         }
-        for event in events {
-            self.insert(event).map_err(|error| self.fail(error))?;
-            self.latest = self.latest.max(event.at().unwrap_or_default());
+        if !events.is_empty() {
+            self.insert(events).map_err(|error| self.fail(error))?;
         }
         if self.committed.elapsed() < COMMIT_EVERY {
             return Ok(());
@@ -87,34 +86,13 @@ impl Writer {
         Ok(())
     }
 
-    fn insert(&mut self, event: &Event) -> rusqlite::Result<()> {
-        let connection = &self.connection;
-        match event {
-            Event::Frame { id, frame } => stacks::frame(connection, *id, frame),
-            Event::Stack { id, frames } => stacks::stack(connection, &mut self.nodes, *id, frames),
-            Event::Process { id, process } => processes::process(connection, *id, process),
-            Event::ProcessEnd { id, at } => processes::ended(connection, *id, *at),
-            Event::Thread { process, tid, name } => processes::thread(connection, *process, *tid, name),
-            Event::Sample(sample) => cpu::sample(connection, sample),
-            Event::Sleep(sleep) => offcpu::sleep(connection, sleep),
-            Event::GilWait(wait) => gil::wait(connection, wait),
-            Event::GilHeld { at, process, tid, held } => gil::held(connection, *at, *process, *tid, *held),
-            Event::Calls(calls) => eval::calls(connection, calls),
-            Event::Arena { at, id, change } => arena::change(connection, *at, *id, change),
-            Event::MemInfo { at, id, change } => nrt::change(connection, *at, *id, change),
-            Event::Transfer { at, id, change } => ucx::change(connection, *at, *id, change),
-            Event::Transfers(transfers) => ucx::count(connection, transfers),
-            Event::TransferThread(thread) => ucx::thread(connection, thread),
-            Event::Access(access) => redundancy::access(connection, access),
-            Event::Pair(pair) => redundancy::pair(connection, pair),
-            Event::Call(call) => redundancy::call(connection, call),
-            Event::Watchpoints { at, counts } => redundancy::watchpoints(connection, *at, counts),
-            Event::Segment { at, id, change } => shm::change(connection, *at, *id, change),
-            Event::Resident { at, process, resident } => regions::process(connection, *at, *process, resident),
-            Event::Loss { at, reason, count } => health::loss(connection, *at, *reason, *count),
-            Event::Cost { at, bpf, cpu, rss_bytes } => health::cost(connection, *at, *bpf, *cpu, *rss_bytes),
-            Event::Shed { at, what } => health::shed(connection, *at, what),
+    fn insert(&mut self, events: &[Event]) -> rusqlite::Result<()> {
+        let mut often = Often::prepare(&self.connection)?;
+        for event in events {
+            insert(&self.connection, &mut often, &mut self.nodes, event)?;
+            self.latest = self.latest.max(event.at().unwrap_or_default());
         }
+        Ok(())
     }
 
     fn begin(&mut self) -> Result<(), Error> {
@@ -147,6 +125,57 @@ impl Drop for Writer {
         if !self.stopped && self.commit(Duration::ZERO).is_ok() {
             self.remove_journal();
         }
+    }
+}
+
+/// Statements of which there are many: to find one by its text takes as long as to run it.
+struct Often<'c> {
+    sample: CachedStatement<'c>,
+    node: CachedStatement<'c>,
+    stack: CachedStatement<'c>,
+}
+
+impl<'c> Often<'c> {
+    fn prepare(connection: &'c Connection) -> rusqlite::Result<Self> {
+        Ok(Self {
+            sample: connection.prepare_cached(cpu::INSERT)?,
+            node: connection.prepare_cached(stacks::INSERT_NODE)?,
+            stack: connection.prepare_cached(stacks::INSERT)?,
+        })
+    }
+}
+
+fn insert(
+    connection: &Connection,
+    often: &mut Often<'_>,
+    nodes: &mut stacks::Nodes,
+    event: &Event,
+) -> rusqlite::Result<()> {
+    match event {
+        Event::Frame { id, frame } => stacks::frame(connection, *id, frame),
+        Event::Stack { id, frames } => stacks::stack((&mut often.node, &mut often.stack), nodes, *id, frames),
+        Event::Process { id, process } => processes::process(connection, *id, process),
+        Event::ProcessEnd { id, at } => processes::ended(connection, *id, *at),
+        Event::Thread { process, tid, name } => processes::thread(connection, *process, *tid, name),
+        Event::Sample(sample) => cpu::sample(&mut often.sample, sample),
+        Event::Sleep(sleep) => offcpu::sleep(connection, sleep),
+        Event::GilWait(wait) => gil::wait(connection, wait),
+        Event::GilHeld { at, process, tid, held } => gil::held(connection, *at, *process, *tid, *held),
+        Event::Calls(calls) => eval::calls(connection, calls),
+        Event::Arena { at, id, change } => arena::change(connection, *at, *id, change),
+        Event::MemInfo { at, id, change } => nrt::change(connection, *at, *id, change),
+        Event::Transfer { at, id, change } => ucx::change(connection, *at, *id, change),
+        Event::Transfers(transfers) => ucx::count(connection, transfers),
+        Event::TransferThread(thread) => ucx::thread(connection, thread),
+        Event::Access(access) => redundancy::access(connection, access),
+        Event::Pair(pair) => redundancy::pair(connection, pair),
+        Event::Call(call) => redundancy::call(connection, call),
+        Event::Watchpoints { at, counts } => redundancy::watchpoints(connection, *at, counts),
+        Event::Segment { at, id, change } => shm::change(connection, *at, *id, change),
+        Event::Resident { at, process, resident } => regions::process(connection, *at, *process, resident),
+        Event::Loss { at, reason, count } => health::loss(connection, *at, *reason, *count),
+        Event::Cost { at, bpf, cpu, rss_bytes } => health::cost(connection, *at, *bpf, *cpu, *rss_bytes),
+        Event::Shed { at, what } => health::shed(connection, *at, what),
     }
 }
 

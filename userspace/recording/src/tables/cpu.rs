@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use pyobs_model::{Nanos, Outcome, ProcessRef, Reason, Sample, StackId, Tid};
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, Statement, params};
 
 use super::{Damage, Field, Range, Source, integer};
 use crate::Error;
@@ -54,9 +54,12 @@ pub(crate) fn prepare(connection: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-pub(crate) fn sample(connection: &Connection, sample: &Sample) -> rusqlite::Result<()> {
-    let sql = "INSERT INTO samples (at_ns, process, tid, cpu, stack, outcome) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
-    connection.prepare_cached(sql)?.execute(params![
+/// Inserts a sample.
+pub(crate) const INSERT: &str =
+    "INSERT INTO samples (at_ns, process, tid, cpu, stack, outcome) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+
+pub(crate) fn sample(insert: &mut Statement<'_>, sample: &Sample) -> rusqlite::Result<()> {
+    insert.execute(params![
         integer(sample.at.0),
         sample.process.0,
         sample.tid.0,

@@ -1,10 +1,10 @@
 //! Frames, and stacks as paths in a tree: a stack costs a row for each frame that no earlier stack had there.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
+use foldhash::HashMap;
 use pyobs_model::{Event, Frame, FrameId, FrameKind, StackId};
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, Statement, params};
 
 use super::scan::Dense;
 use super::{Damage, Field, Source, bounded};
@@ -75,13 +75,16 @@ pub(crate) fn frame(connection: &Connection, id: FrameId, frame: &Frame) -> rusq
     Ok(())
 }
 
+/// Inserts a node, and a stack.
+pub(crate) const INSERT_NODE: &str = "INSERT INTO nodes (id, parent, frame) VALUES (?1, ?2, ?3)";
+pub(crate) const INSERT: &str = "INSERT OR IGNORE INTO stacks (id, leaf) VALUES (?1, ?2)";
+
 pub(crate) fn stack(
-    connection: &Connection,
+    (insert_node, insert): (&mut Statement<'_>, &mut Statement<'_>),
     nodes: &mut Nodes,
     id: StackId,
     frames: &[FrameId],
 ) -> rusqlite::Result<()> {
-    let mut insert = connection.prepare_cached("INSERT INTO nodes (id, parent, frame) VALUES (?1, ?2, ?3)")?;
     let mut leaf = None;
     for frame in frames {
         let parent = leaf.unwrap_or(0);
@@ -89,12 +92,11 @@ pub(crate) fn stack(
         let next = u32::try_from(nodes.0.len()).map_or(u32::MAX, |len| len.saturating_add(1));
         let node = *nodes.0.entry((parent, frame.0)).or_insert(next);
         if node == next {
-            insert.execute(params![node, leaf, frame.0])?;
+            insert_node.execute(params![node, leaf, frame.0])?;
         }
         leaf = Some(node);
     }
-    let sql = "INSERT OR IGNORE INTO stacks (id, leaf) VALUES (?1, ?2)";
-    connection.prepare_cached(sql)?.execute(params![id.0, leaf])?;
+    insert.execute(params![id.0, leaf])?;
     Ok(())
 }
 
