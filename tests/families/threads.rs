@@ -21,7 +21,7 @@ fn main() -> ExitCode {
     if let Some(python) = Python::all().iter().rfind(|python| python.root.is_none()) {
         cases.push(threads(python, true));
     }
-    pyobs_tests::run(cases)
+    pyobs_tests::run(cases.into_iter().map(Case::beside).collect())
 }
 
 /// Threads of Python, of C code that calls Python, and one that never does.

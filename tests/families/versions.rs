@@ -23,7 +23,7 @@ fn main() -> ExitCode {
         cases.push(for_this("lines_have_the_shares_that_they_cost", lines_have_the_shares_that_they_cost));
     }
     cases.push(no_version_is_left_out());
-    pyobs_tests::run(cases)
+    pyobs_tests::run(cases.into_iter().map(Case::beside).collect())
 }
 
 /// An empty list of interpreters would pass everything.

@@ -28,21 +28,18 @@ use std::process::ExitCode;
 use pyobs_tests::{Case, Python, needs};
 
 fn main() -> ExitCode {
-    let subjects: [fn() -> Vec<Case>; 12] = [
+    let beside: [fn() -> Vec<Case>; 7] = [
         arguments::cases,
         targets::cases,
-        rights::cases,
         storage::cases,
         unreadable::cases,
         output::cases,
-        killed::cases,
-        signals::cases,
         garbage::cases,
         hostile::cases,
-        churn::cases,
-        security::cases,
     ];
-    pyobs_tests::run(subjects.into_iter().flat_map(|cases| cases()).collect())
+    let alone: [fn() -> Vec<Case>; 5] = [rights::cases, killed::cases, signals::cases, churn::cases, security::cases];
+    let beside = beside.into_iter().flat_map(|cases| cases()).map(Case::beside);
+    pyobs_tests::run(beside.chain(alone.into_iter().flat_map(|cases| cases())).collect())
 }
 
 /// The interpreter for what does not depend on its version.

@@ -3,6 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{PoisonError, RwLock};
 
 use libtest_mimic::{Arguments, Trial};
 
@@ -12,15 +13,21 @@ use crate::folder;
 const SECOND_TRIES_MAX: usize = 3;
 static SECOND_TRIES: AtomicUsize = AtomicUsize::new(0);
 
+/// How many cases of one program run at once, of those that may.
+const AT_ONCE: usize = 2;
+/// A case that must be alone holds it for writing, the others for reading.
+static ALONE: RwLock<()> = RwLock::new(());
+
 /// One test: a name that states the behaviour, what it needs, and what it does.
 pub struct Case {
     name: String,
     missing: Vec<String>,
+    beside: bool,
     body: Box<dyn Fn() + Send>,
 }
 
 pub fn case(name: impl Into<String>, body: impl Fn() + Send + 'static) -> Case {
-    Case { name: name.into(), missing: Vec::new(), body: Box::new(body) }
+    Case { name: name.into(), missing: Vec::new(), beside: false, body: Box::new(body) }
 }
 
 impl Case {
@@ -30,12 +37,19 @@ impl Case {
         self.missing.extend(need.err());
         self
     }
+
+    /// Lets the case run beside another: it neither measures time nor looks at what all of the machine does.
+    #[must_use]
+    pub fn beside(mut self) -> Self {
+        self.beside = true;
+        self
+    }
 }
 
 /// Runs the cases that the command line selects. To be returned from `main`.
 pub fn run(cases: Vec<Case>) -> ExitCode {
     let mut arguments = Arguments::from_args();
-    arguments.test_threads.get_or_insert(1);
+    arguments.test_threads.get_or_insert(AT_ONCE);
     if !arguments.list {
         for case in cases.iter().filter(|case| !case.missing.is_empty() && selected(&arguments, &case.name)) {
             eprintln!("ignored {}: {}", case.name, case.missing.join("; "));
@@ -54,9 +68,15 @@ fn selected(arguments: &Arguments, name: &str) -> bool {
 }
 
 fn trial(case: Case) -> Trial {
-    let Case { name, missing, body } = case;
+    let Case { name, missing, beside, body } = case;
     let ignored = !missing.is_empty();
     let title = name.clone();
+    let body = move || {
+        // A case that failed while it held the lock has left nothing half done behind it.
+        let _beside = beside.then(|| ALONE.read().unwrap_or_else(PoisonError::into_inner));
+        let _alone = (!beside).then(|| ALONE.write().unwrap_or_else(PoisonError::into_inner));
+        body();
+    };
     let test = move || {
         if missing.is_empty() {
             // What fails twice, or with many others, is broken; what fails once was in the way of something else on this

@@ -19,8 +19,10 @@ use std::process::ExitCode;
 use pyobs_tests::{Case, Python, needs};
 
 fn main() -> ExitCode {
-    let subjects: [fn() -> Vec<Case>; 5] = [screens::cases, ends::cases, replay::cases, hostile::cases, demo::cases];
-    pyobs_tests::run(subjects.into_iter().flat_map(|cases| cases()).collect())
+    let beside: [fn() -> Vec<Case>; 3] = [screens::cases, replay::cases, hostile::cases];
+    let alone: [fn() -> Vec<Case>; 2] = [ends::cases, demo::cases];
+    let beside = beside.into_iter().flat_map(|cases| cases()).map(Case::beside);
+    pyobs_tests::run(beside.chain(alone.into_iter().flat_map(|cases| cases())).collect())
 }
 
 /// The interpreter for what does not depend on its version.
