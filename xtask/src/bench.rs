@@ -1,7 +1,9 @@
 //! `cargo xtask bench`: speed, memory and truth, measured and written to docs/BENCHMARKS.md with the command beside
 //! every figure.
 
+mod dashboard;
 mod first_screen;
+mod hour;
 mod kernel;
 mod machine;
 mod memory;
@@ -34,7 +36,7 @@ use table::Table;
 /// Its name on the command line, and what measures it.
 type Bench = (&'static str, fn(&Setting) -> Result<Table>);
 
-const BENCHES: [Bench; 9] = [
+const BENCHES: [Bench; 11] = [
     ("overhead", overhead::run),
     ("kernel", kernel::run),
     ("tables", tables::run),
@@ -44,7 +46,12 @@ const BENCHES: [Bench; 9] = [
     ("first-screen", first_screen::run),
     ("truth", truth::run),
     ("ucx", ucx::run),
+    ("dashboard", dashboard::run),
+    ("hour", hour::run),
 ];
+
+/// Runs only when it is asked for: it takes as long as it is called.
+const LONG: &str = "hour";
 
 /// What every bench needs.
 struct Setting {
@@ -105,7 +112,8 @@ fn select(args: &[String]) -> Result<Vec<Bench>> {
             return usage(format!("there is no bench {name:?}; there are: {}", names()));
         }
     }
-    Ok(BENCHES.into_iter().filter(|(name, _)| args.is_empty() || args.iter().any(|wanted| wanted == name)).collect())
+    let is_wanted = |name: &str| if args.is_empty() { name != LONG } else { args.iter().any(|wanted| wanted == name) };
+    Ok(BENCHES.into_iter().filter(|(name, _)| is_wanted(name)).collect())
 }
 
 /// A document's sections, from their headings on, without what comes before the first.

@@ -36,10 +36,10 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
 }
 
 /// It ends, and removes what it left, when its standard input does: with this value, or when this process is killed.
-struct Pipeline(Child);
+pub(crate) struct Pipeline(Child);
 
 impl Pipeline {
-    fn start(python: &Path) -> Result<Self> {
+    pub(crate) fn start(python: &Path) -> Result<Self> {
         let program = repo::root().join("xtask/demo/pipeline.py");
         let child = Command::new(python)
             .args(["-B", "-u"])
@@ -62,7 +62,7 @@ impl Drop for Pipeline {
 }
 
 /// With the packages that the stages need, as far as they can be had.
-fn interpreter() -> Result<PathBuf> {
+pub(crate) fn interpreter() -> Result<PathBuf> {
     let found = pythons::find_all();
     let python = pythons::of_version(&found, PYTHON).or(found.pythons.last()).ok_or_else(|| {
         lacking("the pipeline needs a python3 on the PATH; install one, or watch your own with `cargo xtask top`")

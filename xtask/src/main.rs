@@ -31,7 +31,7 @@ cargo xtask VERB [ARG]...
   build                     leave the release binary in target/release/pyobs
   install [--prefix DIR]    put pyobs, its man page and its shell completions where sudo and the shells find them
                             (default: /usr/local)
-  bench [NAME]...           measure speed, memory and truth, and write docs/BENCHMARKS.md
+  bench [NAME]...           measure speed, memory and truth, and write docs/BENCHMARKS.md; all but `hour` without NAME
   offsets [ARG]...          generate CPython's structure offsets out of interpreters' debug information
   opcodes                   generate the numbers of CPython's instructions out of the interpreters at hand
   pythons [--all]           find every CPython, equip it for the tests, and list it in target/pythons.json

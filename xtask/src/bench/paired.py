@@ -63,7 +63,8 @@ def watch(command, span):
     # What it makes at its beginning is not what it costs.
     time.sleep(0.5)
     watched = span()
-    pyobs.send_signal(2)
+    # Not an interrupt, which is ignored by who was started in the background.
+    pyobs.send_signal(15)
     pyobs.wait()
     time.sleep(0.1)
     return watched
