@@ -231,6 +231,7 @@ fn report() {
     ])
     .with("transfer_counts", Shape::nullable(Shape::list(Shape::object([]))))
     .with("transfer_stages", Shape::nullable(Shape::list(Shape::object([]))))
+    .with("transfer_queues", Shape::nullable(Shape::list(Shape::object([]))))
     .check(report);
     assert_eq!(report["version"], 1);
     assert_eq!(report["recording"]["rate_hz"], 499);

@@ -35,7 +35,7 @@ fn played(scene: &str, is_provoked: bool, id: &str, says: fn(&Recording, &Value)
     let mut python = command(interpreter().unwrap());
     python.args(["-B", "-u"]).arg(workload("ucxx_findings.py"));
     python.args([scene, if is_provoked { "provoked" } else { "honest" }]);
-    let recording = record("ucx,gil").command(python).run();
+    let recording = record("cpu,ucx,gil").command(python).run();
     assert!(recording.stdout.contains("done"), "{}{}", recording.stdout, recording.stderr);
     let findings = json::list(&recording.report, "/findings");
     let found: Vec<&Value> = findings.iter().filter(|finding| finding["id"] == id).collect();
@@ -68,6 +68,13 @@ fn hogs(recording: &Recording, finding: &Value) {
     let notifier = workers.iter().find(|worker| worker["role"] == "notifier").unwrap();
     assert!(json::number(notifier, "/gil_wait_s") > 0.02, "{notifier:#}");
     assert!(json::text(finding, "/evidence/holder_line").starts_with("burn ("), "{finding:#}");
+    // What burns is Python; what makes progress is C++.
+    let python = |role: &str| {
+        let shares = workers.iter().filter(|worker| worker["role"] == role).filter_map(|it| it["python"].as_f64());
+        shares.fold(0.0, f64::max)
+    };
+    assert!(python("event_loop") > 0.2, "{workers:#?}");
+    assert!(python("progress") < 0.05, "{workers:#?}");
     assert!(json::count(finding, "/evidence/wakes") >= 80, "{finding:#}");
 }
 
@@ -93,6 +100,9 @@ fn grows(recording: &Recording, finding: &Value) {
     assert_eq!(deepest(&depths[depths.len() - depths.len() / 4..]), Some(last), "{finding:#}");
     let workers = json::list(&recording.report, "/workers").iter();
     assert_eq!(workers.map(|worker| json::count(worker, "/queue_max")).max(), deepest(&depths));
+    let queues = json::list(&recording.report, "/transfer_queues").iter();
+    let told = queues.flat_map(|queue| json::list(queue, "/depths")).filter_map(Value::as_u64);
+    assert_eq!(told.max(), deepest(&depths));
 }
 
 /// What is called in Python for each of 40 that connect, while two others compute.

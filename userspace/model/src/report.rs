@@ -19,7 +19,7 @@ pub use self::redundancy::Redundancy;
 pub use self::region::RegionOut;
 pub use self::resident::Memory;
 pub use self::shm::Segment;
-pub use self::ucx::{Transfer, TransferCount, TransferStage, Worker};
+pub use self::ucx::{Transfer, TransferCount, TransferQueue, TransferStage, Worker};
 
 use crate::families::{Times, eval, gil, offcpu};
 use crate::findings::{self, Finding};
@@ -50,6 +50,7 @@ pub struct Report {
     pub transfers: Option<Vec<Transfer>>,
     pub transfer_counts: Option<Vec<TransferCount>>,
     pub transfer_stages: Option<Vec<TransferStage>>,
+    pub transfer_queues: Option<Vec<TransferQueue>>,
     pub workers: Option<Vec<Worker>>,
     pub redundancy: Option<Redundancy>,
     pub findings: Vec<Finding>,
@@ -289,6 +290,7 @@ impl Report {
             transfers: model.is_on("ucx").then(|| ucx::transfers(model, selection, limit)),
             transfer_counts: model.is_on("ucx").then(|| ucx::counts(model, selection)),
             transfer_stages: model.is_on("ucx").then(|| ucx::stages(model, selection)),
+            transfer_queues: model.is_on("ucx").then(|| ucx::queues(model, selection)),
             workers: model.is_on("ucx").then(|| ucx::workers(model, selection)),
             redundancy: model.is_on("redundancy").then(|| redundancy::redundancy(model, selection, limit)),
             findings: findings::find(model, selection),

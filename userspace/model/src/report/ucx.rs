@@ -1,6 +1,6 @@
 //! The report's `transfers`, `transfer_counts` and `workers`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
@@ -93,6 +93,20 @@ pub struct Bucket {
     pub count: u64,
 }
 
+/// How many of a process's transfers were registered and not handed to UCX.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TransferQueue {
+    pub pid: Pid,
+    /// The first change and the last.
+    pub from_s: f64,
+    pub to_s: f64,
+    /// The most in each of so many equal parts of the time between.
+    pub depths: Vec<u64>,
+}
+
+/// Parts of the time for which the depth of a queue is told.
+const QUEUE_PARTS: usize = 100;
+
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Worker {
     pub pid: Pid,
@@ -101,6 +115,8 @@ pub struct Worker {
     pub mode: &'static str,
     /// The share of its time on a CPU or ready to be.
     pub busy: f64,
+    /// The share of its time with Python on its stack; `None` where the family `cpu` has no sample of it.
+    pub python: Option<f64>,
     /// Counted for some milliseconds now and then; `None` where it was not.
     pub progress_per_s: Option<f64>,
     pub queue_max: u64,
@@ -205,6 +221,21 @@ fn stage_out(pid: Pid, stage: views::Stage, spread: &views::Spread) -> TransferS
     }
 }
 
+pub(super) fn queues(model: &Model, selection: &Selection) -> Vec<TransferQueue> {
+    let processes: BTreeSet<ProcessRef> = model.ucx().threads().map(|thread| thread.process).collect();
+    let of_one = |process: ProcessRef| {
+        let own = Selection { processes: Some([process].into()), ..selection.clone() };
+        let changes = views::queue(model, &own);
+        Some(TransferQueue {
+            pid: pid(model, process)?,
+            from_s: changes.first()?.0.as_secs_f64(),
+            to_s: changes.last()?.0.as_secs_f64(),
+            depths: views::queue_over_time(&changes, QUEUE_PARTS),
+        })
+    };
+    processes.into_iter().filter(|process| selection.has_process(*process)).filter_map(of_one).collect()
+}
+
 pub(super) fn workers(model: &Model, selection: &Selection) -> Vec<Worker> {
     let rows = views::workers(model, selection).into_iter();
     rows.filter_map(|row| {
@@ -214,6 +245,7 @@ pub(super) fn workers(model: &Model, selection: &Selection) -> Vec<Worker> {
             role: row.role.name(),
             mode: row.mode,
             busy: row.busy,
+            python: row.python,
             progress_per_s: row.progress,
             queue_max: row.queue_max,
             gil_wait_s: row.gil_wait.map(Nanos::as_secs_f64),

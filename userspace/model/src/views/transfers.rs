@@ -1,10 +1,10 @@
 //! Transfers as a table, and the threads behind them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{gil_shares, queue};
 use crate::families::ucx::State;
-use crate::{Model, Nanos, ProcessRef, Selection, Tid, TransferId, TransferThread};
+use crate::{FrameId, FrameKind, Model, Nanos, ProcessRef, Selection, Tid, TransferId, TransferThread};
 
 /// UCXX announces the parts of a transfer of several buffers in messages of this size, each up to so many
 /// (cpp/include/ucxx/header.h, HeaderFramesSize).
@@ -75,6 +75,8 @@ pub struct WorkerRow {
     pub thread: TransferThread,
     /// The share of its time on a CPU or ready to be.
     pub busy: f64,
+    /// The share of its time with Python on its stack. `None` where the family `cpu` has no sample of it.
+    pub python: Option<f64>,
     /// How often it makes progress a second, where that was counted.
     pub progress: Option<f64>,
     /// Of a thread that makes progress: the most that were registered at once and not handed to UCX.
@@ -91,6 +93,7 @@ const POLLS: f64 = 0.9;
 
 pub fn workers(model: &Model, selection: &Selection) -> Vec<WorkerRow> {
     let shares = gil_shares(model, selection);
+    let samples = samples_by_thread(model, selection);
     let mut rows = Vec::new();
     for thread in model.ucx().threads().filter(|thread| selection.has_thread(thread.process, thread.tid)) {
         let share = shares.get(&thread.process).and_then(|share| share.threads.get(&thread.tid));
@@ -104,6 +107,9 @@ pub fn workers(model: &Model, selection: &Selection) -> Vec<WorkerRow> {
                 mode: progress.map_or("unknown", mode),
                 thread: *thread,
                 busy: busy(thread),
+                python: samples
+                    .get(&(thread.process, thread.tid))
+                    .map(|(python, all)| busy(thread) * *python as f64 / *all as f64),
                 progress: (role == Role::Progress && thread.probed > Nanos(0))
                     .then(|| thread.progress as f64 / thread.probed.as_secs_f64()),
                 queue_max: if role == Role::Progress { deepest(model, thread.process, selection) } else { 0 },
@@ -114,6 +120,25 @@ pub fn workers(model: &Model, selection: &Selection) -> Vec<WorkerRow> {
         }
     }
     rows
+}
+
+/// Of the threads that have to do with transfers: their samples with Python frames, and all.
+fn samples_by_thread(model: &Model, selection: &Selection) -> BTreeMap<(ProcessRef, Tid), (u64, u64)> {
+    let threads: BTreeSet<_> = model.ucx().threads().map(|thread| (thread.process, thread.tid)).collect();
+    let mut samples = BTreeMap::new();
+    if threads.is_empty() {
+        return samples;
+    }
+    let is_python = |id: &FrameId| model.frame(*id).is_some_and(|frame| frame.kind == FrameKind::Python);
+    for sample in model.cpu().selected(selection) {
+        let thread = (sample.process, sample.tid);
+        if threads.contains(&thread) {
+            let (python, all) = samples.entry(thread).or_insert((0, 0));
+            *python += u64::from(model.stack(sample.stack).iter().any(is_python));
+            *all += 1;
+        }
+    }
+    samples
 }
 
 fn makes_progress(thread: &TransferThread) -> bool {
