@@ -10,6 +10,8 @@ mod many;
 mod mappings;
 #[path = "processes/strange.rs"]
 mod strange;
+#[path = "processes/strangers.rs"]
+mod strangers;
 
 use std::process::{Command, ExitCode};
 
@@ -23,6 +25,7 @@ fn main() -> ExitCode {
     cases.extend(strange::cases());
     cases.extend(many::cases());
     cases.extend(mappings::cases());
+    cases.extend(strangers::cases());
     pyobs_tests::run(cases)
 }
 

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 
-use pyobs_tests::{Case, Python, Record, Recording, UNREADABLE, case, compare, json, needs, workload};
+use pyobs_tests::{Case, Python, Record, Recording, UNREADABLE, case, compare, json, needs, refusing, rule, workload};
 use serde_json::Value;
 
 /// A frame as a program knows it: function, whole path, line.
@@ -20,6 +20,8 @@ fn main() -> ExitCode {
             case(name(what), move || body(&python)).needs(needs::root())
         };
         cases.push(for_this("stacks_are_what_the_program_says", stacks_are_what_the_program_says));
+        let older = for_this("stacks_are_what_the_program_says_before_linux_5_17", without_loop);
+        cases.push(older.needs(needs::every(python)).needs(needs::program("cc")));
         cases.push(for_this("lines_have_the_shares_that_they_cost", lines_have_the_shares_that_they_cost));
     }
     cases.push(no_version_is_left_out());
@@ -31,8 +33,9 @@ fn no_version_is_left_out() -> Case {
     case("there_is_an_interpreter", || assert!(!Python::all().is_empty(), "no CPython was found on this machine"))
 }
 
-fn record(python: &Python, script: &str, rate: u32) -> (Recording, Value) {
-    let recording = Record::new().rate(rate).command(python.script(workload(script))).run();
+fn record(python: &Python, script: &str, rate: u32, rules: &str) -> (Recording, Value) {
+    let record = Record::new().rate(rate).command(python.script(workload(script)));
+    let recording = if rules.is_empty() { record } else { record.environments(refusing(rules)) }.run();
     assert!(recording.status.success(), "{}", recording.stderr);
     let last = recording.stdout.lines().last().unwrap_or_default();
     let truth = json::parse(last);
@@ -40,8 +43,17 @@ fn record(python: &Python, script: &str, rate: u32) -> (Recording, Value) {
 }
 
 fn stacks_are_what_the_program_says(python: &Python) {
+    stacks_are_true(python, "");
+}
+
+/// There is no bpf_loop, nor bpf_find_vma: a bounded loop walks the stacks.
+fn without_loop(python: &Python) {
+    stacks_are_true(python, &[181, 180].map(|helper| rule("helper", helper, libc::EINVAL)).concat());
+}
+
+fn stacks_are_true(python: &Python, rules: &str) {
     const RATE: u32 = 999;
-    let (recording, truth) = record(python, "nest.py", RATE);
+    let (recording, truth) = record(python, "nest.py", RATE, rules);
     let truths = json::list(&truth, "/truths");
     assert!(truths.len() > 35, "the program is cut short: {} scenarios", truths.len());
     let mut sampled = BTreeMap::<Vec<(String, String, u32)>, u64>::new();
@@ -99,7 +111,7 @@ fn base(file: &str) -> String {
 }
 
 fn lines_have_the_shares_that_they_cost(python: &Python) {
-    let (recording, truth) = record(python, "lines.py", 1999);
+    let (recording, truth) = record(python, "lines.py", 1999, "");
     let spent: Vec<(String, u32, f64)> = serde_json::from_value(truth["cpu_s"].clone()).unwrap();
     let total: f64 = spent.iter().map(|(_, _, seconds)| seconds).sum();
     let mut sampled = BTreeMap::<(String, u32), u64>::new();

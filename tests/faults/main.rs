@@ -3,10 +3,12 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
 
+mod alone;
 mod arguments;
 mod churn;
 mod garbage;
 mod hostile;
+mod kernel;
 mod killed;
 mod output;
 mod rights;
@@ -28,9 +30,11 @@ use std::process::ExitCode;
 use pyobs_tests::{Case, Python, needs};
 
 fn main() -> ExitCode {
-    let beside: [fn() -> Vec<Case>; 7] = [
+    let beside: [fn() -> Vec<Case>; 9] = [
         arguments::cases,
         targets::cases,
+        kernel::cases,
+        alone::cases,
         storage::cases,
         unreadable::cases,
         output::cases,

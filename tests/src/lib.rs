@@ -36,6 +36,7 @@ pub mod needs;
 mod places;
 mod python;
 mod record;
+mod refusing;
 mod trial;
 mod workload;
 
@@ -45,5 +46,6 @@ pub use folder::Folder;
 pub use places::{pyobs, shared, workload};
 pub use python::Python;
 pub use record::{Record, Recording, Running};
+pub use refusing::{refusing, rule};
 pub use trial::{Case, case, run};
 pub use workload::{Ended, Workload, command};

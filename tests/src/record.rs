@@ -52,6 +52,12 @@ impl Record {
         self
     }
 
+    /// Each as of [`Record::environment`].
+    #[must_use]
+    pub fn environments<'a>(self, all: impl IntoIterator<Item = (&'a str, String)>) -> Self {
+        all.into_iter().fold(self, |record, (name, value)| record.environment(name, &value))
+    }
+
     /// The command that pyobs starts: program, arguments, environment and folder are taken over.
     #[must_use]
     pub fn command(mut self, command: Command) -> Self {

@@ -5,6 +5,7 @@
 mod demo;
 mod ends;
 mod hostile;
+mod progress;
 mod pty;
 mod replay;
 mod screens;
@@ -19,7 +20,7 @@ use std::process::ExitCode;
 use pyobs_tests::{Case, Python, needs};
 
 fn main() -> ExitCode {
-    let beside: [fn() -> Vec<Case>; 3] = [screens::cases, replay::cases, hostile::cases];
+    let beside: [fn() -> Vec<Case>; 4] = [screens::cases, replay::cases, hostile::cases, progress::cases];
     let alone: [fn() -> Vec<Case>; 2] = [ends::cases, demo::cases];
     let beside = beside.into_iter().flat_map(|cases| cases()).map(Case::beside);
     pyobs_tests::run(beside.chain(alone.into_iter().flat_map(|cases| cases())).collect())

@@ -82,15 +82,25 @@ impl Objects {
 pub fn assert_nothing_is_left(before: &Objects, its: &Objects) {
     assert!(!its.programs.is_empty(), "pyobs had no BPF programs, so that this shows nothing: {its:?}");
     assert!(!its.maps.is_empty(), "pyobs had no BPF maps, so that this shows nothing: {its:?}");
+    wait_for_none("of pyobs's there is still", || its.and(&Objects::all()));
+    assert_nothing_is_new(before);
+}
+
+/// What a pyobs left that could not start, if anything: beyond those of `before` there is none that nobody holds.
+#[track_caller]
+pub fn assert_nothing_is_new(before: &Objects) {
+    wait_for_none("nobody holds", || Objects::all().without(before).without(&Objects::held()));
+}
+
+#[track_caller]
+fn wait_for_none(what: &str, objects: impl Fn() -> Objects) {
     let since = Instant::now();
     loop {
-        let all = Objects::all();
-        let left = its.and(&all);
-        let orphans = all.without(before).without(&Objects::held());
-        if left.is_empty() && orphans.is_empty() {
+        let left = objects();
+        if left.is_empty() {
             return;
         }
-        assert!(since.elapsed() < GRACE, "of pyobs's there is still {left:?}, and nobody holds {orphans:?}");
+        assert!(since.elapsed() < GRACE, "{what} {left:?}");
         std::thread::sleep(Duration::from_millis(100));
     }
 }

@@ -30,6 +30,12 @@ impl Progress {
         let _ = write!(stderr, "\r\x1b[K{}", exit::one_line(&line())).and_then(|()| stderr.flush());
     }
 
+    /// The same of something that takes a while and does not say how far it is.
+    pub(crate) fn show_now(&mut self, line: &str) {
+        self.next = Instant::now();
+        self.show(|| line.to_owned());
+    }
+
     pub(crate) fn say(&mut self, sentence: &str) {
         self.clear();
         exit::say(sentence);

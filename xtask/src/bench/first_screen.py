@@ -1,17 +1,18 @@
-"""first_screen.py PYOBS FUNCTION: seconds until `PYOBS top` has drawn its first screen, and until it shows FUNCTION.
+"""first_screen.py FUNCTION COMMAND...: seconds until the dashboard that COMMAND starts has drawn its first screen, and until it
+shows FUNCTION.
 
 The dashboard draws a screen in one write, header first.
 """
 import fcntl, os, pty, select, signal, struct, sys, termios, time
 
-pyobs, function = sys.argv[1:]
+function, *command = sys.argv[1:]
 LIMIT = 15.0  # seconds
 started = time.monotonic()
 pid, terminal = pty.fork()
 if pid == 0:
     os.environ["TERM"] = "xterm-256color"
     fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
-    os.execv(pyobs, [pyobs, "top"])
+    os.execvp(command[0], command)
 
 seen, screen, named = b"", None, None
 while time.monotonic() - started < LIMIT and named is None:
@@ -47,5 +48,5 @@ else:
         os.waitpid(pid, 0)
 if screen is None:
     text = seen.decode(errors="replace").strip()
-    sys.exit(f"pyobs top drew no screen in {LIMIT:.0f} s, or ended before; it wrote {text[-300:]!r}")
+    sys.exit(f"{' '.join(command)} drew no screen in {LIMIT:.0f} s, or ended before; it wrote {text[-300:]!r}")
 print(f"{screen:.3f}" + (f" {named:.3f}" if named is not None else ""))

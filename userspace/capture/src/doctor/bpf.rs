@@ -29,7 +29,7 @@ fn maps_and_programs(area: &mut Area<'_>) {
     area.tried("ring buffer", ALL, sys::create_map(sys::MAP_RINGBUF, 0), "a ring of 4 KiB was created", OLD);
     area.tried(
         "mappable array",
-        &["cpu"],
+        ALL,
         sys::create_map(sys::MAP_ARRAY, sys::MAP_MMAPABLE),
         "an array for unwind tables was created",
         OLD,
@@ -50,8 +50,12 @@ fn maps_and_programs(area: &mut Area<'_>) {
     );
 
     let loops = helper(ProgramType::PerfEvent, BpfHelper::BPF_FUNC_loop);
-    let todo = "nothing: a bounded loop takes its place, with shallower stacks; kernels from 5.17 on have it";
-    area.preferred("bpf_loop", &["cpu"], loops, "the verifier knows the helper", todo);
+    let todo =
+        "nothing: a bounded loop takes its place, but for `redundancy`, which is off; kernels from 5.17 on have it";
+    area.preferred("bpf_loop", &["cpu", "redundancy"], loops, "the verifier knows the helper", todo);
+    let mappings = helper(ProgramType::RawTracePoint, BpfHelper::BPF_FUNC_find_vma);
+    let todo = "run a kernel from 5.17 on";
+    area.tried("mapping at an address", &["arena", "shm"], mappings, "the verifier knows bpf_find_vma", todo);
     let cookie = helper(ProgramType::KProbe, BpfHelper::BPF_FUNC_get_attach_cookie);
     area.tried(
         "probe cookies",
@@ -61,10 +65,10 @@ fn maps_and_programs(area: &mut Area<'_>) {
         "run a kernel from 5.15 on",
     );
     let stack = helper(ProgramType::PerfEvent, BpfHelper::BPF_FUNC_get_stack);
-    area.preferred("kernel stacks", &["cpu"], stack, "the verifier knows bpf_get_stack", OLD);
+    area.tried("kernel stacks", ALL, stack, "the verifier knows bpf_get_stack", OLD);
     let registers = helper(ProgramType::RawTracePoint, BpfHelper::BPF_FUNC_task_pt_regs);
-    let todo = "nothing: only samples taken in user code show native frames; kernels from 5.15 on have it";
-    area.preferred("user registers", &["cpu", "offcpu"], registers, "the verifier knows bpf_task_pt_regs", todo);
+    let todo = "run a kernel from 5.15 on";
+    area.tried("user registers", ALL, registers, "the verifier knows bpf_task_pt_regs", todo);
 
     area.preferred(
         "run-time statistics",
@@ -95,7 +99,7 @@ fn iterators(area: &mut Area<'_>, btf: &io::Result<Btf>) {
     }
 }
 
-/// Tracing by trampoline: cheaper than probes where the kernel has it, and never the only way.
+/// Tracing by the kernel's own types.
 fn trampolines(area: &mut Area<'_>, btf: &io::Result<Btf>) {
     let fentry =
         load_for(btf, "vfs_read", BtfKind::Func, TRACE_FENTRY).and_then(|program| sys::attach_raw(None, &program));
@@ -111,12 +115,12 @@ fn trampolines(area: &mut Area<'_>, btf: &io::Result<Btf>) {
     }
     let typed = load_for(btf, "btf_trace_sched_switch", BtfKind::Typedef, sys::TRACE_RAW_TP)
         .and_then(|program| sys::attach_raw(None, &program));
-    area.preferred(
+    area.tried(
         "typed tracepoints",
-        &[],
+        &["arena", "shm"],
         typed,
         "attached to sched_switch and taken off again",
-        "nothing: raw tracepoints take their place",
+        "run a kernel from 5.5 on, built with CONFIG_DEBUG_INFO_BTF=y",
     );
 }
 

@@ -59,8 +59,8 @@ impl Status {
 
 /// Every family of CONTRACT.md.
 const ALL: Families = &["cpu", "offcpu", "gil", "eval", "arena", "shm", "nrt", "ucx", "redundancy"];
-/// Those that put probes on functions of the interpreter and of libraries.
-const UPROBES: Families = &["eval", "arena", "nrt", "ucx"];
+/// Those that put probes on functions of the interpreter and of libraries. `arena` does so only for libraries that are named.
+const UPROBES: Families = &["eval", "nrt", "ucx"];
 
 /// Examines the machine with the rights that the process has. Takes some tens of milliseconds.
 pub fn examine() -> Vec<Check> {

@@ -34,6 +34,7 @@ use pyobs_model::{
 use self::armer::Armer;
 pub use self::calls::Maps as CallMaps;
 use self::calls::{Again, Calls, Interpreter};
+pub use self::slots::try_one as try_breakpoint;
 use self::source::{Decoded, Source};
 use self::told::{Order, Told};
 use crate::doctor::kernel_version;

@@ -93,6 +93,12 @@ pub enum ObjectError {
     NoType(&'static str),
     #[error("the BPF map {name} cannot be used: {error}")]
     Map { name: &'static str, error: aya::maps::MapError },
+    #[error("the kernel has no bpf_loop, which watchpoints need; kernels from 5.17 on have it")]
+    NoLoop,
+    #[error(
+        "the kernel gives no hardware breakpoint (perf_event_open): {0}; `pyobs doctor` says what this machine lacks"
+    )]
+    Breakpoint(#[source] std::io::Error),
     #[error("cannot find the machine's CPUs: {0}")]
     Cpus(String),
     #[error(
@@ -372,13 +378,15 @@ impl Object {
     /// Loads the program for watchpoints and takes the maps; to be called once.
     pub fn take_redundancy(&mut self) -> Result<redundancy::Parts, ObjectError> {
         if self.sampler != SAMPLER_REDUNDANCY {
-            return Err(ObjectError::Missing(SAMPLER_REDUNDANCY));
+            return Err(ObjectError::NoLoop);
         }
         let name = REDUNDANCY_TRAP;
         let program: &mut PerfEvent = program(&mut self.ebpf, name)?;
         let loaded = program.load().and_then(|()| Ok(program.fd()?.as_fd().try_clone_to_owned()?));
+        let program = File::from(loaded.map_err(|error| ObjectError::Program { name, error })?);
+        redundancy::try_breakpoint(&program).map_err(ObjectError::Breakpoint)?;
         Ok(redundancy::Parts {
-            program: File::from(loaded.map_err(|error| ObjectError::Program { name, error })?),
+            program,
             ring: take(&mut self.ebpf, "REDUNDANCY_RING")?,
             watches: take(&mut self.ebpf, "REDUNDANCY_WATCHES")?,
             calls: redundancy::CallMaps {

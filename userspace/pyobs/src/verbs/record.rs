@@ -176,10 +176,11 @@ impl Recording {
 
     /// Detaches, and leaves a complete file; says where it is.
     fn close(mut self) -> Result<(), Failure> {
-        self.progress.clear();
         let seconds = self.begun.elapsed().as_secs_f64();
+        self.progress.show_now("ending: functions that were seen last get their names");
         let mut last = Vec::new();
         let (samples, lost) = last_counts(self.samples, self.lost, self.session, &mut last);
+        self.progress.clear();
         if self.broken {
             // The error of the write that failed is what the user is told.
             return Ok(());

@@ -65,6 +65,17 @@ impl Slot {
     }
 }
 
+/// Whether the processor and the kernel have watchpoints at all. Those that others have taken may come free.
+pub fn try_one(program: &File) -> io::Result<()> {
+    const THIS_THREAD: u32 = 0;
+    static WORD: u64 = 0;
+    let aim = Aim { address: (&raw const WORD).addr() as u64, length: 8, reads: false };
+    match Slot::open(THIS_THREAD, aim, program) {
+        Err(error) if error.raw_os_error() != Some(libc::ENOSPC) => Err(error),
+        _ => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

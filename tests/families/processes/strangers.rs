@@ -1,0 +1,95 @@
+//! Programs that are no CPython cost a cached "no". What pyobs does to their files, strace tells.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use pyobs_tests::{Case, Folder, Workload, case, command, needs, pyobs};
+
+const EXECUTIONS: usize = 100;
+/// Runs `$0` so many times, ten at a time, each for long enough to be looked at; prints their pids.
+const RUN: &str = "for round in 0 1 2 3 4 5 6 7 8 9; do
+    for one in 0 1 2 3 4 5 6 7 8 9; do \"$0\" 0.1 & echo $!; done
+    wait
+done";
+/// A file that is new is opened once to be examined, and in a watched process once for its unwind table and once for its names.
+const OPENED_MAX: [usize; 2] = [1, 3];
+/// For so long a file is known to be the same.
+const TRUST: Duration = Duration::from_secs(1);
+
+pub fn cases() -> Vec<Case> {
+    let cases = vec![
+        case("a_program_that_is_no_python_is_opened_once", || others_are_opened_once()),
+        case("a_program_that_is_watched_and_no_python_is_opened_once", || watched_are_opened_once()),
+    ];
+    let cases = cases.into_iter().map(|case| case.needs(needs::root()));
+    cases.map(|case| case.needs(needs::program("strace")).needs(needs::program("sleep"))).collect()
+}
+
+/// With a name that nobody else runs.
+fn stranger(folder: &Folder) -> PathBuf {
+    let stranger = folder.join("stranger");
+    fs::copy(needs::program("sleep").unwrap(), &stranger).unwrap();
+    stranger
+}
+
+/// What `pyobs record` does to files, as strace writes it down.
+fn record(folder: &Folder) -> std::process::Command {
+    let mut strace = command("strace");
+    strace.args(["-f", "-y", "-qq", "-e", "trace=%file", "-e", "signal=none", "-o"]).arg(folder.join("calls"));
+    strace.arg(pyobs()).args(["record", "-o"]).arg(folder.join("a.pyobs"));
+    strace
+}
+
+fn shell(stranger: &Path) -> [std::ffi::OsString; 4] {
+    ["sh".into(), "-c".into(), RUN.into(), stranger.into()]
+}
+
+fn others_are_opened_once() {
+    let folder = Folder::new();
+    let stranger = stranger(&folder);
+    let mut pyobs = Workload::start(record(&folder));
+    while !folder.join("a.pyobs").exists() {
+        assert!(pyobs.is_alive(), "pyobs does not record: {:?}", pyobs.kill());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let since = Instant::now();
+    let [program, arguments @ ..] = shell(&stranger);
+    let mut shell = command(program);
+    shell.args(arguments);
+    let ended = Workload::start(shell).wait();
+    let took = since.elapsed();
+    pyobs.signal_group(libc::SIGINT);
+    assert!(pyobs.wait().status.success());
+
+    let pids: BTreeSet<u32> = ended.stdout.lines().map(|line| line.parse().unwrap()).collect();
+    assert_eq!(pids.len(), EXECUTIONS, "{ended:?}");
+    let calls = fs::read_to_string(folder.join("calls")).unwrap();
+    opened(&calls, &stranger, OPENED_MAX[0]);
+    // From then on it is asked, now and then, whether the file is still the same.
+    let mut looked_at = pids;
+    looked_at.retain(|pid| ["map_files", "root"].iter().any(|way| calls.contains(&format!("\"/proc/{pid}/{way}/"))));
+    let may = 3 + took.as_secs() / TRUST.as_secs();
+    assert!(looked_at.len() as u64 <= may, "files of {} of {EXECUTIONS} were looked at in {took:?}", looked_at.len());
+}
+
+fn watched_are_opened_once() {
+    let folder = Folder::new();
+    let stranger = stranger(&folder);
+    let mut record = record(&folder);
+    record.arg("--").args(shell(&stranger));
+    let ended = Workload::start(record).wait();
+    assert!(ended.status.success(), "{}", ended.stderr);
+    assert_eq!(ended.stdout.lines().count(), EXECUTIONS, "{ended:?}");
+    opened(&fs::read_to_string(folder.join("calls")).unwrap(), &stranger, OPENED_MAX[1]);
+}
+
+/// strace shows which file a new descriptor is of, by whatever way it was opened.
+#[track_caller]
+fn opened(calls: &str, file: &Path, at_most: usize) {
+    let end = format!("<{}>", file.display());
+    let calls: Vec<&str> = calls.lines().filter(|call| call.contains("open") && call.ends_with(&end)).collect();
+    assert!(!calls.is_empty(), "it was not looked at, so that this shows nothing");
+    assert!(calls.len() <= at_most, "{} was opened {} times: {calls:#?}", file.display(), calls.len());
+}

@@ -1,0 +1,358 @@
+//! A kernel that lacks one thing: pyobs does without it and says so, or it says in one sentence that it cannot. `doctor` says
+//! before that it is missing, that alone, and why.
+
+use std::collections::BTreeMap;
+
+use pyobs_capture::kernel::btf::Btf;
+use pyobs_tests::{Case, Folder, Record, Recording, Workload, case, json, needs, refusing, rule, workload};
+use serde_json::Value;
+
+use crate::bpf::{self, Objects};
+use crate::python;
+use crate::verb::{Outcome, is_calm, pyobs, run};
+
+/// Helpers by their numbers (include/uapi/linux/bpf.h).
+const GET_STACK: u32 = 67;
+const GET_ATTACH_COOKIE: u32 = 174;
+const TASK_PT_REGS: u32 = 175;
+const FIND_VMA: u32 = 180;
+const LOOP: u32 = 181;
+/// Other numbers of that file, and of include/uapi/linux/perf_event.h.
+const RING_BUFFER: u32 = 27;
+const MAPPABLE: u32 = 1 << 10;
+const TYPED_TRACEPOINT: u32 = 23;
+const ENABLE_STATS: u32 = 32;
+const BREAKPOINT: u32 = 5;
+const CYCLES: &str = "0.0";
+const CPU_CLOCK: &str = "1.0";
+const DUMMY: &str = "1.9";
+
+/// Families that are on by default.
+const DEFAULT: [&str; 5] = ["cpu", "offcpu", "gil", "arena", "shm"];
+
+struct Lack {
+    name: &'static str,
+    rules: String,
+    /// Lines of `doctor`: what they become, and a word of why.
+    lines: &'static [(&'static str, &'static str, &'static str)],
+    /// What `record` does with these probes.
+    records: Vec<(Option<&'static str>, Ends)>,
+}
+
+enum Ends {
+    /// With 3 and a sentence with this in it.
+    Refused(&'static str),
+    /// Well; with these in a notice, if any is due, and this true of the report.
+    Well(Option<&'static str>, fn(&Value)),
+}
+
+pub fn cases() -> Vec<Case> {
+    let prepared = |case: Case| case.needs(needs::root()).needs(needs::program("cc")).needs(python());
+    let lacks = helpers().into_iter().chain(programs()).chain(events());
+    let cases = lacks.map(|lack| prepared(case(format!("kernel/without_{}", lack.name), move || check(&lack))));
+    cases.chain([prepared(case("kernel/the_report_says_which_clock_there_is", clock))]).collect()
+}
+
+fn no_more(_: &Value) {}
+
+fn helpers() -> [Lack; 6] {
+    let unknown = |helper| rule("helper", helper, libc::EINVAL);
+    let no_mappings = || vec![(None, Ends::Well(Some("shared segments and arenas are not followed"), are_off))];
+    [
+        Lack {
+            name: "bpf_loop",
+            rules: unknown(LOOP),
+            lines: &[("bpf_loop", "degraded", "does not know the helper")],
+            records: vec![
+                (None, Ends::Well(None, no_more)),
+                (Some("+redundancy"), Ends::Well(Some("the kernel has no bpf_loop"), is_unwatched)),
+                (Some("redundancy"), Ends::Refused("the kernel has no bpf_loop")),
+            ],
+        },
+        Lack {
+            name: "bpf_find_vma",
+            rules: unknown(FIND_VMA),
+            lines: &[("mapping at an address", "missing", "does not know the helper")],
+            records: no_mappings(),
+        },
+        Lack {
+            name: "what_came_with_5_17",
+            rules: [unknown(FIND_VMA), unknown(LOOP)].concat(),
+            lines: &[
+                ("mapping at an address", "missing", "does not know the helper"),
+                ("bpf_loop", "degraded", "does not know the helper"),
+            ],
+            records: no_mappings(),
+        },
+        Lack {
+            name: "registers_of_user_code",
+            rules: unknown(TASK_PT_REGS),
+            lines: &[("user registers", "missing", "does not know the helper")],
+            records: vec![(None, Ends::Refused("refuses the BPF program"))],
+        },
+        Lack {
+            name: "stacks_of_the_kernel",
+            rules: unknown(GET_STACK),
+            lines: &[("kernel stacks", "missing", "does not know the helper")],
+            records: vec![(None, Ends::Refused("refuses the BPF program"))],
+        },
+        Lack {
+            name: "cookies",
+            rules: unknown(GET_ATTACH_COOKIE),
+            lines: &[("probe cookies", "missing", "does not know the helper")],
+            records: vec![
+                (None, Ends::Well(None, no_more)),
+                (Some("+eval"), Ends::Refused("refuses the BPF program eval_call")),
+            ],
+        },
+    ]
+}
+
+fn programs() -> [Lack; 8] {
+    let iterator = |name: &str| {
+        let number = Btf::of_running_kernel().ok().and_then(|btf| btf.function(name));
+        rule("btf", number.unwrap_or(0), libc::EINVAL)
+    };
+    let compares_with_proc = || vec![(None, Ends::Well(None, proc_takes_its_place))];
+    [
+        Lack {
+            name: "ring_buffers",
+            rules: rule("map", RING_BUFFER, libc::EINVAL),
+            lines: &[("ring buffer", "missing", "Invalid argument")],
+            records: vec![(None, Ends::Refused("does not take pyobs's BPF object"))],
+        },
+        Lack {
+            name: "mappable_arrays",
+            rules: rule("map_flags", MAPPABLE, libc::EINVAL),
+            lines: &[("mappable array", "missing", "Invalid argument")],
+            records: vec![(None, Ends::Refused("does not take pyobs's BPF object"))],
+        },
+        Lack {
+            name: "the_iterator_over_mappings",
+            rules: iterator("bpf_iter_task_vma"),
+            lines: &[("iterator over mappings", "degraded", "Invalid argument")],
+            records: compares_with_proc(),
+        },
+        Lack {
+            name: "the_iterator_over_files",
+            rules: iterator("bpf_iter_task_file"),
+            lines: &[("iterator over open files", "degraded", "Invalid argument")],
+            records: compares_with_proc(),
+        },
+        Lack {
+            name: "typed_tracepoints",
+            rules: rule("attach", TYPED_TRACEPOINT, libc::EINVAL),
+            lines: &[("typed tracepoints", "missing", "Invalid argument")],
+            records: vec![(None, Ends::Well(Some("shared segments and arenas are not followed"), are_off))],
+        },
+        Lack {
+            name: "thread_switches",
+            rules: rule("tracepoint", "sched_switch", libc::ENOENT),
+            lines: &[("thread switches", "missing", "No such file or directory")],
+            records: vec![
+                (None, Ends::Refused("refuses the BPF program offcpu_switch")),
+                (Some("cpu"), Ends::Well(None, no_more)),
+            ],
+        },
+        Lack {
+            name: "page_evictions",
+            rules: rule("tracepoint", "mm_filemap_delete_from_page_cache", libc::ENOENT),
+            lines: &[("page evictions", "missing", "No such file or directory")],
+            records: vec![(None, Ends::Well(Some("shared segments are not followed"), segments_are_off))],
+        },
+        Lack {
+            name: "run_time_statistics",
+            rules: rule("bpf", ENABLE_STATS, libc::EINVAL),
+            lines: &[("run-time statistics", "degraded", "Invalid argument")],
+            records: vec![(None, Ends::Well(None, |report| assert_eq!(json::number(report, "/cost/bpf_s"), 0.0)))],
+        },
+    ]
+}
+
+fn events() -> [Lack; 4] {
+    [
+        Lack {
+            name: "uprobes",
+            rules: rule("file", "/sys/bus/event_source/devices/uprobe/type", libc::ENOENT),
+            lines: &[("uprobes", "missing", "CONFIG_UPROBE_EVENTS"), ("uretprobes", "missing", "CONFIG_UPROBE_EVENTS")],
+            records: vec![
+                (None, Ends::Well(None, no_more)),
+                (Some("+eval"), Ends::Refused("no probe can be put on a program")),
+                (Some("+nrt"), Ends::Refused("no probe can be put on a program")),
+                (Some("+ucx"), Ends::Refused("no probe can be put on a program")),
+            ],
+        },
+        Lack {
+            name: "hardware_breakpoints",
+            rules: rule("event", BREAKPOINT, libc::ENODEV),
+            lines: &[
+                ("write breakpoints", "missing", "No such device"),
+                ("program on a breakpoint", "missing", "No such device"),
+            ],
+            records: vec![
+                (None, Ends::Well(None, no_more)),
+                (Some("+redundancy"), Ends::Well(Some("no hardware breakpoint"), is_unwatched)),
+                (Some("redundancy"), Ends::Refused("no hardware breakpoint")),
+            ],
+        },
+        Lack {
+            name: "any_clock",
+            rules: [rule("event", CYCLES, libc::ENOENT), rule("event", CPU_CLOCK, libc::ENOENT)].concat(),
+            lines: &[
+                ("cpu-clock", "missing", "No such file or directory"),
+                ("program on a sample", "missing", "No such file or directory"),
+                ("hardware cycles", "degraded", "No such file or directory"),
+            ],
+            records: vec![(None, Ends::Refused("refuses to sample the CPUs"))],
+        },
+        Lack {
+            name: "notices_of_mappings",
+            rules: rule("event", DUMMY, libc::ENOENT),
+            lines: &[("notices of mappings", "degraded", "No such file or directory")],
+            records: vec![
+                (None, Ends::Well(None, no_more)),
+                (Some("cpu"), Ends::Refused("refuses notices of new mappings")),
+            ],
+        },
+    ]
+}
+
+fn are_off(report: &Value) {
+    segments_are_off(report);
+    assert!(report["arenas"].is_null(), "{:#}", report["arenas"]);
+}
+
+fn segments_are_off(report: &Value) {
+    assert!(report["segments"].is_null(), "{:#}", report["segments"]);
+}
+
+fn is_unwatched(report: &Value) {
+    assert!(report["redundancy"].is_null(), "{:#}", report["redundancy"]);
+}
+
+fn proc_takes_its_place(report: &Value) {
+    assert_eq!(json::text(report, "/recording/segment_repair"), "proc");
+    assert!(report["segments"].is_array(), "{:#}", report["segments"]);
+}
+
+fn check(lack: &Lack) {
+    let before = Objects::all();
+    doctor_says(lack);
+    let mut spin = Workload::start(python().unwrap().script(workload("fault_spin.py")));
+    spin.wait_for("ready");
+    for (probes, ends) in &lack.records {
+        match ends {
+            Ends::Refused(sentence) => refuses(lack, *probes, sentence),
+            Ends::Well(notice, is_true) => is_true(&goes_well(lack, *probes, spin.pid(), *notice).report),
+        }
+    }
+    bpf::assert_nothing_is_new(&before);
+}
+
+/// Its lines of `doctor` have changed, and no other.
+fn doctor_says(lack: &Lack) {
+    let examine = |rules: &str| {
+        let mut doctor = pyobs(["doctor", "--json"]);
+        doctor.envs(refusing(rules));
+        let outcome = run(doctor);
+        outcome.is_calm();
+        (lines(&outcome), outcome)
+    };
+    let ((mut expected, whole), (found, outcome)) = (examine(""), examine(&lack.rules));
+    let mut code = whole.code();
+    for (name, status, why) in lack.lines {
+        let line = &found[*name];
+        let said = json::text(line, "/why");
+        assert!(said.contains(why), "{line:#}");
+        assert!(!json::text(line, "/todo").is_empty(), "{line:#}");
+        let concerns = json::list(line, "/families").iter().any(|family| DEFAULT.iter().any(|name| family == name));
+        if *status == "missing" && concerns {
+            code = Some(3);
+            assert!(outcome.fails_with(3).contains(name), "{outcome:?}");
+        }
+        let line = expected.get_mut(*name).unwrap();
+        (line["status"], line["todo"]) = ((*status).into(), found[*name]["todo"].clone());
+    }
+    assert_eq!(outcome.code(), code, "{outcome:?}");
+    let statuses = |lines: &BTreeMap<String, Value>| -> Vec<_> {
+        let without_why = |line: &Value| (line["status"].clone(), line["todo"].clone(), line["families"].clone());
+        lines.iter().map(|(name, line)| (name.clone(), without_why(line))).collect()
+    };
+    assert_eq!(statuses(&found), statuses(&expected));
+}
+
+fn lines(outcome: &Outcome) -> BTreeMap<String, Value> {
+    let lines = json::parse(outcome.text());
+    let lines = json::list(&lines, "/checks").iter();
+    lines.map(|line| (json::text(line, "/name").to_owned(), line.clone())).collect()
+}
+
+fn refuses(lack: &Lack, probes: Option<&str>, expected: &str) {
+    let folder = Folder::new();
+    let mut record = pyobs(["record", "--duration", "1", "-o"]);
+    record.arg(folder.join("a.pyobs")).args(probes.iter().flat_map(|probes| ["--probe", probes]));
+    record.envs(refusing(&lack.rules));
+    let outcome = run(record);
+    let sentence = outcome.fails_with(3);
+    assert!(sentence.contains(expected), "{sentence}");
+    assert!(!folder.join("a.pyobs").exists(), "a file is left: {outcome:?}");
+}
+
+fn goes_well(lack: &Lack, probes: Option<&str>, pid: u32, notice: Option<&str>) -> Recording {
+    let record = Record::new().rate(499).pid(pid).seconds(1.0).environments(refusing(&lack.rules));
+    let recording = probes.iter().fold(record, |record, probes| record.argument("--probe").argument(*probes)).run();
+    assert!(recording.status.success(), "{}", recording.stderr);
+    is_calm(&recording.stderr);
+    let mut notices: Vec<&str> = recording.stderr.lines().collect();
+    notices.retain(|line| !line.starts_with("pyobs: recorded "));
+    match (notice, &notices[..]) {
+        (None, []) => {}
+        (Some(expected), [notice]) if notice.contains(expected) => {}
+        _ => panic!("not {notice:?}: {notices:#?}"),
+    }
+    let samples = |stacks: &[pyobs_tests::Stack]| stacks.iter().map(|stack| stack.samples).sum::<u64>();
+    let (all, mut hot) = (recording.stacks(), recording.stacks());
+    hot.retain(|stack| stack.has("hot_function"));
+    assert!(probes == Some("redundancy") || samples(&hot) > 0, "{:#}", recording.report["stacks"]);
+    assert!(samples(&hot) * 10 >= samples(&all) * 9, "{:#}", recording.report["stacks"]);
+    recording
+}
+
+/// Hardware cycles where there are any, else the CPU's clock. What there is, is asked of the kernel here.
+fn clock() {
+    let mut spin = Workload::start(python().unwrap().script(workload("fault_spin.py")));
+    spin.wait_for("ready");
+    let here = if has_cycles() { "cycles" } else { "cpu-clock" };
+    let cases = [
+        (String::new(), here),
+        (rule("event", CYCLES, libc::ENOENT), "cpu-clock"),
+        // What the other says it is has to be taken for it.
+        (rule("clock", CYCLES, libc::ENOENT), "cycles"),
+    ];
+    for (rules, clock) in cases {
+        let recording = Record::new().pid(spin.pid()).seconds(1.0).environments(refusing(&rules)).run();
+        assert_eq!(json::text(&recording.report, "/recording/sampler"), clock, "{rules}");
+        let report = run(pyobs(["report".as_ref(), recording.file.as_os_str()]));
+        let words = report.succeeds().text();
+        assert!(words.contains(&format!("Hz ({clock})")), "{rules}: {words}");
+    }
+}
+
+/// Whether the kernel lets somebody sample by cycles, on every CPU.
+fn has_cycles() -> bool {
+    const SIZE: u64 = 64;
+    const FREQUENCY: u64 = 1 << 10;
+    // struct perf_event_attr, as it was at first: type and size, config, frequency, two masks, flags.
+    let mut attributes = [SIZE << 32, 0, 99, 0, 0, FREQUENCY, 0, 0];
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    (0..cpus).all(|cpu| {
+        // SAFETY: the kernel reads as many bytes as the attributes say, which live here.
+        let event =
+            unsafe { libc::syscall(libc::SYS_perf_event_open, attributes.as_mut_ptr(), -1, cpu as libc::c_int, -1, 0) };
+        if event >= 0 {
+            // SAFETY: the descriptor is new, and nobody else has it.
+            unsafe { libc::close(libc::c_int::try_from(event).unwrap()) };
+        }
+        event >= 0
+    })
+}
