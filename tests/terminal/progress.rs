@@ -11,7 +11,7 @@ use crate::pty::Terminal;
 use crate::python;
 
 /// Samples in a recording that is read for some tenths of a second at least.
-const SAMPLES: u32 = 1_000_000;
+const SAMPLES: u32 = 400_000;
 const ERASE: &str = "\r\x1b[K";
 /// Longer than what is done in silence.
 const PAUSE: Duration = Duration::from_millis(1200);
