@@ -20,8 +20,8 @@ const TRUST: Duration = Duration::from_secs(1);
 
 pub fn cases() -> Vec<Case> {
     let cases = vec![
-        case("a_program_that_is_no_python_is_opened_once", || others_are_opened_once()),
-        case("a_program_that_is_watched_and_no_python_is_opened_once", || watched_are_opened_once()),
+        case("a_program_that_is_no_python_is_opened_once", others_are_opened_once),
+        case("a_program_that_is_watched_and_no_python_is_opened_once", watched_are_opened_once),
     ];
     let cases = cases.into_iter().map(|case| case.needs(needs::root()));
     cases.map(|case| case.needs(needs::program("strace")).needs(needs::program("sleep"))).collect()
