@@ -6,6 +6,10 @@
 mod calls;
 #[path = "stacks/depths.rs"]
 mod depths;
+#[path = "stacks/half_published.rs"]
+mod half_published;
+#[path = "stacks/names.rs"]
+mod names;
 #[path = "stacks/points.rs"]
 mod points;
 
@@ -16,7 +20,9 @@ use pyobs_tests::{Recording, Stack, compare, json};
 fn main() -> ExitCode {
     let mut cases = points::cases();
     cases.extend(depths::cases());
+    cases.extend(names::cases());
     cases.extend(calls::cases());
+    cases.extend(half_published::cases());
     pyobs_tests::run(cases)
 }
 

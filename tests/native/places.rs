@@ -6,7 +6,7 @@ use pyobs_abi::stack::{native, native_address};
 use pyobs_tests::{Case, Folder, case, command, executable, needs, workload};
 
 use crate::agrees;
-use crate::programs::{embeddable, library, start, start_command, stripped};
+use crate::programs::{library, start, start_command, stripped};
 use crate::space::Space;
 use crate::verdict::Least;
 use crate::watch::{Plan, watch};
@@ -27,7 +27,7 @@ pub fn cases() -> Vec<Case> {
         with_python("exceptions_in_flight", exceptions).needs(needs::program("c++")),
         case("places/one_file_without_symbols", one_file).needs(stripped()),
         case("places/an_interpreter_inside_another_program", embedded)
-            .needs(embeddable(PYTHON))
+            .needs(needs::embeddable(PYTHON))
             .needs(needs::compiler(&[])),
     ]
 }
@@ -119,7 +119,7 @@ fn one_file() {
 }
 
 fn embedded() {
-    let (python, library) = embeddable(PYTHON).unwrap();
+    let (python, library) = needs::embeddable(PYTHON).unwrap();
     let folder = Folder::new();
     let program = executable(&workload("embed.c"), &folder);
     let mut embed = command(program);

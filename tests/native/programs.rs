@@ -1,6 +1,6 @@
 //! The programs that are watched.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use pyobs_tests::{Folder, Python, Workload, command, needs, workload};
@@ -42,14 +42,8 @@ pub fn library(source: &str, options: &[&str], folder: &Folder) -> String {
 /// An interpreter whose environment has NumPy.
 pub fn with_numpy() -> Result<Python, String> {
     let mut here = Python::all().iter().rev().filter(|python| python.root.is_none());
-    let has_numpy = |python: &&Python| {
-        python.venv.as_ref().is_some_and(|venv| {
-            let status = Command::new(venv).args(["-c", "import numpy"]).stderr(std::process::Stdio::null()).status();
-            status.is_ok_and(|status| status.success())
-        })
-    };
-    let missing = "there is no CPython with NumPy; `cargo xtask test` installs it";
-    here.find(has_numpy).cloned().ok_or_else(|| missing.to_owned())
+    let found = here.find(|python| needs::numpy(python).is_ok()).cloned();
+    found.ok_or_else(|| "there is no CPython with NumPy; `cargo xtask test` installs it".to_owned())
 }
 
 /// The distribution's interpreter: one file, without symbols.
@@ -57,11 +51,4 @@ pub fn stripped() -> Result<Python, String> {
     let mut here = Python::all().iter();
     let found = here.find(|python| python.root.is_none() && python.executable.starts_with("/usr/bin"));
     found.cloned().ok_or_else(|| "there is no CPython in /usr/bin".to_owned())
-}
-
-/// An interpreter with a shared library, and that library.
-pub fn embeddable(version: &str) -> Result<(Python, PathBuf), String> {
-    let python = needs::python(version)?;
-    let library = python.executable.with_file_name(format!("../lib/libpython{version}.so"));
-    if library.exists() { Ok((python, library)) } else { Err(format!("there is no {}", library.display())) }
 }

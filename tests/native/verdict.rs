@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pyobs_abi::stack::{native, native_address};
+use pyobs_abi::stack::{flags, native, native_address};
 use pyobs_capture::session::Copied;
 
 use crate::oracle::{End, Unwound};
@@ -31,10 +31,21 @@ pub struct Verdict {
     /// Plain stacks that framehop unwound, and those of them with the same frames.
     pub witnessed: u64,
     pub confirmed: u64,
+    /// Of those, what was in the kernel at the time, by what had brought it there.
+    pub in_calls: Part,
+    pub in_exceptions: Part,
     /// Leaves by the mapping that they are in.
     pub leaves: BTreeMap<String, u64>,
     pub differences: u64,
     pub shown: Vec<String>,
+}
+
+/// Some of the samples.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Part {
+    pub samples: u64,
+    pub compared: u64,
+    pub agreed: u64,
 }
 
 pub fn outcome(number: u32) -> &'static str {
@@ -65,6 +76,9 @@ impl Verdict {
             let place = pcs.last().and_then(|pc| space.find(*pc)).map(Mapping::short_name).unwrap_or("nowhere");
             *self.cut.entry(format!("{} in {place}", outcome(copied.sample.native))).or_default() += 1;
         }
+        if let Some(part) = self.part_of(copied) {
+            part.samples += 1;
+        }
         if let Some(mapping) = pcs.first().and_then(|pc| space.find(*pc)) {
             *self.leaves.entry(mapping.short_name().to_owned()).or_default() += 1;
         }
@@ -90,9 +104,13 @@ impl Verdict {
         let is_whole = copied.sample.native == native::COMPLETE;
         let same = pcs.iter().zip(&unwound.pcs).take_while(|(left, right)| left == right).count();
         let agrees = if is_whole && unwound.end == End::Root {
-            self.compared += 1;
             let agrees = pcs == unwound.pcs;
+            self.compared += 1;
             self.agreed += u64::from(agrees);
+            if let Some(part) = self.part_of(copied) {
+                part.compared += 1;
+                part.agreed += u64::from(agrees);
+            }
             agrees
         } else {
             let why = format!("{} / oracle {:?}", outcome(copied.sample.native), unwound.end);
@@ -118,6 +136,14 @@ impl Verdict {
         }
     }
 
+    fn part_of(&mut self, copied: &Copied) -> Option<&mut Part> {
+        let is_call = copied.registers?.after;
+        if copied.sample.flags & flags::KERNEL_MODE == 0 {
+            return None;
+        }
+        Some(if is_call { &mut self.in_calls } else { &mut self.in_exceptions })
+    }
+
     fn differ(&mut self, how: String) {
         self.differences += 1;
         if self.shown.len() < SHOWN_MAX && !self.shown.contains(&how) {
@@ -130,7 +156,7 @@ impl Verdict {
         let share = |part: u64, of: u64| 100.0 * part as f64 / of.max(1) as f64;
         format!(
             "{} samples, {:.2} % whole (mean {:.1} frames, deepest {}), agreed {} of {} ({:.3} %), framehop {} of {}; \
-             cut {:?}; in part {:?}; uncopied {}; differences {}; leaves {:?}",
+             in the kernel by calls {:?}, by exceptions {:?}; cut {:?}; in part {:?}; uncopied {}; differences {}; leaves {:?}",
             self.samples,
             share(self.whole, self.samples),
             self.frames as f64 / self.whole.max(1) as f64,
@@ -140,6 +166,8 @@ impl Verdict {
             share(self.agreed, self.compared),
             self.confirmed,
             self.witnessed,
+            self.in_calls,
+            self.in_exceptions,
             self.cut,
             self.in_part,
             self.uncopied,
@@ -156,6 +184,8 @@ impl Verdict {
         assert!(self.compared as f64 >= self.samples as f64 * least.compared, "too few were compared: {summary}");
         assert!(self.agreed as f64 >= self.compared as f64 * 0.999, "{summary}\n{shown}");
         assert_eq!(self.differences, 0, "{summary}\n{shown}");
+        // What framehop is asked of has none of the frames that it is known to err in.
+        assert!(self.confirmed as f64 >= self.witnessed as f64 * 0.99, "framehop has other frames: {summary}");
     }
 }
 

@@ -4,7 +4,7 @@ use pyobs_tests::{Case, Python, case, needs};
 
 use crate::agrees;
 use crate::programs::{start, start_in_venv, with_numpy};
-use crate::verdict::Least;
+use crate::verdict::{Least, Part};
 use crate::watch::{Plan, watch};
 
 /// Versions that the basic work is done on; with `--all` it is done on all.
@@ -32,6 +32,7 @@ pub fn cases() -> Vec<Case> {
     cases.push(in_numpy("work/numpy_realigns_its_stack", "numpy", Least::default()));
     // OpenBLAS's assembly has no call frame information at all: what there is must agree.
     cases.push(in_numpy("work/numpy_in_openblas", "blas", Least { whole: 0.4, compared: 0.4 }));
+    cases.extend(VERSIONS.map(in_the_kernel));
     cases.push(tls());
     cases.push(long_run());
     cases
@@ -55,6 +56,22 @@ fn in_numpy(name: &str, work: &'static str, least: Least) -> Case {
         agrees(&format!("{work} on {}", python.version), &workload, plan, &least);
     };
     case(name, body).needs(with_numpy())
+}
+
+/// Where user space was is what the kernel has saved of it.
+fn in_the_kernel(version: &'static str) -> Case {
+    let body = move || {
+        let workload = start(&needs::python(version).unwrap(), "kernel");
+        let verdict = agrees(&format!("kernel on {version}"), &workload, Plan::default(), &Least::default());
+        for (what, part) in [("system calls", verdict.in_calls), ("exceptions", verdict.in_exceptions)] {
+            let Part { samples, compared, agreed } = part;
+            assert!(samples * 5 >= verdict.samples, "{samples} of {} samples are in {what}", verdict.samples);
+            assert!(compared as f64 >= samples as f64 * Least::default().compared, "in {what}: {part:?}");
+            assert!(agreed as f64 >= compared as f64 * 0.999, "in {what}: {part:?}");
+        }
+    };
+    let quick = if version == NEWEST { Ok(()) } else { needs::all() };
+    case(format!("work/{version}::most_of_it_in_the_kernel"), body).needs(needs::python(version)).needs(quick)
 }
 
 /// The assembly of libcrypto is weak in its call frame information: what there is must agree.

@@ -15,10 +15,10 @@ pub fn shared_library_named(source: &Path, output: &Path, options: &[&str]) -> P
     compile(source, output, &[&["-shared", "-fPIC"], options].concat())
 }
 
-/// Needs the program `cc`.
+/// One whose functions can be found by name while it runs. Needs the program `cc`.
 #[track_caller]
 pub fn executable(source: &Path, folder: &Path) -> PathBuf {
-    compile(source, &folder.join("program"), &[])
+    compile(source, &folder.join("program"), &["-rdynamic"])
 }
 
 /// Needs the program `c++`.
@@ -42,7 +42,7 @@ fn compile(source: &Path, output: &Path, options: &[&str]) -> PathBuf {
 #[track_caller]
 fn compile_with(compiler: &str, source: &Path, output: &Path, options: &[&str]) -> PathBuf {
     let mut cc = Command::new(compiler);
-    cc.args(options).args(["-O1", "-o"]).arg(output).arg(source).args(["-ldl", "-lpthread"]);
+    cc.arg("-O1").args(options).arg("-o").arg(output).arg(source).args(["-ldl", "-lpthread"]);
     let made = cc.output().unwrap_or_else(|error| panic!("{compiler}: {error}"));
     assert!(made.status.success(), "{}: {}", source.display(), String::from_utf8_lossy(&made.stderr));
     output.to_path_buf()

@@ -89,6 +89,22 @@ pub fn python_with(modules: &[&str]) -> Result<Python, String> {
     found.cloned().ok_or_else(|| format!("there is no CPython here that can import {}", modules.join(" and ")))
 }
 
+/// An interpreter with a shared library, and that library.
+pub fn embeddable(version: &str) -> Result<(Python, PathBuf), String> {
+    let python = python(version)?;
+    let library = python.executable.with_file_name(format!("../lib/libpython{version}.so"));
+    if library.exists() { Ok((python, library)) } else { Err(format!("there is no {}", library.display())) }
+}
+
+/// The interpreter of its environment, which has NumPy.
+pub fn numpy(python: &Python) -> Result<PathBuf, String> {
+    let missing =
+        || format!("the environment of CPython {} has no NumPy; `cargo xtask test` installs it", python.version);
+    let venv = python.venv.as_ref().ok_or_else(missing)?;
+    let has = Command::new(venv).args(["-c", "import numpy"]).stderr(Stdio::null()).status();
+    if has.is_ok_and(|status| status.success()) { Ok(venv.clone()) } else { Err(missing()) }
+}
+
 /// The newest interpreter, or the one of an environment beside it, that can import a module; a variable may name one.
 pub fn executable_with(module: &str, variable: &str) -> Result<PathBuf, String> {
     let pythons = Python::all().iter().rev().filter(|python| python.root.is_none());

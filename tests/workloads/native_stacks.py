@@ -265,6 +265,23 @@ def later():
         sum(decimal.Decimal(k) / 7 for k in range(200))
 
 
+def kernel():
+    """Mostly in the kernel: by system calls, and by pages that are touched for the first time."""
+    import mmap
+    length, page = 1 << 20, mmap.PAGESIZE
+    zero, touched = os.open("/dev/zero", os.O_RDONLY), bytes(length // page)
+
+    def work():
+        for _ in range(50):
+            os.stat("/proc/self/status")
+        with mmap.mmap(-1, length) as memory:
+            os.readv(zero, [memory])
+        with mmap.mmap(-1, length) as memory:
+            memory[::page] = touched
+
+    while_time(work)
+
+
 def clocks():
     def work():
         for _ in range(1000):

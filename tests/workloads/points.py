@@ -1,9 +1,11 @@
 """points.py [LIBRARY | SCENARIO]: burns CPU time in C functions below callbacks from other C functions, and writes each stack down.
 
-LIBRARY is made of points.cpp. The last line that it prints is JSON: {"points": [{"name": …, "cpu_s": …, "leaf": pattern,
-"frames": [[function, file, line, via], …]}, …]}, root first. `via` is a pattern of the native frames between a frame and its
-caller, "" where the interpreter calls one Python function from another, and null where that is its own affair; `leaf` is one
-of those beyond the last frame.
+LIBRARY is made of points.cpp; a SCENARIO is the only one, and may also be named by the environment variable POINTS. The last
+line that it prints is JSON: {"points": [{"name": …, "cpu_s": …, "leaf": pattern, "frames": [[function, file, line, via], …],
+"native": [[module, function], …]}, …]}, root first. `via` is a pattern of the native frames between a frame and its caller,
+"" where the interpreter calls one Python function from another, and null where that is its own affair; `leaf` is one of those
+beyond the last frame. `native`, where it is not null, has the native frames up to the last C function that called a Python
+function, as the C library's own unwinder finds them, with null for functions that a file does not export.
 """
 import asyncio
 import ctypes
@@ -32,6 +34,33 @@ def cpu_time():
     return time.clock_gettime(time.CLOCK_THREAD_CPUTIME_ID)
 
 
+class Symbol(ctypes.Structure):
+    """Dl_info."""
+
+    _fields_ = [("file", ctypes.c_char_p), ("base", ctypes.c_void_p), ("name", ctypes.c_char_p), ("address", ctypes.c_void_p)]
+
+
+def symbol_at(address):
+    symbol = Symbol()
+    if not ctypes.CDLL(None).dladdr(ctypes.c_void_p(address), ctypes.byref(symbol)):
+        return [None, None]
+    return [os.path.basename(os.path.realpath(symbol.file.decode())), symbol.name and symbol.name.decode()]
+
+
+def native_frames():
+    addresses = (ctypes.c_void_p * 512)()
+    count = ctypes.CDLL(None).backtrace(addresses, len(addresses))
+    # The last byte of a call: what follows it may be another function.
+    frames = [symbol_at(address - 1) for address in addresses[count - 1::-1]]
+    # Without this call, and without the interpreter that makes it.
+    interpreter = symbol_at(ctypes.cast(ctypes.pythonapi.Py_IsInitialized, ctypes.c_void_p).value)[0]
+    while frames[-1][0] != interpreter:
+        frames.pop()
+    while frames[-1][0] == interpreter:
+        frames.pop()
+    return frames
+
+
 def note(frame, leaf):
     """Writes the stack down, and that its C function begins."""
     frames = []
@@ -40,7 +69,8 @@ def note(frame, leaf):
         called_by = "" if code.co_name == "point" else VIA.get(code.co_name)
         frames.append([getattr(code, "co_qualname", code.co_name), code.co_filename, frame.f_lineno, called_by])
         frame = frame.f_back
-    POINTS.append({"name": scenario_name, "leaf": LEAF[leaf], "frames": frames[::-1], "cpu_s": -cpu_time()})
+    native = native_frames() if scenario_name in WITH_NATIVE else None
+    POINTS.append({"name": scenario_name, "leaf": LEAF[leaf], "frames": frames[::-1], "native": native, "cpu_s": -cpu_time()})
 
 
 def done():
@@ -130,14 +160,23 @@ def slots():
 
 
 def through_ctypes():
-    @via("sort.*libc|sort_r|_ctypes|libffi")
-    def compare(left, right):
+    @via("qsort_r")
+    def compare(left, right, argument):
         point("re")
         return 0
 
-    kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+    kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
     numbers = (ctypes.c_int * 2)(2, 1)
-    ctypes.CDLL(None).qsort(numbers, 2, ctypes.sizeof(ctypes.c_int), kind(compare))
+    ctypes.CDLL(None).qsort_r(numbers, ctypes.c_size_t(2), ctypes.c_size_t(ctypes.sizeof(ctypes.c_int)), kind(compare), None)
+
+
+def embedded():
+    """In a program that runs an interpreter and calls what it is handed: embed.c."""
+    @via("call_back.*program")
+    def from_main():
+        through_ctypes()
+
+    ctypes.CDLL(None).call_back(ctypes.CFUNCTYPE(None)(from_main))
 
 
 def encoded():
@@ -280,7 +319,7 @@ def plus_plus():
 
 
 def of_numpy():
-    """Where there is NumPy."""
+    """Alone, when it is named: where there is NumPy."""
     import numpy
 
     @via("umath|multiarray|numpy")
@@ -295,19 +334,18 @@ SCENARIOS = [
     executed, signalled, threads, thread_of_c,
 ]
 
-if __name__ == "__main__":
-    if sys.argv[1:] == ["hashed"]:
-        SCENARIOS = [hashed]
-    elif len(sys.argv) > 1:
-        LIBRARY = ctypes.CDLL(sys.argv[1])
-        SCENARIOS.append(plus_plus)
-    if len(SCENARIOS) > 1:
-        try:
-            import numpy  # noqa: F401
+ALONE = {"hashed": hashed, "numpy": of_numpy, "embedded": embedded}
+WITH_NATIVE = ["through_ctypes", "embedded"]
 
-            SCENARIOS.append(of_numpy)
-        except ImportError:
-            pass
+if __name__ == "__main__":
+    for name in sys.argv[1:] or os.environ.get("POINTS", "").split():
+        if name == "numpy":
+            import numpy  # noqa: F401
+        if name in ALONE:
+            SCENARIOS = [ALONE[name]]
+        else:
+            LIBRARY = ctypes.CDLL(name)
+            SCENARIOS.append(plus_plus)
     # Stacks are whole when what was loaded last has been looked at.
     time.sleep(1)
     for scenario in SCENARIOS:

@@ -2,6 +2,7 @@
 //! every figure.
 
 mod dashboard;
+mod eval;
 mod first_screen;
 mod hour;
 mod kernel;
@@ -16,6 +17,7 @@ mod table;
 mod tables;
 mod truth;
 mod ucx;
+mod waits;
 
 use std::{
     fs,
@@ -36,7 +38,7 @@ use table::Table;
 /// Its name on the command line, and what measures it.
 type Bench = (&'static str, fn(&Setting) -> Result<Table>);
 
-const BENCHES: [Bench; 11] = [
+const BENCHES: [Bench; 13] = [
     ("overhead", overhead::run),
     ("kernel", kernel::run),
     ("tables", tables::run),
@@ -48,6 +50,8 @@ const BENCHES: [Bench; 11] = [
     ("ucx", ucx::run),
     ("dashboard", dashboard::run),
     ("hour", hour::run),
+    ("waits", waits::run),
+    ("eval", eval::run),
 ];
 
 /// Runs only when it is asked for: it takes as long as it is called.

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::fs;
+use std::process::Command;
 
 use pyobs_tests::{
-    Case, Folder, Frame, Place, Python, Record, Recording, Stack, case, compare, json, needs, plus_plus_library,
-    workload,
+    Case, Folder, Frame, Place, Python, Record, Recording, Stack, case, command, compare, executable, json, needs,
+    plus_plus_library, workload,
 };
 use regex::Regex;
 use serde_json::Value;
@@ -13,20 +15,18 @@ use serde_json::Value;
 use super::{Known, are_whole, base, python_frames};
 
 const RATE: u32 = 999;
+const LOOP: &str = "_PyEval_EvalFrameDefault";
 
 pub fn cases() -> Vec<Case> {
-    let mut cases: Vec<Case> = Python::all().iter().map(|python| at_known_points(python, "")).collect();
-    let with_numpy = |python: &&Python| python.venv.is_some();
-    if let Some(mut python) = Python::all().iter().rev().find(with_numpy).cloned() {
-        python.executable = python.venv.clone().unwrap_or_default();
-        cases.push(at_known_points(&python, "_with_numpy"));
-    }
+    let mut cases: Vec<Case> = Python::all().iter().map(at_known_points).collect();
+    cases.extend(Python::all().iter().filter(|python| python.venv.is_some()).map(with_numpy));
+    cases.extend(["3.8", "3.12"].map(in_an_embedder));
     cases.push(in_assembly());
     cases
 }
 
-fn at_known_points(python: &Python, what: &str) -> Case {
-    let name = format!("{}::whole_stacks_are_what_the_program_says{what}", python.name());
+fn at_known_points(python: &Python) -> Case {
+    let name = format!("{}::whole_stacks_are_what_the_program_says", python.name());
     let every = needs::every(python);
     let python = python.clone();
     let body = move || {
@@ -35,14 +35,40 @@ fn at_known_points(python: &Python, what: &str) -> Case {
         if python.root.is_none() && needs::program("c++").is_ok() {
             command.arg(plus_plus_library(&workload("points.cpp"), &folder));
         }
-        let recording = Record::new().rate(RATE).command(command).run();
-        assert!(recording.status.success(), "{}", recording.stderr);
-        let truth = json::parse(recording.stdout.lines().last().unwrap_or_default());
-        agree(&recording, &points(&truth, &python));
+        let recording = are_as_it_says(command, &python);
         // Half of it is the loading of modules, whose code comes and goes.
         are_whole(&recording, 0.95);
     };
     case(name, body).needs(needs::root()).needs(every)
+}
+
+fn with_numpy(python: &Python) -> Case {
+    let name = format!("{}::whole_stacks_with_numpy_are_what_the_program_says", python.name());
+    let (few, numpy) = (needs::few(python), needs::numpy(python));
+    let python = python.clone();
+    let body = move || {
+        let equipped = Python { executable: needs::numpy(&python).unwrap(), ..python.clone() };
+        let mut command = equipped.script(workload("points.py"));
+        command.arg("numpy");
+        are_as_it_says(command, &python);
+    };
+    case(name, body).needs(needs::root()).needs(few).needs(numpy)
+}
+
+/// C that calls Python, which calls C, which calls Python, which calls C, which calls Python.
+fn in_an_embedder(version: &str) -> Case {
+    let name = format!("python{version}::whole_stacks_in_an_embedder_are_what_the_program_says");
+    let embeddable = needs::embeddable(version);
+    let found = embeddable.clone();
+    let body = move || {
+        let (python, library) = found.clone().unwrap();
+        let folder = Folder::new();
+        let mut program = command(executable(&workload("embed.c"), &folder));
+        program.arg(fs::canonicalize(library).unwrap()).arg(workload("points.py")).arg("0");
+        program.env("PYTHONHOME", python.executable.parent().unwrap().parent().unwrap()).env("POINTS", "embedded");
+        are_as_it_says(program, &python);
+    };
+    case(name, body).needs(needs::root()).needs(needs::compiler(&[])).needs(embeddable)
 }
 
 /// Below functions that are written by hand in assembly, with call frame information to match.
@@ -51,13 +77,19 @@ fn in_assembly() -> Case {
         let python = needs::python("3.12").unwrap();
         let mut command = python.script(workload("points.py"));
         command.arg("hashed");
-        let recording = Record::new().rate(RATE).command(command).run();
-        let truth = json::parse(recording.stdout.lines().last().unwrap_or_default());
-        agree(&recording, &points(&truth, &python));
+        are_as_it_says(command, &python);
     };
     case("whole_stacks_below_hand_written_assembly_are_what_the_program_says", body)
         .needs(needs::root())
         .needs(needs::python("3.12"))
+}
+
+fn are_as_it_says(command: Command, python: &Python) -> Recording {
+    let recording = Record::new().rate(RATE).command(command).run();
+    assert!(recording.status.success(), "{}", recording.stderr);
+    let truth = json::parse(recording.stdout.lines().last().unwrap_or_default());
+    agree(&recording, &points(&truth, python));
+    recording
 }
 
 /// What is between a Python frame and its caller.
@@ -74,6 +106,8 @@ struct Point {
     frames: Vec<Known>,
     vias: Vec<Via>,
     leaf: Regex,
+    /// Module and exported function, up to the last that called a Python function.
+    native: Option<Vec<(String, Option<String>)>>,
 }
 
 fn points(truth: &Value, python: &Python) -> Vec<Point> {
@@ -98,6 +132,7 @@ fn points(truth: &Value, python: &Python) -> Vec<Point> {
             vias: frames.iter().map(|(.., text)| via(text)).collect(),
             frames: frames.into_iter().map(|(function, file, line, _)| (function, base(&file), line)).collect(),
             leaf: pattern(json::text(point, "/leaf")),
+            native: serde_json::from_value(point["native"].clone()).unwrap(),
         }
     };
     let points: Vec<Point> = json::list(truth, "/points").iter().map(point).collect();
@@ -174,6 +209,7 @@ fn shown(frame: &Frame) -> String {
 enum Misplaced {
     Root,
     Between(String),
+    Native(String),
     Leaf,
 }
 
@@ -181,7 +217,7 @@ impl fmt::Display for Misplaced {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Root => write!(to, "the root"),
-            Self::Between(what) => write!(to, "{what}"),
+            Self::Between(what) | Self::Native(what) => write!(to, "{what}"),
             Self::Leaf => write!(to, "the leaf"),
         }
     }
@@ -207,5 +243,28 @@ fn misplaced(segments: &[Vec<String>], point: &Point) -> Option<Misplaced> {
             return Some(Misplaced::Between(format!("{}: what calls {:?}", point.name, point.frames[index])));
         }
     }
+    if let Some(native) = &point.native
+        && !is_native_half(&segments[..point.vias.len()].concat(), native)
+    {
+        return Some(Misplaced::Native(format!("{}: the native frames are not {native:?}", point.name)));
+    }
     (!has(&segments[point.vias.len()], &point.leaf)).then_some(Misplaced::Leaf)
+}
+
+/// Whether native frames go through the same files in the same order, and have the functions that are known in theirs. There
+/// are more, since not all are exported, and since some are inlined.
+fn is_native_half(shown: &[String], known: &[(String, Option<String>)]) -> bool {
+    let shown: Vec<(&str, &str)> = shown.iter().filter_map(|text| text.strip_suffix(')')?.rsplit_once(" (")).collect();
+    let mut files: Vec<&str> = shown.iter().map(|(_, file)| *file).collect();
+    files.dedup();
+    // The interpreter that runs the last function of Python comes after what called it.
+    files.pop();
+    let mut known_files: Vec<&str> = known.iter().map(|(file, _)| file.as_str()).collect();
+    known_files.dedup();
+    let mut left = shown.iter();
+    // A function may have several names.
+    let mut is_next = |function: &str| left.any(|(name, _)| name.contains(function));
+    // Python's frames stand for the interpreter's loop.
+    let known = known.iter().filter_map(|(_, function)| function.as_deref());
+    files == known_files && known.filter(|function| *function != LOOP).all(&mut is_next)
 }

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Builder, OF_SAMPLES, checked_speedscope, exported, frame, in_words, meta, parsed_svg};
+use common::{Builder, OF_SAMPLES, checked_speedscope, exported, fills, frame, in_words, meta, parsed_svg};
 use pyobs_export::{Error, Format, Options, Weight, escape, export, words};
 use pyobs_model::*;
 use serde_json::Value;
@@ -108,6 +108,44 @@ fn the_svg_is_whole_and_shows_every_frame() {
         assert!(texts.iter().any(|text| text == expected), "{expected}: {texts:#?}");
     }
     assert_eq!(svg, exported(&example(), Format::Svg, &lines()), "the same model is the same picture");
+}
+
+/// In degrees, from red over green and blue.
+fn hue([r, g, b]: [u8; 3]) -> f64 {
+    let [r, g, b] = [r, g, b].map(f64::from);
+    let (most, least) = (r.max(g).max(b), r.min(g).min(b));
+    let of = |from: f64, to: f64, turn: f64| (60.0 * (turn + (from - to) / (most - least))).rem_euclid(360.0);
+    if most == r {
+        of(g, b, 0.0)
+    } else if most == g {
+        of(b, r, 2.0)
+    } else {
+        of(r, g, 4.0)
+    }
+}
+
+#[test]
+fn frames_are_orange_blue_or_green_in_the_svg_as_it_says_of_itself() {
+    let mut it = Builder::new("build-host");
+    it.process(0, 4242, "python3", &[(4242, "MainThread")]);
+    let kinds = [
+        (FrameKind::Python, "python_", 25.0..50.0),
+        (FrameKind::Native, "native_", 190.0..250.0),
+        (FrameKind::Kernel, "kernel_", 90.0..170.0),
+    ];
+    for (kind, name, _) in &kinds {
+        for number in 0..50 {
+            it.samples(0, 4242, 1, Outcome::Complete, &[frame(*kind, &format!("{name}{number}"), "a", 0, 0)]);
+        }
+    }
+    let fills = fills(&exported(&it.model, Format::Svg, &Options::default()));
+    for (kind, name, hues) in kinds {
+        let own: Vec<_> = fills.iter().filter(|(frame, _)| frame.starts_with(name)).collect();
+        assert_eq!(own.len(), 50, "{fills:?}");
+        assert!(own.iter().all(|(_, fill)| hues.contains(&hue(*fill))), "{kind:?}: {own:?}");
+        let shades: std::collections::HashSet<_> = own.iter().map(|(_, fill)| fill).collect();
+        assert!(shades.len() > 5, "neighbours are told apart by {} shades", shades.len());
+    }
 }
 
 #[test]

@@ -2,10 +2,14 @@
 
 use std::{path::Path, process::Command};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
-use super::table::median;
+use super::{Setting, record::shown, table::median};
 use crate::{process::output, repo};
+
+/// Watched and not, so often, a second of each.
+const ROUNDS: u32 = 15;
+const SECONDS: &str = "1.0";
 
 /// What the same work took in a round, in seconds.
 #[derive(Debug)]
@@ -30,6 +34,48 @@ pub(super) fn run(
     let all: Vec<Vec<[f64; 2]>> = serde_json::from_str(&said).with_context(|| format!("paired.py said {said:?}"))?;
     let pairs = |rounds: Vec<[f64; 2]>| rounds.into_iter().map(|[without, with]| Pair { without, with }).collect();
     Ok(all.into_iter().map(pairs).collect())
+}
+
+/// Rounds of a workload of which a watcher's are between those of nobody, who shows the noise.
+pub(super) struct Compared {
+    pub(super) nobody: Vec<Pair>,
+    pub(super) watched: Vec<Pair>,
+    /// Who watched, as a user would type it.
+    watcher: String,
+}
+
+impl Compared {
+    /// `watch` is what `pyobs record` takes, with PID for the program's process id.
+    pub(super) fn measure(setting: &Setting, python: &Path, words: &[&str], watch: &[&str]) -> Result<Self> {
+        let file = setting.folder.join("paired.pyobs").display().to_string();
+        let pyobs = repo::pyobs().display().to_string();
+        let watcher: Vec<&str> = [&pyobs[..], "record"].iter().chain(watch).chain(&["-o", &file]).copied().collect();
+        let all = run(python, words, (ROUNDS, SECONDS), &[&["none"], &watcher])?;
+        let Ok([nobody, watched]) = <[Vec<Pair>; 2]>::try_from(all) else { bail!("paired.py left rounds out") };
+        let words: Vec<String> = watch.iter().map(|word| (*word).to_owned()).collect();
+        Ok(Self { nobody, watched, watcher: shown(&words) })
+    }
+
+    /// For each of the two: who it was, what the work took without and with him, the range of that, and the command.
+    pub(super) fn rows(&self) -> [[String; 4]; 2] {
+        let row = |who: &str, pairs: &[Pair], command: &str| {
+            let [low, middle, high] = longer(pairs);
+            let (without, with) = (micros(pairs, |pair| pair.without), micros(pairs, |pair| pair.with));
+            let figure = format!("{without:.2} to {with:.2} µs, {middle:+.2} %");
+            [who.to_owned(), figure, format!("{low:+.2} to {high:+.2} %"), command.to_owned()]
+        };
+        [row("nobody", &self.nobody, "paired.py"), row("pyobs", &self.watched, &self.watcher)]
+    }
+
+    /// By how much longer the work took, in microseconds.
+    pub(super) fn longer_by(&self) -> f64 {
+        micros(&self.watched, |pair| pair.with - pair.without)
+    }
+}
+
+/// The middle of the rounds, in microseconds.
+fn micros(pairs: &[Pair], seconds: impl Fn(&Pair) -> f64) -> f64 {
+    median(pairs.iter().map(seconds).collect()) * 1e6
 }
 
 /// How much longer it took, in percent: the tenth percentile, the middle and the ninetieth.

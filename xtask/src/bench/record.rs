@@ -52,6 +52,16 @@ pub(super) struct Recorded {
 
 /// Runs `pyobs record` with these arguments to its end.
 pub(super) fn record(setting: &Setting, name: &str, args: &[String]) -> Result<Recorded> {
+    record_and_look(setting, name, args, |_| ())
+}
+
+/// The same; `look` is called with its process id again and again while it runs.
+pub(super) fn record_and_look(
+    setting: &Setting,
+    name: &str,
+    args: &[String],
+    look: impl FnMut(u32),
+) -> Result<Recorded> {
     let file = setting.folder.join(name).with_extension("pyobs");
     if file.exists() {
         fs::remove_file(&file).with_context(|| format!("cannot remove {}", file.display()))?;
@@ -62,7 +72,7 @@ pub(super) fn record(setting: &Setting, name: &str, args: &[String]) -> Result<R
     let said = file.with_extension("stderr");
     let stderr = fs::File::create(&said).with_context(|| format!("cannot write {}", said.display()))?;
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr).spawn()?;
-    let peak_rss_bytes = watch_rss(&mut child)?;
+    let peak_rss_bytes = watch(&mut child, look)?;
     let output = child.wait_with_output()?;
     if !output.status.success() {
         let said = fs::read_to_string(&said).unwrap_or_default();
@@ -72,8 +82,8 @@ pub(super) fn record(setting: &Setting, name: &str, args: &[String]) -> Result<R
     Ok(Recorded { report: report(&file)?, file, peak_rss_bytes, stdout })
 }
 
-/// The high-water mark until it ends. Its stdout is read only then: the workloads print a line.
-fn watch_rss(child: &mut Child) -> Result<f64> {
+/// The high-water mark of its memory until it ends. Its stdout is read only then: the workloads print a line.
+fn watch(child: &mut Child, mut look: impl FnMut(u32)) -> Result<f64> {
     let status = format!("/proc/{}/status", child.id());
     let mut peak = 0.0;
     while child.try_wait()?.is_none() {
@@ -81,6 +91,7 @@ fn watch_rss(child: &mut Child) -> Result<f64> {
         let kib =
             text.lines().find_map(|line| line.strip_prefix("VmHWM:")?.split_whitespace().next()?.parse::<f64>().ok());
         peak = kib.map_or(peak, |kib| kib * 1024.0);
+        look(child.id());
         sleep(Duration::from_millis(50));
     }
     Ok(peak)

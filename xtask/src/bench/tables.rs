@@ -1,13 +1,13 @@
 //! How long unwind tables take to make, and how large they are.
 
-use std::{process::Command, thread::sleep, time::Duration};
+use std::{fs, path::Path, process::Command, thread::sleep, time::Duration};
 
 use anyhow::{Context, Result};
 use serde_json::Value;
 
 use super::{
     Setting,
-    record::{Program, number},
+    record::{Program, number, record_and_look, shown},
     table::{Table, median},
 };
 use crate::{process::output, repo, venvs};
@@ -17,12 +17,27 @@ const RUNS: usize = 5;
 const PROGRAMS: [(&str, &str); 2] =
     [("plain", "import time\ntime.sleep(600)\n"), ("NumPy", "import numpy, time\ntime.sleep(600)\n")];
 const MIB: f64 = 1024.0 * 1024.0;
+/// All that tables may take.
+const MOST_MIB: f64 = 64.0;
+/// Processes that share their libraries, each busy a little and often.
+const MANY: u64 = 200;
+const SHARING: &str = "\
+import numpy, os, time
+parent = os.getpid()
+children = [os.getpid() for _ in range(199) if os.getpid() == parent and os.fork() == 0]
+numbers = numpy.random.rand(1000)
+while os.getpid() == parent or os.getppid() == parent:
+    until = time.thread_time() + 0.002
+    while time.thread_time() < until: numpy.sort(numbers)
+    time.sleep(0.2)
+";
 
 pub(super) fn run(setting: &Setting) -> Result<Table> {
     let mut table = Table::new(
         "Unwind tables",
         "All files that a CPython 3.12 process maps, one after the other. A table belongs to a file, so that processes\n\
-         that map the same files share it: 200 take no more than one.",
+         that map the same files share it. Of 200 processes: what the kernel says that the tables of a `pyobs record` take that\n\
+         watches them (`memlock` in `/proc/PID/fdinfo`), whose chunks of 512 KiB are full but for the last.",
         &["process", "run", "files", "time (ms)", "tables (MiB)"],
     );
     let pins = repo::root().join("tests/requirements.txt");
@@ -47,9 +62,47 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
             sizes.push(bytes / MIB);
         }
         table.at_most(&format!("{name}: median time to make the tables (ms)"), median(times), 300.0);
-        table.at_most(&format!("{name}: tables (MiB)"), median(sizes), 64.0);
+        table.at_most(&format!("{name}: tables (MiB)"), median(sizes), MOST_MIB);
     }
+    many(setting, &mut table, &numpy)?;
     Ok(table)
+}
+
+fn many(setting: &Setting, table: &mut Table, numpy: &Path) -> Result<()> {
+    let program = Program::start(numpy, SHARING)?;
+    sleep(Duration::from_secs(5));
+    let (args, mut tables) = (["--duration", "15", "--probe", "cpu"].map(str::to_owned), 0.0);
+    let recorded = record_and_look(setting, "tables", &args, |pid| tables = f64::max(tables, tables_of(pid)))?;
+    drop(program);
+    let processes = recorded.report.get("processes").and_then(Value::as_array);
+    let sampled = |process: &&Value| {
+        let is_busy = process.get("samples").and_then(Value::as_u64).is_some_and(|samples| samples > 0);
+        is_busy && process.get("python").is_some_and(Value::is_string)
+    };
+    let seen = processes.map_or(0, |processes| processes.iter().filter(sampled).count() as u64);
+    let whole =
+        100.0 * number(&recorded.report, "/stacks/whole")? / number(&recorded.report, "/stacks/samples")?.max(1.0);
+    let of_them = format!("NumPy, {seen} processes, {whole:.1} % of their stacks whole");
+    let cells = vec![of_them, "1".to_owned(), String::new(), String::new(), format!("{:.2}", tables / MIB)];
+    table.row(cells, &shown(&args));
+    table.at_least("processes that share them and were seen", seen as f64, MANY as f64);
+    table.at_least("their stacks that are whole (%)", whole, 95.0);
+    table.at_most(&format!("{MANY} processes: tables (MiB)"), tables / MIB, MOST_MIB);
+    table.at_least(&format!("{MANY} processes: tables (MiB)"), tables / MIB, 1.0);
+    Ok(())
+}
+
+/// What the chunks of rows take in the kernel that a process has: arrays of 65,536 words.
+fn tables_of(pid: u32) -> f64 {
+    let entries = fs::read_dir(format!("/proc/{pid}/fdinfo")).into_iter().flatten().flatten();
+    let said = entries.filter_map(|entry| fs::read_to_string(entry.path()).ok());
+    said.filter_map(|said| {
+        let field = |name: &str| said.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
+        let is_chunk =
+            field("map_type:") == Some(2) && field("value_size:") == Some(8) && field("max_entries:") == Some(65_536);
+        field("memlock:").filter(|_| is_chunk).map(|bytes| bytes as f64)
+    })
+    .sum()
 }
 
 fn make(pid: &str) -> Result<Value> {

@@ -5,23 +5,20 @@ use std::{
     process::Command,
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use serde_json::Value;
 
 use super::{
     Setting,
-    paired::{self, Pair},
-    record::{Recorded, record, shown},
-    table::{Table, median},
+    paired::{self, Compared},
+    record::{Recorded, record},
+    table::Table,
 };
 use crate::{process::output, repo, venvs};
 
 const VERSION: &str = "3.12";
 /// Round trips by UCXX, of so many bytes.
 const TRIPS: [u64; 2] = [64 << 10, 1 << 20];
-/// Watched and not, so often, a second of each.
-const ROUNDS: u32 = 15;
-const SECONDS: &str = "1.0";
 /// Round trips may take so much longer, and a send and a receive of eight bytes as long as their probes take: three each, of
 /// which each takes this long at the most (docs/families/ucx.md).
 const SLOWER: f64 = 0.03;
@@ -88,40 +85,26 @@ fn built(setting: &Setting) -> Result<String> {
 }
 
 /// What the same work took without anybody who watches, and with it. Each of the two has a row.
-fn compared(setting: &Setting, table: &mut Table, python: &Path, what: &str, words: &[&str]) -> Result<(f64, f64)> {
-    let watch = ["--pid", "PID", "--probe", "ucx"];
-    let file = setting.folder.join("paired.pyobs").display().to_string();
-    let pyobs = repo::pyobs().display().to_string();
-    let watched: Vec<&str> = [&pyobs[..], "record"].iter().chain(&watch).chain(&["-o", &file]).copied().collect();
-    let all = paired::run(python, words, (ROUNDS, SECONDS), &[&["none"], &watched])?;
-    let [nobody, with] = &all[..] else { bail!("paired.py said {all:?}") };
-    let rows = [("nobody", nobody, "paired.py".to_owned()), ("pyobs", with, shown(&watch.map(str::to_owned)))];
-    for (who, pairs, command) in rows {
-        let [low, middle, high] = paired::longer(pairs);
-        let (without, took) = (of(pairs, |pair| pair.without), of(pairs, |pair| pair.with));
-        let figure = format!("{without:.2} to {took:.2} µs, {middle:+.2} %");
-        let range = format!("{low:+.2} to {high:+.2} %");
+fn compared(setting: &Setting, table: &mut Table, python: &Path, what: &str, words: &[&str]) -> Result<Compared> {
+    let compared = Compared::measure(setting, python, words, &["--pid", "PID", "--probe", "ucx"])?;
+    for [who, figure, range, command] in compared.rows() {
         table.row(vec![format!("{what}, {who}"), figure, range, String::new(), String::new()], &command);
     }
-    Ok((paired::longer(with)[1] / 100.0, of(with, |pair| pair.with - pair.without)))
-}
-
-/// The middle of the rounds, in microseconds.
-fn of(pairs: &[Pair], seconds: impl Fn(&Pair) -> f64) -> f64 {
-    median(pairs.iter().map(seconds).collect()) * 1e6
+    Ok(compared)
 }
 
 fn trips(setting: &Setting, table: &mut Table, python: &Path, size: u64) -> Result<()> {
     let what = format!("{} KiB there and back", size >> 10);
     let words = [&python.display().to_string(), &source("trips.py").display().to_string(), &size.to_string()];
-    let (slower, _) = compared(setting, table, python, &what, &words.map(String::as_str))?;
+    let compared = compared(setting, table, python, &what, &words.map(String::as_str))?;
+    let slower = paired::longer(&compared.watched)[1] / 100.0;
     table.at_most(&format!("{what}: longer, of what it takes alone"), slower, SLOWER);
     Ok(())
 }
 
 fn small(setting: &Setting, table: &mut Table, python: &Path, words: &[&str]) -> Result<()> {
     let what = "8 bytes, sent and received";
-    let (_, more) = compared(setting, table, python, what, words)?;
+    let more = compared(setting, table, python, what, words)?.longer_by();
     table.at_most(&format!("{what}: longer by (µs)"), more, TRAPS * TRAP_US);
     Ok(())
 }

@@ -4,7 +4,8 @@
 //! C frame: a `_PyCFrame` that points to the innermost of them (3.11, 3.12), a shim below the outermost (3.12 and
 //! newer). A thread can be caught while the loop is being entered or left: the `_PyCFrame` is published before it is
 //! filled in, so that what it points to is whatever lay there. A chain therefore counts only once it has led to its own
-//! C frame's end; else it is taken back, and the walk goes on from the next C frame.
+//! C frame's end, and neither in a circle nor (3.11) to an end that is another's; else it is taken back, and the walk goes
+//! on from the next C frame.
 
 use core::ffi::c_void;
 
@@ -28,6 +29,8 @@ const OWNER_NOT_PYTHON: u64 = 3;
 const TAG_BITS: u64 = 7;
 /// No object lies in the first page.
 const LOWEST_OBJECT: u64 = 4096;
+/// More than a `PyThreadState` of 3.11 takes.
+const THREAD_STATE_MAX: u64 = 4096;
 
 /// Where a step from a Python frame leads.
 pub enum Step {
@@ -53,6 +56,7 @@ impl Walk {
         self.window_end = 0;
         self.expected = 0;
         self.chain_start = 0;
+        self.mark = 0;
         if self.anchored {
             return self.begin_chain();
         }
@@ -78,6 +82,7 @@ impl Walk {
     fn begin_chain(&mut self) -> i64 {
         self.phase = Phase::PYTHON;
         self.chain_start = self.sample.frames;
+        self.mark = 0;
         let Some(eval) = self.eval_at(self.eval) else {
             // The last C frame is done.
             return self.end_of_chains();
@@ -119,6 +124,9 @@ impl Walk {
     /// The present C frame's chain has led to its end.
     #[inline(always)]
     fn end_chain(&mut self, previous: u64) -> i64 {
+        if previous == 0 && self.ends_too_soon() {
+            return self.drop_chain(walk::FRAME_INVALID);
+        }
         self.set_count(self.eval, self.sample.frames.wrapping_sub(self.chain_start));
         self.expected = previous;
         self.previous_chain_start = self.chain_start;
@@ -129,6 +137,37 @@ impl Walk {
         self.chain_start = self.sample.frames;
         self.frame = previous;
         CONTINUE
+    }
+
+    /// Whether a chain that ends in nothing cannot be the innermost C frame's, where that is being entered or left: only the
+    /// first C frame of an interpreter has such a one, and there is a `_PyCFrame` before it in the thread state itself.
+    #[inline(always)]
+    fn ends_too_soon(&self) -> bool {
+        if self.layout.entry != entry::FLAG || self.eval != self.first_eval || self.eval + 1 >= self.evals {
+            return false;
+        }
+        let Some(eval) = self.eval_at(self.eval) else { return false };
+        if eval.word != 0 {
+            return false;
+        }
+        let cframe = eval.end.wrapping_sub(self.distance);
+        // `previous` follows `current_frame`.
+        let outer = user::<u64>(cframe.wrapping_add(self.layout.cframe_frame.into()).wrapping_add(8));
+        outer.is_none_or(|outer| outer.wrapping_sub(self.state) >= THREAD_STATE_MAX)
+    }
+
+    /// Whether the present frame was met before in its chain. What is kept to be met again is the frame at each power of two,
+    /// so that a cycle is known before it is four times as long as what there is to meet.
+    #[inline(always)]
+    fn is_met_again(&mut self) -> bool {
+        if self.frame == self.mark {
+            return true;
+        }
+        let count = self.sample.frames.wrapping_sub(self.chain_start);
+        if count & count.wrapping_sub(1) == 0 {
+            self.mark = self.frame;
+        }
+        false
     }
 
     /// What looked like the present C frame's chain is none.
@@ -179,6 +218,9 @@ impl Walk {
                 return Step::EndOfChain(0);
             }
             return Step::End(walk::COMPLETE);
+        }
+        if self.is_met_again() {
+            return Step::Bad(walk::FRAME_INVALID);
         }
         if !self.read_frame() {
             return Step::Bad(walk::FRAME_UNREADABLE);

@@ -100,6 +100,8 @@ pub struct Walk {
     pub code_type: u64,
     /// The frame to take next.
     pub frame: u64,
+    /// One of those before it, to know a cycle by; 0 for none.
+    pub mark: u64,
     /// From a `_PyCFrame` to the end of its C frame.
     pub distance: u64,
     /// Where the chain after the last must begin; 0 where that was the last.

@@ -135,6 +135,28 @@ pub fn parsed_svg(svg: &str) -> Vec<String> {
     texts
 }
 
+/// The colour of each frame's box, by its name.
+pub fn fills(svg: &str) -> Vec<(String, [u8; 3])> {
+    let mut reader = quick_xml::Reader::from_str(svg);
+    let (mut name, mut fills) = (String::new(), Vec::new());
+    loop {
+        match reader.read_event().unwrap() {
+            quick_xml::events::Event::Start(start) if start.name().as_ref() == b"title" => {
+                name = reader.read_text(start.name()).unwrap().decode().unwrap().into_owned();
+            }
+            quick_xml::events::Event::Empty(empty) if empty.name().as_ref() == b"rect" && !name.is_empty() => {
+                let fill = empty.try_get_attribute("fill").unwrap().unwrap();
+                let fill = String::from_utf8(fill.value.into_owned()).unwrap();
+                let channels = fill.trim_start_matches("rgb(").trim_end_matches(')').split(',');
+                let channels: Vec<u8> = channels.map(|channel| channel.parse().unwrap()).collect();
+                fills.push((std::mem::take(&mut name), channels.try_into().unwrap()));
+            }
+            quick_xml::events::Event::Eof => return fills,
+            _ => {}
+        }
+    }
+}
+
 /// Checks what the schema of speedscope demands, and gives (samples' weights, name) of each profile.
 #[track_caller]
 pub fn checked_speedscope(text: &str) -> Vec<(f64, String)> {

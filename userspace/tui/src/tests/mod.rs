@@ -2,6 +2,7 @@
 
 mod accesses;
 mod fuzz;
+mod kinds;
 mod links;
 mod mouse;
 mod nasty;

@@ -1,0 +1,85 @@
+//! Where the interpreter is about to run a frame: what it has published before it is filled in leads to no frames.
+
+use std::collections::BTreeMap;
+
+use pyobs_tests::{Case, Place, Python, Record, Stack, Workload, case, compare, json, needs, workload};
+use serde_json::Value;
+
+use super::{Known, python_frames};
+
+const RATE: u32 = 999;
+
+pub fn cases() -> Vec<Case> {
+    let publishes = |python: &&Python| python.root.is_none() && (python.is("3.11") || python.is("3.12"));
+    Python::all().iter().filter(publishes).map(of).collect()
+}
+
+fn of(python: &Python) -> Case {
+    let name = format!("{}::what_is_published_and_not_filled_in_leads_to_no_frames", python.name());
+    let every = needs::every(python);
+    let python = python.clone();
+    let body = move || {
+        let mut program = Workload::start(python.script(workload("half_published.py")));
+        let mut children: Vec<Value> = Vec::new();
+        loop {
+            let line = program.line();
+            if line == "ready" {
+                break;
+            }
+            children.push(json::parse(&line));
+        }
+        let record = Record::new().rate(RATE).argument("--probe").argument("cpu").seconds(4.0);
+        let recording = children.iter().fold(record, |record, child| record.pid(pid(child))).run();
+        program.kill();
+        assert!(recording.status.success(), "{}", recording.stderr);
+        let stacks = recording.stacks();
+        let walked: Vec<&Stack> = stacks.iter().filter(|stack| is_walked(stack)).collect();
+        let wrong: BTreeMap<&str, _> = children.iter().filter_map(|child| differences(&walked, child)).collect();
+        assert!(wrong.is_empty(), "{wrong:?}");
+        // Nor is one of them said to lack something.
+        let samples: u64 = walked.iter().map(|stack| stack.samples).sum();
+        let complete = json::number(&recording.report, "/stacks/complete");
+        compare::at_least(
+            &format!("complete of {samples} stacks, {}", recording.report["stacks"]),
+            complete,
+            samples as f64,
+        );
+    };
+    case(name, body).needs(needs::root()).needs(every)
+}
+
+/// Down to the C library's start of the program: before unwind tables are made, no C frame of the interpreter is known.
+fn is_walked(stack: &Stack) -> bool {
+    stack.frames.iter().any(|frame| frame.file().starts_with("libc.so") && frame.function.contains("start"))
+}
+
+fn pid(child: &Value) -> u32 {
+    u32::try_from(json::count(child, "/pid")).unwrap()
+}
+
+/// The stacks of a child that are not what it runs, with their samples: how many frames they have, and the last of these.
+type Wrong = BTreeMap<(usize, Vec<Known>), u64>;
+
+fn differences<'a>(stacks: &[&Stack], child: &'a Value) -> Option<(&'a str, Wrong)> {
+    let kind = json::text(child, "/kind");
+    let frames: Vec<Known> = serde_json::from_value(child["frames"].clone()).unwrap();
+    let (mut right, mut wrong) = (0, Wrong::new());
+    for stack in stacks.iter().filter(|stack| stack.pid == pid(child)) {
+        let shown = python_frames(stack);
+        if shown == frames && leaf(stack) == "_PyEval_EvalFrameDefault" {
+            right += stack.samples;
+        } else {
+            let last = shown.iter().rev().take(3).cloned().collect();
+            *wrong.entry((shown.len(), last)).or_default() += stack.samples;
+        }
+    }
+    let samples = right + wrong.values().sum::<u64>();
+    compare::at_least(&format!("samples of {kind}"), samples as f64, 20.0);
+    (!wrong.is_empty()).then_some((kind, wrong))
+}
+
+/// Without what the kernel did when an interrupt came.
+fn leaf(stack: &Stack) -> &str {
+    let leaf = stack.frames.iter().rev().find(|frame| frame.place != Place::Kernel);
+    leaf.map_or("", |frame| frame.function.as_str())
+}

@@ -1,0 +1,20 @@
+"""Burns CPU in functions that call each other, with `-X perf`: the interpreter then makes code for each of them and tells of it in
+/tmp/perf-PID.map. Prints "ready", and burns for five minutes."""
+import signal
+
+signal.alarm(300)
+
+
+def outer():
+    while True:
+        inner(200000)
+
+
+def inner(count):
+    for number in range(count):
+        number * number
+
+
+inner(1)
+print("ready", flush=True)
+outer()

@@ -1,0 +1,90 @@
+//! What the family `offcpu` costs a program that does nothing but hand over from one thread to the other.
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use super::{
+    Setting,
+    paired::{self, Compared},
+    record::{number, record, shown},
+    table::Table,
+};
+use crate::repo;
+
+const VERSION: &str = "3.12";
+/// With waits only, without a budget and with the usual one.
+const BUDGETS: [&str; 2] = ["100", "1"];
+/// Long enough for the budget to be kept: pyobs looks after three seconds and then every five.
+const SECONDS: &str = "30";
+/// A sleep that is only counted may cost so many microseconds in the kernel, and the program so much more time.
+const SLEEP_US: f64 = 2.0;
+const LONGER: f64 = 25.0;
+
+pub(super) fn run(setting: &Setting) -> Result<Table> {
+    let mut table = Table::new(
+        "Waits",
+        "Two threads of a CPython 3.12 program that hand over to each other by pipes, on one CPU (`xtask/src/bench/switches.py`).\n\
+         First how long a hand-over takes while pyobs watches, against just before and just after (`paired.py`); `nobody` shows\n\
+         the noise. Then what pyobs's BPF programs took by the kernel's own account (`bpf_stats`), over the sleeps that the\n\
+         kernel counted (`getrusage`), and what was given up to keep the budget.",
+        &["what", "figure", "10th to 90th percentile", "sleeps a second", "BPF time (% of a core)", "given up"],
+    );
+    handed_over(setting, &mut table)?;
+    for budget in BUDGETS {
+        slept(setting, &mut table, budget)?;
+    }
+    Ok(table)
+}
+
+fn script() -> String {
+    repo::root().join("xtask/src/bench/switches.py").display().to_string()
+}
+
+fn handed_over(setting: &Setting, table: &mut Table) -> Result<()> {
+    let python = setting.python(VERSION)?;
+    let words = [python.display().to_string(), script()];
+    let words = [&words[0][..], &words[1][..]];
+    let compared = Compared::measure(setting, python, &words, &["--pid", "PID", "--probe", "offcpu"])?;
+    for [who, figure, range, command] in compared.rows() {
+        let cells = vec![format!("a hand-over, {who}"), figure, range, String::new(), String::new(), String::new()];
+        table.row(cells, &command);
+    }
+    let [_, middle, _] = paired::longer(&compared.watched);
+    table.at_most("a hand-over: longer by (%)", middle, LONGER);
+    Ok(())
+}
+
+fn slept(setting: &Setting, table: &mut Table, budget: &str) -> Result<()> {
+    let python = setting.python(VERSION)?.display().to_string();
+    let own = ["--probe", "offcpu", "--budget", budget, "--", &python, &script(), SECONDS].map(str::to_owned);
+    let recorded = record(setting, "waits", &own)?;
+    let said = recorded.stdout.trim().split_once(' ').with_context(|| format!("{:?} is no count", recorded.stdout))?;
+    let (sleeps, seconds): (f64, f64) = (said.0.parse()?, said.1.parse()?);
+    let (report, bpf_s) = (&recorded.report, number(&recorded.report, "/cost/bpf_s")?);
+    let shed = report.pointer("/cost/shed").and_then(Value::as_array).context("the report has no `shed`")?;
+    let sentences: Vec<&str> = shed.iter().filter_map(Value::as_str).collect();
+    let waits = report.pointer("/offcpu").and_then(Value::as_array).context("the report has no `offcpu`")?;
+    let counted: f64 = waits.iter().filter_map(|wait| wait.get("count")?.as_f64()).sum();
+    let each = bpf_s / sleeps * 1e6;
+    let what = format!("a sleep, with a budget of {budget} %");
+    let cells = vec![
+        what.clone(),
+        format!("{each:.2} µs of the kernel's time"),
+        String::new(),
+        format!("{:.0}", sleeps / seconds),
+        format!("{:.2}", 100.0 * bpf_s / seconds),
+        sentences.join("; "),
+    ];
+    table.row(cells, &shown(&own));
+    table.at_most(&format!("{what}: kernel time (µs)"), each, SLEEP_US);
+    // The program starts, and its threads also wait for the GIL.
+    table.at_least(&format!("{what}: counted, of those that the kernel counted"), counted / sleeps, 0.99);
+    if budget == "1" {
+        let says_rate = sentences.iter().all(|sentence| sentence.contains("sampling at"));
+        table.goal(
+            format!("{what}: what was given up is told with the rate that is left"),
+            !shed.is_empty() && says_rate,
+        );
+    }
+    Ok(())
+}
