@@ -280,6 +280,8 @@ impl Walk {
             // The C frame has no Python frame now: it is being entered or left.
             self.set_count(self.eval, 0);
             self.eval += 1;
+            // It is taken again, as the next C frame's.
+            self.mark = 0;
             return Step::To(self.frame);
         }
         // A shim of none of the C frames: 3.14 has one at the bottom of each thread's frames.
