@@ -30,10 +30,9 @@ use std::process::ExitCode;
 use pyobs_tests::{Case, Python, needs};
 
 fn main() -> ExitCode {
-    let beside: [fn() -> Vec<Case>; 9] = [
+    let beside: [fn() -> Vec<Case>; 8] = [
         arguments::cases,
         targets::cases,
-        kernel::cases,
         alone::cases,
         storage::cases,
         unreadable::cases,
@@ -41,7 +40,8 @@ fn main() -> ExitCode {
         garbage::cases,
         hostile::cases,
     ];
-    let alone: [fn() -> Vec<Case>; 5] = [rights::cases, killed::cases, signals::cases, churn::cases, security::cases];
+    let alone: [fn() -> Vec<Case>; 6] =
+        [kernel::cases, rights::cases, killed::cases, signals::cases, churn::cases, security::cases];
     let beside = beside.into_iter().flat_map(|cases| cases()).map(Case::beside);
     pyobs_tests::run(beside.chain(alone.into_iter().flat_map(|cases| cases())).collect())
 }
