@@ -6,7 +6,7 @@ import numpy as np
 import loader, segments
 
 ANGLES = 500_000
-ROWS, COLUMNS = 64, 256
+ROWS, COLUMNS = 96, 256
 VECTOR = 1 << 16
 
 
@@ -15,10 +15,11 @@ def rotate(angles, signal):
     return signal * turn
 
 
-def smooth(weights, gradients):
+def smooth(weights, gradients, total=0.0):
     for i in range(ROWS):
         for j in range(COLUMNS):
-            weights[i, j] -= 0.01 * gradients[i, j]  # planted: redundancy/dispatch
+            total += weights[i, j] * gradients[i, j]  # planted: redundancy/dispatch
+    return total / weights.size
 
 
 def normalise(tensor):
@@ -35,7 +36,7 @@ def main():
         tensor = np.ndarray(loader.SLOT, dtype="u1", buffer=tensors.buf, offset=slot * loader.SLOT)
         signal = normalise(tensor[:ANGLES].astype(float))
         rotated = rotate(angles, signal)
-        smooth(weights, signal[:ROWS * COLUMNS].reshape(ROWS, COLUMNS))
+        weights += smooth(weights, signal[:ROWS * COLUMNS].reshape(ROWS, COLUMNS)) - 0.01
         np.multiply(rotated[:VECTOR], weights[0, 0], out=output[slot])
         print(slot)
 
