@@ -348,6 +348,11 @@ impl Model {
         self.frames.get(id.0 as usize)
     }
 
+    /// Whether this is a frame of Python code.
+    pub fn is_python(&self, id: FrameId) -> bool {
+        self.frame(id).is_some_and(|frame| frame.kind == FrameKind::Python)
+    }
+
     /// The frame that stands for all lines of `id`'s function.
     pub fn function_of(&self, id: FrameId) -> FrameId {
         self.functions.get(id.0 as usize).copied().unwrap_or(id)

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::families::arena::State;
-use crate::{ArenaId, FrameId, FrameKind, Model, Nanos, ProcessRef, Region, RegionId, Selection, StackId, Transfer};
+use crate::{ArenaId, FrameId, Model, Nanos, ProcessRef, Region, RegionId, Selection, StackId, Transfer};
 
 /// The arenas of one kind, or the MemInfos, that one line of one process gave birth to.
 #[derive(Clone, Debug, PartialEq)]
@@ -70,8 +70,7 @@ pub fn is_selected(state: &State, selection: &Selection) -> bool {
 /// The innermost Python frame of a stack.
 pub fn birthplace(model: &Model, stack: Option<StackId>) -> Option<FrameId> {
     let frames = stack.map_or(&[][..], |stack| model.stack(stack));
-    let is_python = |id: &&FrameId| model.frame(**id).is_some_and(|frame| frame.kind == FrameKind::Python);
-    frames.iter().rev().find(is_python).copied()
+    frames.iter().rev().find(|id| model.is_python(**id)).copied()
 }
 
 /// What a transfer's buffer lay in, innermost, when the transfer was asked for.

@@ -30,7 +30,7 @@ pub use tree::{Node, NodeId, Tree, tree};
 pub use waits::{GilRow, GilShare, GilThread, SleepRow, gil_shares, gil_waits, sleeps};
 pub use weight::Weight;
 
-use crate::{FrameId, FrameKind, Model, StackId};
+use crate::{FrameId, Model, StackId};
 
 /// What makes two frames the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -64,7 +64,7 @@ impl Look {
     /// The frames of a stack as this look sees them, root first.
     pub fn frames(self, model: &Model, stack: StackId) -> impl Iterator<Item = FrameId> + '_ {
         let frames = model.stack(stack);
-        let is_python = |id: &FrameId| model.frame(*id).is_some_and(|frame| frame.kind == FrameKind::Python);
+        let is_python = |id: &FrameId| model.is_python(*id);
         let skip = self.python_only && frames.iter().any(is_python);
         frames.iter().filter(move |id| !skip || is_python(id)).map(move |id| self.by.frame(model, *id))
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{gil_shares, queue};
 use crate::families::ucx::State;
-use crate::{FrameId, FrameKind, Model, Nanos, ProcessRef, Selection, Tid, TransferId, TransferThread};
+use crate::{Model, Nanos, ProcessRef, Selection, Tid, TransferId, TransferThread};
 
 /// UCXX announces the parts of a transfer of several buffers in messages of this size, each up to so many
 /// (cpp/include/ucxx/header.h, HeaderFramesSize).
@@ -129,12 +129,11 @@ fn samples_by_thread(model: &Model, selection: &Selection) -> BTreeMap<(ProcessR
     if threads.is_empty() {
         return samples;
     }
-    let is_python = |id: &FrameId| model.frame(*id).is_some_and(|frame| frame.kind == FrameKind::Python);
     for sample in model.cpu().selected(selection) {
         let thread = (sample.process, sample.tid);
         if threads.contains(&thread) {
             let (python, all) = samples.entry(thread).or_insert((0, 0));
-            *python += u64::from(model.stack(sample.stack).iter().any(is_python));
+            *python += u64::from(model.stack(sample.stack).iter().any(|id| model.is_python(*id)));
             *all += 1;
         }
     }
