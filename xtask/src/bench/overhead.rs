@@ -7,18 +7,31 @@ use std::{
 
 use anyhow::{Context, Result};
 
-use super::{Setting, table::Table};
+use super::{
+    Setting,
+    record::{number, report},
+    table::Table,
+};
 use crate::{
     process::{output, progress},
     repo, venvs,
 };
 
 pub(super) const VERSION: &str = "3.12";
+const PYOBS: &str = "pyobs";
 const WORKLOADS: [&str; 3] = ["mixed", "calls", "threads"];
 /// Seconds that each profiler is on, and off, and how often.
 const WINDOW_S: &str = "4";
 const ROUNDS: &str = "5";
-const COLUMNS: &[&str] = &["workload", "profiler", "slowdown", "10th to 90th percentile", "CPU (cores)", "RSS (MiB)"];
+const COLUMNS: &[&str] = &[
+    "workload",
+    "profiler",
+    "slowdown",
+    "10th to 90th percentile",
+    "CPU (cores)",
+    "RSS (MiB)",
+    "programs in the kernel (% of a core)",
+];
 
 pub(super) struct Row {
     name: String,
@@ -40,26 +53,38 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
         "Overhead at 99 Hz",
         "The work that a CPython 3.12 program does while it is watched, against what it does just before and after\n\
          (`../shared/bench/overhead.py`). `nothing` watches nothing: it shows the noise. `pyobs` takes whole stacks, waits\n\
-         and the GIL, as it does by default.",
+         and the GIL, as it does by default. What its programs in the kernel take, on all CPUs, is by the kernel's own\n\
+         account (`bpf_stats`) of the last window: a bound of the slowdown that noise does not move.",
         COLUMNS,
     );
     let profilers = profilers(setting)?;
     for workload in WORKLOADS {
         progress(format!("overhead of four profilers over the workload {workload}: about four minutes"));
         let rows = measure(setting, setting.python(VERSION)?, workload, &profilers)?;
-        for (row, (_, _, shown)) in rows.iter().zip(&profilers) {
-            table.row(row.cells(workload), shown);
+        for (row, (name, _, shown)) in rows.iter().zip(&profilers) {
+            let kernel = if *name == PYOBS { format!("{:.2}", kernel_time(setting)? * 100.0) } else { String::new() };
+            table.row([row.cells(workload), vec![kernel]].concat(), shown);
         }
         judge(&mut table, workload, &rows);
     }
     Ok(table)
 }
 
+fn recording(setting: &Setting) -> PathBuf {
+    setting.folder.join("overhead.pyobs")
+}
+
+/// The share of a core that pyobs's programs took in the kernel while it last recorded.
+fn kernel_time(setting: &Setting) -> Result<f64> {
+    let report = report(&recording(setting))?;
+    Ok(number(&report, "/cost/bpf_s")? / number(&report, "/recording/duration_s")?)
+}
+
 /// Name, command to run, command to show.
 fn profilers(setting: &Setting) -> Result<Vec<(&'static str, String, String)>> {
     let py_spy = py_spy(setting)?;
     let py_spy_args = "record -r 99 -d 999 -f raw -o /dev/null -p {pid}";
-    let recording = setting.folder.join("overhead.pyobs");
+    let recording = recording(setting);
     Ok(vec![
         ("nothing", "sleep 1000".to_owned(), "sleep 1000".to_owned()),
         ("py-spy", format!("{} {py_spy_args}", quoted(&py_spy)), format!("py-spy {py_spy_args}")),
@@ -69,7 +94,7 @@ fn profilers(setting: &Setting) -> Result<Vec<(&'static str, String, String)>> {
             format!("py-spy {py_spy_args} --native"),
         ),
         (
-            "pyobs",
+            PYOBS,
             format!("{} record --pid {{pid}} --rate 99 -o {}", quoted(&repo::pyobs()), quoted(&recording)),
             "pyobs record --pid {pid} --rate 99 -o overhead.pyobs".to_owned(),
         ),

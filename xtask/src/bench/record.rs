@@ -97,7 +97,8 @@ fn watch(child: &mut Child, mut look: impl FnMut(u32)) -> Result<f64> {
     Ok(peak)
 }
 
-fn report(file: &Path) -> Result<Value> {
+/// What `pyobs report --json` says of a recording.
+pub(super) fn report(file: &Path) -> Result<Value> {
     let text = output(Command::new(repo::pyobs()).arg("report").arg(file).args(["--json", "--limit", "1000000"]))?;
     serde_json::from_str(&text).with_context(|| format!("the report on {} is no JSON", file.display()))
 }

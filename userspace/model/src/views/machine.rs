@@ -1,20 +1,30 @@
 //! The machine in five lines: what Python uses, waits for, holds and sends, and what watching it costs; each over time.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
 
 use super::slots::Running;
-use super::{Series, Slots, gil_shares, spread, transfers};
-use crate::{Model, Nanos, ProcessRef, Selection, Tid};
+use super::{Series, Slots, gil_shares, own_line, spread, transfers};
+use crate::{FrameId, Model, Nanos, ProcessRef, Selection, StackId, Tid};
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Machine {
-    /// Cores that Python processes kept busy on average; `None` where the family was off, as below.
-    pub cpu: Option<(f64, Series)>,
+    /// `None` where the family was off, as below.
+    pub cpu: Option<CpuLine>,
     pub gil: Option<GilLine>,
     pub memory: Option<MemoryLine>,
     pub transfers: Option<TransfersLine>,
     /// In millionths of a core.
     pub cost: Series,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CpuLine {
+    /// That Python processes kept busy on average.
+    pub cores: f64,
+    /// The line of a program at which most of it went, and its share.
+    pub hottest: Option<(FrameId, f64)>,
+    pub series: Series,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -62,19 +72,30 @@ pub fn machine(model: &Model, selection: &Selection, count: usize) -> Machine {
     }
 }
 
-fn cpu(model: &Model, selection: &Selection, slots: Slots) -> (f64, Series) {
-    let mut series = vec![0; slots.count];
+fn cpu(model: &Model, selection: &Selection, slots: Slots) -> CpuLine {
+    let mut line = CpuLine { series: vec![0; slots.count], ..CpuLine::default() };
+    let mut stacks: HashMap<StackId, u64> = HashMap::new();
     let is_python = |id: ProcessRef| model.process(id).is_some_and(|state| state.process.python.is_some());
     let mut samples = 0_u64;
     for sample in model.cpu().selected(selection).filter(|sample| is_python(sample.process)) {
         samples += 1;
+        *stacks.entry(sample.stack).or_default() += 1;
         if let Some(slot) = slots.of(sample.at) {
-            series[slot] += 1;
+            line.series[slot] += 1;
         }
     }
     let seconds = slots.to.saturating_sub(slots.from).as_secs_f64();
     let possible = seconds * f64::from(model.meta().rate_hz);
-    (if possible > 0.0 { samples as f64 / possible } else { 0.0 }, series)
+    line.cores = if possible > 0.0 { samples as f64 / possible } else { 0.0 };
+    let mut lines: BTreeMap<FrameId, u64> = BTreeMap::new();
+    for (stack, count) in stacks {
+        if let Some(frame) = own_line(model, stack).filter(|frame| model.is_python(*frame)) {
+            *lines.entry(frame).or_default() += count;
+        }
+    }
+    let hottest = lines.into_iter().max_by_key(|(frame, count)| (*count, Reverse(*frame)));
+    line.hottest = hottest.map(|(frame, count)| (frame, count as f64 / samples.max(1) as f64));
+    line
 }
 
 fn gil(model: &Model, selection: &Selection, slots: Slots) -> GilLine {
@@ -86,7 +107,7 @@ fn gil(model: &Model, selection: &Selection, slots: Slots) -> GilLine {
         }
     }
     let shares = gil_shares(model, selection);
-    let most = shares.iter().max_by_key(|(id, share)| (share.wanted.total, share.held, std::cmp::Reverse(**id)));
+    let most = shares.iter().max_by_key(|(id, share)| (share.wanted.total, share.held, Reverse(**id)));
     GilLine {
         process: most.map(|(process, _)| *process),
         holder: most.and_then(|(_, share)| share.holder()).map(|(tid, _)| tid),

@@ -1,13 +1,13 @@
 //! The machine in five lines, each with what it was like over the time that is looked at.
 
-use pyobs_model::Model;
-use pyobs_model::views::{GilLine, Machine, MemoryLine, TransfersLine};
+use pyobs_model::views::{By, CpuLine, GilLine, Machine, MemoryLine, TransfersLine};
+use pyobs_model::{Frame, Model};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use crate::draw::{Heading, Row};
 use crate::number;
-use crate::screens::frames::process_label;
+use crate::screens::frames::{self, process_label};
 use crate::text;
 use crate::ui::Ui;
 
@@ -33,7 +33,7 @@ pub(super) fn draw(machine: &Machine, model: &Model, ui: &Ui, area: Rect, buf: &
     head.left(usize::MAX, " MACHINE", None);
     let off = |family: &str| (&[][..], format!("not watched: the family {family} is off"));
     let shown = [
-        ("CPU", machine.cpu.as_ref().map_or_else(|| off("cpu"), |(cores, series)| (series, cpu(model, *cores)))),
+        ("CPU", machine.cpu.as_ref().map_or_else(|| off("cpu"), |line| (&line.series, cpu(model, line)))),
         ("GIL", machine.gil.as_ref().map_or_else(|| off("gil"), |line| (&line.series, gil(model, line)))),
         ("memory", machine.memory.as_ref().map_or_else(|| off("shm"), |line| (&line.series, memory(line)))),
         ("transfers", machine.transfers.as_ref().map_or_else(|| off("ucx"), |line| (&line.series, transfers(line)))),
@@ -51,12 +51,21 @@ pub(super) fn draw(machine: &Machine, model: &Model, ui: &Ui, area: Rect, buf: &
     }
 }
 
-fn cpu(model: &Model, cores: f64) -> String {
+fn cpu(model: &Model, line: &CpuLine) -> String {
     let pythons = model.processes().filter(|(_, state)| state.process.python.is_some() && state.is_alive(model.now()));
     let (processes, threads) =
         pythons.fold((0, 0), |(processes, threads), (_, state)| (processes + 1, threads + state.threads.len() as u64));
     let processes = number::plural(processes, "process", "processes");
-    format!("{cores:.2} cores · {processes} · {}", number::plural(threads, "thread", "threads"))
+    let hottest = line.hottest.and_then(|(frame, share)| Some((model.frame(frame)?, share)));
+    let hottest =
+        hottest.map(|(frame, share)| format!(" · {:.0} % at {}", share * 100.0, at(frame))).unwrap_or_default();
+    format!("{:.2} cores{hottest} · {processes} · {}", line.cores, number::plural(threads, "thread", "threads"))
+}
+
+/// `layers.py:61 Linear.forward`, cut so that what follows stays in sight.
+fn at(frame: &Frame) -> String {
+    let place = frames::place(frame, By::Line);
+    format!("{} {}", text::fit(text::base_name(&place), 24), text::fit(&frames::name(frame), 24))
 }
 
 fn gil(model: &Model, line: &GilLine) -> String {
