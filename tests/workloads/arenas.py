@@ -58,7 +58,7 @@ def main(mode):
     else:
         time.sleep(0.6)
     # Arenas are smaller and more before 3.10, and these two have many.
-    looks = 3 if mode in ("sparse", "fork") and sys.version_info < (3, 10) else 1
+    looks = 6 if mode in ("sparse", "fork") and sys.version_info < (3, 10) else 1
     kept = build(3 if mode == "sparse" else 1)
     gone = churn()
     if mode == "sparse":

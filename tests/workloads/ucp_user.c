@@ -1,4 +1,4 @@
-/* Sends by the libucp of ucp.c. usage: program LIBRARY midway|reuse|fork|attached|idle */
+/* Sends by the libucp of ucp.c. usage: program LIBRARY midway|reuse|fork|attached|idle|many */
 #include <dlfcn.h>
 #include <signal.h>
 #include <stdint.h>
@@ -64,6 +64,21 @@ static void sends(uint64_t from, uint64_t to)
         end(begin(number));
 }
 
+/* As many as can be for so long, then so many at leisure, whose numbers begin there. */
+static void sends_many(time_t seconds, uint64_t from, uint64_t slow)
+{
+    struct timespec start, now;
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    do {
+        sends(0, 500);
+        clock_gettime(CLOCK_MONOTONIC, &now);
+    } while (now.tv_sec - start.tv_sec < seconds);
+    for (uint64_t number = from; number < from + slow; number++) {
+        sends(number, number + 1);
+        usleep(5000);
+    }
+}
+
 int main(int count, char **words)
 {
     if (count != 3)
@@ -111,7 +126,10 @@ int main(int count, char **words)
         end(open);
         sends(1, 51);
     }
-    else if (!strcmp(mode, "idle")) {
+    else if (!strcmp(mode, "many")) {
+        load(file);
+        sends_many(3, 1000, 800);
+    } else if (!strcmp(mode, "idle")) {
         load(file);
         sends(0, 5);
         struct timespec from, to;

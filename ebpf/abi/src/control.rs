@@ -14,7 +14,9 @@ pub const TELL_EVERY: u32 = 4;
 pub const PROGRESS_UNTIL: u32 = 5;
 /// Of whom executable mappings are told: one of [`tells`].
 pub const TELLS_MAPPINGS: u32 = 6;
-pub const COUNT: u32 = 7;
+/// Where it is 1, transfers of UCX itself are counted when they are submitted, and nothing else is done about them.
+pub const SUMS_ONLY: u32 = 7;
+pub const COUNT: u32 = 8;
 
 /// The values of [`TELLS_MAPPINGS`].
 pub mod tells {

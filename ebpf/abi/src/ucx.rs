@@ -204,7 +204,7 @@ shared!(Kind, 8);
 
 pub const OF_UCXX: u32 = 1 << 16;
 
-/// The value of `UCX_TOTALS`: all that are over, told of singly or not.
+/// The value of `UCX_TOTALS`: all that are over or not followed to their ends, told of singly or not.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Total {
@@ -214,9 +214,11 @@ pub struct Total {
     pub failed: u64,
     /// From being submitted to being completed, in nanoseconds.
     pub spent: u64,
+    /// Those that were counted when they were submitted: nobody looked at their ends.
+    pub unfollowed: u64,
 }
 
-shared!(Total, 40);
+shared!(Total, 48);
 
 /// What a probe's cookie tells the program for submissions: the operation, and which arguments are what.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -20,17 +20,18 @@ use aya_ebpf::{
 };
 use pyobs_abi::{
     arena::library::Call,
+    control::SUMS_ONLY,
     record,
     ucx::{Early, NOWHERE, ON_STACK, Submission, Transfer, callback, deed, flags, operation},
 };
 
 use self::{
     asked::tell_stack,
-    table::{CALLS, EARLY, OPEN, REQUESTS, announce, finish, key, new, thread, took},
+    table::{CALLS, EARLY, OPEN, REQUESTS, announce, finish, key, new, sum, thread, took},
 };
 use crate::{
     common::{
-        maps::count_loss,
+        maps::{control, count_loss},
         memory::user,
         probe::{arguments, call},
         walk::Walk,
@@ -111,6 +112,10 @@ fn begin(context: &ProbeContext, run: impl Fn(u32)) -> Option<()> {
         CONTIGUOUS => transfer.bytes = count.wrapping_mul(kind >> 3),
         VECTOR => vector(&mut transfer, count),
         _ => {}
+    }
+    if is_new && control(SUMS_ONLY) != 0 {
+        sum(&transfer);
+        return Some(());
     }
     if submission.tag() != NOWHERE {
         transfer.tag = word(&words, submission.tag());

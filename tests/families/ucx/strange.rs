@@ -22,6 +22,7 @@ pub(super) fn cases() -> Vec<Case> {
         of("what_was_under_way_at_the_attach_is_half_seen_and_nothing_is_made_up", attached),
         of("a_library_with_moved_fields_is_refused_with_a_reason", moved),
         of("calls_of_progress_are_counted_for_a_moment", progress),
+        of("too_many_to_be_followed_are_counted", many),
         of("another_interface_is_refused_with_a_reason", another),
     ]
 }
@@ -151,4 +152,22 @@ fn progress() {
     let rates: Vec<f64> = workers.iter().filter_map(|worker| worker["progress_per_s"].as_f64()).collect();
     let [rate] = rates[..] else { panic!("{workers:#?}") };
     assert!(rate > own / 4.0 && rate < own * 4.0, "{rate} of {own}");
+}
+
+/// As fast as it can for three seconds, then 800 at leisure, of which the last are followed again.
+fn many() {
+    let recording = Built::new(&[]).run("many");
+    let (called, sent) = (said(&recording, "called"), said(&recording, "sent"));
+    let [count] = json::list(&recording.report, "/transfer_counts") else {
+        panic!("{:#}", recording.report["transfer_counts"])
+    };
+    let unfollowed = json::count(count, "/unfollowed");
+    assert_eq!((json::count(count, "/count"), json::count(count, "/bytes")), (called, sent), "{count:#}");
+    assert!(unfollowed > called / 2 && unfollowed < called, "{count:#}");
+    assert_eq!(recording.report["loss"], serde_json::json!({}));
+    let shed = recording.report["cost"]["shed"].to_string();
+    assert!(shed.contains("are counted when they are submitted"), "{shed}");
+    let all = json::list(&recording.report, "/transfers").iter();
+    let slow = all.filter(|it| json::count(it, "/bytes") >= 2600 && it["completed_s"].is_number()).count();
+    assert_eq!(slow, 200, "of the last 200, each is told of with its end");
 }

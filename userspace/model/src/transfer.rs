@@ -174,7 +174,9 @@ pub struct Transfers {
     pub failed: u64,
     /// From being submitted to being completed.
     pub spent: Nanos,
-    /// One in so many is told of singly.
+    /// Of `count`, those that were counted when they were submitted: nobody looked at their ends.
+    pub unfollowed: u64,
+    /// One in so many of the others is told of singly.
     pub every: u32,
 }
 

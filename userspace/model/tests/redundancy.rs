@@ -140,3 +140,23 @@ fn only_work_on_objects_of_arrays_is_dispatch() {
     assert_eq!(found(&[(object("coroutine"), 30), (Touched::Static, 70)]), 0, "no arrays");
     assert_eq!(found(&[(object("numpy.ndarray"), 30), (Touched::Static, 40), (array(), 40)]), 0, "data");
 }
+
+#[test]
+fn an_operand_that_stays_is_found_beside_one_that_changes() {
+    let load = |shape: &str, is_equal| match pair(1, 0, 1, is_equal) {
+        Event::Pair(pair) => Event::Pair(Pair { kind: PairKind::Load, touched: Touched::Array(shape.into()), ..pair }),
+        other => other,
+    };
+    let rereads = |same: usize| {
+        let mut model = model();
+        for number in 0..100 {
+            model.apply(&load("float64 9", number < same));
+            model.apply(&load("float64 3x3", false));
+        }
+        let report = Report::new(&model, &Selection::default(), None);
+        let found = report.findings.iter().filter(|it| it.id == "redundancy/reread");
+        found.map(|it| (it.evidence["compared"].clone(), it.evidence["array"].clone())).collect::<Vec<_>>()
+    };
+    assert_eq!(rereads(100), [(Evidence::Count(100), Evidence::Text("float64 9".to_owned()))]);
+    assert_eq!(rereads(60), []);
+}

@@ -413,6 +413,7 @@ fn a_recording_may_say_anything() {
         immediate: u64::MAX,
         failed: u64::MAX,
         spent: most,
+        unfollowed: u64::MAX,
         every: u32::MAX,
     };
     let threads = [MAIN, PROGRESS, NOTIFIER].map(|tid| {

@@ -89,6 +89,32 @@ pub fn took(handle: u64) -> Option<Transfer> {
 /// A transfer is over.
 #[inline(always)]
 pub fn finish(transfer: &Transfer) {
+    // SAFETY: the pointer is to an element of the map.
+    count(transfer, |total| unsafe {
+        atomic_add(&raw mut (*total).immediate, u64::from(transfer.flags & flags::IMMEDIATE != 0));
+        atomic_add(&raw mut (*total).failed, u64::from(transfer.status < 0));
+        atomic_add(&raw mut (*total).spent, transfer.completed.wrapping_sub(transfer.submitted));
+    });
+    if transfer.flags & flags::TOLD != 0 {
+        // SAFETY: the pointer is to room for a record, of which everything is written.
+        ring::send_filled::<Done>(|done| unsafe {
+            (*done).header = ring::header(record::UCX_TRANSFER);
+            (*done).transfer = *transfer;
+            true
+        });
+    }
+}
+
+/// A transfer is submitted that is not followed to its end.
+#[inline(always)]
+pub fn sum(transfer: &Transfer) {
+    // SAFETY: the pointer is to an element of the map.
+    count(transfer, |total| unsafe { atomic_add(&raw mut (*total).unfollowed, 1) });
+}
+
+/// Counts a transfer; `more` is for its kind's element.
+#[inline(always)]
+fn count(transfer: &Transfer, more: impl FnOnce(*mut Total)) {
     let is_ucxx = transfer.flags & flags::UCXX != 0;
     let kind = Kind {
         pid: (bpf_get_current_pid_tgid() >> 32) as u32,
@@ -106,19 +132,9 @@ pub fn finish(transfer: &Transfer) {
         Some(total) => unsafe {
             atomic_add(&raw mut (*total).count, 1);
             atomic_add(&raw mut (*total).bytes, transfer.bytes);
-            atomic_add(&raw mut (*total).immediate, u64::from(transfer.flags & flags::IMMEDIATE != 0));
-            atomic_add(&raw mut (*total).failed, u64::from(transfer.status < 0));
-            atomic_add(&raw mut (*total).spent, transfer.completed.wrapping_sub(transfer.submitted));
+            more(total);
         },
         None => count_loss(record::loss::TRANSFER_TABLE),
-    }
-    if transfer.flags & flags::TOLD != 0 {
-        // SAFETY: the pointer is to room for a record, of which everything is written.
-        ring::send_filled::<Done>(|done| unsafe {
-            (*done).header = ring::header(record::UCX_TRANSFER);
-            (*done).transfer = *transfer;
-            true
-        });
     }
 }
 

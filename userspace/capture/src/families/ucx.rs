@@ -7,6 +7,7 @@
 
 mod ends;
 mod layout;
+mod pace;
 mod progress;
 mod sites;
 mod threads;
@@ -15,6 +16,7 @@ mod told;
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use aya::maps::{Array, HashMap as KernelMap, MapData};
@@ -24,13 +26,14 @@ use pyobs_abi::ucx::{
 };
 use pyobs_model::{Event, Library, Nanos, ProcessRef, Reason, Tid, TransferChange, Transfers};
 
-use self::ends::Ends;
+use self::ends::{At, Ends};
+use self::pace::Pace;
 use self::progress::Progress;
-use self::sites::Of;
+use self::sites::{Of, Program, Site};
 use self::threads::Threads;
 pub use self::told::number;
 use self::told::operation_of;
-use super::extension::{Extension, Hits, Meter, Probes};
+use super::extension::{Extension, Hits, Meter, Probes, attach_to};
 use crate::files::FileId;
 use crate::kernel::uprobes::Uprobes;
 use crate::process_maps::{Mapping, Mappings};
@@ -65,12 +68,15 @@ pub struct Maps {
 }
 
 pub struct Ucx {
-    programs: Programs,
+    programs: Arc<Programs>,
     maps: Maps,
     uprobes: Uprobes,
     meter: Meter,
     probes: Probes,
     ends: Ends,
+    pace: Pace,
+    /// Until then, in nanoseconds of `CLOCK_MONOTONIC`, transfers end that were counted when they began.
+    stray_until: u64,
     /// Whether the probes of all libraries are cheap, but for ends.
     is_cheap: bool,
     seen: HashSet<FileId>,
@@ -85,6 +91,10 @@ pub struct Ucx {
     /// Transfers that were told of as being under way, and their processes.
     slow: HashMap<u64, u32>,
     told_at: Instant,
+    /// A process has UCXX.
+    has_ucxx: bool,
+    /// It was said that transfers are only counted.
+    has_counted: bool,
     every: u32,
     every_max: u32,
 }
@@ -96,9 +106,12 @@ impl Ucx {
             Some(_) => None,
             None => Some(Progress::new(programs.progress.try_clone()?, uprobes)),
         };
+        let programs = Arc::new(programs);
         Ok(Self {
             progress,
-            ends: Ends::new(programs.submit_exit.try_clone()?, uprobes),
+            ends: Ends::new(Arc::clone(&programs), uprobes),
+            pace: Pace::new(budget),
+            stray_until: 0,
             is_cheap: true,
             programs,
             maps,
@@ -113,6 +126,8 @@ impl Ucx {
             threads: Threads::default(),
             slow: HashMap::new(),
             told_at: Instant::now(),
+            has_ucxx: false,
+            has_counted: false,
             every: 1,
             every_max: 1,
         })
@@ -139,6 +154,7 @@ impl Ucx {
                 progress.has(pid, file);
             }
         }
+        self.has_ucxx = libraries.iter().any(|(of, ..)| *of == Of::Ucxx);
         let mapped: Vec<(Of, u32, FileId)> = libraries.iter().map(|(of, pid, _, file)| (*of, *pid, *file)).collect();
         let failure = self.ends.hold(&mapped);
         notes.extend(failure.map(|why| format!("what calls that submit transfers return is not seen: {why}")));
@@ -156,24 +172,28 @@ impl Ucx {
             return Err("it exports none of the functions that are known of it".to_owned());
         }
         self.is_cheap &= sites.is_cheap;
-        let attach = |site: sites::Site| {
-            extension.attach(self.uprobes, site.program.of(&self.programs), &elf, site.address, site.cookie)
-        };
-        let probes = sites.always.into_iter().map(attach).collect::<Result<_, _>>()?;
         let delta = elf.code_delta().ok_or("it has no code")?;
+        let place = |site: Site| {
+            let offset = site.address.wrapping_sub(delta);
+            At { program: site.program, offset, cookie: site.cookie }
+        };
+        let [always, follow, ends] =
+            [sites.always, sites.follow, sites.ends].map(|sites| sites.into_iter().map(place).collect::<Vec<At>>());
         let offset = elf.exported("ucp_worker_progress").map(|it| it.address.wrapping_sub(delta));
-        let ends: Vec<u64> = sites.ends.iter().map(|site| site.address.wrapping_sub(delta)).collect();
         let library = extension.into_file();
+        let copy = || library.try_clone().map_err(|error| error.to_string());
         if sites.publishes {
             self.ends.publishes(file);
         }
         if let Some((progress, offset)) = self.progress.as_mut().zip(offset) {
-            progress.place(file, library.try_clone().map_err(|error| error.to_string())?, offset);
+            progress.place(file, copy()?, offset);
         }
-        if !ends.is_empty() {
-            self.ends.place(file, library, ends);
+        // Ends before beginnings: what is seen to begin is then seen to end.
+        if !follow.is_empty() || !ends.is_empty() {
+            self.ends.place(file, copy()?, ends, follow)?;
         }
-        Ok(probes)
+        let attach = |at: At| attach_to(&library, self.uprobes, at.program.of(&self.programs), at.offset, at.cookie);
+        always.into_iter().map(attach).collect()
     }
 
     /// A function that completes transfers was seen.
@@ -189,13 +209,15 @@ impl Ucx {
         if !self.callbacks.insert((file, offset)) {
             return;
         }
-        let is_message = callback.kind == callback::MESSAGE;
-        let program = if is_message { &self.programs.message } else { &self.programs.complete };
-        let cookie = if is_message { 0 } else { callback.kind.into() };
+        let open = || Extension::open(callback.header.pid, mapping).ok().map(Extension::into_file);
+        if callback.kind != callback::MESSAGE {
+            let at = At { program: Program::Complete, offset, cookie: callback.kind.into() };
+            return self.ends.called_back(file, at, open);
+        }
         // UCXX's handler has a probe by its name.
-        let is_known = is_message && Of::named(&mapping.name) == Some(Of::Ucxx);
-        let attach = || Extension::open(callback.header.pid, mapping)?.attach_at(self.uprobes, program, offset, cookie);
-        if let Some(probe) = (!is_known).then(attach).and_then(Result::ok) {
+        let file = if Of::named(&mapping.name) == Some(Of::Ucxx) { None } else { open() };
+        let attach = |file| attach_to(&file, self.uprobes, &self.programs.message, offset, 0).ok();
+        if let Some(probe) = file.and_then(attach) {
             self.probes.add_one(probe);
         }
     }
@@ -246,7 +268,11 @@ impl Ucx {
         self.threads = threads;
         self.tell_open(now, None, at_the_end, events);
         self.tell_half_seen(now, at_the_end, events);
-        self.choose(count as f64 / elapsed.as_secs_f64().max(1e-3), now, control, events);
+        let rate = count as f64 / elapsed.as_secs_f64().max(1e-3);
+        let is_new = self.turn(rate, elapsed, now, control, events);
+        if !is_new && self.pace.is_followed() {
+            self.choose(rate, now, control, events);
+        }
     }
 
     /// For how long a process's calls of progress were counted; `None` while they are.
@@ -260,7 +286,7 @@ impl Ucx {
         let wanted = if rate <= RATE_MAX { 1 } else { (rate / TOLD).ceil() as u32 };
         // Not back at once when it gets quieter.
         let wanted = if wanted < self.every { wanted.max(self.every / 2) } else { wanted };
-        if wanted == self.every || control.set(control::TELL_EVERY, u64::from(wanted), 0).is_err() {
+        if !self.tell_every(wanted, control) {
             return;
         }
         if wanted > self.every_max {
@@ -269,7 +295,15 @@ impl Ucx {
                 format!("{rate:.0} transfers a second: one in {wanted} is told of singly; the sums are of all of them");
             events.push(Event::Shed { at: now, what: what.into() });
         }
-        self.every = wanted;
+    }
+
+    /// Whether that is new.
+    fn tell_every(&mut self, every: u32, control: &mut Array<MapData, u64>) -> bool {
+        let is_set = every != self.every && control.set(control::TELL_EVERY, u64::from(every), 0).is_ok();
+        if is_set {
+            self.every = every;
+        }
+        is_set
     }
 
     /// Returns how many are new.
@@ -294,6 +328,7 @@ impl Ucx {
                 immediate: total.immediate.saturating_sub(before.immediate),
                 failed: total.failed.saturating_sub(before.failed),
                 spent: Nanos(total.spent.saturating_sub(before.spent)),
+                unfollowed: total.unfollowed.saturating_sub(before.unfollowed),
                 every: self.every,
             }));
         }
@@ -331,7 +366,8 @@ impl Ucx {
         let now = at.0.saturating_add(self.start.0);
         let early: Vec<(Key, Early)> = self.maps.early.iter().flatten().collect();
         let old = early.iter().filter(|(_, early)| all || now.saturating_sub(early.completed) >= SLOW);
-        let count = old.filter(|(key, _)| self.maps.early.remove(key).is_ok()).count() as u64;
+        let removed = old.filter(|(key, _)| self.maps.early.remove(key).is_ok());
+        let count = removed.filter(|(_, early)| early.completed >= self.stray_until).count() as u64;
         if count > 0 {
             events.push(Event::Loss { at, reason: Reason::TransferHalfSeen, count });
         }

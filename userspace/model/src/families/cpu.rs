@@ -1,6 +1,6 @@
 //! Where CPU time goes: samples by thread and stack.
 
-use std::collections::HashMap;
+use foldhash::HashMap;
 
 use super::{Past, Timed};
 use crate::loss::Losses;
@@ -52,7 +52,7 @@ pub struct Cpu {
 
 impl Cpu {
     pub fn new(history: History) -> Self {
-        Self { samples: Past::new(history), sums: HashMap::new(), total: 0, stacks: Stacks::default() }
+        Self { samples: Past::new(history), sums: HashMap::default(), total: 0, stacks: Stacks::default() }
     }
 
     pub fn add(&mut self, sample: Sample) {
@@ -87,7 +87,7 @@ impl Cpu {
 
     /// The kept samples that `selection` has, oldest first.
     pub fn selected<'a>(&'a self, selection: &'a Selection) -> impl Iterator<Item = &'a Sample> + 'a {
-        self.samples.iter().filter(|sample| selection.has(sample.process, sample.tid, sample.at))
+        self.samples.since_then(selection.from).filter(|sample| selection.has(sample.process, sample.tid, sample.at))
     }
 
     /// All samples since the recording began, also those that the window has forgotten.
@@ -103,7 +103,7 @@ impl Cpu {
     /// Sums of the kept samples that `selection` has.
     pub fn sums(&self, selection: &Selection) -> HashMap<Place, u64> {
         if selection.is_timed() {
-            let mut sums = HashMap::new();
+            let mut sums = HashMap::default();
             for sample in self.selected(selection) {
                 *sums.entry(sample.place()).or_default() += 1;
             }

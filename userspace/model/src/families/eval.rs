@@ -48,7 +48,11 @@ impl Eval {
     /// Of all threads, whichever `selection` has: calls are not told by thread.
     pub fn sums(&self, selection: &Selection) -> BTreeMap<Key, Sum> {
         let mut sums: BTreeMap<Key, Sum> = BTreeMap::new();
-        for calls in self.calls.iter().filter(|it| selection.has_process(it.process) && selection.has_time(it.at)) {
+        for calls in self
+            .calls
+            .since_then(selection.from)
+            .filter(|it| selection.has_process(it.process) && selection.has_time(it.at))
+        {
             let sum = sums.entry(Key { process: calls.process, function: calls.function }).or_default();
             sum.times.add(Times { count: calls.count, total: calls.total, max: calls.max });
             sum.timed = sum.timed.saturating_add(calls.timed);

@@ -81,7 +81,7 @@ impl Gil {
 
     /// The kept pieces of waits that ended in the time that `selection` has, oldest first.
     pub fn waits<'a>(&'a self, selection: &'a Selection) -> impl Iterator<Item = &'a GilWait> + 'a {
-        self.waits.iter().filter(|wait| selection.has(wait.process, wait.tid, wait.at))
+        self.waits.since_then(selection.from).filter(|wait| selection.has(wait.process, wait.tid, wait.at))
     }
 
     /// A wait counts where it began, and its time where it was spent; the longest is the longest whole wait that had a
@@ -108,7 +108,7 @@ impl Gil {
     /// How long each thread that `selection` has held the GIL.
     pub fn held(&self, selection: &Selection) -> BTreeMap<(ProcessRef, Tid), Nanos> {
         let mut sums: BTreeMap<(ProcessRef, Tid), Nanos> = BTreeMap::new();
-        for held in self.held.iter().filter(|held| selection.has(held.process, held.tid, held.at)) {
+        for held in self.held.since_then(selection.from).filter(|held| selection.has(held.process, held.tid, held.at)) {
             let sum = sums.entry((held.process, held.tid)).or_default();
             *sum = sum.saturating_add(held.length);
         }

@@ -80,7 +80,7 @@ impl OffCpu {
 
     /// The kept sleeps that ended in the time that `selection` has, oldest first.
     pub fn sleeps<'a>(&'a self, selection: &'a Selection) -> impl Iterator<Item = &'a Sleep> + 'a {
-        self.sleeps.iter().filter(|sleep| selection.has(sleep.process, sleep.tid, sleep.at))
+        self.sleeps.since_then(selection.from).filter(|sleep| selection.has(sleep.process, sleep.tid, sleep.at))
     }
 
     pub fn sums<'a>(&'a self, selection: &'a Selection) -> BTreeMap<Key, Sum<'a>> {

@@ -4,6 +4,10 @@ use std::collections::VecDeque;
 
 use crate::{History, Nanos};
 
+/// Events come as they are known, so that one may be older than others before it, but never by so much: it suffices to look at
+/// those that came after what is older by this than what is looked for.
+const LATE: Nanos = Nanos(10_000_000_000);
+
 pub(super) trait Timed {
     fn at(&self) -> Nanos;
 }
@@ -40,6 +44,13 @@ impl<T: Timed> Past<T> {
         self.events.pop_front_if(|event| event.at() < since)
     }
 
+    /// Events from then on, and some before.
+    pub(super) fn since_then(&self, from: Option<Nanos>) -> impl Iterator<Item = &T> + '_ {
+        let from = from.unwrap_or_default().saturating_sub(LATE);
+        let first = self.events.partition_point(|event| event.at() < from);
+        self.events.range(first..)
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = &T> + '_ {
         self.events.iter()
     }
@@ -47,5 +58,30 @@ impl<T: Timed> Past<T> {
     /// Events from then on are kept.
     pub(super) fn since(&self) -> Nanos {
         self.since
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Timed for Nanos {
+        fn at(&self) -> Nanos {
+            *self
+        }
+    }
+
+    #[test]
+    fn what_comes_late_is_among_those_since_then() {
+        let mut past = Past::new(History::All);
+        // One of three is late, by less than what is reckoned with.
+        let at = |number: u64| Nanos(number * 500_000_000).saturating_sub(Nanos(number % 3 / 2 * 9_000_000_000));
+        (0..1000).for_each(|number| assert!(past.push(at(number)).is_none()));
+        for from in (0..500).map(|second| Nanos(second * 1_000_000_000)) {
+            let wanted = past.iter().filter(|at| **at >= from).count();
+            assert_eq!(past.since_then(Some(from)).filter(|at| **at >= from).count(), wanted, "{from:?}");
+        }
+        assert_eq!(past.since_then(None).count(), 1000);
+        assert!(past.since_then(Some(Nanos(500_000_000_000))).count() < 60, "not all of them are looked at");
     }
 }

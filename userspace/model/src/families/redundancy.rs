@@ -295,7 +295,10 @@ impl Redundancy {
             let (equal, compared) = stores.entry(Line { process: pair.process, frame }).or_default();
             (*equal, *compared) = (*equal + sum.equal, *compared + sum.compared);
         }
-        let selected = self.idle.iter().filter(|idle| selection.has(idle.place.process, idle.place.tid, idle.at));
+        let selected = self
+            .idle
+            .since_then(selection.from)
+            .filter(|idle| selection.has(idle.place.process, idle.place.tid, idle.at));
         selected
             .filter(move |idle| {
                 let (equal, compared) = stores.get(&idle.line).copied().unwrap_or_default();

@@ -51,7 +51,7 @@ pub struct Kind {
     pub operation: Operation,
 }
 
-/// All transfers of a kind that are over.
+/// All transfers of a kind that are over or not followed to their ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sum {
     pub count: u64,
@@ -59,6 +59,8 @@ pub struct Sum {
     pub immediate: u64,
     pub failed: u64,
     pub spent: Nanos,
+    /// Of `count`, those of whose ends nothing is known.
+    pub unfollowed: u64,
     /// The largest number of which one was told of singly.
     pub every: u32,
 }
@@ -138,6 +140,7 @@ impl Ucx {
         sum.immediate = sum.immediate.saturating_add(transfers.immediate);
         sum.failed = sum.failed.saturating_add(transfers.failed);
         sum.spent = sum.spent.saturating_add(transfers.spent);
+        sum.unfollowed = sum.unfollowed.saturating_add(transfers.unfollowed);
         sum.every = sum.every.max(transfers.every);
     }
 

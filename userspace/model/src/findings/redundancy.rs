@@ -37,10 +37,7 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
         let (Touched::Array(shape), Some(second)) = (&pair.touched, own_line(model, pair.second)) else {
             continue;
         };
-        let add = |(all, shapes): &mut Sums| {
-            all.add(sum);
-            *shapes.entry(shape.to_string()).or_default() += sum.compared;
-        };
+        let add = |shapes: &mut Sums| shapes.entry(shape.to_string()).or_default().add(sum);
         add(sums.entry((pair.process, pair.kind, second)).or_default());
         // What nobody reads is for who stored it, not for who stores over it.
         if let Some(first) = own_line(model, pair.first).filter(|_| sum.looked > 0) {
@@ -49,15 +46,20 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
             *over.entry(second).or_default() += sum.unread;
         }
     }
-    let of = |process, frame, (sum, shapes): &Sums| {
-        let shape = shapes.iter().max_by_key(|(_, count)| **count).map_or("", |(shape, _)| shape).to_owned();
-        Of { model, process, frame, sum: *sum, shape }
+    let of = |process, frame, shapes: &Sums| {
+        let shape = shapes.iter().max_by_key(|(_, sum)| sum.compared).map_or("", |(shape, _)| shape).to_owned();
+        let mut sum = PairSum::default();
+        shapes.values().for_each(|of_shape| sum.add(of_shape));
+        Of { model, process, frame, sum, shape }
     };
-    for ((process, kind, frame), sums) in &sums {
-        let of = of(*process, *frame, sums);
+    for ((process, kind, frame), mut sums) in sums {
         found.extend(match kind {
-            PairKind::Load => of.reread(),
-            PairKind::Store => of.recomputed(),
+            PairKind::Load => {
+                // Beside an operand that stays as it is, others change.
+                sums.retain(|_, of_shape| least_share(of_shape.equal, of_shape.compared) > EQUAL);
+                of(process, frame, &sums).reread()
+            }
+            PairKind::Store => of(process, frame, &sums).recomputed(),
         });
     }
     for ((process, frame), (sums, over)) in &unread {
@@ -158,8 +160,8 @@ fn again(model: &Model, call: &CallOf, sum: &CallSum) -> Option<Finding> {
     })
 }
 
-/// Of a line, with how often each kind of array was seen.
-type Sums = (PairSum, BTreeMap<String, u64>);
+/// Of a line, by kinds of arrays.
+type Sums = BTreeMap<String, PairSum>;
 
 /// Pairs of one kind at one line.
 struct Of<'a> {

@@ -69,7 +69,10 @@ pub struct TransferCount {
     pub failed: u64,
     /// From being submitted to being completed, of all together.
     pub total_s: f64,
-    /// One in so many is among `transfers`, at times at least.
+    /// Of `count`, those that were counted when they were submitted, for there were too many: how they ended, and how long they
+    /// took, is not among the sums before.
+    pub unfollowed: u64,
+    /// One in so many of the others is among `transfers`, at times at least.
     pub told_every: u32,
 }
 
@@ -187,6 +190,7 @@ pub(super) fn counts(model: &Model, selection: &Selection) -> Vec<TransferCount>
             immediate: sum.immediate,
             failed: sum.failed,
             total_s: sum.spent.as_secs_f64(),
+            unfollowed: sum.unfollowed,
             told_every: sum.every,
         })
     })

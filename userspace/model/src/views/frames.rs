@@ -1,6 +1,6 @@
 //! Frames with their own and total weight.
 
-use std::collections::HashMap;
+use foldhash::HashMap;
 
 use super::Look;
 use super::weight::add;
@@ -27,7 +27,7 @@ pub struct FramesView {
 
 /// Weighs the frames of the selected stacks.
 pub fn frames(model: &Model, selection: &Selection, look: Look, split_by_process: bool) -> FramesView {
-    let mut counts: HashMap<(Option<ProcessRef>, FrameId), (u64, u64)> = HashMap::new();
+    let mut counts: HashMap<(Option<ProcessRef>, FrameId), (u64, u64)> = HashMap::default();
     let mut all = 0;
     let mut seen = Vec::new();
     for (place, sum) in look.weight.sums(model, selection) {

@@ -1,7 +1,9 @@
 //! The machine in five lines: what Python uses, waits for, holds and sends, and what watching it costs; each over time.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
+
+use foldhash::HashMap;
 
 use super::slots::Running;
 use super::{Series, Slots, gil_shares, own_line, spread, transfers};
@@ -74,7 +76,7 @@ pub fn machine(model: &Model, selection: &Selection, count: usize) -> Machine {
 
 fn cpu(model: &Model, selection: &Selection, slots: Slots) -> CpuLine {
     let mut line = CpuLine { series: vec![0; slots.count], ..CpuLine::default() };
-    let mut stacks: HashMap<StackId, u64> = HashMap::new();
+    let mut stacks: HashMap<StackId, u64> = HashMap::default();
     let is_python = |id: ProcessRef| model.process(id).is_some_and(|state| state.process.python.is_some());
     let mut samples = 0_u64;
     for sample in model.cpu().selected(selection).filter(|sample| is_python(sample.process)) {

@@ -1,6 +1,6 @@
 //! The call tree: what a flame graph draws.
 
-use std::collections::HashMap;
+use foldhash::HashMap;
 
 use super::Look;
 use super::weight::add;
@@ -44,7 +44,7 @@ impl Tree {
 /// Adds up the selected stacks into a call tree: the same one from the same model.
 pub fn tree(model: &Model, selection: &Selection, look: Look) -> Tree {
     let mut nodes = vec![Node { parent: None, process: None, frame: None, own: 0, total: 0, children: Vec::new() }];
-    let mut index: HashMap<(NodeId, Option<ProcessRef>, Option<FrameId>), NodeId> = HashMap::new();
+    let mut index: HashMap<(NodeId, Option<ProcessRef>, Option<FrameId>), NodeId> = HashMap::default();
     for (place, sum) in look.weight.sums(model, selection) {
         add(&mut nodes[Tree::ROOT].total, sum);
         let mut at = Tree::ROOT;

@@ -48,6 +48,7 @@ CREATE TABLE transfer_counts (
     immediate    INTEGER NOT NULL,
     failed       INTEGER NOT NULL,
     spent_ns     INTEGER NOT NULL,
+    unfollowed   INTEGER NOT NULL,
     told_every   INTEGER NOT NULL
 );
 CREATE TABLE transfer_threads (
@@ -128,8 +129,8 @@ fn seen(connection: &Connection, at: Nanos, id: i64, transfer: &Transfer) -> rus
 
 pub(crate) fn count(connection: &Connection, transfers: &Transfers) -> rusqlite::Result<()> {
     let sql = "INSERT INTO transfer_counts
-               (at_ns, process, library, operation, count, bytes, immediate, failed, spent_ns, told_every)
-               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
+               (at_ns, process, library, operation, count, bytes, immediate, failed, spent_ns, unfollowed, told_every)
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
     connection.prepare_cached(sql)?.execute(params![
         integer(transfers.at.0),
         transfers.process.0,
@@ -140,6 +141,7 @@ pub(crate) fn count(connection: &Connection, transfers: &Transfers) -> rusqlite:
         integer(transfers.immediate),
         integer(transfers.failed),
         integer(transfers.spent.0),
+        integer(transfers.unfollowed),
         transfers.every,
     ])?;
     Ok(())
@@ -258,8 +260,19 @@ pub(crate) fn read(
         }
         Some(())
     })?;
-    let columns =
-        ["at_ns", "process", "library", "operation", "count", "bytes", "immediate", "failed", "spent_ns", "told_every"];
+    let columns = [
+        "at_ns",
+        "process",
+        "library",
+        "operation",
+        "count",
+        "bytes",
+        "immediate",
+        "failed",
+        "spent_ns",
+        "unfollowed",
+        "told_every",
+    ];
     source.scan("transfer_counts", &columns, &range.condition(), damage, |_, row| {
         each(Event::Transfers(Transfers {
             at: Nanos(row.number(1)?),
@@ -271,7 +284,8 @@ pub(crate) fn read(
             immediate: row.number(7)?,
             failed: row.number(8)?,
             spent: Nanos(row.number(9)?),
-            every: row.small(10)?,
+            unfollowed: row.number(10)?,
+            every: row.small(11)?,
         }));
         Some(())
     })?;

@@ -384,6 +384,7 @@ fn transfer_events(at: Nanos) -> Vec<Event> {
             immediate: 1,
             failed: 1,
             spent: Nanos(12),
+            unfollowed: 1,
             every: 2,
         }),
         Event::TransferThread(TransferThread {

@@ -1,73 +1,155 @@
-//! Ends of calls that submit transfers. A probe on a return instruction costs ten times as much as one on a beginning, for the
-//! kernel steps over a copy of it; where a call's end is told of by UCXX, it has none.
+//! What becomes of transfers: probes that are not there all the time. Where there are too many transfers to be followed to
+//! their ends, there are none; and a probe on a return instruction costs ten times as much as one on a beginning, for the
+//! kernel steps over a copy of it: where a call's end is told of by UCXX, it has none.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
-use super::sites::Of;
+use super::Programs;
+use super::sites::{Of, Program};
 use crate::families::extension::attach_to;
 use crate::files::FileId;
 use crate::kernel::uprobes::{Uprobes, close_later};
 
-/// A library's, which are on where it has any.
-struct Places {
-    file: File,
-    offsets: Vec<u64>,
+/// Where a probe belongs in a file.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct At {
+    pub(super) program: Program,
+    pub(super) offset: u64,
+    pub(super) cookie: u64,
+}
+
+/// Probes that come and go together.
+#[derive(Default)]
+struct Group {
+    places: Vec<At>,
+    /// As many as places, or none.
     probes: Vec<OwnedFd>,
 }
 
+impl Group {
+    fn new(places: Vec<At>) -> Self {
+        Self { places, probes: Vec::new() }
+    }
+
+    /// Puts those there that are missing. Where that cannot be, they are given up.
+    fn attach(&mut self, file: &File, uprobes: Uprobes, programs: &Programs) -> Result<(), String> {
+        let put = |at: &At| attach_to(file, uprobes, at.program.of(programs), at.offset, at.cookie);
+        let new: Result<Vec<_>, _> = self.places[self.probes.len()..].iter().map(put).collect();
+        match new {
+            Ok(new) => self.probes.extend(new),
+            Err(why) => {
+                self.places.truncate(self.probes.len());
+                return Err(why);
+            }
+        }
+        Ok(())
+    }
+}
+
+struct Followed {
+    file: File,
+    /// Ends of calls, of which a UCXX may tell.
+    calls: Group,
+    /// What else ends transfers.
+    rest: Group,
+}
+
 pub(super) struct Ends {
-    program: OwnedFd,
+    programs: Arc<Programs>,
     uprobes: Uprobes,
-    libraries: HashMap<FileId, Places>,
+    files: HashMap<FileId, Followed>,
     /// UCXX's that tell of ends.
     publishing: HashSet<FileId>,
+    /// Libraries that a process has without such a UCXX.
+    alone: HashSet<FileId>,
+    is_on: bool,
 }
 
 impl Ends {
-    pub(super) fn new(program: OwnedFd, uprobes: Uprobes) -> Self {
-        Self { program, uprobes, libraries: HashMap::new(), publishing: HashSet::new() }
+    pub(super) fn new(programs: Arc<Programs>, uprobes: Uprobes) -> Self {
+        let (publishing, alone) = (HashSet::new(), HashSet::new());
+        Self { programs, uprobes, files: HashMap::new(), publishing, alone, is_on: true }
     }
 
-    pub(super) fn place(&mut self, id: FileId, file: File, offsets: Vec<u64>) {
-        self.libraries.insert(id, Places { file, offsets, probes: Vec::new() });
+    /// Takes note of where a library has ends of calls, and puts probes where it has others.
+    pub(super) fn place(&mut self, id: FileId, file: File, calls: Vec<At>, rest: Vec<At>) -> Result<(), String> {
+        let mut followed = Followed { file, calls: Group::new(calls), rest: Group::new(rest) };
+        if self.is_on {
+            followed.rest.attach(&followed.file, self.uprobes, &self.programs)?;
+        }
+        self.files.insert(id, followed);
+        Ok(())
+    }
+
+    /// A function that completes transfers was seen, in a file that `open` opens.
+    pub(super) fn called_back(&mut self, id: FileId, at: At, open: impl FnOnce() -> Option<File>) {
+        let followed = match self.files.entry(id) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => {
+                let Some(file) = open() else { return };
+                new.insert(Followed { file, calls: Group::default(), rest: Group::default() })
+            }
+        };
+        followed.rest.places.push(at);
+        if self.is_on {
+            // Without it a transfer's end is seen when its request is given back.
+            let _ = followed.rest.attach(&followed.file, self.uprobes, &self.programs);
+        }
     }
 
     pub(super) fn publishes(&mut self, id: FileId) {
         self.publishing.insert(id);
     }
 
-    /// Who has which libraries: those get probes on ends that a process has without such a UCXX, and the others lose them.
-    /// Returns why where that cannot be, once.
+    /// Who has which libraries: those get probes on ends of calls that a process has without such a UCXX, and the others lose
+    /// them. Returns why where that cannot be, once.
     pub(super) fn hold(&mut self, mapped: &[(Of, u32, FileId)]) -> Option<String> {
         let told = mapped.iter().filter(|(_, _, file)| self.publishing.contains(file)).map(|(_, pid, _)| *pid);
         let told: HashSet<u32> = told.collect();
         let by_themselves = mapped.iter().filter(|(of, pid, _)| *of == Of::Ucp && !told.contains(pid));
-        let wanted: HashSet<FileId> = by_themselves.map(|(_, _, file)| *file).collect();
+        self.alone = by_themselves.map(|(_, _, file)| *file).collect();
+        self.attach()
+    }
+
+    fn attach(&mut self) -> Option<String> {
+        if !self.is_on {
+            return None;
+        }
         let mut failure = None;
-        for (id, places) in &mut self.libraries {
-            match (wanted.contains(id), places.probes.is_empty()) {
-                (true, true) => {
-                    let put = |offset: &u64| attach_to(&places.file, self.uprobes, &self.program, *offset, 0);
-                    match places.offsets.iter().map(put).collect() {
-                        Ok(probes) => places.probes = probes,
-                        Err(why) => {
-                            places.offsets.clear();
-                            failure = Some(why);
-                        }
-                    }
-                }
-                (false, false) => close_later(std::mem::take(&mut places.probes)),
-                _ => {}
+        for (id, followed) in &mut self.files {
+            if !self.alone.contains(id) {
+                close_later(std::mem::take(&mut followed.calls.probes));
+            } else if let Err(why) = followed.calls.attach(&followed.file, self.uprobes, &self.programs) {
+                failure = Some(why);
+            }
+            if let Err(why) = followed.rest.attach(&followed.file, self.uprobes, &self.programs) {
+                failure = Some(why);
             }
         }
         failure
     }
 
+    /// Puts the probes there again. Returns why where that cannot be.
+    pub(super) fn resume(&mut self) -> Option<String> {
+        self.is_on = true;
+        self.attach()
+    }
+
+    /// Takes the probes away for the time being.
+    pub(super) fn suspend(&mut self) {
+        self.is_on = false;
+        let groups = self.files.values_mut().flat_map(|followed| [&mut followed.calls, &mut followed.rest]);
+        close_later(groups.flat_map(|group| std::mem::take(&mut group.probes)).collect());
+    }
+
     /// For good.
     pub(super) fn close(&mut self) {
-        close_later(self.libraries.drain().flat_map(|(_, places)| places.probes).collect());
+        self.suspend();
+        self.files.clear();
     }
 }
 

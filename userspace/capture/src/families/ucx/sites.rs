@@ -35,6 +35,7 @@ impl Of {
 pub(super) enum Program {
     SubmitEnter,
     SubmitExit,
+    Complete,
     Free,
     Message,
     Handler,
@@ -47,6 +48,7 @@ impl Program {
         match self {
             Self::SubmitEnter => &programs.submit_enter,
             Self::SubmitExit => &programs.submit_exit,
+            Self::Complete => &programs.complete,
             Self::Free => &programs.free,
             Self::Message => &programs.message,
             Self::Handler => &programs.handler,
@@ -72,7 +74,7 @@ impl Site {
         let is_of_several = matches!(self.cookie, site::MULTI_SEND | site::MULTI_RECV | site::MULTI_END);
         match self.program {
             Program::Ucxx => !is_of_several,
-            Program::SubmitEnter | Program::Free => true,
+            Program::SubmitEnter | Program::Complete | Program::Free => true,
             Program::SubmitExit | Program::Message | Program::Handler | Program::Rendezvous => false,
         }
     }
@@ -141,9 +143,10 @@ const MESSAGE: &str = "ucxx::RequestAm::recvCallback";
 /// Where a library's probes belong.
 #[derive(Default)]
 pub(super) struct Sites {
-    /// Ends before beginnings: what is seen to begin is then seen to end.
     pub(super) always: Vec<Site>,
-    /// Ends of calls of which a UCXX that publishes tells by itself.
+    /// What tells of ends: not there where transfers are only counted.
+    pub(super) follow: Vec<Site>,
+    /// Ends of calls of which a UCXX that publishes tells by itself: not there either.
     pub(super) ends: Vec<Site>,
     /// It is a UCXX that does.
     pub(super) publishes: bool,
@@ -157,15 +160,20 @@ pub(super) fn of(of: Of, elf: &Elf<'_>) -> Sites {
         Of::Ucxx => of_ucxx(elf),
     };
     let code = |site: &Site| elf.bytes(site.address, INSTRUCTION_MAX).unwrap_or_default();
-    sites.is_cheap = sites.always.iter().filter(|site| site.is_frequent()).all(|site| is_carried_out(code(site)));
+    sites.is_cheap = sites
+        .always
+        .iter()
+        .chain(&sites.follow)
+        .filter(|site| site.is_frequent())
+        .all(|site| is_carried_out(code(site)));
     sites
 }
 
 fn of_ucp(elf: &Elf<'_>) -> Sites {
-    let (mut sites, mut published) = (Vec::new(), Vec::new());
+    let (mut follow, mut published) = (Vec::new(), Vec::new());
     let mut frees: Vec<u64> = FREES.iter().filter_map(|name| elf.exported(name)).map(|it| it.address).collect();
     frees.dedup();
-    sites.extend(frees.into_iter().map(|address| Site { program: Program::Free, address, cookie: 0 }));
+    follow.extend(frees.into_iter().map(|address| Site { program: Program::Free, address, cookie: 0 }));
     let mut begins = Vec::new();
     for (name, submission) in SUBMISSIONS {
         let Some(symbol) = elf.exported(name) else { continue };
@@ -175,7 +183,7 @@ fn of_ucp(elf: &Elf<'_>) -> Sites {
             continue;
         }
         let end = |address| Site { program: Program::SubmitExit, address, cookie: 0 };
-        let own = if PUBLISHED.contains(&name) { &mut published } else { &mut sites };
+        let own = if PUBLISHED.contains(&name) { &mut published } else { &mut follow };
         own.extend(ends.into_iter().map(end));
         begins.push(Site { program: Program::SubmitEnter, address: symbol.address, cookie: submission.0 });
     }
@@ -185,9 +193,8 @@ fn of_ucp(elf: &Elf<'_>) -> Sites {
     if let Some(symbol) = elf.exported(HANDLER) {
         begins.push(Site { program: Program::Handler, address: symbol.address, cookie: 0 });
     }
-    sites.append(&mut begins);
-    sites.extend(rendezvous(elf));
-    Sites { always: sites, ends: published, ..Sites::default() }
+    follow.extend(rendezvous(elf));
+    Sites { always: begins, follow, ends: published, ..Sites::default() }
 }
 
 fn rendezvous(elf: &Elf<'_>) -> Vec<Site> {

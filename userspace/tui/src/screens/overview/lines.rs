@@ -53,8 +53,8 @@ pub(super) fn draw(machine: &Machine, model: &Model, ui: &Ui, area: Rect, buf: &
 
 fn cpu(model: &Model, line: &CpuLine) -> String {
     let pythons = model.processes().filter(|(_, state)| state.process.python.is_some() && state.is_alive(model.now()));
-    let (processes, threads) =
-        pythons.fold((0, 0), |(processes, threads), (_, state)| (processes + 1, threads + state.threads.len() as u64));
+    let (processes, threads) = pythons
+        .fold((0, 0), |(processes, threads), (_, state)| (processes + 1, threads + state.threads.len().max(1) as u64));
     let processes = number::plural(processes, "process", "processes");
     let hottest = line.hottest.and_then(|(frame, share)| Some((model.frame(frame)?, share)));
     let hottest =
