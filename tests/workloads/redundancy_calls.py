@@ -16,8 +16,8 @@ def again():
         np.cos(angles)  # <- again
 
 
-def alternating(one):
-    for _ in range(200):
+def alternating(ones):
+    for one in ones:
         np.sin(one)  # <- alternating
 
 
@@ -35,8 +35,8 @@ end, turn = time.monotonic() + float(sys.argv[1]), 0
 while time.monotonic() < end:
     turn += 1
     again()
-    # At random, for samples are taken at a rhythm of their own.
-    alternating(angles if rng.random() < 0.5 else others)
+    # At random, for samples are taken at a rhythm of their own; and at each call, for what is stored is followed to the next.
+    alternating([angles if draw < 0.5 else others for draw in rng.random(200)])
     fresh(turn / 1e6)
     impure()
 lines = {}
