@@ -193,8 +193,7 @@ fn sleeps(context: &RawTracePointContext, run: impl Fn(u32)) {
     }
     (sleeper.waker_pid, sleeper.waker_tid, sleeper.woken) = (0, 0, 0);
     sleeper.since = now;
-    // A thread may be made to wait for the GIL at any instruction.
-    let (argument, instruction) = if awaited != 0 { (awaited, 0) } else { (registers.argument, instruction) };
+    let argument = if awaited != 0 { awaited } else { registers.argument };
     let key = key(registers.call, argument, instruction);
     let number = key as usize % PLACES;
     sleeper.place = number as u32;
@@ -276,7 +275,7 @@ fn key(call: u32, argument: u64, instruction: u64) -> u32 {
 struct Python {
     /// The GIL's state, if it is what the thread is about to wait for.
     awaited: u64,
-    /// What instruction its innermost Python frame is at.
+    /// What instruction its innermost Python frame is at; 0 where it waits for the GIL.
     instruction: u64,
     /// Its thread state.
     state: u64,
@@ -290,12 +289,14 @@ fn python(process: &Process, registers: &Registers) -> Python {
     }
     let Some(layout) = LAYOUTS.get(process.layout) else { return none };
     let Top::Frame { state, frame } = top_frame(process, layout, 0) else { return none };
-    let known = Python { awaited: 0, instruction: instruction(layout, frame), state };
-    if registers.call != FUTEX || layout.gil_condition_size == 0 {
-        return known;
+    if registers.call == FUTEX && layout.gil_condition_size != 0 {
+        let gil = gil::address(process, layout, state);
+        // A thread may be made to wait for the GIL at any instruction, so which it is says nothing.
+        if gil::is_awaited(layout, gil, registers.argument) {
+            return Python { awaited: gil, instruction: 0, state };
+        }
     }
-    let gil = gil::address(process, layout, state);
-    Python { awaited: if gil::is_awaited(layout, gil, registers.argument) { gil } else { 0 }, ..known }
+    Python { awaited: 0, instruction: instruction(layout, frame), state }
 }
 
 /// The thread state that holds this GIL.
