@@ -28,6 +28,11 @@ fn main() -> ExitCode {
         ];
         let one = if python.is("3.12") { Ok(()) } else { needs::all() };
         cases.extend(rest.map(|(name, body)| of(python, name, body).needs(one.clone())));
+        if python.minor() >= 13 {
+            let own = python.clone();
+            let name = format!("{}::heaps_of_mimalloc_hold_what_it_counts", python.name());
+            cases.push(case(name, move || heaps(&own)).needs(needs::root()));
+        }
     }
     pyobs_tests::run(cases)
 }
@@ -202,6 +207,29 @@ fn no_arena(python: &Python) {
     let recording = record().command(program(python, "other")).run();
     assert!(recording.stdout.contains("made 5"), "{}", recording.stdout);
     agrees(&arenas(&recording, first_pid(&recording)), &Stats::of(&recording.stderr), false);
+}
+
+/// mimalloc counts the blocks in use, of one thread's heap; in a free-threaded build that is not where objects are.
+fn heaps(python: &Python) {
+    let mut command = program(python, "keep");
+    command.env("PYTHONMALLOC", "mimalloc");
+    let recording = record().command(command).run();
+    nothing_is_lost(&recording);
+    let told = recording.stderr.lines().find_map(|line| line.trim().strip_prefix("Allocated Bytes: "));
+    let told: f64 = told.unwrap_or_else(|| panic!("{}", recording.stderr)).parse().unwrap();
+    let arenas = arenas(&recording, first_pid(&recording));
+    assert!(arenas.iter().all(|arena| arena["kind"] == "mimalloc" && arena["bytes"] == 32 << 20), "{arenas:#?}");
+    let held = || arenas.iter().filter(|arena| !is_freed(arena));
+    let sum = |key: &str| held().map(|arena| json::count(arena, key)).sum::<u64>();
+    let (used, slabs, slabs_used) = (sum("/used_bytes"), sum("/slabs"), sum("/slabs_used"));
+    if python.version.ends_with('t') {
+        compare::at_least("bytes in use", used as f64, told + 400_000.0 * 40.0);
+    } else {
+        compare::within("bytes in use", used as f64, told, 0.01);
+    }
+    // What is in use lies in slices that hold memory.
+    assert!(slabs_used <= slabs && used <= slabs_used * (64 << 10), "{used} bytes in {slabs_used} of {slabs} slices");
+    assert!(used * 2 >= slabs_used * (64 << 10), "{used} bytes in {slabs_used} slices");
 }
 
 /// strace writes what the program asks for; what of that are arenas is told by the calls' arguments alone.

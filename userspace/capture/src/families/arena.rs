@@ -1,13 +1,16 @@
 //! The family `arena`: which memory is an arena of CPython's, and how full it is.
 //!
 //! The kernel side tells of memory that has an arena's size. It is one when the call came out of the interpreter's own
-//! function for that; where the stack does not show that, when it has pools in it a moment later.
+//! function for that; where the stack does not show that, when it has pools in it a moment later. Where mimalloc is in its place,
+//! its segments are looked for, for nothing tells of them.
 
+mod allocator;
 pub mod library;
 pub mod pools;
 mod scan;
+mod segments;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,12 +21,12 @@ use pyobs_abi::record::Header;
 use pyobs_abi::stack::{native, native_address};
 use pyobs_model::{Arena, ArenaChange, ArenaId, Event, Filled, Nanos, ProcessRef, Reason};
 
-use self::pools::Shape;
+use self::allocator::{Allocator, Kinds};
 use super::eval::Running;
 use crate::cpython::attached::Attached;
 use crate::cpython::version::Version;
 use crate::kernel::cost;
-use crate::memory::{ProcessMemory, is_gone};
+use crate::memory::is_gone;
 use crate::record::Stack;
 
 /// Arenas that are followed at a time: 64 GiB of them.
@@ -37,7 +40,6 @@ const LOOK_SHARE: u32 = 150;
 /// Memory of an arena's size that has no pools in it after so many looks, and this time, is none.
 const TRIES: u32 = 4;
 const PATIENCE: Duration = Duration::from_millis(200);
-const OWN: &str = "pymalloc";
 
 /// Gives each arena a number of its own, CPython's and those of libraries alike.
 #[derive(Clone, Debug, Default)]
@@ -61,27 +63,6 @@ struct Doubt {
     tries: u32,
 }
 
-/// Where an interpreter has its objects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Allocator {
-    Pymalloc(Shape),
-    /// The heaps of free-threaded builds, which have no arenas of this kind.
-    Mimalloc,
-}
-
-impl Allocator {
-    fn of(version: Version, free_threaded: bool) -> Self {
-        if free_threaded { Self::Mimalloc } else { Self::Pymalloc(Shape::of(version)) }
-    }
-
-    fn shape(self) -> Option<Shape> {
-        match self {
-            Self::Pymalloc(shape) => Some(shape),
-            Self::Mimalloc => None,
-        }
-    }
-}
-
 /// A process that runs CPython.
 struct Owner {
     id: ProcessRef,
@@ -91,7 +72,7 @@ struct Owner {
 pub struct Arenas {
     start: Nanos,
     latest: Nanos,
-    kind: Arc<str>,
+    kinds: Kinds,
     /// By pid and address.
     live: BTreeMap<(u32, u64), Live>,
     doubts: BTreeMap<(u32, u64), Doubt>,
@@ -102,8 +83,6 @@ pub struct Arenas {
     look_after: Duration,
     /// The last that was looked at.
     looked_last: (u32, u64),
-    /// Sentences for the user.
-    notes: Vec<String>,
 }
 
 impl Arenas {
@@ -111,7 +90,7 @@ impl Arenas {
         Self {
             start,
             latest: Nanos(0),
-            kind: Arc::from(OWN),
+            kinds: Kinds::default(),
             live: BTreeMap::new(),
             doubts: BTreeMap::new(),
             owners: HashMap::new(),
@@ -120,13 +99,7 @@ impl Arenas {
             looked: Instant::now(),
             look_after: LOOK_EVERY,
             looked_last: (0, 0),
-            notes: Vec::new(),
         }
-    }
-
-    /// Sentences for the user that have come up since the last call.
-    pub fn notes(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.notes)
     }
 
     /// Two CPUs' records may be out of step by a little; what is told is not.
@@ -146,11 +119,10 @@ impl Arenas {
         let at = self.at(&stack.sample.header);
         let pid = stack.sample.header.pid;
         let [address, bytes] = stack.sample.detail;
-        let is_none = |python: &Attached| {
-            let shape = Allocator::of(python.number, python.layout.free_threaded).shape();
-            shape.is_none_or(|shape| shape.arena != bytes)
-        };
-        if python.is_some_and(is_none) {
+        let known = self.owners.get(&pid).map(|owner| owner.allocator);
+        let allocator =
+            known.or_else(|| python.map(|python| Allocator::of(python.number, python.layout.free_threaded)));
+        if allocator.is_some_and(|allocator| allocator.shape().is_none_or(|shape| shape.arena != bytes)) {
             return None;
         }
         let allocator = python.and_then(|python| python.arena_allocator.as_ref());
@@ -165,7 +137,7 @@ impl Arenas {
             at,
             (pid, address),
             found,
-            Arena { process, kind: Arc::clone(&self.kind), address, bytes, born: true, parent: None },
+            Arena { process, kind: Arc::clone(&self.kinds.pymalloc), address, bytes, born: true, parent: None },
             events,
         )?;
         if !is_sure && found.is_none() {
@@ -220,7 +192,7 @@ impl Arenas {
         let arenas: Vec<(u64, u64, ArenaId)> =
             self.of(parent).map(|(address, live)| (address, live.bytes, live.id)).collect();
         for (address, bytes, parent) in arenas {
-            let (kind, parent) = (Arc::clone(&self.kind), Some(parent));
+            let (kind, parent) = (self.kinds.of(allocator), Some(parent));
             let arena = Arena { process: id, kind, address, bytes, born: false, parent };
             self.begin(self.latest, (child, address), None, arena, events);
         }
@@ -243,8 +215,7 @@ impl Arenas {
     pub fn tick<'a>(&mut self, now: Nanos, running: impl Iterator<Item = Running<'a>>, events: &mut Vec<Event>) {
         for process in running {
             if self.owners.get(&process.pid).is_none_or(|owner| owner.id != process.id) {
-                let python = process.python;
-                let allocator = Allocator::of(python.number, python.layout.free_threaded);
+                let allocator = Allocator::of_process(process.pid, process.python);
                 self.take_in(now, (process.pid, process.id), allocator, events);
             }
         }
@@ -259,6 +230,7 @@ impl Arenas {
         if self.looked.elapsed() >= self.look_after {
             self.looked = Instant::now();
             let before = cost::thread_time();
+            self.find_segments(now, events);
             let after = (std::ops::Bound::Excluded(self.looked_last), std::ops::Bound::Unbounded);
             let next: Vec<(u32, u64)> = self.live.range(after).map(|(key, _)| *key).take(LOOKS).collect();
             self.looked_last = if next.len() < LOOKS { (0, 0) } else { next[LOOKS - 1] };
@@ -269,6 +241,7 @@ impl Arenas {
 
     /// A last look at all of them.
     pub fn finish(&mut self, now: Nanos, events: &mut Vec<Event>) {
+        self.find_segments(now, events);
         let all: Vec<(u32, u64)> = self.live.keys().copied().collect();
         self.look(now, &all, events);
     }
@@ -285,28 +258,47 @@ impl Arenas {
         let arena = allocator.shape().map(|shape| shape.arena);
         let others: Vec<u64> = self.of(pid).filter(|(_, live)| Some(live.bytes) != arena).map(|(at, _)| at).collect();
         others.into_iter().for_each(|address| self.mistaken((pid, address), events));
-        let Some(shape) = allocator.shape() else {
-            return self.notes.push(format!(
-                "process {pid} runs a free-threaded CPython: its objects are in mimalloc's heaps, which are not followed, and it has no arenas"
-            ));
-        };
-        for address in scan::find(pid, &shape) {
-            if self.overlapping(pid, address, shape.arena).is_some() {
+        for (address, bytes) in allocator.find(pid).unwrap_or_default() {
+            if self.overlapping(pid, address, bytes).is_some() {
                 continue;
             }
-            let (kind, bytes) = (Arc::clone(&self.kind), shape.arena);
-            let arena = Arena { process, kind, address, bytes, born: false, parent: None };
+            let arena = Arena { process, kind: self.kinds.of(allocator), address, bytes, born: false, parent: None };
             self.begin(self.latest, (pid, address), None, arena, events);
         }
         let all: Vec<(u32, u64)> = self.of(pid).map(|(address, _)| (pid, address)).take(LOOKS).collect();
         self.look(self.latest, &all, events);
     }
 
+    /// mimalloc takes and gives back segments without a system call.
+    fn find_segments(&mut self, now: Nanos, events: &mut Vec<Event>) {
+        self.latest = self.latest.max(now);
+        let owners = self.owners.iter().filter(|(_, owner)| owner.allocator == Allocator::Mimalloc);
+        let owners: Vec<(u32, ProcessRef)> = owners.map(|(pid, owner)| (*pid, owner.id)).collect();
+        for (pid, process) in owners {
+            let Some(found) = Allocator::Mimalloc.find(pid) else { continue };
+            let gone: BTreeSet<(u64, u64)> = self.of(pid).map(|(address, live)| (address, live.bytes)).collect();
+            let gone: Vec<u64> =
+                gone.difference(&found.iter().copied().collect()).map(|(address, _)| *address).collect();
+            for address in gone {
+                if let Some(live) = self.live.remove(&(pid, address)) {
+                    events.push(Event::Arena { at: self.latest, id: live.id, change: ArenaChange::Died });
+                }
+            }
+            for (address, bytes) in found {
+                if !self.live.contains_key(&(pid, address)) {
+                    let kind = Arc::clone(&self.kinds.mimalloc);
+                    let arena = Arena { process, kind, address, bytes, born: true, parent: None };
+                    self.begin(self.latest, (pid, address), None, arena, events);
+                }
+            }
+        }
+    }
+
     fn look(&mut self, now: Nanos, keys: &[(u32, u64)], events: &mut Vec<Event>) {
         for key in keys {
-            let Some(shape) = self.owners.get(&key.0).and_then(|owner| owner.allocator.shape()) else { continue };
+            let Some(allocator) = self.owners.get(&key.0).map(|owner| owner.allocator) else { continue };
             let Some(live) = self.live.get_mut(key) else { continue };
-            match pools::look(&ProcessMemory::new(key.0), key.1, &shape) {
+            match allocator.look(key.0, key.1, live.bytes) {
                 Ok(Some(filled)) => {
                     self.doubts.remove(key);
                     if live.filled.replace(filled) != Some(filled) {
@@ -314,6 +306,8 @@ impl Arenas {
                     }
                 }
                 Err(error) if is_gone(&error) => {}
+                // Given up since it was found, which the next search tells.
+                Ok(None) if allocator == Allocator::Mimalloc => {}
                 Ok(None) | Err(_) => match self.doubts.get_mut(key) {
                     Some(doubt) => {
                         doubt.tries += 1;
@@ -345,15 +339,15 @@ mod tests {
     use super::*;
 
     fn begun(arenas: &mut Arenas, key: (u32, u64), events: &mut Vec<Event>) {
-        let (kind, bytes) = (Arc::clone(&arenas.kind), 1 << 20);
+        let (kind, bytes) = (Arc::clone(&arenas.kinds.pymalloc), 1 << 20);
         let arena = Arena { process: ProcessRef(0), kind, address: key.1, bytes, born: true, parent: None };
         arenas.begin(Nanos(1), key, None, arena, events);
     }
 
     #[test]
-    fn a_free_threaded_build_has_no_arenas_and_that_is_said_once() {
+    fn a_free_threaded_build_has_no_arenas_of_pymallocs() {
         let (version, mut events) = (Version::new(3, 14, 0), Vec::new());
-        assert_eq!(Allocator::of(version, false), Allocator::Pymalloc(Shape::of(version)));
+        assert_eq!(Allocator::of(version, false), Allocator::Pymalloc(pools::Shape::of(version)));
         let mut arenas = Arenas::new(Nanos(0), Ids::default());
         // Of a size that memory of mimalloc's may have too.
         begun(&mut arenas, (7, 0x7f00_0000_0000), &mut events);
@@ -362,9 +356,6 @@ mod tests {
         arenas.take_in(Nanos(2), (7, ProcessRef(0)), Allocator::of(version, true), &mut events);
         let [Event::Arena { change: ArenaChange::Mistaken, .. }] = events[..] else { panic!("{events:?}") };
         assert_eq!((arenas.of(7).count(), arenas.of(8).count()), (0, 1));
-        let notes = arenas.notes();
-        assert!(notes.len() == 1 && notes[0].contains("process 7 runs a free-threaded CPython"), "{notes:?}");
-        assert!(arenas.notes().is_empty());
         // What it forks is of the same kind.
         arenas.forked(7, 9, ProcessRef(1), Nanos(3), &mut events);
         assert_eq!(arenas.owners.get(&9).map(|owner| owner.allocator), Some(Allocator::Mimalloc));

@@ -170,7 +170,6 @@ impl Session {
         let now = self.now();
         if let Some(arenas) = &mut self.arenas {
             arenas.tick(now, self.processes.running(), &mut self.scratch);
-            self.notes.append(&mut arenas.notes());
             if at_the_end {
                 arenas.finish(now, &mut self.scratch);
             }

@@ -138,7 +138,7 @@ impl Resident {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arena {
     pub process: ProcessRef,
-    /// `pymalloc` for CPython's own.
+    /// `pymalloc` or `mimalloc` for CPython's own.
     pub kind: Arc<str>,
     pub address: u64,
     pub bytes: u64,

@@ -6,8 +6,8 @@ use crate::{Arena, ArenaChange, ArenaId, Filled, History, Nanos, Objects, Proces
 
 /// Copies of copies that are followed back to the first.
 const FORKS_MAX: usize = 64;
-/// The kind of CPython's own.
-const OWN: &str = "pymalloc";
+/// The kinds of CPython's own.
+const OWN: [&str; 2] = ["pymalloc", "mimalloc"];
 
 /// How an arena ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +77,7 @@ impl State {
 
 /// Whether it is one of CPython's own, of which the address and the size say where it lies.
 pub fn is_own(arena: &Arena) -> bool {
-    &*arena.kind == OWN
+    OWN.contains(&&*arena.kind)
 }
 
 #[derive(Debug)]

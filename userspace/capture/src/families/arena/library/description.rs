@@ -158,7 +158,11 @@ impl Description {
     fn of(file: &str, text: &str, parsed: &Text) -> Result<Self, Wrong> {
         let name = parsed.name.get_ref();
         let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_-.".contains(letter);
-        if name.is_empty() || name.len() > NAME_MAX || !name.chars().all(is_plain) || name == super::super::OWN {
+        if name.is_empty()
+            || name.len() > NAME_MAX
+            || !name.chars().all(is_plain)
+            || super::super::allocator::OWN.contains(&name.as_str())
+        {
             let why = format!("a name has up to {NAME_MAX} letters, digits, `_`, `-` and `.`, and is not `pymalloc`");
             return Err((parsed.name.span(), why));
         }

@@ -1,0 +1,88 @@
+//! Where an interpreter has its objects: what differs between the allocators that CPython may use.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::sync::Arc;
+
+use pyobs_model::Filled;
+
+use super::pools::{self, Shape};
+use super::{scan, segments};
+use crate::cpython::attached::Attached;
+use crate::cpython::version::Version;
+use crate::memory::ProcessMemory;
+
+/// What is read of a process's environment.
+const ENVIRONMENT_MAX: u64 = 1 << 20;
+
+/// The names of CPython's own kinds of arenas, which no library may have.
+pub const OWN: [&str; 2] = ["pymalloc", "mimalloc"];
+
+pub struct Kinds {
+    pub pymalloc: Arc<str>,
+    pub mimalloc: Arc<str>,
+}
+
+impl Default for Kinds {
+    fn default() -> Self {
+        let [pymalloc, mimalloc] = OWN.map(Arc::from);
+        Self { pymalloc, mimalloc }
+    }
+}
+
+impl Kinds {
+    pub fn of(&self, allocator: Allocator) -> Arc<str> {
+        Arc::clone(match allocator {
+            Allocator::Pymalloc(_) => &self.pymalloc,
+            Allocator::Mimalloc => &self.mimalloc,
+        })
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Allocator {
+    Pymalloc(Shape),
+    Mimalloc,
+}
+
+impl Allocator {
+    pub fn of(version: Version, free_threaded: bool) -> Self {
+        if free_threaded { Self::Mimalloc } else { Self::Pymalloc(Shape::of(version)) }
+    }
+
+    /// That of a process, whose environment may choose another one.
+    pub fn of_process(pid: u32, python: &Attached) -> Self {
+        let (version, free_threaded) = (python.number, python.layout.free_threaded);
+        Self::of(version, free_threaded || (version.since(13) && asks_for_mimalloc(pid)))
+    }
+
+    pub fn shape(self) -> Option<Shape> {
+        match self {
+            Self::Pymalloc(shape) => Some(shape),
+            Self::Mimalloc => None,
+        }
+    }
+
+    /// What is found in a process: arenas, and their bytes; `None` where it cannot be read.
+    pub fn find(self, pid: u32) -> Option<Vec<(u64, u64)>> {
+        match self {
+            Self::Pymalloc(shape) => Some(scan::find(pid, &shape).into_iter().map(|at| (at, shape.arena)).collect()),
+            Self::Mimalloc => Some(segments::find(pid)?.into_iter().map(|(at, segment)| (at, segment.bytes)).collect()),
+        }
+    }
+
+    pub fn look(self, pid: u32, address: u64, bytes: u64) -> std::io::Result<Option<Filled>> {
+        match self {
+            Self::Pymalloc(shape) => pools::look(&ProcessMemory::new(pid), address, &shape),
+            Self::Mimalloc => segments::look(pid, address, bytes),
+        }
+    }
+}
+
+/// `PYTHONMALLOC=mimalloc`, or `mimalloc_debug` (3.13+).
+fn asks_for_mimalloc(pid: u32) -> bool {
+    let mut environment = Vec::new();
+    let file = File::open(format!("/proc/{pid}/environ"));
+    let is_read = file.and_then(|file| file.take(ENVIRONMENT_MAX).read_to_end(&mut environment)).is_ok();
+    is_read && environment.split(|byte| *byte == 0).any(|variable| variable.starts_with(b"PYTHONMALLOC=mimalloc"))
+}
