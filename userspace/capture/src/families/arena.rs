@@ -24,7 +24,6 @@ use pyobs_model::{Arena, ArenaChange, ArenaId, Event, Filled, Nanos, ProcessRef,
 use self::allocator::{Allocator, Kinds};
 use super::eval::Running;
 use crate::cpython::attached::Attached;
-use crate::cpython::version::Version;
 use crate::kernel::cost;
 use crate::memory::is_gone;
 use crate::record::Stack;
@@ -337,6 +336,7 @@ fn comes_out_of(stack: &Stack, function: &Range<u64>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cpython::version::Version;
 
     fn begun(arenas: &mut Arenas, key: (u32, u64), events: &mut Vec<Event>) {
         let (kind, bytes) = (Arc::clone(&arenas.kinds.pymalloc), 1 << 20);
