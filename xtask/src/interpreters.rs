@@ -27,7 +27,7 @@ pub(crate) fn equipped(all: bool) -> Result<Found> {
     if all {
         root::add(&mut found);
     } else {
-        found.skip("CPython 3.14 in another root, and the slow matrices", "only --all runs them");
+        found.skip("CPython 3.14 and 3.15 in another root, and the slow matrices", "only --all runs them");
     }
     Ok(found)
 }

@@ -1,5 +1,5 @@
-//! Another root folder with a newer CPython, made by debootstrap: its interpreter needs a newer C library than a stable
-//! distribution has, and it is at the same time a process in another root.
+//! Another root folder with newer CPythons, made by debootstrap: their interpreters need a newer C library than a stable
+//! distribution has, and they are at the same time processes in another root.
 
 use std::{
     fs,
@@ -17,28 +17,39 @@ use crate::{
 
 /// The first Debian suite whose main interpreter is 3.14 comes first.
 const SUITES: [&str; 2] = ["forky", "sid"];
-const PACKAGE: &str = "python3.14";
-const EXECUTABLE: &str = "/usr/bin/python3.14";
+/// The first is in each of the suites; the others where they are.
+const PYTHONS: [&str; 2] = ["python3.14", "python3.15"];
 /// debootstrap names its scripts by suite, and an older debootstrap does not know the newer suites; they are all alike.
 const SCRIPT: &str = "/usr/share/debootstrap/scripts/sid";
 
-/// Adds the interpreter of the root folder to the list, or says why it cannot.
+/// Adds the interpreters of the root folder to the list, or says why it cannot.
 pub(crate) fn add(found: &mut Found) {
-    match ensure().and_then(|root| python(&root)) {
-        Ok(python) => found.pythons.push(python),
-        Err(error) => found.skip("CPython 3.14 in another root", format!("{error:#}")),
+    let root = match ensure() {
+        Ok(root) => root,
+        Err(error) => return found.skip("CPython 3.14 and 3.15 in another root", format!("{error:#}")),
+    };
+    for name in PYTHONS {
+        match python(&root, name) {
+            Ok(python) => found.pythons.push(python),
+            Err(error) => found.skip(format!("{name} in another root"), format!("{error:#}")),
+        }
     }
 }
 
+/// Where an interpreter is, within the root folder.
+fn executable(name: &str) -> PathBuf {
+    Path::new("/usr/bin").join(name)
+}
+
 fn ensure() -> Result<PathBuf> {
-    let root = repo::target().join("roots/py314");
-    if root.join(EXECUTABLE.trim_start_matches('/')).exists() {
+    let root = repo::target().join("roots/newer");
+    if root.exists() {
         return Ok(root);
     }
     ensure_debootstrap()?;
     let mut last = None;
-    for suite in SUITES {
-        match debootstrap(suite, &root) {
+    for (suite, packages) in SUITES.into_iter().flat_map(|suite| [(suite, &PYTHONS[..]), (suite, &PYTHONS[..1])]) {
+        match debootstrap(suite, packages, &root) {
             Ok(()) => return Ok(root),
             Err(error) => last = Some(error.context(format!("the Debian suite {suite} could not be unpacked"))),
         }
@@ -59,7 +70,7 @@ fn ensure_debootstrap() -> Result<()> {
 }
 
 /// Unpacks beside the final place and renames, so that a run that was cut off leaves nothing that looks whole.
-fn debootstrap(suite: &str, root: &Path) -> Result<()> {
+fn debootstrap(suite: &str, packages: &[&str], root: &Path) -> Result<()> {
     let unfinished = root.with_extension("unfinished");
     if unfinished.exists() {
         output(as_root("rm")?.args(["-rf", "--one-file-system"]).arg(&unfinished))?;
@@ -67,9 +78,10 @@ fn debootstrap(suite: &str, root: &Path) -> Result<()> {
     if let Some(parent) = root.parent() {
         fs::create_dir_all(parent).with_context(|| format!("cannot make {}", parent.display()))?;
     }
-    progress(format!("unpacking Debian {suite} with {PACKAGE} into {} (once; about a minute)", root.display()));
+    let with = packages.join(",");
+    progress(format!("unpacking Debian {suite} with {with} into {} (once; about a minute)", root.display()));
     let mut command = as_root("debootstrap")?;
-    command.args(["--variant=minbase", &format!("--include={PACKAGE}"), suite]).arg(&unfinished);
+    command.args(["--variant=minbase", &format!("--include={with}"), suite]).arg(&unfinished);
     if let Some(mirror) = apt_mirror() {
         command.args([&mirror, SCRIPT]);
     }
@@ -78,11 +90,15 @@ fn debootstrap(suite: &str, root: &Path) -> Result<()> {
     Ok(())
 }
 
-fn python(root: &Path) -> Result<Python> {
+fn python(root: &Path, name: &str) -> Result<Python> {
+    let executable = executable(name);
+    if !root.join(executable.strip_prefix("/")?).exists() {
+        bail!("the Debian suite has no package of that name");
+    }
     let mut chroot = as_root("chroot")?;
-    chroot.arg(root).args([EXECUTABLE, "-c", "import platform; print(platform.python_version())"]);
+    chroot.arg(root).arg(&executable).args(["-c", "import platform; print(platform.python_version())"]);
     let version = output(&mut chroot)?.trim().to_owned();
-    Ok(Python { version, executable: EXECUTABLE.into(), venv: None, root: Some(root.to_path_buf()) })
+    Ok(Python { version, executable, venv: None, root: Some(root.to_path_buf()) })
 }
 
 /// The mirror that this machine's own apt uses, if that is a Debian one; debootstrap knows a default.
