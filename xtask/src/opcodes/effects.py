@@ -58,7 +58,7 @@ for name, number in opcode.opmap.items():
         backward = "BACKWARD" in name
         row["jump"] = "absolute" if number in dis.hasjabs else "backward" if backward else "forward"
     row["ends"] = name in ENDS
-    row["caches"] = caches.get(name, 0) if isinstance(caches, dict) else caches[number]
+    row["caches"] = caches[number] if isinstance(caches, list) else caches.get(name, 0)
     found[name] = row
 special = getattr(opcode, "_specializations", {})
 print(json.dumps({"base": found, "of": {name: base for base, names in special.items() for name in names}}))
