@@ -271,10 +271,10 @@ impl Arenas {
     /// mimalloc takes and gives back segments without a system call.
     fn find_segments(&mut self, now: Nanos, events: &mut Vec<Event>) {
         self.latest = self.latest.max(now);
-        let owners = self.owners.iter().filter(|(_, owner)| owner.allocator == Allocator::Mimalloc);
-        let owners: Vec<(u32, ProcessRef)> = owners.map(|(pid, owner)| (*pid, owner.id)).collect();
-        for (pid, process) in owners {
-            let Some(found) = Allocator::Mimalloc.find(pid) else { continue };
+        let owners = self.owners.iter().filter(|(_, owner)| owner.allocator.shape().is_none());
+        let owners: Vec<_> = owners.map(|(pid, owner)| (*pid, owner.id, owner.allocator)).collect();
+        for (pid, process, allocator) in owners {
+            let Some(found) = allocator.find(pid) else { continue };
             let gone: BTreeSet<(u64, u64)> = self.of(pid).map(|(address, live)| (address, live.bytes)).collect();
             let gone: Vec<u64> =
                 gone.difference(&found.iter().copied().collect()).map(|(address, _)| *address).collect();
@@ -306,7 +306,7 @@ impl Arenas {
                 }
                 Err(error) if is_gone(&error) => {}
                 // Given up since it was found, which the next search tells.
-                Ok(None) if allocator == Allocator::Mimalloc => {}
+                Ok(None) if allocator.shape().is_none() => {}
                 Ok(None) | Err(_) => match self.doubts.get_mut(key) {
                     Some(doubt) => {
                         doubt.tries += 1;
@@ -358,6 +358,6 @@ mod tests {
         assert_eq!((arenas.of(7).count(), arenas.of(8).count()), (0, 1));
         // What it forks is of the same kind.
         arenas.forked(7, 9, ProcessRef(1), Nanos(3), &mut events);
-        assert_eq!(arenas.owners.get(&9).map(|owner| owner.allocator), Some(Allocator::Mimalloc));
+        assert_eq!(arenas.owners.get(&9).map(|owner| owner.allocator), Some(Allocator::of(version, true)));
     }
 }

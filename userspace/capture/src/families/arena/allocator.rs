@@ -34,7 +34,7 @@ impl Kinds {
     pub fn of(&self, allocator: Allocator) -> Arc<str> {
         Arc::clone(match allocator {
             Allocator::Pymalloc(_) => &self.pymalloc,
-            Allocator::Mimalloc => &self.mimalloc,
+            Allocator::Mimalloc(_) => &self.mimalloc,
         })
     }
 }
@@ -42,24 +42,29 @@ impl Kinds {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Allocator {
     Pymalloc(Shape),
-    Mimalloc,
+    Mimalloc(segments::Shape),
 }
 
 impl Allocator {
     pub fn of(version: Version, free_threaded: bool) -> Self {
-        if free_threaded { Self::Mimalloc } else { Self::Pymalloc(Shape::of(version)) }
+        if free_threaded { Self::Mimalloc(segments::Shape::of(true)) } else { Self::Pymalloc(Shape::of(version)) }
     }
 
     /// That of a process, whose environment may choose another one.
     pub fn of_process(pid: u32, python: &Attached) -> Self {
-        let (version, free_threaded) = (python.number, python.layout.free_threaded);
-        Self::of(version, free_threaded || (version.since(13) && asks_for_mimalloc(pid)))
+        match Self::of(python.number, python.layout.free_threaded) {
+            Self::Pymalloc(_) if python.number.since(13) && asks_for_mimalloc(pid) => {
+                Self::Mimalloc(segments::Shape::of(false))
+            }
+            usual => usual,
+        }
     }
 
+    /// Of its arenas, if it is CPython's own that takes them.
     pub fn shape(self) -> Option<Shape> {
         match self {
             Self::Pymalloc(shape) => Some(shape),
-            Self::Mimalloc => None,
+            Self::Mimalloc(_) => None,
         }
     }
 
@@ -67,14 +72,16 @@ impl Allocator {
     pub fn find(self, pid: u32) -> Option<Vec<(u64, u64)>> {
         match self {
             Self::Pymalloc(shape) => Some(scan::find(pid, &shape).into_iter().map(|at| (at, shape.arena)).collect()),
-            Self::Mimalloc => Some(segments::find(pid)?.into_iter().map(|(at, segment)| (at, segment.bytes)).collect()),
+            Self::Mimalloc(_) => {
+                Some(segments::find(pid)?.into_iter().map(|(at, segment)| (at, segment.bytes)).collect())
+            }
         }
     }
 
     pub fn look(self, pid: u32, address: u64, bytes: u64) -> std::io::Result<Option<Filled>> {
         match self {
             Self::Pymalloc(shape) => pools::look(&ProcessMemory::new(pid), address, &shape),
-            Self::Mimalloc => segments::look(pid, address, bytes),
+            Self::Mimalloc(shape) => segments::look(pid, address, bytes, shape),
         }
     }
 }

@@ -3,7 +3,7 @@
 //! mimalloc takes a GiB of addresses at a time, below 32 TiB where nothing else lies (`_mi_os_get_aligned_hint`), and divides it into
 //! segments of 32 MiB without a system call. A segment begins with `struct mi_segment_s`, which has an entry (`struct
 //! mi_page_s`, mimalloc's page) for each run of its slices of 64 KiB: for blocks of which size it is, and how many are in use
-//! (Include/internal/mimalloc/mimalloc/types.h, the same in CPython 3.13 and 3.14 but for debug builds, which are refused).
+//! (Include/internal/mimalloc/mimalloc/types.h, the same in CPython 3.13 to 3.15 but for debug builds, which are refused).
 //! So a segment tells its state by itself, in stripped interpreters as well.
 //!
 //! The program runs on meanwhile: an entry that contradicts itself is not believed.
@@ -39,7 +39,21 @@ mod segment {
     pub const HEADER: usize = 264;
 }
 
-/// Offsets in `struct mi_page_s`, and its size.
+/// What differs between builds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// The size of `struct mi_page_s`.
+    entry: usize,
+}
+
+impl Shape {
+    pub fn of(free_threaded: bool) -> Self {
+        // `qsbr_node` and `qsbr_goal` stand where others have a word that is not used.
+        Self { entry: if free_threaded { 96 } else { 80 } }
+    }
+}
+
+/// Offsets in `struct mi_page_s`.
 mod entry {
     pub const SLICES: usize = 0;
     pub const OFFSET: usize = 4;
@@ -47,7 +61,6 @@ mod entry {
     pub const RESERVED: usize = 12;
     pub const USED: usize = 24;
     pub const BLOCK: usize = 28;
-    pub const SIZE: usize = 96;
 }
 
 fn number<const BYTES: usize>(bytes: &[u8], at: usize) -> u64 {
@@ -112,17 +125,17 @@ fn within(memory: &impl Memory, (start, end): (u64, u64), left: &mut usize) -> V
 }
 
 /// Looks at a segment; `None` for memory that is none, or one that was given up.
-pub fn look(pid: u32, address: u64, bytes: u64) -> std::io::Result<Option<Filled>> {
+pub fn look(pid: u32, address: u64, bytes: u64, shape: Shape) -> std::io::Result<Option<Filled>> {
     let memory = ProcessMemory::new(pid);
     let mut header = [0; segment::HEADER];
     memory.read(address, &mut header)?;
     let Some(segment) = Segment::parse(&header, bytes).filter(|segment| segment.bytes == bytes) else {
         return Ok(None);
     };
-    let mut entries = vec![0; segment.entries as usize * entry::SIZE];
+    let mut entries = vec![0; segment.entries as usize * shape.entry];
     memory.read(address + segment::HEADER as u64, &mut entries)?;
     let held = held(pid, address, bytes).ok_or(std::io::ErrorKind::PermissionDenied)?;
-    fill(&segment, &entries, &held).map(Some).ok_or(std::io::ErrorKind::InvalidData.into())
+    fill(&segment, &entries, shape, &held).map(Some).ok_or(std::io::ErrorKind::InvalidData.into())
 }
 
 /// Which slices hold memory; of the rest are only the addresses taken, or it was given back.
@@ -138,7 +151,7 @@ fn held(pid: u32, address: u64, bytes: u64) -> Option<Vec<bool>> {
     Some(pages.chunks((SLICE / PAGE) as usize).map(|slice| slice.iter().any(is_held)).collect())
 }
 
-fn fill(segment: &Segment, entries: &[u8], held: &[bool]) -> Option<Filled> {
+fn fill(segment: &Segment, entries: &[u8], shape: Shape, held: &[bool]) -> Option<Filled> {
     let count = |slices: std::ops::Range<u64>| {
         let slices = held.get(slices.start as usize..(slices.end as usize).min(held.len()));
         slices.map_or(0, |slices| slices.iter().filter(|is_held| **is_held).count() as u32)
@@ -146,7 +159,7 @@ fn fill(segment: &Segment, entries: &[u8], held: &[bool]) -> Option<Filled> {
     let mut filled = Filled { slabs: count(segment.info..ENTRIES_MAX), ..Filled::default() };
     let (mut torn, mut index) = (0, segment.info);
     while index < segment.entries && torn <= TORN {
-        let entry = &entries[index as usize * entry::SIZE..][..entry::SIZE];
+        let entry = &entries[index as usize * shape.entry..][..shape.entry];
         let slices = number::<4>(entry, entry::SLICES);
         let (used, block) = (number::<4>(entry, entry::USED), number::<4>(entry, entry::BLOCK));
         let (capacity, reserved) = (number::<2>(entry, entry::CAPACITY), number::<2>(entry, entry::RESERVED));
@@ -177,6 +190,8 @@ mod tests {
 
     const INFO: Segment = Segment { bytes: SEGMENT, info: 1, entries: ENTRIES_MAX };
 
+    const SHAPE: Shape = Shape { entry: 80 };
+
     fn put(bytes: &mut [u8], at: usize, value: u64, length: usize) {
         bytes[at..at + length].copy_from_slice(&value.to_le_bytes()[..length]);
     }
@@ -192,9 +207,9 @@ mod tests {
     }
 
     fn entries(runs: &[(u64, u64, u64)]) -> Vec<u8> {
-        let (mut bytes, mut index) = (vec![0; ENTRIES_MAX as usize * entry::SIZE], 1);
+        let (mut bytes, mut index) = (vec![0; ENTRIES_MAX as usize * SHAPE.entry], 1);
         for (slices, used, block) in runs {
-            let of = &mut bytes[index as usize * entry::SIZE..][..entry::SIZE];
+            let of = &mut bytes[index as usize * SHAPE.entry..][..SHAPE.entry];
             put(of, entry::SLICES, *slices, 4);
             put(of, entry::CAPACITY, (*used).max(1), 2);
             put(of, entry::RESERVED, (*used).max(1), 2);
@@ -211,10 +226,10 @@ mod tests {
         let mut held = vec![false; 512];
         held[..6].fill(true);
         // One slice of the first page, four of the second; the header's own is not counted.
-        assert_eq!(fill(&INFO, &entries, &held), Some(Filled { slabs: 5, used: 5, bytes: 6400 + 3000 }));
+        assert_eq!(fill(&INFO, &entries, SHAPE, &held), Some(Filled { slabs: 5, used: 5, bytes: 6400 + 3000 }));
         held[10] = true;
-        assert_eq!(fill(&INFO, &entries, &held), Some(Filled { slabs: 6, used: 5, bytes: 6400 + 3000 }));
-        assert_eq!(fill(&INFO, &entries, &[]), Some(Filled { slabs: 0, used: 0, bytes: 6400 + 3000 }));
+        assert_eq!(fill(&INFO, &entries, SHAPE, &held), Some(Filled { slabs: 6, used: 5, bytes: 6400 + 3000 }));
+        assert_eq!(fill(&INFO, &entries, SHAPE, &[]), Some(Filled { slabs: 0, used: 0, bytes: 6400 + 3000 }));
     }
 
     #[test]
@@ -223,7 +238,7 @@ mod tests {
         let segment = Segment::parse(&header(1, slices, 1), slices * SLICE).unwrap();
         assert_eq!(segment, Segment { bytes: 3 * SEGMENT, ..INFO });
         let block = HUGE.min(u64::from(u32::MAX));
-        let filled = fill(&segment, &entries(&[(slices - 1, 1, block)]), &[true; 512]).unwrap();
+        let filled = fill(&segment, &entries(&[(slices - 1, 1, block)]), SHAPE, &[true; 512]).unwrap();
         assert_eq!(filled, Filled { slabs: 511, used: 511, bytes: (slices - 1) * SLICE });
     }
 
@@ -243,8 +258,8 @@ mod tests {
             bad[at] ^= 0x41;
             assert_eq!(Segment::parse(&bad, SEGMENT), None, "byte {at}");
         }
-        assert_eq!(fill(&INFO, &vec![0xff; ENTRIES_MAX as usize * entry::SIZE], &[]), None);
-        assert_eq!(fill(&INFO, &vec![0; ENTRIES_MAX as usize * entry::SIZE], &[]), None);
+        assert_eq!(fill(&INFO, &vec![0xff; ENTRIES_MAX as usize * SHAPE.entry], SHAPE, &[]), None);
+        assert_eq!(fill(&INFO, &vec![0; ENTRIES_MAX as usize * SHAPE.entry], SHAPE, &[]), None);
     }
 
     struct Fake(u64, Vec<u8>);
