@@ -53,7 +53,9 @@ pub struct Process {
     /// `TLS_DYNAMIC`: how far below the thread pointer the thread-local lies, where the module's block is a part of the
     /// static one, as it is of what was mapped at the program's start. 0 until the kernel side knows, which writes it.
     pub tls_distance: u32,
-    pub padding: u32,
+    /// How far above that thread-local (or below, where it is negative) another one lies that has the state that the thread
+    /// came with, as the slot of `key` had it up to 3.14; 0 for none.
+    pub tls_gilstate: i32,
 }
 
 shared!(Process, 128);

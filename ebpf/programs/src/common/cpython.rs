@@ -82,7 +82,8 @@ pub fn instruction(layout: &Layout, top: u64) -> u64 {
 /// Up to 3.11 one word holds the thread state of the GIL's owner: when that one is of this thread (CPython keeps
 /// pthread_self(), on glibc the thread pointer, in `thread_id`), it is the current one, whichever sub-interpreter it
 /// belongs to. From 3.12 a thread-local does (`_Py_tss_tstate`, Python/pystate.c); it is 0 while the thread is
-/// outside the GIL. Then the slot of the PyGILState API tells the state that the thread came with.
+/// outside the GIL. Then the slot of the PyGILState API tells the state that the thread came with, and from 3.15 another
+/// thread-local (`_Py_tss_gilstate`).
 #[inline(always)]
 fn thread_state(process: &Process, layout: &Layout, thread_pointer: u64, pc: u64) -> Option<u64> {
     if process.current != 0
@@ -93,15 +94,16 @@ fn thread_state(process: &Process, layout: &Layout, thread_pointer: u64, pc: u64
     {
         return Some(state);
     }
-    if process.flags & TLS_STATIC != 0 {
-        let state: u64 = user(thread_pointer.wrapping_add(process.tls_offset as u64))?;
+    if process.flags & (TLS_STATIC | TLS_DYNAMIC) != 0
+        && let address = thread_local(process, thread_pointer)?
+        && address != 0
+    {
+        let state: u64 = user(address)?;
         if state != 0 {
             return Some(state);
         }
-    } else if process.flags & TLS_DYNAMIC != 0 {
-        let state = dynamic(process, thread_pointer)?;
-        if state != 0 {
-            return Some(state);
+        if process.tls_gilstate != 0 {
+            return user(address.wrapping_add(i64::from(process.tls_gilstate) as u64));
         }
     }
     if process.key == 0 {
@@ -137,12 +139,16 @@ fn runs(process: &Process, layout: &Layout, thread_pointer: u64, state: u64, pc:
     unsafe { (*runner).state == state && (*runner).tid == tid }
 }
 
-/// A thread-local in a module's own block, by the x86-64 psABI's dynamic thread vector: the thread pointer's second
-/// word points to pairs of words, one pair a module, the first of which is the block or all ones while there is none.
+/// The address of the thread-local; 0 while the thread has none. In a module's own block it is by the x86-64 psABI's
+/// dynamic thread vector: the thread pointer's second word points to pairs of words, one pair a module, the first of which
+/// is the block or all ones while there is none.
 #[inline(always)]
-fn dynamic(process: &Process, thread_pointer: u64) -> Option<u64> {
+fn thread_local(process: &Process, thread_pointer: u64) -> Option<u64> {
+    if process.flags & TLS_STATIC != 0 {
+        return Some(thread_pointer.wrapping_add(process.tls_offset as u64));
+    }
     if process.tls_distance != 0 {
-        return user(thread_pointer.wrapping_sub(process.tls_distance.into()));
+        return Some(thread_pointer.wrapping_sub(process.tls_distance.into()));
     }
     let vector: u64 = user(thread_pointer + 8)?;
     let block: u64 = user(vector.wrapping_add(process.tls_module.wrapping_mul(16)))?;
@@ -151,7 +157,7 @@ fn dynamic(process: &Process, thread_pointer: u64) -> Option<u64> {
     }
     let address = block.wrapping_add(process.tls_offset as u64);
     learn_distance(thread_pointer, address);
-    user(address)
+    Some(address)
 }
 
 /// Keeps for the next time where the main thread has a thread-local, if that is right below its thread pointer. Of other

@@ -114,8 +114,18 @@ pub fn attach(
             }
         }
     }
-    if let Some(tls) = facts.thread_state.tls {
-        resolve_tls(&memory, tls, bias, libc, &mut process)?;
+    if let Some(tls) = facts.thread_state.tls
+        && let Some(place) = resolve_tls(&memory, tls, bias, libc)?
+    {
+        process.flags |= if place.module.is_some() { TLS_DYNAMIC } else { TLS_STATIC };
+        process.tls_module = place.module.unwrap_or(0);
+        process.tls_offset = place.offset;
+        if let Some(gilstate) = facts.thread_state.gilstate
+            && let Some(other) =
+                resolve_tls(&memory, gilstate, bias, libc)?.filter(|other| other.module == place.module)
+        {
+            process.tls_gilstate = i32::try_from(other.offset.wrapping_sub(place.offset)).unwrap_or(0);
+        }
     }
     if process.key == 0 && process.flags & (TLS_STATIC | TLS_DYNAMIC) == 0 {
         return Err(if libc.is_none() { NotAttached::NotYet } else { NotAttached::Never(Reason::ThreadStateUnknown) });
@@ -146,53 +156,47 @@ fn loops(ranges: &[Range<u64>], bias: u64) -> [[u64; 2]; 2] {
     [at(0), at(1)]
 }
 
+/// Where a thread has a thread-local.
+struct ThreadLocal {
+    /// Whose block it is in; none for the static one.
+    module: Option<u64>,
+    /// From the block's beginning, or from the thread pointer.
+    offset: i64,
+}
+
+/// `None` where the C library keeps modules' blocks in another way than the kernel side knows.
 fn resolve_tls(
     memory: &ProcessMemory,
     tls: TlsAccess,
     bias: u64,
     libc: Option<&LibcLayout>,
-    process: &mut process::Process,
-) -> Result<(), NotAttached> {
+) -> Result<Option<ThreadLocal>, NotAttached> {
     // A zero is what the loader has not filled in yet.
     let loaded = |address: u64| match memory.read_u64(address) {
         Ok(0) | Err(_) => Err(NotAttached::NotYet),
         Ok(word) => Ok(word),
     };
-    let mut dynamic = |module: u64, offset: u64| {
-        // The psABI's vector, which the kernel side walks; another C library may have its own.
-        let usual =
-            libc.is_some_and(|libc| (libc.dtv_offset, libc.dtv_entry_size, libc.dtv_pointer_offset) == (8, 16, 0));
-        if usual {
-            process.flags |= TLS_DYNAMIC;
-            process.tls_module = module;
-            process.tls_offset = offset.cast_signed();
-        }
-    };
-    match tls {
-        TlsAccess::Offset(offset) => {
-            process.flags |= TLS_STATIC;
-            process.tls_offset = offset;
-        }
-        TlsAccess::GotSlot(slot) => {
-            process.tls_offset = loaded(slot.wrapping_add(bias))?.cast_signed();
-            process.flags |= TLS_STATIC;
-        }
+    let fixed = |offset| ThreadLocal { module: None, offset };
+    let dynamic = |module, offset: u64| ThreadLocal { module: Some(module), offset: offset.cast_signed() };
+    let place = match tls {
+        TlsAccess::Offset(offset) => fixed(offset),
+        TlsAccess::GotSlot(slot) => fixed(loaded(slot.wrapping_add(bias))?.cast_signed()),
         TlsAccess::Dynamic { module_id_slot, offset } => dynamic(loaded(module_id_slot.wrapping_add(bias))?, offset),
         TlsAccess::Descriptor { slot } => {
             let argument = loaded(slot.wrapping_add(bias).wrapping_add(8))?;
             // A static descriptor's argument is the (negative) offset itself; any other points to module and offset
             // (glibc, sysdeps/x86_64/dl-tlsdesc.S).
             if argument.cast_signed() < 0 {
-                process.flags |= TLS_STATIC;
-                process.tls_offset = argument.cast_signed();
+                fixed(argument.cast_signed())
             } else {
-                let module = loaded(argument)?;
                 let offset = memory.read_u64(argument + 8).map_err(|_| NotAttached::NotYet)?;
-                dynamic(module, offset);
+                dynamic(loaded(argument)?, offset)
             }
         }
-    }
-    Ok(())
+    };
+    // The psABI's vector, which the kernel side walks; another C library may have its own.
+    let usual = libc.is_some_and(|libc| (libc.dtv_offset, libc.dtv_entry_size, libc.dtv_pointer_offset) == (8, 16, 0));
+    Ok((place.module.is_none() || usual).then_some(place))
 }
 
 /// What is where in the GIL's state; `None` where that is not known, and where threads run without it.

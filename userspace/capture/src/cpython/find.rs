@@ -61,6 +61,8 @@ pub struct ThreadState {
     pub key: Option<TssKey>,
     /// The thread-local `_Py_tss_tstate`, which is the attached state: null while the thread does not hold the GIL (3.12+).
     pub tls: Option<TlsAccess>,
+    /// The thread-local `_Py_tss_gilstate`, which has in place of the key what the thread came with (3.15+).
+    pub gilstate: Option<TlsAccess>,
 }
 
 /// Where the process keeps the pthread key, a 32-bit number.
@@ -135,8 +137,8 @@ pub fn inspect(elf: &[u8]) -> Result<Option<Interpreter>, InspectError> {
         LayoutSource::DebugOffsets => None,
     };
     let finder = Finder { symbols: &symbols, version, runtime: runtime.clone(), table };
-    let thread_state = ThreadState { key: finder.key(), tls: finder.tls() };
-    if thread_state == (ThreadState { key: None, tls: None }) {
+    let thread_state = ThreadState { key: finder.key(), tls: finder.tls(), gilstate: finder.gilstate() };
+    if (thread_state.key, thread_state.tls) == (None, None) {
         return Err(InspectError::NoThreadState(version));
     }
     let address = |name: &str| symbols.find(name).map(|symbol| symbol.address);
@@ -389,13 +391,30 @@ impl Finder<'_, '_> {
         if !self.version.since(12) {
             return None;
         }
-        // All do nothing but return _Py_tss_tstate, except that the last checks it first (Python/pystate.c).
-        ["PyThreadState_GetUnchecked", "_PyThreadState_UncheckedGet", "_PyThreadState_GetCurrent", "PyThreadState_Get"]
-            .iter()
-            .filter_map(|name| self.symbols.function(name))
-            .find_map(|function| code::returned_thread_local(self.symbols.elf, function))
-            .filter(|access| self.is_plausible(access))
-            .or_else(|| self.tls_by_symbol())
+        // All do nothing but return it, except that the last checks it first (Python/pystate.c).
+        let functions = [
+            "PyThreadState_GetUnchecked",
+            "_PyThreadState_UncheckedGet",
+            "_PyThreadState_GetCurrent",
+            "PyThreadState_Get",
+        ];
+        self.thread_local(&functions, b"_Py_tss_tstate")
+    }
+
+    fn gilstate(&self) -> Option<TlsAccess> {
+        if !self.version.since(15) {
+            return None;
+        }
+        self.thread_local(&["PyGILState_GetThisThreadState"], b"_Py_tss_gilstate")
+    }
+
+    /// One that functions return, and of this name.
+    fn thread_local(&self, functions: &[&str], name: &[u8]) -> Option<TlsAccess> {
+        let functions = functions.iter().filter_map(|name| self.symbols.function(name));
+        functions
+            .filter_map(|function| code::returned_thread_local(self.symbols.elf, function))
+            .find(|access| self.is_plausible(access))
+            .or_else(|| self.tls_by_symbol(name))
     }
 
     /// Inside the file's own thread-local block, as far as the file can say.
@@ -412,10 +431,9 @@ impl Finder<'_, '_> {
         }
     }
 
-    fn tls_by_symbol(&self) -> Option<TlsAccess> {
+    fn tls_by_symbol(&self, name: &[u8]) -> Option<TlsAccess> {
         let elf = self.symbols.elf;
-        let (_, variable) =
-            elf.symbols().find(|(name, symbol)| *name == b"_Py_tss_tstate" && symbol.kind == STT_TLS)?;
+        let (_, variable) = elf.symbols().find(|(its, symbol)| *its == name && symbol.kind == STT_TLS)?;
         if elf.is_program() {
             // The program's block ends at the thread pointer (ELF handling for thread-local storage, variant II).
             let (address, size, align) = elf.tls()?;
