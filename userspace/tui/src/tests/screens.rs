@@ -5,8 +5,7 @@ use pyobs_model::{Event, Nanos, Reason};
 use ratatui::style::{Color as Ink, Style};
 
 use super::{Bench, synthetic};
-use crate::app::Msg;
-use crate::{Batch, Color, Source, Tape};
+use crate::{Batch, Color, Source};
 
 const SMALL: (u16, u16) = (60, 15);
 const USUAL: (u16, u16) = (80, 24);
@@ -109,17 +108,8 @@ at_sizes!(replay_of_its_last_ten_seconds, [USUAL], Bench::replay, "2w");
 
 #[test]
 fn starting() {
-    for size in [SMALL, USUAL] {
-        let mut bench = Bench::new(synthetic::model(), Source::Live, size);
-        assert_snapshot!(format!("starting_{}x{}", size.0, size.1), bench.picture());
-    }
-}
-
-#[test]
-fn no_python_yet() {
-    let mut bench = Bench::new(synthetic::model(), Source::Live, USUAL);
-    bench.send(Batch::Events(Vec::new()));
-    assert_snapshot!(bench.picture());
+    let mut bench = Bench::new(synthetic::model(), Source::Live, SMALL);
+    assert_snapshot!("starting_60x15", bench.picture());
 }
 
 #[test]
@@ -184,18 +174,6 @@ fn a_replay_that_has_no_waits() {
 }
 
 #[test]
-fn empty_replay() {
-    assert_snapshot!(Bench::replaying(Tape::new(synthetic::meta()), USUAL).picture());
-}
-
-#[test]
-fn ended() {
-    let mut bench = Bench::live(USUAL);
-    bench.msg(Msg::Ended);
-    assert_snapshot!(bench.keys("2").picture());
-}
-
-#[test]
 fn failed_before_anything_came() {
     let mut bench = Bench::new(synthetic::model(), Source::Live, USUAL);
     bench.send(Batch::Failed("the kernel refused the perf event: too many open files; try `ulimit -n 4096`".into()));
@@ -203,28 +181,8 @@ fn failed_before_anything_came() {
 }
 
 #[test]
-fn no_rights() {
-    for keys in ["", "9"] {
-        let mut bench = Bench::new(synthetic::model(), Source::Live, USUAL);
-        bench.send(Batch::Failed("pyobs needs to be root, or CAP_BPF and CAP_PERFMON; try `sudo pyobs top`".into()));
-        assert_snapshot!(format!("no_rights{keys}"), bench.keys(keys).picture());
-    }
-}
-
-#[test]
-fn the_new_screens_when_the_capture_has_ended() {
+fn the_overview_and_the_timeline_of_idle_processes() {
     for keys in ["0", "9"] {
-        let mut bench = Bench::sharing(USUAL);
-        bench.msg(Msg::Ended);
-        assert_snapshot!(format!("ended_{keys}"), bench.keys(keys).picture());
-    }
-}
-
-#[test]
-fn the_new_screens_of_an_empty_replay_and_of_idle_processes() {
-    for keys in ["0", "9"] {
-        let mut empty = Bench::replaying(Tape::new(synthetic::meta()), USUAL);
-        assert_snapshot!(format!("empty_{keys}"), empty.keys(keys).picture());
         let mut idle = Bench::new(synthetic::model(), Source::Live, USUAL);
         let is_process = |event: &Event| matches!(event, Event::Process { .. });
         idle.send(Batch::Events(synthetic::events().into_iter().filter(is_process).collect()));

@@ -1,0 +1,130 @@
+//! Every screen in every state, at the sizes of usual and large terminals. What is shown went through a recording.
+
+use insta::assert_snapshot;
+use pyobs_model::{Event, Meta, Nanos, Reason, families};
+use pyobs_recording::{Reader, Writer};
+
+use super::{Bench, accesses, synthetic, transfers};
+use crate::app::Msg;
+use crate::{Batch, Source, Tape};
+
+const SIZES: [(u16, u16); 2] = [(80, 24), (140, 40)];
+const SCREENS: std::ops::RangeInclusive<char> = '0'..='9';
+
+/// Something of every family.
+fn events() -> Vec<Event> {
+    let is_of_redundancy =
+        |event: &Event| matches!(event, Event::Access(_) | Event::Call(_) | Event::Pair(_) | Event::Watchpoints { .. });
+    let is_of_transfers =
+        |event: &Event| matches!(event, Event::Transfer { .. } | Event::TransferThread(_) | Event::Transfers { .. });
+    let mut events = synthetic::sharing();
+    events.extend(accesses::dispatching().into_iter().filter(is_of_redundancy));
+    events.extend(transfers::events().into_iter().filter(is_of_transfers));
+    events
+}
+
+/// What comes out of a recording that these go into.
+fn recorded(events: &[Event]) -> (Meta, Vec<Event>) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("one.pyobs");
+    let meta = Meta { probes: families::NAMES.iter().map(|name| (*name).to_owned()).collect(), ..synthetic::meta() };
+    let mut writer = Writer::create(&path, &meta).unwrap();
+    writer.append(events).unwrap();
+    writer.finish().unwrap();
+    let mut reader = Reader::open(&path).unwrap();
+    let (meta, mut read) = (reader.meta().clone(), Vec::new());
+    reader.replay(|event| read.push(event)).unwrap();
+    (meta, read)
+}
+
+fn all_screens(state: &str, new: impl Fn((u16, u16)) -> Bench) {
+    for size in SIZES {
+        let pictures = SCREENS.map(|screen| {
+            let picture = new(size).keys(&screen.to_string()).picture();
+            let lines = picture.lines().map(|line| line.trim_matches('"').trim_end());
+            format!("key {screen}\n{}\n", lines.collect::<Vec<_>>().join("\n"))
+        });
+        assert_snapshot!(format!("{state}_{}x{}", size.0, size.1), pictures.collect::<String>());
+    }
+}
+
+fn live(size: (u16, u16)) -> Bench {
+    Bench::new(synthetic::model_of(families::NAMES), Source::Live, size)
+}
+
+fn watching(size: (u16, u16)) -> Bench {
+    let mut bench = live(size);
+    bench.send(Batch::Events(recorded(&events()).1));
+    bench
+}
+
+#[test]
+fn starting() {
+    all_screens("starting", live);
+}
+
+#[test]
+fn without_any_python() {
+    all_screens("without_any_python", |size| {
+        let mut bench = live(size);
+        bench.send(Batch::Events(Vec::new()));
+        bench
+    });
+}
+
+#[test]
+fn without_rights() {
+    all_screens("without_rights", |size| {
+        let mut bench = live(size);
+        bench.send(Batch::Failed("pyobs needs to be root, or CAP_BPF and CAP_PERFMON; try `sudo pyobs top`".into()));
+        bench
+    });
+}
+
+#[test]
+fn going_on() {
+    all_screens("going_on", watching);
+}
+
+#[test]
+fn lagging() {
+    all_screens("lagging", |size| {
+        let mut bench = watching(size);
+        let (at, reason) = (Nanos(9_900_000_000), Reason::SleepUnseen);
+        bench.send(Batch::Events(vec![Event::Loss { at, reason, count: 5120 }]));
+        bench
+    });
+}
+
+#[test]
+fn dropping() {
+    all_screens("dropping", |size| {
+        let (mut bench, at) = (watching(size), Nanos(9_900_000_000));
+        let what = "CPU samples at 49 Hz: the budget of 1 % was used up".into();
+        let lost = Event::Loss { at, reason: Reason::RingFull, count: 3_000_000 };
+        bench.send(Batch::Events(vec![lost, Event::Shed { at, what }]));
+        bench
+    });
+}
+
+#[test]
+fn ended() {
+    all_screens("ended", |size| {
+        let mut bench = watching(size);
+        bench.msg(Msg::Ended);
+        bench
+    });
+}
+
+#[test]
+fn of_an_empty_recording() {
+    all_screens("of_an_empty_recording", |size| Bench::replaying(Tape::new(recorded(&[]).0), size));
+}
+
+#[test]
+fn of_a_recording() {
+    all_screens("of_a_recording", |size| {
+        let (meta, events) = recorded(&events());
+        Bench::replaying(synthetic::tape(meta, events), size)
+    });
+}
