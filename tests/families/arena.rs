@@ -157,6 +157,9 @@ fn counted(python: &Python) {
     assert!(born("build") >= 10, "{} of {}", born("build"), arenas.len());
     let held = arenas.iter().filter(|arena| is_born_in(arena, "build") && !is_freed(arena)).count();
     assert!(held >= 10, "{held}");
+    let folded = recording.export("folded", &["--weight", "bytes", "--pid", &pid.to_string()]);
+    let bytes = |line: &str| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap();
+    assert_eq!(folded.lines().map(bytes).sum::<u64>(), stats.current * expected, "{folded}");
     let ids: std::collections::BTreeSet<&str> = arenas.iter().map(|arena| json::text(arena, "/id")).collect();
     assert_eq!(ids.len(), arenas.len(), "ids are unique");
 }

@@ -59,7 +59,6 @@ const WRONG: &[(&[&str], &str)] = &[
     (&["export"], "FILE"),
     (&["export", "a"], "--format"),
     (&["export", "a", "--format", "xyz"], "xyz"),
-    (&["export", "a", "--format", "json", "--weight", "bytes"], "bytes"),
     (&["export", "a", "--format", "json", "--weight", "gold"], "gold"),
     (&["export", "a", "--format", "json", "--from", "5", "--to", "2"], "--from 5"),
     (&["export", "a", "--format", "json", "--from", "-1"], "-1"),

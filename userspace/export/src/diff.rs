@@ -10,7 +10,7 @@ use pyobs_model::Model;
 use pyobs_model::diff::Diff;
 
 use crate::folded::Stacks;
-use crate::names::{meta, nothing};
+use crate::names::{meta, nothing, unit};
 use crate::{Error, Options, escape, svg};
 
 pub use self::words::words;
@@ -44,7 +44,7 @@ pub fn picture(before: &Model, after: &Model, options: &Options, out: &mut dyn W
     picture.title = format!("What changed ({})", options.weight);
     let side = |model: &Model| format!("{} {}", meta(&model.meta().host), meta(&model.meta().started));
     picture.subtitle = Some(format!("{} → {} · red: itself more than before, blue: less", side(before), side(after)));
-    picture.count_name = if options.weight.is_time() { "µs" } else { "samples" }.to_owned();
+    picture.count_name = unit(options.weight).to_owned();
     picture.name_type = "Frame:".to_owned();
     picture.text_truncate_direction = TextTruncateDirection::Right;
     flamegraph::from_lines(&mut picture, lines, out)?;

@@ -14,10 +14,13 @@ use fxprof_processed_profile::{
     CategoryColor, CategoryHandle, CpuDelta, Frame, FrameFlags, FrameHandle, FrameInfo, ProcessHandle, Profile,
     ReferenceTimestamp, SamplingInterval, StackHandle, ThreadHandle, Timestamp, WeightType,
 };
+use pyobs_model::views::Unit;
 use pyobs_model::{FrameId, FrameKind, Model, Nanos, ProcessRef, StackId, Tid};
 
 use crate::{Error, Options, names};
 
+/// What is more than 2 GiB is shown in parts, of which one thing has no more than these.
+const PARTS_MAX: u64 = 1024;
 /// Weights are whole numbers in this format: of times, milliseconds.
 const MILLI: u64 = 1_000_000;
 
@@ -76,7 +79,7 @@ impl<'a> Builder<'a> {
 
     fn add_samples(&mut self) {
         let weight = self.options.weight;
-        let period = CpuDelta::from_nanos(if weight.is_time() { 0 } else { period(self.model).0 });
+        let period = CpuDelta::from_nanos(if weight.unit() == Unit::Samples { period(self.model).0 } else { 0 });
         let pieces: Vec<_> = weight.pieces(self.model, &self.options.selection).collect();
         let seen: BTreeSet<_> = pieces.iter().map(|(_, place, _)| (place.process, place.tid)).collect();
         for (process, tid) in seen {
@@ -86,7 +89,7 @@ impl<'a> Builder<'a> {
         let mut rest: HashMap<ThreadHandle, u64> = HashMap::new();
         for (at, place, amount) in pieces {
             let Some(thread) = self.thread(place.process, place.tid) else { continue };
-            let amount = if weight.is_time() {
+            let mut amount = if weight.unit() == Unit::Nanoseconds {
                 let rest = rest.entry(thread).or_default();
                 let sum = rest.saturating_add(amount);
                 *rest = sum % MILLI;
@@ -94,10 +97,13 @@ impl<'a> Builder<'a> {
             } else {
                 amount
             };
-            let amount = i32::try_from(amount).unwrap_or(i32::MAX);
-            if amount > 0 {
+            // The format's numbers have 31 bits, and a recording may hold any.
+            amount = amount.min(PARTS_MAX * u64::from(i32::MAX.unsigned_abs()));
+            while amount > 0 {
+                let part = i32::try_from(amount).unwrap_or(i32::MAX);
+                amount -= u64::from(part.unsigned_abs());
                 let stack = self.stack(thread, place.stack);
-                self.profile.add_sample(thread, timestamp(at), stack, period, amount);
+                self.profile.add_sample(thread, timestamp(at), stack, period, part);
             }
         }
     }
@@ -118,7 +124,11 @@ impl<'a> Builder<'a> {
         });
         let thread = profile.add_thread(handle, tid.0, begun, tid.0 == state.process.pid.0);
         profile.set_thread_name(thread, &names::thread(state, tid));
-        let kind = if self.options.weight.is_time() { WeightType::TracingMs } else { WeightType::Samples };
+        let kind = match self.options.weight.unit() {
+            Unit::Samples => WeightType::Samples,
+            Unit::Nanoseconds => WeightType::TracingMs,
+            Unit::Bytes => WeightType::Bytes,
+        };
         profile.set_thread_samples_weight_type(thread, kind);
         self.threads.insert((process, tid), thread);
         Some(thread)

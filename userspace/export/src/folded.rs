@@ -1,8 +1,9 @@
-//! Folded stacks: one line for each, root first, and its number of samples, or its time in microseconds.
+//! Folded stacks: one line for each, root first, and its number of samples, its time in microseconds, or its bytes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
 
+use pyobs_model::views::Unit;
 use pyobs_model::{FrameKind, Model, Process};
 
 use crate::{Error, Options, names};
@@ -14,7 +15,7 @@ pub(crate) fn write(model: &Model, options: &Options, out: &mut dyn Write) -> Re
 
 /// The selected stacks as a tree of names: frames that are called the same are one.
 pub(crate) struct Stacks {
-    /// In microseconds, rather than samples.
+    /// Counted in microseconds.
     is_time: bool,
     /// The root is 0.
     nodes: Vec<Node>,
@@ -73,7 +74,7 @@ impl Stacks {
         let mut names = Names::default();
         let (mut processes, mut frames) = (HashMap::new(), HashMap::new());
         let mut nodes = vec![Node::default()];
-        let is_time = options.weight.is_time();
+        let is_time = options.weight.unit() == Unit::Nanoseconds;
         for (key, count) in options.weight.sums(model, &options.selection) {
             let Some(state) = model.process(key.process) else { continue };
             let process = *processes.entry(key.process).or_insert_with(|| names.id(name(&state.process), None));
@@ -99,7 +100,7 @@ impl Stacks {
         Self { is_time, nodes, names: names.names }
     }
 
-    /// Samples or nanoseconds.
+    /// Samples, nanoseconds or bytes.
     pub(crate) fn total(&self) -> u64 {
         self.nodes[0].total
     }
@@ -109,7 +110,7 @@ impl Stacks {
         self.names.iter().map(|name| (name.text.as_str(), name.kind))
     }
 
-    /// Calls `each` with every stack and its samples or microseconds, sorted by names from the root on. Branches of less
+    /// Calls `each` with every stack and its samples, microseconds or bytes, sorted by names from the root on. Branches of less
     /// than `least` are cut off and counted for the node that they grow from.
     pub(crate) fn lines(&self, least: u64, mut each: impl FnMut(&str, u64) -> io::Result<()>) -> io::Result<()> {
         let mut line = String::new();

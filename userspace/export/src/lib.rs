@@ -109,9 +109,16 @@ pub struct Options {
     pub limit: Option<usize>,
 }
 
+fn probes_of(weight: Weight) -> String {
+    match weight.families() {
+        [family] => format!("its probe `{family}` was"),
+        families => format!("its probes `{}` were", families.join("`, `")),
+    }
+}
+
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("the recording has no `{0}` data, for its probe `{family}` was off; record with it on, or leave --weight out", family = .0.family())]
+    #[error("the recording has no `{0}` data, for {probes} off; record with it on, or leave --weight out", probes = probes_of(*.0))]
     NoData(Weight),
     #[error(
         "the recording has nothing with a beginning and an end, for offcpu, gil, arena, shm and ucx were off; leave --probe out"

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pyobs_model::views::Weight;
+use pyobs_model::views::{Unit, Weight};
 use pyobs_model::{Frame, FrameKind, Model, Nanos, Process, ProcessState, Tid};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -95,12 +95,22 @@ pub(crate) fn time(time: Nanos) -> String {
     }
 }
 
+/// What a flame graph counts.
+pub(crate) fn unit(weight: Weight) -> &'static str {
+    match weight.unit() {
+        Unit::Samples => "samples",
+        Unit::Nanoseconds => "µs",
+        Unit::Bytes => "bytes",
+    }
+}
+
 /// What there is when no event was selected.
 pub(crate) fn nothing(weight: Weight) -> &'static str {
     match weight {
         Weight::Cpu => "no samples",
         Weight::Redundant => "no samples that changed nothing",
         Weight::OffCpu | Weight::Gil => "no waits",
+        Weight::Bytes => "no memory that is held",
     }
 }
 
@@ -113,6 +123,7 @@ pub(crate) fn title(model: &Model, options: &Options, max: usize) -> String {
         (None, Weight::OffCpu) => format!("Time off CPU on {host}"),
         (None, Weight::Gil) => format!("Waits for the GIL on {host}"),
         (None, Weight::Redundant) => format!("Native code that changes nothing on {host}"),
+        (None, Weight::Bytes) => format!("Memory that is held on {host}"),
     };
     escape::line(&title, max).into_owned()
 }

@@ -32,6 +32,7 @@ impl Column {
             Weight::Cpu => vec![column("samples", "count", 1), column("cpu", "nanoseconds", period)],
             Weight::OffCpu | Weight::Gil => vec![column(weight.name(), "nanoseconds", 1)],
             Weight::Redundant => vec![column(weight.name(), "count", 1)],
+            Weight::Bytes => vec![column("held", "bytes", 1)],
         }
     }
 }

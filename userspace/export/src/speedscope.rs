@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
 
-use pyobs_model::views::{By, Look};
+use pyobs_model::views::{By, Look, Unit};
 use pyobs_model::{Frame, FrameId, Model, ProcessRef, StackId, Tid};
 use serde::{Serialize, Serializer};
 
@@ -97,15 +97,19 @@ pub(crate) fn write(model: &Model, options: &Options, out: &mut dyn Write) -> Re
     let mut threads: Vec<_> = threads.into_iter().collect();
     let total = |runs: &[(StackId, u64)]| runs.iter().fold(0, |sum: u64, (_, weight)| sum.saturating_add(*weight));
     threads.sort_by_key(|(_, runs)| std::cmp::Reverse(total(runs)));
-    let second = if options.weight.is_time() { 1e9 } else { f64::from(model.meta().rate_hz.max(1)) };
+    let (unit, each) = match options.weight.unit() {
+        Unit::Samples => ("seconds", f64::from(model.meta().rate_hz.max(1))),
+        Unit::Nanoseconds => ("seconds", 1e9),
+        Unit::Bytes => ("bytes", 1.0),
+    };
     let profile = |name, runs: &[(StackId, u64)]| Profile {
         kind: "sampled",
         name,
-        unit: "seconds",
+        unit,
         start: 0.0,
-        end: total(runs) as f64 / second,
+        end: total(runs) as f64 / each,
         samples: Samples { stacks: runs.iter().map(|(stack, _)| *stack).collect(), model, look, numbers: &numbers },
-        weights: runs.iter().map(|(_, weight)| *weight as f64 / second).collect(),
+        weights: runs.iter().map(|(_, weight)| *weight as f64 / each).collect(),
     };
     let mut profiles: Vec<Profile<'_>> =
         threads.iter().map(|((process, tid), runs)| profile(thread(model, *process, *tid), runs)).collect();

@@ -4,10 +4,10 @@ use std::io::Write;
 
 use inferno::flamegraph::color::{Color, PaletteMap};
 use inferno::flamegraph::{self, TextTruncateDirection};
-use pyobs_model::{FrameKind, Model, Nanos};
+use pyobs_model::{FrameKind, Model, Nanos, findings};
 
 use crate::folded::Stacks;
-use crate::names::{grouped, meta, nothing, time, title};
+use crate::names::{grouped, meta, nothing, time, title, unit};
 use crate::{Error, Options, Weight};
 
 /// Narrower frames cannot be seen, as a share of all: inferno leaves them out as well.
@@ -40,7 +40,7 @@ pub(crate) fn write(model: &Model, options: &Options, out: &mut dyn Write) -> Re
     let mut picture = flamegraph::Options::default();
     picture.title = title(model, options, 120);
     picture.subtitle = Some(subtitle(model, options.weight, stacks.total()));
-    picture.count_name = if options.weight.is_time() { "µs" } else { "samples" }.to_owned();
+    picture.count_name = unit(options.weight).to_owned();
     picture.name_type = "Frame:".to_owned();
     picture.text_truncate_direction = TextTruncateDirection::Right;
     picture.palette_map = Some(&mut palette);
@@ -63,6 +63,7 @@ fn subtitle(model: &Model, weight: Weight, total: u64) -> String {
         }
         Weight::Redundant => format!("{} samples in native code that changed nothing · {seconds:.1} s", grouped(total)),
         Weight::OffCpu | Weight::Gil => format!("{} in all threads together · {seconds:.1} s", time(Nanos(total))),
+        Weight::Bytes => format!("{} by who made it · {seconds:.1} s", findings::size(total)),
     };
     format!("{what} · {} · orange: Python, blue: native, green: kernel", meta(&about.started))
 }

@@ -101,7 +101,7 @@ fn the_page_has_all_parts_and_is_closed_to_the_outside() {
     for link in ["http://", "https://", "src=\"//", "@import", "url("] {
         assert!(!page.contains(link), "{link}");
     }
-    assert_eq!(page.matches("<iframe ").count(), 4, "cpu, offcpu, gil, redundant");
+    assert_eq!(page.matches("<iframe ").count(), 5, "cpu, offcpu, gil, redundant, bytes");
     assert!(page.contains("worker 4250") && page.contains("/srv/app/main.py:31"));
     let lanes = page.split_once("id=\"timeline\"").unwrap().1.split_once("</section>").unwrap().0;
     for class in ["cpu", "gilwait", "sleep"] {

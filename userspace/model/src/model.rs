@@ -348,6 +348,14 @@ impl Model {
         self.frames.get(id.0 as usize)
     }
 
+    /// The process that had a number then.
+    pub fn process_at(&self, pid: Pid, at: Nanos) -> Option<(ProcessRef, &ProcessState)> {
+        let lived = |state: &ProcessState| {
+            state.process.started.is_none_or(|started| started <= at) && state.ended.is_none_or(|ended| ended >= at)
+        };
+        self.processes().filter(|(_, state)| state.process.pid == pid && lived(state)).last()
+    }
+
     /// Whether this is a frame of Python code.
     pub fn is_python(&self, id: FrameId) -> bool {
         self.frame(id).is_some_and(|frame| frame.kind == FrameKind::Python)

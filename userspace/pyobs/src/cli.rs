@@ -283,13 +283,8 @@ fn parse_budget(text: &str) -> Result<f64, String> {
 }
 
 fn parse_weight(text: &str) -> Result<Weight, String> {
-    if let Some(weight) = Weight::ALL.iter().find(|weight| weight.name() == text) {
-        return Ok(*weight);
-    }
-    match text {
-        "bytes" => Err(probes::missing(&format!("family behind the weight `{text}`"))),
-        _ => Err(format!("there is no weight `{text}`; there are: {}", Weight::ALL.map(Weight::name).join(" "))),
-    }
+    let weight = Weight::ALL.into_iter().find(|weight| weight.name() == text);
+    weight.ok_or_else(|| format!("there is no weight `{text}`; there are: {}", Weight::ALL.map(Weight::name).join(" ")))
 }
 
 /// The arguments, or what is wrong with them in one sentence. `--help` and `--version` are answered here.

@@ -90,7 +90,6 @@ fn numbers_have_bounds() {
         "export x --format svg --from 2 --to 2",
         "export x --format gif",
         "export x --format svg --weight heavy",
-        "export x --format svg --weight bytes",
         "export x",
     ] {
         let sentence = refusal(&format!("pyobs {line}"));
@@ -103,6 +102,7 @@ fn numbers_have_bounds() {
         "top --pid 4194303",
         "record --duration 0.001",
         "export x --format svg --weight gil",
+        "export x --format svg --weight bytes",
         "export x --format folded --weight redundant",
     ] {
         verb(&format!("pyobs {line}"));

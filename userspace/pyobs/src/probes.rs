@@ -114,7 +114,7 @@ fn parse_family(word: &str) -> Result<(Sign, &'static str), String> {
 }
 
 /// What is promised and not yet there.
-pub(crate) fn missing(what: &str) -> String {
+fn missing(what: &str) -> String {
     format!("pyobs {} does not have the {what} yet; it has: {}", env!("CARGO_PKG_VERSION"), families::NAMES.join(" "))
 }
 

@@ -1,7 +1,7 @@
 //! Numbers as people read them.
 
 use pyobs_model::Nanos;
-use pyobs_model::views::Weight;
+use pyobs_model::views::{Unit, Weight};
 
 /// `12345678` as `12,345,678`.
 pub(crate) fn count(number: u64) -> String {
@@ -63,12 +63,20 @@ pub(crate) fn time(time: Nanos) -> String {
 
 /// What a frame weighs.
 pub(crate) fn amount(weight: Weight, number: u64) -> String {
-    if weight.is_time() { time(Nanos(number)) } else { count(number) }
+    match weight.unit() {
+        Unit::Samples => count(number),
+        Unit::Nanoseconds => time(Nanos(number)),
+        Unit::Bytes => bytes(number),
+    }
 }
 
 /// The same in at most eight characters.
 pub(crate) fn short_amount(weight: Weight, number: u64) -> String {
-    if weight.is_time() { time(Nanos(number)) } else { short(number) }
+    match weight.unit() {
+        Unit::Samples => short(number),
+        Unit::Nanoseconds => time(Nanos(number)),
+        Unit::Bytes => bytes(number),
+    }
 }
 
 /// What shares are of.
@@ -77,6 +85,7 @@ pub(crate) fn whole(weight: Weight, number: u64) -> String {
         Weight::Cpu | Weight::Redundant => plural(number, "sample", "samples"),
         Weight::OffCpu => format!("{} off CPU", time(Nanos(number))),
         Weight::Gil => format!("{} of waits for the GIL", time(Nanos(number))),
+        Weight::Bytes => format!("{} held", bytes(number)),
     }
 }
 

@@ -7,7 +7,8 @@ use crate::{Arena, ArenaChange, ArenaId, Filled, History, Nanos, Objects, Proces
 /// Copies of copies that are followed back to the first.
 const FORKS_MAX: usize = 64;
 /// The kinds of CPython's own.
-const OWN: [&str; 2] = ["pymalloc", "mimalloc"];
+const OWN: [&str; 2] = ["pymalloc", MIMALLOC];
+const MIMALLOC: &str = "mimalloc";
 
 /// How an arena ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +64,15 @@ pub struct State {
 impl State {
     pub fn is_live(&self) -> bool {
         self.died.is_none()
+    }
+
+    /// The bytes that hold memory: of mimalloc's segments, which are taken as addresses, the slices that do.
+    pub fn held(&self) -> u64 {
+        const SLICE: u64 = 64 << 10;
+        match self.filled {
+            Some((_, filled)) if &*self.arena.kind == MIMALLOC => self.arena.bytes.min(u64::from(filled.slabs) * SLICE),
+            _ => self.arena.bytes,
+        }
     }
 
     /// Whether nobody gave it back while its process lived.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Cost, Evidence, Finding, Severity, Target, own_place, size};
 use crate::families::shm::{State, Unlink, Verdict};
-use crate::{Model, Nanos, Pid, ProcessRef, SegmentId};
+use crate::{Model, SegmentId};
 
 /// In the command line of the process that `multiprocessing` starts to clean up after others.
 const TRACKER: &str = "multiprocessing.resource_tracker";
@@ -40,7 +40,7 @@ fn residue(model: &Model, id: SegmentId, state: &State) -> Finding {
 /// The resource tracker of a process that only attached to a segment takes it away from those that use it.
 fn unlinked_in_use(model: &Model, id: SegmentId, state: &State, unlink: &Unlink) -> Option<Finding> {
     let by = unlink.by.filter(|_| unlink.users > 0)?;
-    let (_, tracker) = process(model, by, unlink.at)?;
+    let (_, tracker) = model.process_at(by, unlink.at)?;
     if !tracker.process.command.contains(TRACKER) || Some(tracker.process.ppid) == state.segment.creator {
         return None;
     }
@@ -72,7 +72,7 @@ fn finding(
         severity: Severity::Warning,
         summary,
         detail,
-        process: creator.and_then(|pid| process(model, pid, state.begun)).map(|(id, _)| id),
+        process: creator.and_then(|pid| model.process_at(pid, state.begun)).map(|(id, _)| id),
         pid: creator,
         evidence: BTreeMap::from([
             ("segment", Evidence::Text(state.id())),
@@ -83,14 +83,6 @@ fn finding(
         cost: Cost::default(),
         target: Some(Target::Segment(segment)),
     }
-}
-
-/// The process that had a number then.
-pub(super) fn process(model: &Model, pid: Pid, at: Nanos) -> Option<(ProcessRef, &crate::ProcessState)> {
-    let lived = |state: &crate::ProcessState| {
-        state.process.started.is_none_or(|started| started <= at) && state.ended.is_none_or(|ended| ended >= at)
-    };
-    model.processes().filter(|(_, state)| state.process.pid == pid && lived(state)).last()
 }
 
 fn named(state: &State) -> String {

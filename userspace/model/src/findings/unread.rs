@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Cost, Evidence, Finding, Severity, Target, place, shm, size};
+use super::{Cost, Evidence, Finding, Severity, Target, place, size};
 use crate::families::shm::{State, Verdict};
 use crate::views::own_line;
 use crate::{FrameId, Model, Nanos, ProcessRef, RegionId, SegmentId, SegmentKind, Selection};
@@ -28,7 +28,7 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
     let sent = sent(model);
     let mut lines: BTreeMap<(ProcessRef, FrameId), Made> = BTreeMap::new();
     for (id, state) in model.shm().segments().filter(|(_, state)| is_filled(state)) {
-        let maker = state.segment.creator.and_then(|pid| shm::process(model, pid, state.begun));
+        let maker = state.segment.creator.and_then(|pid| model.process_at(pid, state.begun));
         let Some((process, _)) = maker.filter(|(process, _)| selection.has_process(*process)) else { continue };
         let Some(line) = state.stack.and_then(|stack| own_line(model, stack)) else { continue };
         // What is left behind is a finding of its own.

@@ -49,7 +49,7 @@ impl BirthRow {
             return;
         }
         self.live += 1;
-        self.bytes = self.bytes.saturating_add(state.arena.bytes);
+        self.bytes = self.bytes.saturating_add(state.held());
         self.since = Some(self.since.map_or(state.begun, |since| since.min(state.begun)));
         if let Some((_, filled)) = state.filled {
             self.slabs += u64::from(filled.slabs);

@@ -2,6 +2,7 @@
 
 mod births;
 mod frames;
+mod held;
 mod lines;
 mod machine;
 mod pairs;
@@ -28,7 +29,7 @@ pub use timeline::{Cells, Doing, Lane, LaneId, Timeline, timeline};
 pub use transfers::{Role, WorkerRow, has_transfer, transfers, workers};
 pub use tree::{Node, NodeId, Tree, tree};
 pub use waits::{GilRow, GilShare, GilThread, SleepRow, gil_shares, gil_waits, sleeps};
-pub use weight::Weight;
+pub use weight::{Unit, Weight};
 
 use crate::{FrameId, Model, StackId};
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::own_line;
+use super::{held, own_line};
 use crate::{Model, Nanos, Place, Selection};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -17,10 +17,23 @@ pub enum Weight {
     Gil,
     /// Samples in native code that changed nothing: in dispatch, and in stores of what was there.
     Redundant,
+    /// Bytes of arenas, segments and MemInfos that were not given back; the stacks are of who made them.
+    Bytes,
 }
 
+/// What a weight is counted in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    Samples,
+    Nanoseconds,
+    Bytes,
+}
+
+/// When an event was, or ended, where, and what it weighs.
+pub type Piece = (Nanos, Place, u64);
+
 impl Weight {
-    pub const ALL: [Self; 4] = [Self::Cpu, Self::OffCpu, Self::Gil, Self::Redundant];
+    pub const ALL: [Self; 5] = [Self::Cpu, Self::OffCpu, Self::Gil, Self::Redundant, Self::Bytes];
 
     /// As on the command line.
     pub fn name(self) -> &'static str {
@@ -29,33 +42,36 @@ impl Weight {
             Self::OffCpu => "offcpu",
             Self::Gil => "gil",
             Self::Redundant => "redundant",
+            Self::Bytes => "bytes",
         }
     }
 
-    /// The family whose events it adds up.
-    pub fn family(self) -> &'static str {
-        if self == Self::Redundant { "redundancy" } else { self.name() }
-    }
-
-    /// In nanoseconds, rather than samples.
-    pub fn is_time(self) -> bool {
+    /// The families whose events it adds up, the usual one first.
+    pub fn families(self) -> &'static [&'static str] {
         match self {
-            Self::Cpu | Self::Redundant => false,
-            Self::OffCpu | Self::Gil => true,
+            Self::Cpu => &["cpu"],
+            Self::OffCpu => &["offcpu"],
+            Self::Gil => &["gil"],
+            Self::Redundant => &["redundancy"],
+            Self::Bytes => &["arena", "shm", "nrt"],
         }
     }
 
-    /// Whether its family was on.
-    pub fn is_known(self, model: &Model) -> bool {
-        model.is_on(self.family())
+    pub fn unit(self) -> Unit {
+        match self {
+            Self::Cpu | Self::Redundant => Unit::Samples,
+            Self::OffCpu | Self::Gil => Unit::Nanoseconds,
+            Self::Bytes => Unit::Bytes,
+        }
     }
 
-    /// What the selected events weigh, and when they were, or ended; oldest first.
-    pub fn pieces<'a>(
-        self,
-        model: &'a Model,
-        selection: &'a Selection,
-    ) -> Box<dyn Iterator<Item = (Nanos, Place, u64)> + 'a> {
+    /// Whether any of its families was on.
+    pub fn is_known(self, model: &Model) -> bool {
+        self.families().iter().any(|family| model.is_on(family))
+    }
+
+    /// What the selected events weigh; of each family the oldest first.
+    pub fn pieces<'a>(self, model: &'a Model, selection: &'a Selection) -> Box<dyn Iterator<Item = Piece> + 'a> {
         match self {
             Self::Cpu => Box::new(model.cpu().selected(selection).map(|sample| (sample.at, sample.place(), 1))),
             Self::OffCpu => {
@@ -63,6 +79,7 @@ impl Weight {
             }
             Self::Gil => Box::new(model.gil().waits(selection).map(|wait| (wait.at, wait.place(), wait.total.0))),
             Self::Redundant => Box::new(model.redundancy().redundant(selection, |stack| own_line(model, stack))),
+            Self::Bytes => Box::new(held::held(model, selection)),
         }
     }
 

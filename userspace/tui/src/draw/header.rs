@@ -202,6 +202,7 @@ fn chips(model: &Model, ui: &Ui, room: u16) -> Vec<Piece> {
             Weight::OffCpu => "offcpu time",
             Weight::Gil => "gil time",
             Weight::Redundant => "redundant samples",
+            Weight::Bytes => "bytes held",
         };
         // What is usual need not be said where there is little room.
         pieces.push(chip(if ui.look.weight == Weight::Cpu { 0 } else { 4 }, measure.to_owned()));

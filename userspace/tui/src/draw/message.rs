@@ -93,8 +93,8 @@ fn has_python(model: &Model) -> bool {
 fn family(ui: &Ui) -> Option<&'static str> {
     match ui.tab {
         Tab::Frames if ui.frames.shows_calls() => Some("eval"),
-        Tab::Frames | Tab::Flame => Some(ui.look.weight.family()),
-        Tab::Waits => Some(ui.waits.table().weight().family()),
+        Tab::Frames | Tab::Flame => ui.look.weight.families().first().copied(),
+        Tab::Waits => ui.waits.table().weight().families().first().copied(),
         Tab::Memory => Some(ui.memory.table().family()),
         Tab::Transfers => Some("ucx"),
         Tab::Redundancy => Some("redundancy"),
@@ -126,7 +126,7 @@ pub(crate) fn how_to_see(ui: &Ui, family: &str) -> String {
 
 /// Whether the shares of the GIL stand above what the screen of waits shows, or says instead.
 pub(super) fn allows_shares(model: &Model, ui: &Ui) -> bool {
-    has_begun(ui) && Weight::ALL.iter().any(|weight| weight.is_time() && weight.is_known(model))
+    has_begun(ui) && [Weight::OffCpu, Weight::Gil].iter().any(|weight| weight.is_known(model))
 }
 
 fn nothing(model: &Model, ui: &Ui, pythons: u64, is_live: bool) -> Option<Message> {
