@@ -1,7 +1,5 @@
 //! The weight `bytes`: memory that is held, by who made it.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by a panic")]
-
 mod common;
 
 use common::{Builder, checked_speedscope, exported, frame, meta, parsed_svg};
