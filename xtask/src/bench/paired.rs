@@ -7,9 +7,9 @@ use anyhow::{Context, Result, bail};
 use super::{Setting, record::shown, table::median};
 use crate::{process::output, repo};
 
-/// Watched and not, so often, a second of each.
-const ROUNDS: u32 = 15;
-const SECONDS: &str = "1.0";
+/// Watched and not, so often, so many seconds of each.
+pub(super) type Rounds = (u32, &'static str);
+pub(super) const USUAL: Rounds = (15, "1.0");
 
 /// What the same work took in a round, in seconds.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub(super) struct Pair {
 pub(super) fn run(
     python: &Path,
     workload: &[&str],
-    (rounds, seconds): (u32, &str),
+    (rounds, seconds): Rounds,
     watchers: &[&[&str]],
 ) -> Result<Vec<Vec<Pair>>> {
     let mut command = Command::new(python);
@@ -46,11 +46,17 @@ pub(super) struct Compared {
 
 impl Compared {
     /// `watch` is what `pyobs record` takes, with PID for the program's process id.
-    pub(super) fn measure(setting: &Setting, python: &Path, words: &[&str], watch: &[&str]) -> Result<Self> {
+    pub(super) fn measure(
+        setting: &Setting,
+        python: &Path,
+        words: &[&str],
+        watch: &[&str],
+        rounds: Rounds,
+    ) -> Result<Self> {
         let file = setting.folder.join("paired.pyobs").display().to_string();
         let pyobs = repo::pyobs().display().to_string();
         let watcher: Vec<&str> = [&pyobs[..], "record"].iter().chain(watch).chain(&["-o", &file]).copied().collect();
-        let all = run(python, words, (ROUNDS, SECONDS), &[&["none"], &watcher])?;
+        let all = run(python, words, rounds, &[&["none"], &watcher])?;
         let Ok([nobody, watched]) = <[Vec<Pair>; 2]>::try_from(all) else { bail!("paired.py left rounds out") };
         let words: Vec<String> = watch.iter().map(|word| (*word).to_owned()).collect();
         Ok(Self { nobody, watched, watcher: shown(&words) })

@@ -11,9 +11,6 @@ use super::{
 use crate::repo;
 
 const MIB: f64 = 1024.0 * 1024.0;
-/// A second of each after the other, so often.
-const ROUNDS: u32 = 15;
-const SECONDS: &str = "1.0";
 /// Workload, and the most percent that it may take longer.
 const PAIRED: [(&str, f64); 3] = [("pairs", 2.0), ("compute", 0.2), ("objects", 0.2)];
 /// As many mappings of a segment as it can make in three seconds, and how many events these were a second.
@@ -75,7 +72,7 @@ fn paired(setting: &Setting, table: &mut Table, workload: &str, most: f64) -> Re
     let file = setting.folder.join("paired.pyobs").display().to_string();
     let pyobs = repo::pyobs().display().to_string();
     let watcher = [&pyobs, "record", "--pid", "PID", "--probe", "shm,arena", "-o", &file];
-    let rounds = paired::run(setting.python("3.12")?, &[workload], (ROUNDS, SECONDS), &[&watcher])?;
+    let rounds = paired::run(setting.python("3.12")?, &[workload], paired::USUAL, &[&watcher])?;
     let [low, middle, high] = paired::longer(rounds.first().map_or(&[], Vec::as_slice));
     let range = format!("{low:.2} to {high:.2} %");
     table.row(

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::{
     Setting,
-    paired::{self, Compared},
+    paired::{self, Compared, Rounds},
     record::{Recorded, record},
     table::Table,
 };
@@ -24,6 +24,8 @@ const TRIPS: [u64; 2] = [64 << 10, 1 << 20];
 const SLOWER: f64 = 0.03;
 const TRAPS: f64 = 6.0;
 const TRAP_US: f64 = 4.0;
+/// Those that are too many to be followed are only counted after the first second.
+const LONG: Rounds = (5, "8.0");
 const MIB: f64 = 1024.0 * 1024.0;
 /// Transfers as fast as they can be made, by as many threads as there are CPUs on a small machine; and the goal, a second.
 const FAST: u64 = 2_000_000;
@@ -40,7 +42,8 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
         "Transfers",
         "How long messages take that `pyobs record` follows, against those that nobody does just before and after\n\
          (`xtask/src/bench/paired.py`, medians of the rounds): there and back between two processes with UCXX\n\
-         (`trips.py`), and of eight bytes that a program in C sends to itself by libucp (`transfers.c`). `nobody` follows\n\
+         (`trips.py`), and of eight bytes that a program in C sends to itself by libucp as fast as it can (`transfers.c`), which\n\
+         are too many to be followed and are counted. `nobody` follows\n\
          nothing, in rounds between the others: it shows the noise. Then all that this program can make and that it makes\n\
          steadily, what was counted of them, and the resident set of pyobs at its largest.",
         &["what", "figure", "10th to 90th percentile", "counted", "peak RSS (MiB)"],
@@ -85,8 +88,14 @@ fn built(setting: &Setting) -> Result<String> {
 }
 
 /// What the same work took without anybody who watches, and with it. Each of the two has a row.
-fn compared(setting: &Setting, table: &mut Table, python: &Path, what: &str, words: &[&str]) -> Result<Compared> {
-    let compared = Compared::measure(setting, python, words, &["--pid", "PID", "--probe", "ucx"])?;
+fn compared(
+    setting: &Setting,
+    table: &mut Table,
+    python: &Path,
+    (what, words): (&str, &[&str]),
+    rounds: Rounds,
+) -> Result<Compared> {
+    let compared = Compared::measure(setting, python, words, &["--pid", "PID", "--probe", "ucx"], rounds)?;
     for [who, figure, range, command] in compared.rows() {
         table.row(vec![format!("{what}, {who}"), figure, range, String::new(), String::new()], &command);
     }
@@ -96,7 +105,8 @@ fn compared(setting: &Setting, table: &mut Table, python: &Path, what: &str, wor
 fn trips(setting: &Setting, table: &mut Table, python: &Path, size: u64) -> Result<()> {
     let what = format!("{} KiB there and back", size >> 10);
     let words = [&python.display().to_string(), &source("trips.py").display().to_string(), &size.to_string()];
-    let compared = compared(setting, table, python, &what, &words.map(String::as_str))?;
+    let words = words.map(String::as_str);
+    let compared = compared(setting, table, python, (&what, &words), paired::USUAL)?;
     let slower = paired::longer(&compared.watched)[1] / 100.0;
     table.at_most(&format!("{what}: longer, of what it takes alone"), slower, SLOWER);
     Ok(())
@@ -104,7 +114,7 @@ fn trips(setting: &Setting, table: &mut Table, python: &Path, size: u64) -> Resu
 
 fn small(setting: &Setting, table: &mut Table, python: &Path, words: &[&str]) -> Result<()> {
     let what = "8 bytes, sent and received";
-    let more = compared(setting, table, python, what, words)?.longer_by();
+    let more = compared(setting, table, python, (what, words), LONG)?.longer_by();
     table.at_most(&format!("{what}: longer by (µs)"), more, TRAPS * TRAP_US);
     Ok(())
 }
