@@ -18,7 +18,8 @@ use crate::{
 };
 
 pub(super) const VERSION: &str = "3.12";
-const PYOBS: &str = "pyobs";
+/// Whether it is pyobs, and the families that it then has other than by default.
+const WATCHERS: [(&str, Option<&str>); 2] = [("pyobs", None), ("pyobs-cpu", Some("cpu"))];
 const WORKLOADS: [&str; 3] = ["mixed", "calls", "threads"];
 /// Seconds that each profiler is on, and off, and how often.
 const WINDOW_S: &str = "4";
@@ -52,31 +53,37 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
     let mut table = Table::new(
         "Overhead at 99 Hz",
         "The work that a CPython 3.12 program does while it is watched, against what it does just before and after\n\
-         (`../shared/bench/overhead.py`). `nothing` watches nothing: it shows the noise. `pyobs` takes whole stacks, waits\n\
-         and the GIL, as it does by default. What its programs in the kernel take, on all CPUs, is by the kernel's own\n\
-         account (`bpf_stats`) of the last window: a bound of the slowdown that noise does not move.",
+         (`../shared/bench/overhead.py`). `nothing` watches nothing: it shows the noise. `pyobs` takes whole stacks, waits,\n\
+         the GIL and memory, as it does by default, and `pyobs-cpu` whole stacks only. What its programs in the kernel take,\n\
+         on all CPUs, is by the kernel's own account (`bpf_stats`) of the last window: what the program is slowed down by,\n\
+         but for what the caches forget, which noise does not move.",
         COLUMNS,
     );
     let profilers = profilers(setting)?;
     for workload in WORKLOADS {
-        progress(format!("overhead of four profilers over the workload {workload}: about four minutes"));
+        progress(format!("overhead of five profilers over the workload {workload}: about five minutes"));
         let rows = measure(setting, setting.python(VERSION)?, workload, &profilers)?;
         for (row, (name, _, shown)) in rows.iter().zip(&profilers) {
-            let kernel = if *name == PYOBS { format!("{:.2}", kernel_time(setting)? * 100.0) } else { String::new() };
-            table.row([row.cells(workload), vec![kernel]].concat(), shown);
+            let is_pyobs = WATCHERS.iter().any(|(watcher, _)| watcher == name);
+            let kernel = is_pyobs.then(|| kernel_time(setting, name)).transpose()?.map(|share| share * 100.0);
+            let cell = kernel.map_or_else(String::new, |kernel| format!("{kernel:.2}"));
+            table.row([row.cells(workload), vec![cell]].concat(), shown);
+            if let Some(kernel) = kernel {
+                table.at_most(&format!("{workload}: {name}'s programs in the kernel (% of a core)"), kernel, 0.5);
+            }
         }
         judge(&mut table, workload, &rows);
     }
     Ok(table)
 }
 
-fn recording(setting: &Setting) -> PathBuf {
-    setting.folder.join("overhead.pyobs")
+fn recording(setting: &Setting, watcher: &str) -> PathBuf {
+    setting.folder.join(format!("{watcher}.pyobs"))
 }
 
 /// The share of a core that pyobs's programs took in the kernel while it last recorded.
-fn kernel_time(setting: &Setting) -> Result<f64> {
-    let report = report(&recording(setting))?;
+fn kernel_time(setting: &Setting, watcher: &str) -> Result<f64> {
+    let report = report(&recording(setting, watcher))?;
     Ok(number(&report, "/cost/bpf_s")? / number(&report, "/recording/duration_s")?)
 }
 
@@ -84,8 +91,13 @@ fn kernel_time(setting: &Setting) -> Result<f64> {
 fn profilers(setting: &Setting) -> Result<Vec<(&'static str, String, String)>> {
     let py_spy = py_spy(setting)?;
     let py_spy_args = "record -r 99 -d 999 -f raw -o /dev/null -p {pid}";
-    let recording = recording(setting);
-    Ok(vec![
+    let watcher = |(name, probe): (&'static str, Option<&str>)| {
+        let probe = probe.map_or_else(String::new, |probe| format!(" --probe {probe}"));
+        let args = format!("record --pid {{pid}} --rate 99{probe} -o");
+        let file = quoted(&recording(setting, name));
+        (name, format!("{} {args} {file}", quoted(&repo::pyobs())), format!("pyobs {args} {name}.pyobs"))
+    };
+    let others = [
         ("nothing", "sleep 1000".to_owned(), "sleep 1000".to_owned()),
         ("py-spy", format!("{} {py_spy_args}", quoted(&py_spy)), format!("py-spy {py_spy_args}")),
         (
@@ -93,12 +105,8 @@ fn profilers(setting: &Setting) -> Result<Vec<(&'static str, String, String)>> {
             format!("{} {py_spy_args} --native", quoted(&py_spy)),
             format!("py-spy {py_spy_args} --native"),
         ),
-        (
-            PYOBS,
-            format!("{} record --pid {{pid}} --rate 99 -o {}", quoted(&repo::pyobs()), quoted(&recording)),
-            "pyobs record --pid {pid} --rate 99 -o overhead.pyobs".to_owned(),
-        ),
-    ])
+    ];
+    Ok(others.into_iter().chain(WATCHERS.map(watcher)).collect())
 }
 
 pub(super) fn quoted(path: &Path) -> String {
@@ -146,9 +154,11 @@ fn parse(line: &str) -> Option<Row> {
 }
 
 fn judge(table: &mut Table, workload: &str, rows: &[Row]) {
-    let [nothing, py_spy, native, pyobs] = rows else { return };
-    let beyond = pyobs.slowdown / nothing.slowdown;
-    table.at_most(&format!("{workload}: slowdown by pyobs beyond `nothing`"), beyond, 1.005);
+    let [nothing, py_spy, native, pyobs, cpu] = rows else { return };
+    for watcher in [pyobs, cpu] {
+        let beyond = watcher.slowdown / nothing.slowdown;
+        table.at_most(&format!("{workload}: slowdown by {} beyond `nothing`", watcher.name), beyond, 1.005);
+    }
     table.at_most(&format!("{workload}: CPU of pyobs as a share of py-spy's"), pyobs.cpu / py_spy.cpu, 0.25);
     let native = pyobs.cpu / native.cpu;
     table.at_most(&format!("{workload}: CPU of pyobs as a share of that of py-spy --native"), native, 0.25);
