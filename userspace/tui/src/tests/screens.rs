@@ -84,6 +84,8 @@ at_sizes!(redundancy_detail, [SMALL, WIDE, HUGE], Bench::dispatching, "8\n");
 at_sizes!(redundancy_of_calls_detail, [HUGE], Bench::dispatching, "8sss\n");
 at_sizes!(redundancy_that_is_off, [SMALL, WIDE], Bench::live, "8");
 at_sizes!(flame_of_redundant_samples, [WIDE], Bench::dispatching, "3mmm");
+at_sizes!(flame_of_memory, [WIDE], Bench::sharing, "3mmmm↓↓");
+at_sizes!(frames_by_memory, [WIDE], Bench::sharing, "2mmmm");
 at_sizes!(memory_of_processes, [SMALL, WIDE, HUGE], Bench::sharing, "6mmm");
 at_sizes!(memory_that_is_off, [SMALL, WIDE], Bench::live, "6");
 at_sizes!(flame_off_cpu, [SMALL, WIDE, HUGE], Bench::waiting, "3m↓↓");
