@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
-use super::{answer, ask};
+use super::{NEWEST, answer, ask};
 use crate::pythons::Python;
 
 /// The first whose `dis.stack_effect` tells a jump from going on.
@@ -39,7 +39,7 @@ pub(super) fn write(pythons: &[Python]) -> Result<()> {
     let mut last = 0;
     for python in pythons {
         let minor = python.version.split('.').nth(1).and_then(|minor| minor.parse().ok()).unwrap_or(0);
-        if minor < OLDEST || minor == last || python.version.ends_with('t') {
+        if !(OLDEST..=NEWEST).contains(&minor) || minor == last || python.version.ends_with('t') {
             continue;
         }
         ensure!(last == 0 || minor == last + 1, "there is no CPython 3.{} here; the table was left as it is", last + 1);
