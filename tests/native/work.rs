@@ -5,7 +5,7 @@ use pyobs_tests::{Case, Python, case, needs};
 use crate::agrees;
 use crate::programs::{start, start_in_venv, with_numpy};
 use crate::verdict::{Least, Part};
-use crate::watch::{Plan, watch};
+use crate::watch::Plan;
 
 /// Versions that the basic work is done on; with `--all` it is done on all.
 const VERSIONS: [&str; 3] = ["3.8", "3.12", "3.13"];
@@ -28,13 +28,18 @@ pub fn cases() -> Vec<Case> {
             let name = format!("matrix/{}::{work}", python.name());
             cases.push(case(name, move || on_python(&here, work)).needs(needs::all()));
         }
+        let here = python.clone();
+        let numpy = case(format!("matrix/{}::numpy", python.name()), move || {
+            numpy_on(&here, "numpy", &Least::default());
+        });
+        cases.push(numpy.needs(needs::all()).needs(needs::numpy(python)));
+        cases.push(long_run(python));
     }
     cases.push(in_numpy("work/numpy_realigns_its_stack", "numpy", Least::default()));
     // OpenBLAS's assembly has no call frame information at all: what there is must agree.
     cases.push(in_numpy("work/numpy_in_openblas", "blas", Least { whole: 0.4, compared: 0.4 }));
     cases.extend(VERSIONS.map(in_the_kernel));
     cases.push(tls());
-    cases.push(long_run());
     cases
 }
 
@@ -49,13 +54,14 @@ fn on_python(python: &Python, work: &str) {
 }
 
 fn in_numpy(name: &str, work: &'static str, least: Least) -> Case {
-    let body = move || {
-        let python = with_numpy().unwrap();
-        let workload = start_in_venv(&python, work);
-        let plan = Plan { rate_hz: 2000, samples: 4000, pages: 16, ..Plan::default() };
-        agrees(&format!("{work} on {}", python.version), &workload, plan, &least);
-    };
+    let body = move || numpy_on(&with_numpy().unwrap(), work, &least);
     case(name, body).needs(with_numpy())
+}
+
+fn numpy_on(python: &Python, work: &str, least: &Least) {
+    let workload = start_in_venv(python, work);
+    let plan = Plan { rate_hz: 2000, samples: 4000, pages: 16, ..Plan::default() };
+    agrees(&format!("{work} on {}", python.version), &workload, plan, least);
 }
 
 /// Where user space was is what the kernel has saved of it.
@@ -84,16 +90,13 @@ fn tls() -> Case {
     case("work/tls_between_two_ends_in_memory", body).needs(needs::python(NEWEST))
 }
 
-fn long_run() -> Case {
-    let body = || {
-        for version in ["3.12", NEWEST] {
-            let workload = start(&needs::python(version).unwrap(), "threads");
-            let plan = Plan { rate_hz: 3000, seconds: 60, ..Plan::default() };
-            let verdict = watch(workload.pid(), plan, |_| ());
-            eprintln!("a minute of threads on {version}: {}", verdict.summary());
-            verdict.holds(&Least::default());
-        }
+fn long_run(python: &Python) -> Case {
+    let name = format!("matrix/{}::a_minute_of_four_threads_at_three_kilohertz", python.name());
+    let python = python.clone();
+    let body = move || {
+        let workload = start(&python, "threads");
+        let plan = Plan { rate_hz: 3000, seconds: 60, ..Plan::default() };
+        agrees(&format!("a minute of threads on {}", python.version), &workload, plan, &Least::default());
     };
-    let case = case("work/a_minute_of_four_threads_at_three_kilohertz", body).needs(needs::all());
-    case.needs(needs::python("3.12")).needs(needs::python(NEWEST))
+    case(name, body).needs(needs::all())
 }
