@@ -32,8 +32,9 @@ pub(crate) enum Flow {
 
 const DRAW_INTERVAL: Duration = Duration::from_millis(100);
 const COMPUTE_INTERVAL: Duration = Duration::from_millis(500);
-/// Computing the views takes at most this part of one core: what takes long is done less often.
-const COMPUTE_SHARE: u32 = 50;
+/// Computing the views takes at most this part of one core, of the fiftieth that all may take: what takes long is done
+/// less often.
+const COMPUTE_SHARE: u32 = 70;
 /// Of what nothing is recorded meanwhile.
 const REPLAY_SHARE: u32 = 4;
 const COMPUTE_INTERVAL_MAX: Duration = Duration::from_secs(10);

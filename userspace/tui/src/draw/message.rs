@@ -11,7 +11,7 @@ use crate::number;
 use crate::screens::process_label;
 use crate::tape::{Motion, Position};
 use crate::text;
-use crate::ui::{Phase, Tab, Ui};
+use crate::ui::{Phase, Tab, Ui, Window};
 
 pub(super) struct Message {
     title: String,
@@ -59,7 +59,7 @@ pub(super) fn instead_of(model: &Model, ui: &Ui) -> Option<Message> {
         }
         _ if pythons == 0 && is_live && has_python(model) => message(
             "No Python process any more",
-            "The last one has ended. Another one appears here within a second; w looks further back.",
+            format!("The last one has ended. Another one appears here within a second.{}", wider(ui)),
         ),
         _ if pythons == 0 && is_live => {
             message("No Python process yet", "Start one: it appears here within a second, whatever its name.")
@@ -143,26 +143,36 @@ fn nothing(model: &Model, ui: &Ui, pythons: u64, is_live: bool) -> Option<Messag
         _ => return no_samples(model, ui, pythons, is_live),
     };
     let of = ui.picked.map(|picked| format!(" of {}", text::fit(&process_label(model, Some(picked.process)), 60)));
-    let others = if of.is_some() { "Esc shows all processes, w" } else { "w" };
-    message(format!("No {what}{} {when}", of.unwrap_or_default()), format!("{why} {others} looks further back."))
+    message(format!("No {what}{} {when}", of.unwrap_or_default()), format!("{why}{}", wider(ui)))
+}
+
+/// The keys that would show more, as a sentence.
+fn wider(ui: &Ui) -> &'static str {
+    let is_windowed = ui.tab.is_windowed();
+    let looks_back = is_windowed && ui.window != Window::All;
+    match (ui.picked.is_some(), looks_back) {
+        _ if is_windowed && ui.span.is_some() => " Esc shows the time around it.",
+        (true, true) => " Esc shows all processes, w looks further back.",
+        (true, false) => " Esc shows all processes.",
+        (false, true) => " w looks further back.",
+        (false, false) => "",
+    }
 }
 
 fn no_samples(model: &Model, ui: &Ui, pythons: u64, is_live: bool) -> Option<Message> {
     let when = ui.when();
     if let Some(picked) = ui.picked {
         let who = text::fit(&process_label(model, Some(picked.process)), 60);
-        return message(
-            format!("No samples of {who} {when}"),
-            "It used no CPU. Esc shows all processes, w looks further back.",
-        );
+        return message(format!("No samples of {who} {when}"), format!("It used no CPU.{}", wider(ui)));
     }
     if is_live {
         let idle = if pythons == 1 { "The one Python process is idle." } else { "All of them are idle." };
         let who = number::plural(pythons, "Python process", "Python processes");
         let idle = if pythons == 1 { idle.to_owned() } else { format!("{who} are known. {idle}") };
-        return message(format!("No samples {when}"), format!("{idle} w looks further back."));
+        return message(format!("No samples {when}"), format!("{idle}{}", wider(ui)));
     }
-    message(format!("No samples {when}"), "The processes used no CPU while this was captured. w looks further back.")
+    let idle = "The processes used no CPU while this was captured.";
+    message(format!("No samples {when}"), format!("{idle}{}", wider(ui)))
 }
 
 pub(super) fn draw(message: &Message, ui: &Ui, area: Rect, buf: &mut Buffer) {
