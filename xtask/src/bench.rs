@@ -13,6 +13,7 @@ mod paired;
 mod record;
 mod redundancy;
 mod segments;
+mod slowdown;
 mod table;
 mod tables;
 mod truth;
@@ -38,8 +39,9 @@ use table::Table;
 /// Its name on the command line, and what measures it.
 type Bench = (&'static str, fn(&Setting) -> Result<Table>);
 
-const BENCHES: [Bench; 13] = [
+const BENCHES: [Bench; 14] = [
     ("overhead", overhead::run),
+    ("slowdown", slowdown::run),
     ("kernel", kernel::run),
     ("tables", tables::run),
     ("memory", memory::run),
