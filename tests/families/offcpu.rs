@@ -36,6 +36,8 @@ fn main() -> ExitCode {
         cases.push(of_this("ten_thousand_short_sleeps_add_up", |python| check(python, &["short_sleeps"])));
         cases.push(of_this("one_that_sleeps_on_is_reported", sleeps_on));
         cases.push(of_this("one_that_sleeps_to_the_programs_end_is_reported", sleeps_to_the_end));
+        let passed = of_this("sleeps_that_are_passed_over_count_as_those_that_are_looked_at", passed_over);
+        cases.push(passed.needs(needs::all()));
     }
     pyobs_tests::run(cases)
 }
@@ -68,6 +70,41 @@ fn check(python: &Python, scenarios: &[&str]) {
     assert!(wrong.is_empty(), "{}\nloss: {}", wrong.join("\n"), recording.report["loss"]);
     let reported = seconds(&rows.iter().collect::<Vec<_>>());
     compare::within("seconds exported", recording.exported_s("offcpu"), reported, 0.001);
+}
+
+/// Sleeps of two lengths that take turns, so often that a small budget passes most of them over. Says how often, and for how
+/// long.
+const TURNS: &str = "\
+import time
+def short(): time.sleep(0.0003)
+def long(): time.sleep(0.002)
+slept, turns, until = [0, 0], 0, time.monotonic() + 60
+while time.monotonic() < until:
+    for which, sleep in enumerate((short, long)):
+        since = time.monotonic()
+        sleep()
+        slept[which] += time.monotonic() - since
+    turns += 1
+print(turns, *slept)
+";
+/// Of a third of the time one in some three hundred is looked at.
+const PASSED_SHARE: f64 = 0.15;
+
+fn passed_over(python: &Python) {
+    let record = Record::new().argument("--probe").argument("offcpu").argument("--budget").argument("0.01");
+    let recording = record.command(python.inline(TURNS)).run();
+    let shed = recording.report["cost"]["shed"].to_string();
+    assert!(shed.contains("of one sleep of each thread in 320 ms"), "{shed}");
+    let said: Vec<f64> = recording.stdout.split_whitespace().map(|number| number.parse().unwrap()).collect();
+    let rows = json::list(&recording.report, "/offcpu");
+    let mut counted = 0;
+    for (function, slept) in ["short", "long"].iter().zip(&said[1..]) {
+        let of_it: Vec<&Value> = rows.iter().filter(|row| is_inside(row, function)).collect();
+        compare::within(&format!("seconds in {function}"), seconds(&of_it), *slept, PASSED_SHARE);
+        counted += of_it.iter().map(|row| json::count(row, "/count")).sum::<u64>();
+    }
+    // None is passed over without being counted, but for the last ones.
+    compare::within("sleeps", counted as f64, 2.0 * said[0], 0.02);
 }
 
 /// Sleeps in read(2) again and again.

@@ -16,7 +16,9 @@ pub const PROGRESS_UNTIL: u32 = 5;
 pub const TELLS_MAPPINGS: u32 = 6;
 /// Where it is 1, transfers of UCX itself are counted when they are submitted, and nothing else is done about them.
 pub const SUMS_ONLY: u32 = 7;
-pub const COUNT: u32 = 8;
+/// Of each thread's sleeps one is looked at for every so many nanoseconds, and the others are passed over; 0 stands for all.
+pub const SLEEP_GAP: u32 = 8;
+pub const COUNT: u32 = 9;
 
 /// The values of [`TELLS_MAPPINGS`].
 pub mod tells {

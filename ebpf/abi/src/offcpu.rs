@@ -46,7 +46,8 @@ pub const PLACES: usize = 8;
 pub struct Place {
     /// A hash of these; 0 for none.
     pub key: u32,
-    /// Sleeps that have not been told of, and how long they were in nanoseconds.
+    /// Sleeps that have not been told of, and how long they were in nanoseconds. Those that were passed over count as the one
+    /// that was looked at after them.
     pub count: u32,
     pub total: u64,
     /// The time of the `OFFCPU_SLEEP` with the stack that they are told with.
@@ -63,6 +64,15 @@ pub struct Sleeper {
     pub since: u64,
     /// When it was woken; 0 while it was not.
     pub woken: u64,
+    /// How many of its next sleeps are passed over, how many were since one was looked at, and how many had been when the
+    /// present one was. None are while [`SLEEP_GAP`](crate::control::SLEEP_GAP) is 0.
+    pub left: u32,
+    pub passed: u32,
+    pub missed: u32,
+    pub padding: u32,
+    /// When the sleep that was looked at last began, and when it ended.
+    pub looked: u64,
+    pub ended: u64,
     pub waker_pid: u32,
     pub waker_tid: u32,
     pub waker_comm: [u8; COMM_LEN],
@@ -75,7 +85,7 @@ pub struct Sleeper {
     pub places: [Place; PLACES],
 }
 
-shared!(Sleeper, 256);
+shared!(Sleeper, 288);
 
 /// Elements of the array `SLEEPS`; a power of two. Tids are given out one after the other, so that two live threads
 /// seldom share a place.

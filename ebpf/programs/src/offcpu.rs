@@ -4,7 +4,8 @@
 //! their place in the program: the lengths of all that happen at one place are summed up exactly, and told with the stack
 //! that was taken there last, each time that they reach `SLEEP_PERIOD`. The first stack of a place costs the thread
 //! `SLEEP_PERIOD` of its time, each other the CPU `REFRESH` times as much, of which both have some credit: where less is
-//! slept, the stack of every sleep is taken.
+//! slept, the stack of every sleep is taken. Where even that is more than `--budget` allows, some sleeps of threads that sleep
+//! often are passed over (`SLEEP_GAP`).
 
 use core::hint::black_box;
 
@@ -49,6 +50,10 @@ const DEAD: u32 = 0x80;
 const CREDIT: u64 = 64;
 /// How much more a stack costs the CPU that takes it for a place that has one already.
 const REFRESH: u64 = 10;
+/// As many sleeps are passed over on the average, at the most.
+const PASSED_MAX: u64 = 100;
+/// For so many times `SLEEP_GAP`, at the most, and they count for no more than so many times the time that there was.
+const GAPS_MAX: u64 = 4;
 /// A sleeper that has not come back for so long has ended without being seen.
 const STALE: u64 = 3_600_000_000_000;
 
@@ -112,21 +117,47 @@ fn wakes(context: &RawTracePointContext) {
 #[inline(always)]
 fn awake(sleeper: &mut Sleeper, now: u64) {
     let since = sleeper.since;
-    sleeper.since = 0;
+    let (slept, count) = (slept(sleeper, now), sleeper.missed.wrapping_add(1));
+    (sleeper.since, sleeper.ended) = (0, now);
     let number = sleeper.place as usize;
     let place = place(sleeper, number);
-    place.total = place.total.wrapping_add(now.saturating_sub(since));
-    place.count = place.count.wrapping_add(1);
+    place.total = place.total.wrapping_add(slept);
+    place.count = place.count.wrapping_add(count);
     let is_much = place.total >= control(control::SLEEP_PERIOD);
     if sleeper.fresh != 0 || is_much {
         tell(sleeper, number, since, now);
     }
 }
 
+/// How long the present sleep has been, and those passed over before it: each as long as it, which is right on the average where
+/// sleeps are of different lengths. Not where a rare one is that long, so that there is a bound.
+#[inline(always)]
+fn slept(sleeper: &Sleeper, now: u64) -> u64 {
+    let length = now.saturating_sub(sleeper.since);
+    let missed = length.wrapping_mul(sleeper.missed.into());
+    length + missed.min(sleeper.since.saturating_sub(sleeper.ended).wrapping_mul(GAPS_MAX))
+}
+
 #[inline(always)]
 fn place(sleeper: &mut Sleeper, number: usize) -> &mut Place {
     // Hidden from the compiler, which would know the mask to be needless; the verifier does not.
     &mut sleeper.places[black_box(number) & (PLACES - 1)]
+}
+
+/// Where the place with this key is kept: its own element, or one that is free, or another's whose turn it is to go.
+#[inline(always)]
+fn slot(sleeper: &mut Sleeper, key: u32) -> usize {
+    let home = key as usize % PLACES;
+    let mut free = home;
+    for probe in (0..PLACES).rev() {
+        let number = home ^ probe;
+        match place(sleeper, number).key {
+            known if known == key => return number,
+            0 => free = number,
+            _ => {}
+        }
+    }
+    free
 }
 
 /// Tells what was slept at a place since it was told of last.
@@ -175,6 +206,14 @@ fn sleeps(context: &RawTracePointContext, run: impl Fn(u32)) {
     let Some(sleeper) = sleeper(tid) else { return };
     // SAFETY: the helper has no preconditions.
     let now = unsafe { bpf_ktime_get_ns() };
+    if sleeper.left != 0 && sleeper.since == 0 && sleeper.tid == tid {
+        // A thread that sleeps no longer as often as it did is looked at again.
+        if now.saturating_sub(sleeper.looked) < control(control::SLEEP_GAP).wrapping_mul(GAPS_MAX) {
+            sleeper.left -= 1;
+            sleeper.passed += 1;
+            return;
+        }
+    }
     if sleeper.tid != tid || sleeper.pid != pid {
         if sleeper.since != 0 && now.saturating_sub(sleeper.since) < STALE {
             count_loss(loss::SLEEPER);
@@ -193,9 +232,11 @@ fn sleeps(context: &RawTracePointContext, run: impl Fn(u32)) {
     }
     (sleeper.waker_pid, sleeper.waker_tid, sleeper.woken) = (0, 0, 0);
     sleeper.since = now;
+    sleeper.left = passes(sleeper, now);
+    (sleeper.missed, sleeper.passed, sleeper.looked) = (sleeper.passed, 0, now);
     let argument = if awaited != 0 { awaited } else { registers.argument };
     let key = key(registers.call, argument, instruction);
-    let number = key as usize % PLACES;
+    let number = slot(sleeper, key);
     sleeper.place = number as u32;
     let is_known = place(sleeper, number).key == key;
     sleeper.fresh =
@@ -236,6 +277,20 @@ fn sleeps(context: &RawTracePointContext, run: impl Fn(u32)) {
     if let Some(holder) = holder {
         hold(process, holder, now, slot, run);
     }
+}
+
+/// How many sleeps to pass over after the one that begins now, so that on the average one is looked at for every `SLEEP_GAP`.
+/// By chance: else they could all be the same of those that take turns.
+#[inline(always)]
+fn passes(sleeper: &Sleeper, now: u64) -> u32 {
+    let (gap, elapsed) = (control(control::SLEEP_GAP), now.saturating_sub(sleeper.looked));
+    if gap == 0 || elapsed == 0 {
+        return 0;
+    }
+    let many = (gap.wrapping_mul(u64::from(sleeper.passed) + 1) / elapsed).min(PASSED_MAX) as u32;
+    // SAFETY: the helper has no preconditions.
+    let chance = unsafe { bpf_get_prandom_u32() };
+    chance % (2 * many + 1)
 }
 
 /// Whether the CPU has time for another stack of a place that has one.
@@ -351,8 +406,8 @@ pub fn offcpu_waking(context: RawTracePointContext) -> i32 {
     // SAFETY: the helper has no preconditions.
     let now = unsafe { bpf_ktime_get_ns() };
     sleeper.woken = now;
-    let number = sleeper.place as usize;
-    let slept = place(sleeper, number).total.wrapping_add(now.saturating_sub(sleeper.since));
+    let (number, slept) = (sleeper.place as usize, slept(sleeper, now));
+    let slept = place(sleeper, number).total.wrapping_add(slept);
     if sleeper.fresh == 0 && slept < control(control::SLEEP_PERIOD) {
         // Nobody will be told of it.
         return 0;

@@ -1,5 +1,7 @@
 //! Holds pyobs's own cost inside the budget.
 
+use std::ops::Range;
+
 use pyobs_model::Nanos;
 
 /// The start, when every file is new, sheds nothing.
@@ -8,10 +10,16 @@ const START: Nanos = Nanos(3_000_000_000);
 const WINDOW: Nanos = Nanos(5_000_000_000);
 /// Stacks of sleeps are given up first, to so many times fewer in so many steps: the time that was slept stays exact, and
 /// only which stack it is told with is known from fewer.
-const SLEEPS_STEP: u64 = 8;
-const SLEEPS_STEPS: u32 = 3;
+const STACKS_STEP: u64 = 8;
+const STACKS_STEPS: u32 = 3;
+/// Then sleeps of threads that sleep often: of each thread one is looked at for so much time.
+const GAPS: [Nanos; 3] = [Nanos(20_000_000), Nanos(80_000_000), Nanos(320_000_000)];
+const SLEEPS_STEPS: u32 = STACKS_STEPS + GAPS.len() as u32;
 /// Then samples, to half in each step; after so many steps one is taken every ten seconds at 99 Hz.
 const SAMPLES_STEPS: u32 = 10;
+/// Half the samples that cost so much of what all did: something else costs it, and more are not given up. Where the cost is
+/// more than that by now, it is for another reason.
+const FUTILE: Range<f64> = 0.9..1.5;
 
 #[derive(Debug)]
 pub struct Governor {
@@ -22,6 +30,8 @@ pub struct Governor {
     /// The step that comes first: without sleeps there are none to give up.
     first: u32,
     step: u32,
+    /// The share before samples were last given up.
+    before: Option<f64>,
     window_start: Option<(Nanos, Nanos)>,
 }
 
@@ -32,6 +42,8 @@ pub struct Change {
     pub keep_every: u64,
     /// So many times fewer stacks of sleeps are taken.
     pub sleeps_rarer: u64,
+    /// Of a thread's sleeps one is looked at for so much time; 0 for all.
+    pub sleep_gap: Nanos,
     pub sentence: String,
 }
 
@@ -39,7 +51,7 @@ impl Governor {
     /// `budget` in percent of one core.
     pub fn new(budget: f64, binds_rate: bool, rate_hz: u32, has_sleeps: bool) -> Self {
         let first = if has_sleeps { 0 } else { SLEEPS_STEPS };
-        Self { budget: budget / 100.0, binds_rate, rate_hz, first, step: first, window_start: None }
+        Self { budget: budget / 100.0, binds_rate, rate_hz, first, step: first, before: None, window_start: None }
     }
 
     /// Takes the cost since the start: `bpf` in the kernel, `cpu` in user space. What a file costs once, its unwind table and
@@ -56,7 +68,7 @@ impl Governor {
         self.window_start = Some((at, used));
         let share = used.saturating_sub(used_then).as_secs_f64() / at.saturating_sub(since).as_secs_f64();
         let wanted = if share > self.budget {
-            (self.step + 1).min(SLEEPS_STEPS + SAMPLES_STEPS)
+            if self.is_futile(share) { self.step } else { (self.step + 1).min(SLEEPS_STEPS + SAMPLES_STEPS) }
         } else if share < self.budget / self.room() {
             self.step.saturating_sub(1).max(self.first)
         } else {
@@ -65,24 +77,36 @@ impl Governor {
         if wanted == self.step {
             return None;
         }
+        self.before = (wanted > self.step.max(SLEEPS_STEPS)).then_some(share);
         self.step = wanted;
-        let (keep_every, sleeps_rarer) = (self.keep_every(), self.sleeps_rarer());
+        let (keep_every, sleeps_rarer, sleep_gap) = (self.keep_every(), self.sleeps_rarer(), self.sleep_gap());
         let rate = f64::from(self.rate_hz) / keep_every as f64;
         Some(Change {
             keep_every,
             sleeps_rarer,
+            sleep_gap,
             sentence: format!(
-                "pyobs used {:.2} % of a core with a budget of {:.2} %: sampling at {rate:.1} Hz, and stacks of sleeps {sleeps_rarer} times as seldom, from {:.0} s on",
+                "pyobs used {:.2} % of a core with a budget of {:.2} %: sampling at {rate:.1} Hz, and stacks of sleeps {sleeps_rarer} times as seldom{}, from {:.0} s on",
                 share * 100.0,
                 self.budget * 100.0,
+                if sleep_gap.0 == 0 {
+                    String::new()
+                } else {
+                    format!(", of one sleep of each thread in {:.0} ms", sleep_gap.as_secs_f64() * 1e3)
+                },
                 at.as_secs_f64(),
             ),
         })
     }
 
+    /// Whether it was in vain that samples were given up last.
+    fn is_futile(&self, share: f64) -> bool {
+        self.before.is_some_and(|before| FUTILE.contains(&(share / before)))
+    }
+
     /// How far inside the budget the cost must be for the last step to be taken back, so that it does not swing.
     fn room(&self) -> f64 {
-        if self.step > SLEEPS_STEPS { 3.0 } else { SLEEPS_STEP as f64 }
+        if self.step > SLEEPS_STEPS { 3.0 } else { STACKS_STEP as f64 }
     }
 
     fn keep_every(&self) -> u64 {
@@ -90,7 +114,12 @@ impl Governor {
     }
 
     fn sleeps_rarer(&self) -> u64 {
-        SLEEPS_STEP.pow(self.step.min(SLEEPS_STEPS))
+        STACKS_STEP.pow(self.step.min(STACKS_STEPS))
+    }
+
+    fn sleep_gap(&self) -> Nanos {
+        let steps = self.step.min(SLEEPS_STEPS).saturating_sub(STACKS_STEPS);
+        steps.checked_sub(1).and_then(|last| GAPS.get(last as usize)).copied().unwrap_or(Nanos(0))
     }
 }
 
@@ -102,14 +131,26 @@ mod tests {
         Nanos::from_secs_f64(seconds)
     }
 
-    /// The cost over time of `samples` and `sleeps`, as shares of a core while nothing is given up, with what was kept.
-    fn run(governor: &mut Governor, samples: f64, sleeps: f64, ticks: u64) -> Vec<(u64, u64)> {
+    /// What is watched: what samples, stacks of sleeps, and sleeps cost while nothing is given up, and what else does, as shares
+    /// of a core.
+    #[derive(Clone, Copy, Default)]
+    struct Load {
+        samples: f64,
+        stacks: f64,
+        sleeps: f64,
+        rest: f64,
+    }
+
+    /// What was kept over so many seconds; the gap in milliseconds.
+    fn run(governor: &mut Governor, load: Load, ticks: u64) -> Vec<(u64, u64, u64)> {
         let (mut used, mut kept) = (0.0, Vec::new());
         for second in 0..ticks {
             if let Some(change) = governor.observe(seconds(second as f64), seconds(used), Nanos(0)) {
-                kept.push((change.keep_every, change.sleeps_rarer));
+                kept.push((change.keep_every, change.sleeps_rarer, change.sleep_gap.0 / 1_000_000));
             }
-            used += samples / governor.keep_every() as f64 + sleeps / governor.sleeps_rarer() as f64;
+            let passed = if governor.sleep_gap().0 == 0 { 1.0 } else { 5e6 / governor.sleep_gap().0 as f64 };
+            used += load.samples / governor.keep_every() as f64 + load.rest;
+            used += load.stacks / governor.sleeps_rarer() as f64 + load.sleeps * passed;
         }
         kept
     }
@@ -117,22 +158,42 @@ mod tests {
     #[test]
     fn sheds_until_it_is_inside_and_stays_there() {
         let mut governor = Governor::new(1.0, true, 999, false);
-        assert_eq!(run(&mut governor, 0.07, 0.0, 100), [(2, 512), (4, 512), (8, 512)]);
+        let load = Load { samples: 0.07, ..Load::default() };
+        assert_eq!(run(&mut governor, load, 100), [(2, 512, 320), (4, 512, 320), (8, 512, 320)]);
     }
 
     #[test]
-    fn gives_up_stacks_of_sleeps_before_samples() {
+    fn gives_up_stacks_of_sleeps_then_sleeps_then_samples() {
         let mut governor = Governor::new(1.0, true, 99, true);
-        assert_eq!(run(&mut governor, 0.006, 0.07, 100), [(1, 8), (1, 64)]);
+        let load = Load { samples: 0.006, stacks: 0.07, ..Load::default() };
+        assert_eq!(run(&mut governor, load, 100), [(1, 8, 0), (1, 64, 0)]);
         let mut governor = Governor::new(1.0, true, 99, true);
-        assert_eq!(run(&mut governor, 0.012, 0.07, 100), [(1, 8), (1, 64), (1, 512), (2, 512)]);
+        let load = Load { sleeps: 0.01, ..load };
+        assert_eq!(run(&mut governor, load, 100), [(1, 8, 0), (1, 64, 0), (1, 512, 0), (1, 512, 20)]);
+        let mut governor = Governor::new(1.0, true, 99, true);
+        let all = [(1, 8, 0), (1, 64, 0), (1, 512, 0), (1, 512, 20), (1, 512, 80), (1, 512, 320), (2, 512, 320)];
+        assert_eq!(run(&mut governor, Load { samples: 0.012, ..load }, 100), all);
+    }
+
+    #[test]
+    fn does_not_give_up_samples_for_what_they_do_not_cost() {
+        let mut governor = Governor::new(1.0, true, 99, false);
+        let mut load = Load { samples: 0.002, rest: 0.012, ..Load::default() };
+        assert_eq!(run(&mut governor, load, 300), [(2, 512, 320)]);
+        (load.samples, load.rest) = (0.07, 0.0);
+        // A clock that begins anew.
+        governor.window_start = None;
+        let kept = run(&mut governor, load, 300);
+        assert_eq!(kept.last(), Some(&(8, 512, 320)), "it is for another reason by now: {kept:?}");
     }
 
     #[test]
     fn takes_up_again_what_it_shed() {
         let mut governor = Governor::new(1.0, true, 999, true);
         governor.step = SLEEPS_STEPS + 1;
-        assert_eq!(run(&mut governor, 0.001, 0.000_01, 100), [(1, 512), (1, 64), (1, 8), (1, 1)]);
+        let load = Load { samples: 0.001, stacks: 0.000_01, sleeps: 0.000_01, rest: 0.0 };
+        let all = [(1, 512, 320), (1, 512, 80), (1, 512, 20), (1, 512, 0), (1, 64, 0), (1, 8, 0), (1, 1, 0)];
+        assert_eq!(run(&mut governor, load, 100), all);
     }
 
     #[test]
@@ -146,6 +207,6 @@ mod tests {
     #[test]
     fn a_rate_that_the_user_typed_is_honoured() {
         let mut governor = Governor::new(1.0, false, 5000, true);
-        assert_eq!(run(&mut governor, 0.5, 0.0, 100), []);
+        assert_eq!(run(&mut governor, Load { samples: 0.5, ..Load::default() }, 100), []);
     }
 }

@@ -336,7 +336,7 @@ impl Session {
         let once: Duration = self.helpers.iter().map(ThreadTime::so_far).sum();
         let watching = cpu.saturating_sub(Nanos(once.as_nanos() as u64));
         if let Some(change) = self.governor.observe(at, sampling, watching)
-            && self.object.shed(change.keep_every, change.sleeps_rarer)
+            && self.object.shed(change.keep_every, change.sleeps_rarer, change.sleep_gap)
         {
             self.keep_every = change.keep_every;
             self.scratch.push(Event::Shed { at, what: Arc::from(change.sentence) });

@@ -14,6 +14,7 @@ use pyobs_abi::control;
 use pyobs_abi::offcpu::{SLEEPERS, Sleeper};
 use pyobs_abi::process::{Layout, Process};
 use pyobs_abi::shm::Row;
+use pyobs_model::Nanos;
 
 use super::btf::{Btf, BtfError};
 use super::interrupts::EntryCode;
@@ -248,10 +249,12 @@ impl Object {
         self.attach_tracepoints([(WAKING, "sched_waking"), (switch, "sched_switch")].into_iter())
     }
 
-    /// Keeps one CPU sample in so many, and takes so many times fewer stacks of sleeps.
-    pub fn shed(&mut self, keep_every: u64, sleeps_rarer: u64) -> bool {
+    /// Keeps one CPU sample in so many, takes so many times fewer stacks of sleeps, and looks at one sleep of each thread for
+    /// every so much time.
+    pub fn shed(&mut self, keep_every: u64, sleeps_rarer: u64, sleep_gap: Nanos) -> bool {
         self.control.set(control::KEEP_EVERY, keep_every, 0).is_ok()
             && self.control.set(control::SLEEP_PERIOD, SLEEP_PERIOD.saturating_mul(sleeps_rarer), 0).is_ok()
+            && self.control.set(control::SLEEP_GAP, sleep_gap.0, 0).is_ok()
     }
 
     /// Has the kernel side call for stacks that may be new only so often.
