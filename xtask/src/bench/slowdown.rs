@@ -10,7 +10,7 @@ use crate::{
     repo,
 };
 
-const ROUNDS: &str = "8";
+const ROUNDS: &str = "5";
 /// Who watches, and the most that the work may take, of what it takes by itself.
 const WATCHERS: [(&str, Option<f64>); 3] = [("nothing", None), ("pyobs-cpu", Some(1.005)), ("pyobs", Some(1.01))];
 
@@ -32,7 +32,7 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
     });
     let watchers = watchers.into_iter().collect::<Result<Vec<_>>>()?;
     for workload in overhead::WORKLOADS {
-        progress(format!("slowdown of the workload {workload}: about five minutes"));
+        progress(format!("slowdown of the workload {workload}: about three minutes"));
         let python = setting.python(overhead::VERSION)?;
         let mut twins = Command::new(python);
         twins.arg(repo::root().join("xtask/src/bench/twins.py")).arg(setting.shared.join("bench/overhead.py"));

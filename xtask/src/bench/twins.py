@@ -52,7 +52,9 @@ def slower(watched, other, command):
     for turn in range(TURNS):
         both = [watched, other] if turn % 2 else [other, watched]
         rates = {twin: twin.rate(TURN_S) for twin in both}
-        turns.append(math.log(rates[other] / rates[watched]))
+        # A machine that is busy with something else gives one of them no time.
+        if min(rates.values()) > 0:
+            turns.append(math.log(rates[other] / rates[watched]))
     # Not an interrupt, which is ignored by who was started in the background.
     watcher.terminate()
     watcher.wait()
