@@ -87,7 +87,7 @@ while time.monotonic() < until:
     turns += 1
 print(turns, *slept)
 ";
-/// Of a third of the time one in some three hundred is looked at.
+/// For half of the time one in a hundred is looked at: some hundred of each length.
 const PASSED_SHARE: f64 = 0.15;
 
 fn passed_over(python: &Python) {

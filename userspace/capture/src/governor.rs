@@ -86,17 +86,25 @@ impl Governor {
             sleeps_rarer,
             sleep_gap,
             sentence: format!(
-                "pyobs used {:.2} % of a core with a budget of {:.2} %: sampling at {rate:.1} Hz, and stacks of sleeps {sleeps_rarer} times as seldom{}, from {:.0} s on",
+                "pyobs used {:.2} % of a core with a budget of {:.2} %: sampling at {rate:.1} Hz{}, from {:.0} s on",
                 share * 100.0,
                 self.budget * 100.0,
-                if sleep_gap.0 == 0 {
-                    String::new()
-                } else {
-                    format!(", of one sleep of each thread in {:.0} ms", sleep_gap.as_secs_f64() * 1e3)
-                },
+                self.of_sleeps(),
                 at.as_secs_f64(),
             ),
         })
+    }
+
+    /// What is left of sleeps, as a part of the sentence.
+    fn of_sleeps(&self) -> String {
+        if self.first > 0 {
+            return String::new();
+        }
+        let stacks = format!(", and stacks of sleeps {} times as seldom", self.sleeps_rarer());
+        match self.sleep_gap() {
+            Nanos(0) => stacks,
+            gap => format!("{stacks}, of one sleep of each thread in {:.0} ms", gap.as_secs_f64() * 1e3),
+        }
     }
 
     /// Whether it was in vain that samples were given up last.
@@ -185,6 +193,16 @@ mod tests {
         governor.window_start = None;
         let kept = run(&mut governor, load, 300);
         assert_eq!(kept.last(), Some(&(8, 512, 320)), "it is for another reason by now: {kept:?}");
+    }
+
+    #[test]
+    fn says_nothing_of_sleeps_where_there_are_none() {
+        for (has_sleeps, says) in [(false, false), (true, true)] {
+            let mut governor = Governor::new(1.0, true, 99, has_sleeps);
+            let mut at = |time: f64| governor.observe(seconds(time), seconds(time * 0.1), Nanos(0));
+            let change = [3.0, 9.0].map(&mut at)[1].clone().unwrap();
+            assert_eq!(change.sentence.contains("sleeps"), says, "{}", change.sentence);
+        }
     }
 
     #[test]

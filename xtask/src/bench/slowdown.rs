@@ -19,10 +19,10 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
         "Slowdown at 99 Hz",
         "How many times as long the work of `../shared/bench/overhead.py` takes while it is watched. Two twins of the program take\n\
          turns of a twentieth of a second, eighty times, then the other one is watched (`xtask/src/bench/twins.py`): a machine\n\
-         whose speed changes hurts both. The mean of so many such rounds, and twice its standard error on either side: a goal is\n\
-         missed when all of that is beyond it. `nothing` watches nothing, `pyobs-cpu` takes whole stacks only, as py-spy does,\n\
-         and may slow the program by 0.5 %; `pyobs` takes waits, the GIL and memory too, as it does by default, and may take\n\
-         what its default `--budget` is.",
+         whose speed changes hurts both. The mean of so many such rounds, and twice its standard error on either side. `nothing`\n\
+         watches nothing, and a goal is what a watcher slows the program down beyond that: `pyobs-cpu`, which takes whole\n\
+         stacks only, as py-spy does, by 0.5 % at the most; `pyobs`, which takes waits, the GIL and memory too, as it does by\n\
+         default, by what its default `--budget` is.",
         &["workload", "watched by", "slowdown", "from", "to", "rounds"],
     );
     let profilers = overhead::profilers(setting)?;
@@ -39,14 +39,14 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
         twins.args([workload, ROUNDS]).args(watchers.iter().map(|(_, _, command, _)| command));
         let said = output(&mut twins)?;
         let all: Vec<Vec<f64>> = serde_json::from_str(&said).with_context(|| format!("twins.py said {said:?}"))?;
+        let nothing = all.first().map_or(1.0, |rounds| around_mean(rounds)[1]);
         for (rounds, (name, most, _, shown)) in all.iter().zip(&watchers) {
             let [low, mean, high] = around_mean(rounds);
             let figures = [mean, low, high].map(|figure| format!("{figure:.4}"));
             let count = rounds.len().to_string();
             table.row([vec![workload.to_owned(), (*name).to_owned()], figures.to_vec(), vec![count]].concat(), shown);
             if let Some(most) = most {
-                let figure = format!("{mean:.4} ({low:.4} to {high:.4})");
-                table.goal(format!("{workload}: slowdown by {name}: {figure}, at most {most}"), low <= *most);
+                table.at_most(&format!("{workload}: slowdown by {name} beyond `nothing`"), mean / nothing, *most);
             }
         }
     }
