@@ -36,6 +36,7 @@ fn walk(depth: u32, bounded: bool) -> Vec<(Outcome, usize)> {
         probes: vec!["cpu"],
         budget: 100.0,
         budget_binds_rate: false,
+        budget_binds_sleeps: false,
         functions: Vec::new(),
         libraries: Vec::new(),
         budget_binds_calls: false,

@@ -44,6 +44,7 @@ pub fn watch(pid: u32, plan: Plan, mut each: impl FnMut(&Copied)) -> Verdict {
         probes: vec!["cpu"],
         budget: 100.0,
         budget_binds_rate: false,
+        budget_binds_sleeps: false,
         functions: Vec::new(),
         libraries: Vec::new(),
         budget_binds_calls: false,

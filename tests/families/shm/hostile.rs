@@ -181,6 +181,7 @@ fn unseen_by_iterators(python: &Python) {
         probes: vec!["shm"],
         budget: 100.0,
         budget_binds_rate: false,
+        budget_binds_sleeps: false,
         functions: Vec::new(),
         libraries: Vec::new(),
         budget_binds_calls: false,

@@ -8,6 +8,9 @@ use pyobs_model::Nanos;
 const START: Nanos = Nanos(3_000_000_000);
 /// The cost is judged over this much time.
 const WINDOW: Nanos = Nanos(5_000_000_000);
+/// Where the kernel's part alone is more than the budget, sleeps are given up after so much time: what user space does at first
+/// is no reason to.
+const HASTE: Nanos = Nanos(1_000_000_000);
 /// Stacks of sleeps are given up first, to so many times fewer in so many steps: the time that was slept stays exact, and
 /// only which stack it is told with is known from fewer.
 const STACKS_STEP: u64 = 8;
@@ -25,14 +28,42 @@ const FUTILE: Range<f64> = 0.9..1.5;
 pub struct Governor {
     /// Share of one core.
     budget: f64,
-    binds_rate: bool,
     rate_hz: u32,
-    /// The step that comes first: without sleeps there are none to give up.
+    /// The first and the last step, by what the budget binds.
     first: u32,
+    last: u32,
     step: u32,
     /// The share before samples were last given up.
     before: Option<f64>,
-    window_start: Option<(Nanos, Nanos)>,
+    window_start: Option<Used>,
+}
+
+/// The cost, since the start, of what the budget binds. What a file costs once, its unwind table and its names, is no part of
+/// it: fewer samples would not make that less.
+#[derive(Clone, Copy, Debug)]
+pub struct Used {
+    pub at: Nanos,
+    /// In the kernel.
+    pub bpf: Nanos,
+    /// In user space.
+    pub cpu: Nanos,
+}
+
+impl Used {
+    /// The share of a core, and that of it in the kernel.
+    fn shares_since(self, before: Self) -> [f64; 2] {
+        let span = self.at.saturating_sub(before.at).as_secs_f64();
+        let [bpf, cpu] =
+            [(self.bpf, before.bpf), (self.cpu, before.cpu)].map(|(now, then)| now.saturating_sub(then).as_secs_f64());
+        [(bpf + cpu) / span, bpf / span]
+    }
+}
+
+/// What may be given up to stay inside the budget, and what that is judged by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Binds {
+    pub samples: bool,
+    pub sleeps: bool,
 }
 
 /// What is given up, or taken up again.
@@ -49,26 +80,29 @@ pub struct Change {
 
 impl Governor {
     /// `budget` in percent of one core.
-    pub fn new(budget: f64, binds_rate: bool, rate_hz: u32, has_sleeps: bool) -> Self {
-        let first = if has_sleeps { 0 } else { SLEEPS_STEPS };
-        Self { budget: budget / 100.0, binds_rate, rate_hz, first, step: first, before: None, window_start: None }
+    pub fn new(budget: f64, binds: Binds, rate_hz: u32) -> Self {
+        let first = if binds.sleeps { 0 } else { SLEEPS_STEPS };
+        let last = SLEEPS_STEPS + if binds.samples { SAMPLES_STEPS } else { 0 };
+        Self { budget: budget / 100.0, rate_hz, first, last, step: first, before: None, window_start: None }
     }
 
-    /// Takes the cost since the start: `bpf` in the kernel, `cpu` in user space. What a file costs once, its unwind table and
-    /// its names, is no part of it: fewer samples would not make that less.
-    pub fn observe(&mut self, at: Nanos, bpf: Nanos, cpu: Nanos) -> Option<Change> {
+    pub fn observe(&mut self, used: Used) -> Option<Change> {
+        let at = used.at;
         if at < START {
             return None;
         }
-        let used = Nanos(bpf.0 + cpu.0);
-        let (since, used_then) = *self.window_start.get_or_insert((at, used));
-        if !self.binds_rate || at.saturating_sub(since) < WINDOW {
+        let before = *self.window_start.get_or_insert(used);
+        let span = at.saturating_sub(before.at);
+        if self.first == self.last || span < HASTE {
             return None;
         }
-        self.window_start = Some((at, used));
-        let share = used.saturating_sub(used_then).as_secs_f64() / at.saturating_sub(since).as_secs_f64();
+        let [share, kernel] = used.shares_since(before);
+        if span < WINDOW && (self.step >= SLEEPS_STEPS || kernel <= self.budget) {
+            return None;
+        }
+        self.window_start = Some(used);
         let wanted = if share > self.budget {
-            if self.is_futile(share) { self.step } else { (self.step + 1).min(SLEEPS_STEPS + SAMPLES_STEPS) }
+            if self.is_futile(share) { self.step } else { (self.step + 1).min(self.last) }
         } else if share < self.budget / self.room() {
             self.step.saturating_sub(1).max(self.first)
         } else {
@@ -86,7 +120,8 @@ impl Governor {
             sleeps_rarer,
             sleep_gap,
             sentence: format!(
-                "pyobs used {:.2} % of a core with a budget of {:.2} %: sampling at {rate:.1} Hz{}, from {:.0} s on",
+                "{} {:.2} % of a core with a budget of {:.2} %: sampling at {rate:.1} Hz{}, from {:.0} s on",
+                if self.last > SLEEPS_STEPS { "pyobs used" } else { "watching sleeps took" },
                 share * 100.0,
                 self.budget * 100.0,
                 self.of_sleeps(),
@@ -135,9 +170,13 @@ impl Governor {
 mod tests {
     use super::*;
 
-    fn seconds(seconds: f64) -> Nanos {
-        Nanos::from_secs_f64(seconds)
+    fn used_at(at: f64, bpf: f64, cpu: f64) -> Used {
+        let [at, bpf, cpu] = [at, bpf, cpu].map(Nanos::from_secs_f64);
+        Used { at, bpf, cpu }
     }
+
+    const SAMPLES: Binds = Binds { samples: true, sleeps: false };
+    const BOTH: Binds = Binds { samples: true, sleeps: true };
 
     /// What is watched: what samples, stacks of sleeps, and sleeps cost while nothing is given up, and what else does, as shares
     /// of a core.
@@ -153,7 +192,7 @@ mod tests {
     fn run(governor: &mut Governor, load: Load, ticks: u64) -> Vec<(u64, u64, u64)> {
         let (mut used, mut kept) = (0.0, Vec::new());
         for second in 0..ticks {
-            if let Some(change) = governor.observe(seconds(second as f64), seconds(used), Nanos(0)) {
+            if let Some(change) = governor.observe(used_at(second as f64, used, 0.0)) {
                 kept.push((change.keep_every, change.sleeps_rarer, change.sleep_gap.0 / 1_000_000));
             }
             let passed = if governor.sleep_gap().0 == 0 { 1.0 } else { 5e6 / governor.sleep_gap().0 as f64 };
@@ -165,27 +204,27 @@ mod tests {
 
     #[test]
     fn sheds_until_it_is_inside_and_stays_there() {
-        let mut governor = Governor::new(1.0, true, 999, false);
+        let mut governor = Governor::new(1.0, SAMPLES, 999);
         let load = Load { samples: 0.07, ..Load::default() };
         assert_eq!(run(&mut governor, load, 100), [(2, 512, 320), (4, 512, 320), (8, 512, 320)]);
     }
 
     #[test]
     fn gives_up_stacks_of_sleeps_then_sleeps_then_samples() {
-        let mut governor = Governor::new(1.0, true, 99, true);
+        let mut governor = Governor::new(1.0, BOTH, 99);
         let load = Load { samples: 0.006, stacks: 0.07, ..Load::default() };
         assert_eq!(run(&mut governor, load, 100), [(1, 8, 0), (1, 64, 0)]);
-        let mut governor = Governor::new(1.0, true, 99, true);
+        let mut governor = Governor::new(1.0, BOTH, 99);
         let load = Load { sleeps: 0.01, ..load };
         assert_eq!(run(&mut governor, load, 100), [(1, 8, 0), (1, 64, 0), (1, 512, 0), (1, 512, 20)]);
-        let mut governor = Governor::new(1.0, true, 99, true);
+        let mut governor = Governor::new(1.0, BOTH, 99);
         let all = [(1, 8, 0), (1, 64, 0), (1, 512, 0), (1, 512, 20), (1, 512, 80), (1, 512, 320), (2, 512, 320)];
         assert_eq!(run(&mut governor, Load { samples: 0.012, ..load }, 100), all);
     }
 
     #[test]
     fn does_not_give_up_samples_for_what_they_do_not_cost() {
-        let mut governor = Governor::new(1.0, true, 99, false);
+        let mut governor = Governor::new(1.0, SAMPLES, 99);
         let mut load = Load { samples: 0.002, rest: 0.012, ..Load::default() };
         assert_eq!(run(&mut governor, load, 300), [(2, 512, 320)]);
         (load.samples, load.rest) = (0.07, 0.0);
@@ -197,9 +236,9 @@ mod tests {
 
     #[test]
     fn says_nothing_of_sleeps_where_there_are_none() {
-        for (has_sleeps, says) in [(false, false), (true, true)] {
-            let mut governor = Governor::new(1.0, true, 99, has_sleeps);
-            let mut at = |time: f64| governor.observe(seconds(time), seconds(time * 0.1), Nanos(0));
+        for (binds, says) in [(SAMPLES, false), (BOTH, true)] {
+            let mut governor = Governor::new(1.0, binds, 99);
+            let mut at = |time: f64| governor.observe(used_at(time, time * 0.1, 0.0));
             let change = [3.0, 9.0].map(&mut at)[1].clone().unwrap();
             assert_eq!(change.sentence.contains("sleeps"), says, "{}", change.sentence);
         }
@@ -207,7 +246,7 @@ mod tests {
 
     #[test]
     fn takes_up_again_what_it_shed() {
-        let mut governor = Governor::new(1.0, true, 999, true);
+        let mut governor = Governor::new(1.0, BOTH, 999);
         governor.step = SLEEPS_STEPS + 1;
         let load = Load { samples: 0.001, stacks: 0.000_01, sleeps: 0.000_01, rest: 0.0 };
         let all = [(1, 512, 320), (1, 512, 80), (1, 512, 20), (1, 512, 0), (1, 64, 0), (1, 8, 0), (1, 1, 0)];
@@ -216,15 +255,32 @@ mod tests {
 
     #[test]
     fn the_start_sheds_nothing() {
-        let mut governor = Governor::new(1.0, true, 99, true);
-        assert_eq!(governor.observe(seconds(1.0), seconds(0.5), Nanos(0)), None);
-        assert_eq!(governor.observe(seconds(3.0), seconds(0.9), Nanos(0)), None);
-        assert_eq!(governor.observe(seconds(9.0), seconds(0.91), Nanos(0)), None);
+        let mut governor = Governor::new(1.0, BOTH, 99);
+        assert_eq!(governor.observe(used_at(1.0, 0.5, 0.0)), None);
+        assert_eq!(governor.observe(used_at(3.0, 0.9, 0.0)), None);
+        assert_eq!(governor.observe(used_at(9.0, 0.91, 0.0)), None);
     }
 
     #[test]
-    fn a_rate_that_the_user_typed_is_honoured() {
-        let mut governor = Governor::new(1.0, false, 5000, true);
+    fn what_the_user_typed_is_honoured() {
+        let mut governor = Governor::new(1.0, Binds { samples: false, sleeps: false }, 5000);
         assert_eq!(run(&mut governor, Load { samples: 0.5, ..Load::default() }, 100), []);
+        let mut governor = Governor::new(1.0, Binds { samples: false, sleeps: true }, 5000);
+        let kept = run(&mut governor, Load { sleeps: 10.0, ..Load::default() }, 100);
+        assert_eq!(
+            kept.last(),
+            Some(&(1, 512, 320)),
+            "samples that were asked for are not given up for sleeps: {kept:?}"
+        );
+    }
+
+    #[test]
+    fn sleeps_that_cost_the_kernel_more_than_the_budget_are_given_up_at_once() {
+        let mut governor = Governor::new(1.0, BOTH, 99);
+        let mut at = |time: f64, bpf: f64, cpu: f64| governor.observe(used_at(time, bpf, cpu)).is_some();
+        assert!(!at(3.0, 0.0, 0.0) && !at(3.5, 0.05, 0.0), "half a second is too short");
+        assert!(at(4.0, 0.1, 0.0));
+        assert!(!at(5.0, 0.105, 0.1), "user space is judged over five seconds");
+        assert!(at(9.0, 0.11, 0.2));
     }
 }

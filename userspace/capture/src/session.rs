@@ -27,7 +27,7 @@ use crate::families::redundancy::Redundancy;
 use crate::families::shm::Shm;
 use crate::families::ucx::Ucx;
 use crate::families::{Families, KERNEL_LOSSES, Purpose};
-use crate::governor::Governor;
+use crate::governor::{Binds, Governor, Used};
 use crate::intern::Interner;
 use crate::kernel::cost::{self, Statistics, ThreadTime};
 use crate::kernel::object::{Object, SAMPLER, SAMPLER_BOUNDED, SAMPLER_COPIED, SAMPLER_REDUNDANCY, Wants};
@@ -69,6 +69,7 @@ pub struct Session {
     maps_seen: u64,
     keep_every: u64,
     governor: Governor,
+    binds: Binds,
     meta: Meta,
     start: Nanos,
     _statistics: Statistics,
@@ -137,7 +138,8 @@ impl Session {
             redundancy: None,
             maps_seen: 0,
             keep_every: 1,
-            governor: governor(options),
+            governor: Governor::new(options.budget, binds(options), options.rate_hz),
+            binds: binds(options),
             meta: machine::meta(options),
             start,
             _statistics: statistics,
@@ -307,41 +309,42 @@ impl Session {
         }
         self.counted_losses = losses;
         let mut bpf = Nanos(self.object.run_time().as_nanos() as u64);
-        // What the sampler answers for: calls are held inside the budget by their windows, or were asked for by name.
-        let mut sampling = bpf;
         if let Some(eval) = &mut self.eval {
             let (time, runs) = self.object.calls_run_time();
             eval.set_program_cost(time, runs);
-            sampling = sampling.saturating_sub(Nanos(time.as_nanos() as u64));
             bpf.0 += eval.trap_cost().0;
         }
-        let (time, traps) = self.account_memory();
-        sampling = sampling.saturating_sub(time);
+        bpf.0 += self.account_memory().0;
+        bpf.0 += self.account_transfers().0;
+        let traps = self.redundancy.as_ref().map_or(Nanos(0), Redundancy::trap_cost);
         bpf.0 += traps.0;
-        let (time, traps) = self.account_transfers();
-        sampling = sampling.saturating_sub(time);
-        bpf.0 += traps.0;
-        if let Some(redundancy) = &self.redundancy {
-            // Fewer samples set fewer watchpoints.
-            let traps = redundancy.trap_cost();
-            bpf.0 += traps.0;
-            sampling.0 += traps.0;
-        }
-        // These look at every system call of the machine; fewer samples would not make them cheaper.
-        let (time, _) = self.object.system_calls_run_time();
-        sampling = sampling.saturating_sub(Nanos(time.as_nanos() as u64));
         let cpu = Nanos(cost::cpu_time().saturating_sub(self.cpu_at_start).as_nanos() as u64);
         let at = self.now();
         self.scratch.push(Event::Cost { at, bpf, cpu, rss_bytes: cost::resident_bytes() });
-        let once: Duration = self.helpers.iter().map(ThreadTime::so_far).sum();
-        let watching = cpu.saturating_sub(Nanos(once.as_nanos() as u64));
-        if let Some(change) = self.governor.observe(at, sampling, watching)
+        let bound = self.bound(at, cpu, traps);
+        if let Some(change) = self.governor.observe(bound)
             && self.object.shed(change.keep_every, change.sleeps_rarer, change.sleep_gap)
         {
             self.keep_every = change.keep_every;
             self.scratch.push(Event::Shed { at, what: Arc::from(change.sentence) });
         }
         self.cost_at = Instant::now();
+    }
+
+    /// What the budget binds, so far. Nothing else would be less with fewer samples or sleeps: calls and what takes probes have a
+    /// budget of their own, and what shares memory makes system calls as often as ever.
+    fn bound(&self, at: Nanos, cpu: Nanos, traps: Nanos) -> Used {
+        let mut used = Used { at, bpf: Nanos(0), cpu: Nanos(0) };
+        if self.binds.sleeps {
+            used.bpf.0 += self.object.sleeps_run_time().0.as_nanos() as u64;
+        }
+        if self.binds.samples {
+            // Fewer samples set fewer watchpoints.
+            used.bpf.0 += self.object.samples_run_time().0.as_nanos() as u64 + traps.0;
+            let once: Duration = self.helpers.iter().map(ThreadTime::so_far).sum();
+            used.cpu = cpu.saturating_sub(Nanos(once.as_nanos() as u64));
+        }
+        used
     }
 
     /// Takes what is left and detaches everything.
@@ -366,9 +369,9 @@ impl Session {
     }
 }
 
-fn governor(options: &Options) -> Governor {
+fn binds(options: &Options) -> Binds {
     let has_sleeps = options.probes.iter().any(|probe| ["offcpu", "gil"].contains(probe));
-    Governor::new(options.budget, options.budget_binds_rate, options.rate_hz, has_sleeps)
+    Binds { samples: options.budget_binds_rate, sleeps: has_sleeps && options.budget_binds_sleeps }
 }
 
 fn eval(options: &Options, object: &mut Object, start: Nanos) -> Result<Eval, StartError> {

@@ -16,6 +16,8 @@ const NAMES_LIBRARIES: &str = "arena";
 pub(crate) struct Probes {
     /// In the order of the registry, and never none.
     pub(crate) families: Vec<&'static str>,
+    /// Those that were asked for by name.
+    pub(crate) asked: Vec<&'static str>,
     /// Of the family `eval`: the functions whose calls are counted; the most called ones when there is none.
     pub(crate) functions: Vec<Chosen>,
     /// Of the family `arena`: the libraries whose arenas are followed, too.
@@ -25,7 +27,7 @@ pub(crate) struct Probes {
 impl Default for Probes {
     fn default() -> Self {
         let families = families::NAMES.iter().copied().filter(|name| !ONLY_WHEN_ASKED.contains(name));
-        Self { families: families.collect(), functions: Vec::new(), libraries: Vec::new() }
+        Self { families: families.collect(), asked: Vec::new(), functions: Vec::new(), libraries: Vec::new() }
     }
 }
 
@@ -76,6 +78,7 @@ pub(crate) fn parse(list: &str) -> Result<Probes, String> {
     if signed != 0 && signed != words.len() {
         return Err("either every family has a sign, or none has".to_owned());
     }
+    let asked = words.iter().filter(|(sign, _)| *sign != Sign::Minus).map(|(_, name)| *name).collect();
     let mut on = if signed == 0 { Vec::new() } else { Probes::default().families };
     for (sign, name) in words {
         match sign {
@@ -93,7 +96,7 @@ pub(crate) fn parse(list: &str) -> Result<Probes, String> {
     if !families.contains(&NAMES_LIBRARIES) {
         libraries.clear();
     }
-    Ok(Probes { families, functions, libraries })
+    Ok(Probes { families, asked, functions, libraries })
 }
 
 fn is_no_family(word: &str) -> bool {
@@ -122,8 +125,8 @@ fn missing(what: &str) -> String {
 mod tests {
     use super::*;
 
-    fn only(families: &[&'static str]) -> Probes {
-        Probes { families: families.to_vec(), ..Probes::default() }
+    fn families(list: &str) -> Vec<&'static str> {
+        parse(list).unwrap().families
     }
 
     #[test]
@@ -164,19 +167,26 @@ mod tests {
 
     #[test]
     fn a_bare_list_is_exact() {
-        assert_eq!(parse("cpu").unwrap(), only(&["cpu"]));
-        assert_eq!(parse("cpu,cpu").unwrap(), only(&["cpu"]));
-        assert_eq!(parse(" cpu ").unwrap(), only(&["cpu"]));
-        assert_eq!(parse("eval,gil,cpu").unwrap(), only(&["cpu", "gil", "eval"]));
+        assert_eq!(families("cpu"), ["cpu"]);
+        assert_eq!(families("cpu,cpu"), ["cpu"]);
+        assert_eq!(families(" cpu "), ["cpu"]);
+        assert_eq!(families("eval,gil,cpu"), ["cpu", "gil", "eval"]);
     }
 
     #[test]
     fn signs_change_the_default() {
-        assert_eq!(parse("+cpu").unwrap(), Probes::default());
-        assert_eq!(parse("-cpu,+cpu").unwrap(), Probes::default());
-        assert_eq!(parse("-offcpu,+eval").unwrap(), only(&["cpu", "gil", "eval", "arena", "shm"]));
+        assert_eq!(families("+cpu"), Probes::default().families);
+        assert_eq!(families("-cpu,+cpu"), Probes::default().families);
+        assert_eq!(families("-offcpu,+eval"), ["cpu", "gil", "eval", "arena", "shm"]);
         assert!(parse("-cpu,-offcpu,-gil,-arena,-shm").unwrap_err().contains("no family on"));
         assert!(parse("cpu,+cpu").unwrap_err().contains("sign"));
+    }
+
+    #[test]
+    fn what_was_asked_for_by_name_is_known() {
+        assert_eq!(parse("cpu,gil").unwrap().asked, ["cpu", "gil"]);
+        assert_eq!(parse("+ucx,-offcpu").unwrap().asked, ["ucx"]);
+        assert!(Probes::default().asked.is_empty());
     }
 
     #[test]

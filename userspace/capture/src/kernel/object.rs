@@ -410,10 +410,14 @@ impl Object {
         self.run_time_of(CALLS.into_iter())
     }
 
-    /// The same of those that look at system calls and at what processes share.
-    pub fn system_calls_run_time(&self) -> (Duration, u64) {
-        let calls = CALL_EXIT.iter().map(|(_, name)| *name).chain([CALL_ENTER]);
-        self.run_time_of(SHM.iter().chain(&ITERATORS).map(|(name, _)| *name).chain(calls))
+    /// The same of those that run for samples.
+    pub fn samples_run_time(&self) -> (Duration, u64) {
+        self.run_time_of([self.sampler, REDUNDANCY_TRAP].into_iter())
+    }
+
+    /// The same of those that run for sleeps.
+    pub fn sleeps_run_time(&self) -> (Duration, u64) {
+        self.run_time_of(SWITCH.iter().map(|(_, name)| *name).chain([WAKING]))
     }
 
     fn run_time_of(&self, names: impl Iterator<Item = &'static str>) -> (Duration, u64) {

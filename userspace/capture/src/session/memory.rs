@@ -66,25 +66,23 @@ impl Session {
         Ok(())
     }
 
-    /// Holds the budget of what takes probes. Returns what its programs have cost, and its traps.
-    pub(super) fn account_memory(&mut self) -> (Nanos, Nanos) {
-        let (mut programs, mut traps) = (Nanos(0), Nanos(0));
+    /// Holds the budget of what takes probes. Returns what its traps have cost.
+    pub(super) fn account_memory(&mut self) -> Nanos {
+        let mut traps = Nanos(0);
         let mut sentences = Vec::new();
         if let Some(nrt) = &mut self.nrt {
             let (time, runs) = self.object.nrt_run_time();
-            programs.0 += time.as_nanos() as u64;
             traps.0 += nrt.trap_cost().0;
             sentences.extend(nrt.hold_budget(time, runs));
         }
         if let Some(libraries) = &mut self.libraries {
             let (time, runs) = self.object.libraries_run_time();
-            programs.0 += time.as_nanos() as u64;
             traps.0 += libraries.trap_cost().0;
             sentences.extend(libraries.hold_budget(time, runs));
         }
         let at = self.now();
         self.scratch.extend(sentences.into_iter().map(|sentence| Event::Shed { at, what: Arc::from(sentence) }));
-        (programs, traps)
+        traps
     }
 
     /// MemInfos take probes, which take rights as long as new processes may come.

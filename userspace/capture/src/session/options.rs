@@ -21,8 +21,10 @@ pub struct Options {
     pub probes: Vec<&'static str>,
     /// The share of one core that pyobs may cost, in percent.
     pub budget: f64,
-    /// Whether the budget binds the sampling rate: not when the user typed the rate and no budget.
+    /// Whether the budget binds the sampling rate, and whether it binds the families that watch sleeps: not what the user asked
+    /// for by name without typing a budget.
     pub budget_binds_rate: bool,
+    pub budget_binds_sleeps: bool,
     /// Of the family `eval`: the functions whose calls are counted; the most called ones when there is none.
     pub functions: Vec<Chosen>,
     /// Of the family `arena`: the libraries whose arenas are followed beside CPython's own.

@@ -56,13 +56,13 @@ impl Session {
     }
 
     /// Holds the budget. Returns what the programs have cost, and the traps.
-    pub(super) fn account_transfers(&mut self) -> (Nanos, Nanos) {
-        let Some(ucx) = &mut self.ucx else { return (Nanos(0), Nanos(0)) };
+    pub(super) fn account_transfers(&mut self) -> Nanos {
+        let Some(ucx) = &mut self.ucx else { return Nanos(0) };
         let (time, runs) = self.object.transfers_run_time();
         let traps = ucx.trap_cost(runs, self.object.transfers_stepped());
         let sentence = ucx.hold_budget(time, runs);
         let at = self.now();
         self.scratch.extend(sentence.map(|what| Event::Shed { at, what: Arc::from(what) }));
-        (Nanos(time.as_nanos() as u64), traps)
+        traps
     }
 }

@@ -52,9 +52,10 @@ fn start(watch: &Watch, targets: Targets) -> Result<Session, Failure> {
     })
 }
 
-/// A rate that was typed is held, unless a budget was typed too.
+/// A rate that was typed and a family that was asked for by name are held, unless a budget was typed too.
 fn options(watch: &Watch, targets: Targets) -> Options {
     let probes = watch.probe.clone().unwrap_or_default();
+    let asks_for_sleeps = probes.asked.iter().any(|family| ["offcpu", "gil"].contains(family));
     Options {
         targets,
         rate_hz: watch.rate.unwrap_or(DEFAULT_RATE_HZ),
@@ -64,6 +65,7 @@ fn options(watch: &Watch, targets: Targets) -> Options {
         budget_binds_calls: watch.budget.is_some(),
         budget: watch.budget.unwrap_or(DEFAULT_BUDGET_PERCENT),
         budget_binds_rate: watch.rate.is_none() || watch.budget.is_some(),
+        budget_binds_sleeps: !asks_for_sleeps || watch.budget.is_some(),
         walk: Walk::Best,
         iterators: true,
     }
@@ -135,6 +137,19 @@ mod tests {
         assert!(!binds(Some(999), None));
         assert!(binds(Some(999), Some(2.0)));
         assert!(binds(None, Some(2.0)));
+    }
+
+    #[test]
+    fn sleeps_that_were_asked_for_by_name_are_bound_only_by_a_typed_budget() {
+        let binds = |probe: &str, budget| {
+            let probe = (!probe.is_empty()).then(|| crate::probes::parse(probe).unwrap());
+            options(&Watch { probe, ..watch(Some(99), budget) }, Targets::All).budget_binds_sleeps
+        };
+        assert!(binds("", None));
+        assert!(binds("+ucx", None));
+        assert!(!binds("cpu,gil", None));
+        assert!(!binds("+offcpu", None));
+        assert!(binds("cpu,gil", Some(2.0)));
     }
 
     #[test]
