@@ -7,21 +7,20 @@
 //! slept, the stack of every sleep is taken. Where even that is more than `--budget` allows, some sleeps of threads that sleep
 //! often are passed over (`SLEEP_GAP`).
 
-use core::hint::black_box;
+mod sleeper;
+
+pub use sleeper::thread_ends;
 
 use aya_ebpf::{
     EbpfContext,
-    helpers::{
-        bpf_get_current_comm, bpf_get_current_pid_tgid, bpf_ktime_get_ns,
-        generated::{bpf_get_prandom_u32, bpf_get_stack},
-    },
+    helpers::{bpf_get_current_comm, bpf_get_current_pid_tgid, bpf_ktime_get_ns, generated::bpf_get_stack},
     macros::{map, raw_tracepoint},
-    maps::{Array, PerCpuArray},
+    maps::PerCpuArray,
     programs::RawTracePointContext,
 };
 use pyobs_abi::{
     control::{self, FAMILY_GIL, FAMILY_OFFCPU},
-    offcpu::{NO_CALL, PLACES, Place, SLEEPERS, Sleeper, Wake, detail},
+    offcpu::{NO_CALL, Place, Sleeper, detail},
     process::{NONE, PYTHON, Process, SAMPLED},
     record::{self, COMM_LEN, loss},
     stack::{KERNEL_MAX, flags},
@@ -37,6 +36,7 @@ use crate::common::{
     task::Task,
     walk::{SLOT_TASK, Walk},
 };
+use sleeper::{awake, key, looks_at, passes_over, pays, place, refreshes, sleeper, slept, slot, tell};
 
 /// futex(2).
 const FUTEX: u32 = 202;
@@ -46,35 +46,12 @@ const WAKING_FRAMES: usize = 32;
 const OWN_FRAMES: u64 = 2;
 /// `TASK_DEAD` of `__state` (include/linux/sched.h).
 const DEAD: u32 = 0x80;
-/// Stacks that may be owed for.
-const CREDIT: u64 = 64;
-/// How much more a stack costs the CPU that takes it for a place that has one already.
-const REFRESH: u64 = 10;
-/// As many sleeps are passed over on the average, at the most.
-const PASSED_MAX: u64 = 100;
-/// For so many times `SLEEP_GAP`, at the most, and they count for no more than so many times the time that there was.
-const GAPS_MAX: u64 = 4;
 /// A sleeper that has not come back for so long has ended without being seen.
 const STALE: u64 = 3_600_000_000_000;
-
-/// Plain stores by the CPU that a thread is leaving, wakes on, or is woken from.
-#[map]
-static SLEEPS: Array<Sleeper> = Array::with_max_entries(SLEEPERS, 0);
-
-/// Up to when each CPU has paid for stacks.
-#[map]
-static PAID: PerCpuArray<u64> = PerCpuArray::with_max_entries(1, 0);
 
 /// The stack of who wakes a thread.
 #[map]
 static WAKING: PerCpuArray<[u64; WAKING_FRAMES]> = PerCpuArray::with_max_entries(1, 0);
-
-#[inline(always)]
-fn sleeper(tid: u32) -> Option<&'static mut Sleeper> {
-    // SAFETY: the pointer is to an element of the array; others may write it at the same time, and what is torn is one
-    // sleep's length.
-    SLEEPS.get_ptr_mut(tid % SLEEPERS).map(|sleeper| unsafe { &mut *sleeper })
-}
 
 /// `sched_switch(bool preempt, struct task_struct *prev, struct task_struct *next, …)`
 #[raw_tracepoint(tracepoint = "sched_switch")]
@@ -113,85 +90,6 @@ fn wakes(context: &RawTracePointContext) {
     awake(sleeper, unsafe { bpf_ktime_get_ns() });
 }
 
-/// A sleep ended at this time.
-#[inline(always)]
-fn awake(sleeper: &mut Sleeper, now: u64) {
-    let since = sleeper.since;
-    let (slept, count) = (slept(sleeper, now), sleeper.missed.wrapping_add(1));
-    (sleeper.since, sleeper.ended) = (0, now);
-    let number = sleeper.place as usize;
-    let place = place(sleeper, number);
-    place.total = place.total.wrapping_add(slept);
-    place.count = place.count.wrapping_add(count);
-    let is_much = place.total >= control(control::SLEEP_PERIOD);
-    if sleeper.fresh != 0 || is_much {
-        tell(sleeper, number, since, now);
-    }
-}
-
-/// How long the present sleep has been, and those passed over before it: each as long as it, which is right on the average where
-/// sleeps are of different lengths. Not where a rare one is that long, so that there is a bound.
-#[inline(always)]
-fn slept(sleeper: &Sleeper, now: u64) -> u64 {
-    let length = now.saturating_sub(sleeper.since);
-    let missed = length.wrapping_mul(sleeper.missed.into());
-    length + missed.min(sleeper.since.saturating_sub(sleeper.ended).wrapping_mul(GAPS_MAX))
-}
-
-#[inline(always)]
-fn place(sleeper: &mut Sleeper, number: usize) -> &mut Place {
-    // Hidden from the compiler, which would know the mask to be needless; the verifier does not.
-    &mut sleeper.places[black_box(number) & (PLACES - 1)]
-}
-
-/// Where the place with this key is kept: its own element, or one that is free, or another's whose turn it is to go.
-#[inline(always)]
-fn slot(sleeper: &mut Sleeper, key: u32) -> usize {
-    let home = key as usize % PLACES;
-    let mut free = home;
-    for probe in (0..PLACES).rev() {
-        let number = home ^ probe;
-        match place(sleeper, number).key {
-            known if known == key => return number,
-            0 => free = number,
-            _ => {}
-        }
-    }
-    free
-}
-
-/// Tells what was slept at a place since it was told of last.
-#[inline(always)]
-fn tell(sleeper: &mut Sleeper, number: usize, since: u64, now: u64) {
-    let (pid, tid) = (sleeper.pid, sleeper.tid);
-    let (waker_pid, waker_tid, waker_comm) = (sleeper.waker_pid, sleeper.waker_tid, sleeper.waker_comm);
-    let place = place(sleeper, number);
-    if place.count == 0 {
-        return;
-    }
-    let mut header = ring::header(record::OFFCPU_WAKE);
-    (header.time, header.pid, header.tid) = (now, pid, tid);
-    let (stack, total, count) = (place.stack, place.total, place.count);
-    (place.total, place.count) = (0, 0);
-    let wake = Wake { header, since, stack, total, count, padding: 0, waker_pid, waker_tid, waker_comm };
-    // SAFETY: plain integers without padding (pyobs-abi asserts it).
-    ring::send(unsafe { core::slice::from_raw_parts((&raw const wake).cast(), size_of::<Wake>()) });
-}
-
-/// A thread is at its end: what it has slept is told.
-#[inline(always)]
-pub fn thread_ends(tid: u32, now: u64) {
-    let Some(sleeper) = sleeper(tid) else { return };
-    if sleeper.tid != tid {
-        return;
-    }
-    (sleeper.waker_pid, sleeper.waker_tid) = (0, 0);
-    for number in 0..PLACES {
-        tell(sleeper, number, 0, now);
-    }
-    (sleeper.tid, sleeper.since) = (0, 0);
-}
-
 /// The thread that the CPU turns away from goes to sleep.
 #[inline(always)]
 fn sleeps(context: &RawTracePointContext, run: impl Fn(u32)) {
@@ -206,13 +104,8 @@ fn sleeps(context: &RawTracePointContext, run: impl Fn(u32)) {
     let Some(sleeper) = sleeper(tid) else { return };
     // SAFETY: the helper has no preconditions.
     let now = unsafe { bpf_ktime_get_ns() };
-    if sleeper.left != 0 && sleeper.since == 0 && sleeper.tid == tid {
-        // A thread that sleeps no longer as often as it did is looked at again.
-        if now.saturating_sub(sleeper.looked) < control(control::SLEEP_GAP).wrapping_mul(GAPS_MAX) {
-            sleeper.left -= 1;
-            sleeper.passed += 1;
-            return;
-        }
+    if passes_over(sleeper, tid, now) {
+        return;
     }
     if sleeper.tid != tid || sleeper.pid != pid {
         if sleeper.since != 0 && now.saturating_sub(sleeper.since) < STALE {
@@ -232,8 +125,7 @@ fn sleeps(context: &RawTracePointContext, run: impl Fn(u32)) {
     }
     (sleeper.waker_pid, sleeper.waker_tid, sleeper.woken) = (0, 0, 0);
     sleeper.since = now;
-    sleeper.left = passes(sleeper, now);
-    (sleeper.missed, sleeper.passed, sleeper.looked) = (sleeper.passed, 0, now);
+    looks_at(sleeper, now);
     let argument = if awaited != 0 { awaited } else { registers.argument };
     let key = key(registers.call, argument, instruction);
     let number = slot(sleeper, key);
@@ -277,53 +169,6 @@ fn sleeps(context: &RawTracePointContext, run: impl Fn(u32)) {
     if let Some(holder) = holder {
         hold(process, holder, now, slot, run);
     }
-}
-
-/// How many sleeps to pass over after the one that begins now, so that on the average one is looked at for every `SLEEP_GAP`.
-/// By chance: else they could all be the same of those that take turns.
-#[inline(always)]
-fn passes(sleeper: &Sleeper, now: u64) -> u32 {
-    let (gap, elapsed) = (control(control::SLEEP_GAP), now.saturating_sub(sleeper.looked));
-    if gap == 0 || elapsed == 0 {
-        return 0;
-    }
-    let many = (gap.wrapping_mul(u64::from(sleeper.passed) + 1) / elapsed).min(PASSED_MAX) as u32;
-    // SAFETY: the helper has no preconditions.
-    let chance = unsafe { bpf_get_prandom_u32() };
-    chance % (2 * many + 1)
-}
-
-/// Whether the CPU has time for another stack of a place that has one.
-#[inline(always)]
-fn refreshes(now: u64) -> bool {
-    let price = control(control::SLEEP_PERIOD).wrapping_mul(REFRESH);
-    // SAFETY: the value of this CPU; the tracepoint cannot be hit again within itself.
-    PAID.get_ptr_mut(0).is_some_and(|paid| pays(unsafe { &mut *paid }, price, now))
-}
-
-/// Whether who has paid up to some time can pay for a stack.
-#[inline(always)]
-fn pays(until: &mut u64, price: u64, now: u64) -> bool {
-    let paid = (*until).max(now) + price;
-    // At the end of its credit there is a stack for each `price`, and chance decides for which sleep: else it would be the
-    // one that comes after a long one.
-    // SAFETY: the helper has no preconditions.
-    let is_lucky = || unsafe { bpf_get_prandom_u32() } & 1 == 0;
-    let owed = paid - now;
-    if owed > CREDIT * price || (owed > CREDIT / 2 * price && !is_lucky()) {
-        return false;
-    }
-    *until = paid;
-    true
-}
-
-/// Stafford's variant 13 of the finalizer of MurmurHash3, folded. Never 0.
-#[inline(always)]
-fn key(call: u32, argument: u64, instruction: u64) -> u32 {
-    let mut hash = argument ^ instruction.rotate_left(21) ^ (u64::from(call) << 52);
-    hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    (hash ^ (hash >> 32)) as u32 | 8
 }
 
 #[derive(Clone, Copy, Default)]
