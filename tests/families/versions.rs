@@ -121,7 +121,7 @@ fn lines_have_the_shares_that_they_cost(python: &Python) {
             *sampled.entry((function.to_owned(), line)).or_default() += stack.samples;
         }
     }
-    code_that_lives_is_named(python, &recording);
+    code_that_lives_is_named(&recording);
     let samples: u64 = sampled.values().sum();
     compare::at_least("samples", samples as f64, total * 1999.0 * 0.5);
     let mut wrong = Vec::new();
@@ -138,17 +138,17 @@ fn lines_have_the_shares_that_they_cost(python: &Python) {
     only_lines_that_there_are(&recording, &truth);
 }
 
-/// While main() runs, all the code in its stacks is there to be read: the bound is that of complete stacks, 99.5 %. In 3.11 a
-/// `_PyCFrame` is published some instructions before its frame is set (Python/ceval.c), and nothing marks the frames' end: a
-/// sample in between follows what lay there before, up to one in 50 stacks of a program that does nothing but call.
-fn code_that_lives_is_named(python: &Python, recording: &Recording) {
+/// While the script's main() runs, all the code in its stacks is there to be read, also where a frame is published before it is
+/// filled in (3.11 and 3.12: docs/families/cpu.md). Of what runs before, modules' bodies are gone as soon as they are imported.
+fn code_that_lives_is_named(recording: &Recording) {
     let stacks = recording.stacks();
-    let nameless = stacks.iter().filter(|stack| stack.has("main") && stack.has(UNREADABLE));
+    let of_main = |(function, file, _): &(&str, &str, u32)| *function == "main" && *file == "lines.py";
+    let of_main = stacks.iter().filter(|stack| stack.python().iter().any(of_main));
+    let all: u64 = of_main.clone().map(|stack| stack.samples).sum();
+    let nameless = of_main.filter(|stack| stack.has(UNREADABLE));
     let count: u64 = nameless.clone().map(|stack| stack.samples).sum();
-    let all: u64 = stacks.iter().map(|stack| stack.samples).sum();
     let nameless: Vec<_> = nameless.map(|stack| (stack.python(), stack.samples)).collect();
-    let allowed = if python.is("3.11") { all / 50 } else { all / 200 };
-    assert!(count <= allowed, "{count} of {all}: {} {nameless:#?}", recording.report["stacks"]);
+    assert!(count * 1000 <= all, "{count} of {all}: {} {nameless:#?}", recording.report["stacks"]);
 }
 
 fn only_lines_that_there_are(recording: &Recording, truth: &Value) {

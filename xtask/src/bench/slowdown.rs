@@ -10,7 +10,7 @@ use crate::{
     repo,
 };
 
-const ROUNDS: &str = "5";
+const ROUNDS: &str = "6";
 /// Who watches, and the most that the work may take, of what it takes by itself.
 const WATCHERS: [(&str, Option<f64>); 3] = [("nothing", None), ("pyobs-cpu", Some(1.005)), ("pyobs", Some(1.01))];
 
@@ -18,7 +18,7 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
     let mut table = Table::new(
         "Slowdown at 99 Hz",
         "How many times as long the work of `../shared/bench/overhead.py` takes while it is watched. Two twins of the program take\n\
-         turns of a twentieth of a second, eighty times, then the other one is watched (`xtask/src/bench/twins.py`): a machine\n\
+         turns of five thousandths of a second, 1,600 times, then the other one is watched (`xtask/src/bench/twins.py`): a machine\n\
          whose speed changes hurts both. The mean of so many such rounds, and twice its standard error on either side. `nothing`\n\
          watches nothing, and a goal is what a watcher slows the program down beyond that: `pyobs-cpu`, which takes whole\n\
          stacks only, as py-spy does, by 0.5 % at the most; `pyobs`, which takes waits, the GIL and memory too, as it does by\n\
@@ -32,7 +32,7 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
     });
     let watchers = watchers.into_iter().collect::<Result<Vec<_>>>()?;
     for workload in overhead::WORKLOADS {
-        progress(format!("slowdown of the workload {workload}: about three minutes"));
+        progress(format!("slowdown of the workload {workload}: about seven minutes"));
         let python = setting.python(overhead::VERSION)?;
         let mut twins = Command::new(python);
         twins.arg(repo::root().join("xtask/src/bench/twins.py")).arg(setting.shared.join("bench/overhead.py"));

@@ -1,15 +1,18 @@
-"""What it costs a program to be watched. Two twins of it take turns of a twentieth of a second, so that a machine whose speed
-changes hurts both alike; now the one is watched and now the other, so that it does not matter if one is faster by nature.
+"""What it costs a program to be watched. Two twins of it take turns of five thousandths of a second, so that a machine whose speed
+changes hurts both alike; now the one is watched and now the other, so that it does not matter if one is faster by nature. Twins of
+one thread share a CPU, since two CPUs of a machine are seldom equally fast.
 
   twins.py OVERHEAD WORKLOAD ROUNDS COMMAND...
 
 OVERHEAD is the script whose workload of that name it is; COMMAND has {pid} for the watched program's process id. Prints JSON: for
 each command a list, for each round how many times as long the work took.
 """
-import ast, json, math, mmap, shlex, signal, statistics, struct, subprocess, sys, tempfile, time
+import ast, json, math, mmap, os, shlex, signal, statistics, struct, subprocess, sys, tempfile, time
 
-TURN_S, TURNS = 0.05, 40
-SETTLE_S = 1.5
+TURN_S, TURNS = 0.005, 800
+SETTLE_S = 3
+# A turn in which one was slower by more (e^x) than in the middle turn was disturbed by something else: it counts as that much.
+FAR = 0.2
 SLOTS = struct.Struct("<8Q")
 
 
@@ -58,12 +61,22 @@ def slower(watched, other, command):
     # Not an interrupt, which is ignored by who was started in the background.
     watcher.terminate()
     watcher.wait()
-    return statistics.median(turns)
+    middle = statistics.median(turns)
+    return middle + statistics.mean(max(-FAR, min(FAR, turn - middle)) for turn in turns)
+
+
+def share_a_cpu(twins):
+    if any(len(os.listdir("/proc/%d/task" % twin.program.pid)) > 1 for twin in twins):
+        return
+    last = max(os.sched_getaffinity(0))
+    for twin in twins:
+        os.sched_setaffinity(twin.program.pid, {last})
 
 
 def main():
     script, workload, rounds, commands = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4:]
     one, two = twins = [Twin(code(script), workload) for _ in range(2)]
+    share_a_cpu(twins)
     measured = [[] for _ in commands]
     try:
         for _ in range(rounds):
