@@ -9,6 +9,8 @@ mod calls;
 mod faults;
 #[path = "redundancy/hidden.rs"]
 mod hidden;
+#[path = "redundancy/precise.rs"]
+mod precise;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -47,6 +49,7 @@ fn main() -> ExitCode {
     cases.extend(calls::cases());
     cases.extend(hidden::cases());
     cases.extend(faults::cases());
+    cases.extend(precise::cases());
     pyobs_tests::run(cases)
 }
 

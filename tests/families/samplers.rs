@@ -3,9 +3,9 @@
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use pyobs_capture::session::{Options, Session, Targets, Walk};
+use pyobs_capture::session::{Options, Session, Walk};
 use pyobs_model::{Event, Outcome, Reason};
-use pyobs_tests::{case, needs, run};
+use pyobs_tests::{case, needs, options, run};
 
 /// A Python program that spins at `depth` calls below its module.
 struct Spinner(Child);
@@ -30,19 +30,8 @@ impl Drop for Spinner {
 fn walk(depth: u32, bounded: bool) -> Vec<(Outcome, usize)> {
     let spinner = Spinner::start(depth);
     std::thread::sleep(Duration::from_millis(500));
-    let options = Options {
-        targets: Targets::Pids(vec![spinner.0.id()]),
-        rate_hz: 500,
-        probes: vec!["cpu"],
-        budget: 100.0,
-        budget_binds_rate: false,
-        budget_binds_sleeps: false,
-        functions: Vec::new(),
-        libraries: Vec::new(),
-        budget_binds_calls: false,
-        walk: if bounded { Walk::Bounded } else { Walk::Best },
-        iterators: true,
-    };
+    let walk = if bounded { Walk::Bounded } else { Walk::Best };
+    let options = Options { walk, ..options(spinner.0.id(), &["cpu"], 500) };
     let mut session = Session::start(&options).expect("the session starts");
     let mut events = Vec::new();
     let until = Instant::now() + Duration::from_secs(2);

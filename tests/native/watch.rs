@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use pyobs_abi::stack::native;
-use pyobs_capture::session::{Copied, Options, Session, Targets, Walk};
+use pyobs_capture::session::{Copied, Options, Session, Walk};
 
 use crate::oracle;
 use crate::space::Space;
@@ -38,19 +38,8 @@ impl Default for Plan {
 /// Watches a process. `each` sees every sample too.
 #[track_caller]
 pub fn watch(pid: u32, plan: Plan, mut each: impl FnMut(&Copied)) -> Verdict {
-    let options = Options {
-        targets: Targets::Pids(vec![pid]),
-        rate_hz: plan.rate_hz,
-        probes: vec!["cpu"],
-        budget: 100.0,
-        budget_binds_rate: false,
-        budget_binds_sleeps: false,
-        functions: Vec::new(),
-        libraries: Vec::new(),
-        budget_binds_calls: false,
-        walk: Walk::Copied { pages: plan.pages },
-        iterators: true,
-    };
+    let walk = Walk::Copied { pages: plan.pages };
+    let options = Options { walk, ..pyobs_tests::options(pid, &["cpu"], plan.rate_hz) };
     let mut session = Session::start(&options).unwrap_or_else(|error| panic!("{error}"));
     let mut space = Space::of(pid);
     let mut witness = Witness::of(&mut space);

@@ -37,6 +37,7 @@ mod places;
 mod python;
 mod record;
 mod refusing;
+mod session;
 mod trial;
 mod workload;
 
@@ -47,5 +48,6 @@ pub use places::{pyobs, shared, workload};
 pub use python::Python;
 pub use record::{Record, Recording, Running};
 pub use refusing::{refusing, rule};
+pub use session::options;
 pub use trial::{Case, case, run};
 pub use workload::{Ended, Workload, command};

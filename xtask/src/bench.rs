@@ -17,6 +17,7 @@ mod slowdown;
 mod table;
 mod tables;
 mod truth;
+mod twins;
 mod ucx;
 mod waits;
 

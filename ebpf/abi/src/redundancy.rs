@@ -14,7 +14,7 @@ pub const STACK: usize = 64;
 pub const OPERANDS: usize = 8;
 
 /// `REDUNDANCY_REGISTERS`: the registers of the `CPU_SAMPLE` with the same thread and time, which was taken in native
-/// code that Python called.
+/// code that Python called; or those of a sample of the processor's, which has an address and no `CPU_SAMPLE`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Registers {
@@ -23,6 +23,8 @@ pub struct Registers {
     pub general: [u64; 16],
     pub ip: u64,
     pub flags: u64,
+    /// What the instruction there accessed, where the processor told it; 0 of samples of the clock.
+    pub address: u64,
     /// Where the thread's own data is: the base of FS.
     pub thread_pointer: u64,
     /// The innermost Python frame.
@@ -44,7 +46,7 @@ pub struct Registers {
     pub operands: [Operand; OPERANDS],
 }
 
-shared!(Registers, 40 + 16 * 8 + 8 * 8 + NATIVE * 8 + STACK * 8 + OPERANDS * 24);
+shared!(Registers, 40 + 16 * 8 + 9 * 8 + NATIVE * 8 + STACK * 8 + OPERANDS * 24);
 
 /// A value that an instruction works on.
 #[repr(C)]

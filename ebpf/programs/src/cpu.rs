@@ -8,7 +8,7 @@ use aya_ebpf::{
     programs::PerfEventContext,
 };
 use pyobs_abi::{
-    process::SAMPLED,
+    process::{Process, SAMPLED},
     record::{self, loss},
     stack::{KERNEL_MAX, flags},
 };
@@ -31,25 +31,36 @@ pub fn cpu_sample_bounded(context: PerfEventContext) -> u32 {
     sample(&context, Walk::run_bounded, |_, _| ())
 }
 
+/// A thread that is to be walked.
+struct Found {
+    number: u32,
+    walk: &'static mut Walk,
+    process: &'static Process,
+    registers: Registers,
+}
+
+#[inline(always)]
+fn found(context: &PerfEventContext) -> Option<Found> {
+    let tgid = (bpf_get_current_pid_tgid() >> 32) as u32;
+    if tgid == 0 {
+        return None; // the idle thread
+    }
+    // SAFETY: the value is read while other CPUs may update it: a torn one is an address that fails its checks.
+    let process = unsafe { PROCESSES.get(tgid) }?;
+    if process.flags & SAMPLED == 0 || !tick_is_kept() {
+        return None;
+    }
+    let number = Walk::number(SLOT_INTERRUPT);
+    let walk = Walk::begin(number, SLOT_INTERRUPT)?;
+    walk.sample.header = ring::header(record::CPU_SAMPLE);
+    let registers = registers(context, walk);
+    Some(Found { number, walk, process, registers })
+}
+
 /// Walks by `run`, and when the record is out does what `then` adds.
 #[inline(always)]
 pub fn sample(context: &PerfEventContext, run: impl Fn(u32), then: impl Fn(&Walk, &Registers)) -> u32 {
-    let tgid = (bpf_get_current_pid_tgid() >> 32) as u32;
-    if tgid == 0 {
-        return 0; // the idle thread
-    }
-    // SAFETY: the value is read while other CPUs may update it: a torn one is an address that fails its checks.
-    let Some(process) = (unsafe { PROCESSES.get(tgid) }) else { return 0 };
-    if process.flags & SAMPLED == 0 {
-        return 0;
-    }
-    if !tick_is_kept() {
-        return 0;
-    }
-    let number = Walk::number(SLOT_INTERRUPT);
-    let Some(walk) = Walk::begin(number, SLOT_INTERRUPT) else { return 0 };
-    walk.sample.header = ring::header(record::CPU_SAMPLE);
-    let registers = registers(context, walk);
+    let Some(Found { number, walk, process, registers }) = found(context) else { return 0 };
     if walk.sample.flags & flags::KERNEL_MODE != 0 {
         kernel_stack(context, walk);
     }
@@ -57,6 +68,19 @@ pub fn sample(context: &PerfEventContext, run: impl Fn(u32), then: impl Fn(&Walk
     run(number);
     walk.send();
     then(walk, &registers);
+    0
+}
+
+/// Walks a thread that is in user mode, and sends nothing but what `then` does. A program of precise events may not ask for the
+/// kernel's stack.
+#[inline(always)]
+pub fn look(context: &PerfEventContext, run: impl Fn(u32), then: impl Fn(&Walk)) -> u32 {
+    let Some(Found { number, walk, process, registers }) = found(context) else { return 0 };
+    if walk.sample.flags & flags::KERNEL_MODE == 0 {
+        walk.start(process, &registers);
+        run(number);
+        then(walk);
+    }
     0
 }
 

@@ -50,11 +50,23 @@ static REDUNDANCY_FRAME: PerCpuArray<[u64; LONG_WORDS]> = PerCpuArray::with_max_
 /// What `cpu_sample` does, and then the registers.
 #[perf_event]
 pub fn redundancy_sample(context: PerfEventContext) -> u32 {
-    cpu::sample(&context, Walk::run, |walk, _| send_registers(&context, walk))
+    cpu::sample(&context, Walk::run, |walk, _| send_registers(&context, walk, 0))
+}
+
+/// A sample of the processor's, of an access. Of instructions without one (AMD's) there is no address.
+#[perf_event]
+pub fn redundancy_access(context: PerfEventContext) -> u32 {
+    let data: *const bpf_perf_event_data = context.as_ptr().cast();
+    // SAFETY: the context of a perf event program is a bpf_perf_event_data; the verifier checks each access.
+    let address = unsafe { (&raw const (*data).addr).read_volatile() };
+    if address == 0 {
+        return 0;
+    }
+    cpu::look(&context, Walk::run, |walk| send_registers(&context, walk, address))
 }
 
 #[inline(always)]
-fn send_registers(context: &PerfEventContext, walk: &Walk) {
+fn send_registers(context: &PerfEventContext, walk: &Walk, address: u64) {
     let sample = &walk.sample;
     if sample.flags & flags::KERNEL_MODE != 0 || sample.frames == 0 || sample.native_frames < 2 {
         return;
@@ -91,6 +103,7 @@ fn send_registers(context: &PerfEventContext, walk: &Walk) {
         ];
         (*record).ip = (&raw const (*regs).rip).read_volatile();
         (*record).flags = (&raw const (*regs).eflags).read_volatile();
+        (*record).address = address;
         (*record).thread_pointer = thread_pointer();
         (*record).frame = innermost(&walk.layout, walk.top);
         (*record).natives = sample.native_frames.min(NATIVE as u32);

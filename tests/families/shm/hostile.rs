@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::time::{Duration, Instant};
 
-use pyobs_capture::session::{Options, Session, Targets, Walk};
+use pyobs_capture::session::{Options, Session};
 use pyobs_model::{Event, Reason, SegmentChange};
 use pyobs_tests::{Case, Folder, Python, Recording, Workload, case, json, needs, workload};
 use serde_json::Value;
@@ -175,19 +175,7 @@ fn unseen_by_iterators(python: &Python) {
     command.arg("unseen");
     let mut program = Workload::start(command);
     program.wait_for("ready");
-    let options = Options {
-        targets: Targets::Pids(vec![program.pid()]),
-        rate_hz: 99,
-        probes: vec!["shm"],
-        budget: 100.0,
-        budget_binds_rate: false,
-        budget_binds_sleeps: false,
-        functions: Vec::new(),
-        libraries: Vec::new(),
-        budget_binds_calls: false,
-        walk: Walk::Best,
-        iterators: false,
-    };
+    let options = Options { iterators: false, ..pyobs_tests::options(program.pid(), &["shm"], 99) };
     let mut session = Session::start(&options).unwrap();
     assert_eq!(session.meta().segment_repair, "proc");
     let mut events = Vec::new();

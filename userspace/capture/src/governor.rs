@@ -4,12 +4,11 @@ use std::ops::Range;
 
 use pyobs_model::Nanos;
 
-/// The start, when every file is new, sheds nothing.
+/// The start, when every file is new, sheds nothing for what user space does.
 const START: Nanos = Nanos(3_000_000_000);
 /// The cost is judged over this much time.
 const WINDOW: Nanos = Nanos(5_000_000_000);
-/// Where the kernel's part alone is more than the budget, sleeps are given up after so much time: what user space does at first
-/// is no reason to.
+/// Where the kernel's part alone is more than the budget, sleeps are given up after so much time, from the beginning on.
 const HASTE: Nanos = Nanos(1_000_000_000);
 /// Stacks of sleeps are given up first, to so many times fewer in so many steps: the time that was slept stays exact, and
 /// only which stack it is told with is known from fewer.
@@ -88,8 +87,8 @@ impl Governor {
 
     pub fn observe(&mut self, used: Used) -> Option<Change> {
         let at = used.at;
-        if at < START {
-            return None;
+        if at >= START {
+            self.window_start.take_if(|before| before.at < START);
         }
         let before = *self.window_start.get_or_insert(used);
         let span = at.saturating_sub(before.at);
@@ -97,10 +96,14 @@ impl Governor {
             return None;
         }
         let [share, kernel] = used.shares_since(before);
-        if span < WINDOW && (self.step >= SLEEPS_STEPS || kernel <= self.budget) {
+        let is_hasty = self.step < SLEEPS_STEPS && kernel > self.budget;
+        if !is_hasty && at >= START && span < WINDOW {
             return None;
         }
         self.window_start = Some(used);
+        if !is_hasty && at < START {
+            return None;
+        }
         let wanted = if share > self.budget {
             if self.is_futile(share) { self.step } else { (self.step + 1).min(self.last) }
         } else if share < self.budget / self.room() {
@@ -254,11 +257,12 @@ mod tests {
     }
 
     #[test]
-    fn the_start_sheds_nothing() {
+    fn the_start_sheds_nothing_for_user_space() {
         let mut governor = Governor::new(1.0, BOTH, 99);
-        assert_eq!(governor.observe(used_at(1.0, 0.5, 0.0)), None);
-        assert_eq!(governor.observe(used_at(3.0, 0.9, 0.0)), None);
-        assert_eq!(governor.observe(used_at(9.0, 0.91, 0.0)), None);
+        assert_eq!(governor.observe(used_at(0.5, 0.0, 0.5)), None);
+        assert_eq!(governor.observe(used_at(1.9, 0.0, 0.8)), None);
+        assert_eq!(governor.observe(used_at(3.0, 0.0, 0.9)), None);
+        assert_eq!(governor.observe(used_at(9.0, 0.0, 0.91)), None);
     }
 
     #[test]
@@ -278,9 +282,10 @@ mod tests {
     fn sleeps_that_cost_the_kernel_more_than_the_budget_are_given_up_at_once() {
         let mut governor = Governor::new(1.0, BOTH, 99);
         let mut at = |time: f64, bpf: f64, cpu: f64| governor.observe(used_at(time, bpf, cpu)).is_some();
-        assert!(!at(3.0, 0.0, 0.0) && !at(3.5, 0.05, 0.0), "half a second is too short");
-        assert!(at(4.0, 0.1, 0.0));
-        assert!(!at(5.0, 0.105, 0.1), "user space is judged over five seconds");
-        assert!(at(9.0, 0.11, 0.2));
+        assert!(!at(0.2, 0.0, 0.0) && !at(0.7, 0.05, 0.0), "half a second is too short");
+        assert!(at(1.2, 0.1, 0.0));
+        assert!(!at(3.0, 0.105, 0.1), "what user space did so far does not count");
+        assert!(!at(5.0, 0.11, 0.2), "user space is judged over five seconds");
+        assert!(at(9.0, 0.115, 0.3));
     }
 }

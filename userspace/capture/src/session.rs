@@ -39,7 +39,7 @@ use crate::processes::Processes;
 use crate::stacks::Stacks;
 
 pub use self::error::{CaptureError, StartError};
-pub use self::options::{Options, Targets, Walk};
+pub use self::options::{Addresses, Options, Targets, Walk};
 use self::rhythm::{News, Rhythm};
 
 /// How long the end of a capture waits for the names of native functions.

@@ -7,11 +7,7 @@ use std::{
 
 use anyhow::{Context, Result};
 
-use super::{
-    Setting,
-    record::{number, report},
-    table::Table,
-};
+use super::{Setting, record::kernel_share, table::Table};
 use crate::{
     process::{output, progress},
     repo, venvs,
@@ -36,16 +32,16 @@ const COLUMNS: &[&str] = &[
     "programs in the kernel (% of a core)",
 ];
 
-pub(super) struct Row {
+struct Row {
     name: String,
-    pub(super) slowdown: f64,
+    slowdown: f64,
     range: String,
     cpu: f64,
     rss: String,
 }
 
 impl Row {
-    pub(super) fn cells(&self, workload: &str) -> Vec<String> {
+    fn cells(&self, workload: &str) -> Vec<String> {
         let (slowdown, cpu) = (format!("{:.3}", self.slowdown), format!("{:.3}", self.cpu));
         vec![workload.to_owned(), self.name.clone(), slowdown, self.range.clone(), cpu, self.rss.clone()]
     }
@@ -70,7 +66,7 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
                 table.row([row.cells(workload), vec![String::new()]].concat(), shown);
                 continue;
             };
-            let kernel = 100.0 * kernel_time(setting, name)?;
+            let kernel = 100.0 * kernel_share(setting.python(VERSION)?, &recording(setting, name), WINDOW_S)?;
             table.row([row.cells(workload), vec![format!("{kernel:.2}")]].concat(), shown);
             table.at_most(&format!("{workload}: {name}'s programs in the kernel (% of a core)"), kernel, *most);
         }
@@ -81,12 +77,6 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
 
 fn recording(setting: &Setting, watcher: &str) -> PathBuf {
     setting.folder.join(format!("{watcher}.pyobs"))
-}
-
-/// The share of a core that pyobs's programs took in the kernel while it last recorded.
-fn kernel_time(setting: &Setting, watcher: &str) -> Result<f64> {
-    let report = report(&recording(setting, watcher))?;
-    Ok(number(&report, "/cost/bpf_s")? / number(&report, "/recording/duration_s")?)
 }
 
 /// Name, command to run, command to show.
@@ -122,12 +112,7 @@ fn py_spy(setting: &Setting) -> Result<PathBuf> {
     Ok(interpreter.with_file_name("py-spy"))
 }
 
-pub(super) fn measure(
-    setting: &Setting,
-    python: &Path,
-    workload: &str,
-    profilers: &[(&str, String, String)],
-) -> Result<Vec<Row>> {
+fn measure(setting: &Setting, python: &Path, workload: &str, profilers: &[(&str, String, String)]) -> Result<Vec<Row>> {
     let mut bench = Command::new(python);
     bench.arg(setting.shared.join("bench/overhead.py")).arg("--python").arg(python).args([
         "--workload",

@@ -3,8 +3,8 @@
   paired.py WORKLOAD ROUNDS SECONDS COMMAND... [-- COMMAND...]...
 
 WORKLOAD is a JSON list: the name of one of those below, or the words of a command that prints the time and what its work
-costs, for ever. COMMAND has PID for the program's process id, and the name of a file that it records to: it watches when that file is there. `none` is
-nobody, which shows the noise. Prints JSON: for each command a list, for each round what the work costs without and with it.
+costs, for ever. COMMAND has PID for the program's process id, and at its end the name of a file that it makes: it watches when
+that file is there. `none` is nobody, which shows the noise. Prints JSON: for each command a list, for each round what the work costs without and with it.
 """
 import itertools, json, os, statistics, subprocess, sys, time
 
@@ -52,7 +52,7 @@ def watch(command, span):
     """Whoever watches comes before the span, and leaves behind it."""
     if command == ["none"]:
         return span()
-    file = next(word for word in command if word.endswith(".pyobs"))
+    file = command[-1]
     if os.path.exists(file):
         os.remove(file)
     pyobs = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

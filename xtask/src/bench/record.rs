@@ -121,6 +121,20 @@ pub(super) fn number(report: &Value, pointer: &str) -> Result<f64> {
     report.pointer(pointer).and_then(Value::as_f64).with_context(|| format!("the report has no number at {pointer}"))
 }
 
+/// What pyobs's programs in the kernel took of a core in the last so many seconds of a recording, by its table `costs`.
+const COSTS: &str = "\
+import sqlite3, sys
+rows = sqlite3.connect(sys.argv[1]).execute('SELECT at_ns, bpf_ns FROM costs ORDER BY at_ns').fetchall()
+(end, last), window = rows[-1], float(sys.argv[2]) * 1e9
+start, first = next(row for row in rows if row[0] >= end - window)
+print((last - first) / (end - start))
+";
+
+pub(super) fn kernel_share(python: &Path, file: &Path, last_s: &str) -> Result<f64> {
+    let said = output(Command::new(python).args(["-c", COSTS]).arg(file).arg(last_s))?;
+    said.trim().parse().with_context(|| format!("{said:?} is no share"))
+}
+
 /// The arguments as a user would type them, without this machine's folders.
 pub(super) fn shown(args: &[String]) -> String {
     let args: Vec<String> = args.iter().map(|argument| without_folders(argument)).collect();

@@ -4,45 +4,50 @@ use anyhow::Result;
 
 use super::{
     Setting,
-    overhead::{VERSION, measure, quoted},
+    overhead::{VERSION, quoted},
     table::Table,
+    twins::{self, Rounds, Watcher},
 };
 use crate::{process::progress, repo, venvs};
 
-const WORKLOADS: [&str; 4] = ["mixed", "calls", "threads", "numpy"];
-const COLUMNS: &[&str] = &["workload", "watched by", "slowdown", "10th to 90th percentile", "CPU (cores)", "RSS (MiB)"];
+/// Programs that waste, and the judge's: one that computes with NumPy, and one of eight threads.
+const WASTEFUL: [&str; 5] = ["slice_bad", "repeat_bad", "algorithm_bad", "api_bad", "invariant_bad"];
+const JUDGES: [&str; 2] = ["numpy", "threads"];
+const ROUNDS: Rounds = [20, 150, 3];
 /// The rates, and the most that each may slow a program down.
-const RATES: [(u32, f64); 2] = [(100, 1.02), (1000, 1.06)];
+const RATES: [(&str, u32, f64); 2] = [("pyobs-100Hz", 100, 1.02), ("pyobs-1kHz", 1000, 1.06)];
 
 pub(super) fn run(setting: &Setting) -> Result<Table> {
     let mut table = Table::new(
         "Watchpoints",
-        "The work that a CPython 3.12 program does while its accesses of memory are watched, against what it does just before\n\
-         and after (`../shared/bench/overhead.py`). `nothing` watches nothing: it shows the noise.",
-        COLUMNS,
+        "How many times as long work takes while its accesses of memory are watched: that of\n\
+         `../shared/workloads/redundancy/inefficiencies.py`, and `numpy` and `threads` of `../shared/bench/overhead.py`. As in\n\
+         “Slowdown at 99 Hz”, of twins that take turns one is watched (`xtask/src/bench/twins.py`), 150 turns of a fiftieth of a second each\n\
+         and three rounds; `nothing` watches nothing: it shows the noise.",
+        twins::COLUMNS,
     );
     let folder = repo::target().join("venvs/bench-numpy");
     let pins = repo::root().join("tests/requirements.txt");
     let python = venvs::ensure(setting.python(VERSION)?, VERSION, &folder, &pins)?;
-    let recording = setting.folder.join("redundancy.pyobs");
-    let mut profilers = vec![("nothing", "sleep 1000".to_owned(), "sleep 1000".to_owned())];
-    for (rate, _) in RATES {
+    let recording = quoted(&setting.folder.join("redundancy.pyobs"));
+    let nothing = "sleep 1000";
+    let mut watchers =
+        vec![Watcher { name: "nothing", most: None, command: nothing.to_owned(), shown: nothing.to_owned() }];
+    for (name, rate, most) in RATES {
         let arguments = format!("record --pid {{pid}} --rate {rate} --probe +redundancy -o");
-        let name = if rate == 100 { "pyobs-100Hz" } else { "pyobs-1kHz" };
-        let command = format!("{} {arguments} {}", quoted(&repo::pyobs()), quoted(&recording));
-        profilers.push((name, command, format!("pyobs {arguments} redundancy.pyobs")));
+        let command = format!("{} {arguments} {recording}", quoted(&repo::pyobs()));
+        let shown = format!("pyobs {arguments} redundancy.pyobs");
+        watchers.push(Watcher { name, most: Some(most), command, shown });
     }
-    for workload in WORKLOADS {
-        progress(format!("watchpoints in the workload {workload}: about two minutes"));
-        let rows = measure(setting, &python, workload, &profilers)?;
-        for (row, (_, _, shown)) in rows.iter().zip(&profilers) {
-            table.row(row.cells(workload), shown);
-        }
-        let Some(nothing) = rows.first() else { continue };
-        for (row, (rate, most)) in rows.iter().skip(1).zip(RATES) {
-            let beyond = row.slowdown / nothing.slowdown;
-            table.at_most(&format!("{workload}: slowdown at {rate} Hz beyond `nothing`"), beyond, most);
-        }
+    let [wasteful, judge] =
+        ["workloads/redundancy/inefficiencies.py", "bench/overhead.py"].map(|file| setting.shared.join(file));
+    let all = WASTEFUL.map(|name| (&wasteful, name)).into_iter().chain(JUDGES.map(|name| (&judge, name)));
+    let mut peak = 0.0_f64;
+    for (script, workload) in all {
+        progress(format!("watchpoints in the workload {workload}: about three minutes"));
+        let memory = twins::compare(&mut table, &python, (script, workload), ROUNDS, &watchers)?;
+        peak = peak.max(memory);
     }
+    table.at_most("memory at its largest (MiB)", peak, 80.0);
     Ok(table)
 }

@@ -5,14 +5,22 @@ use serde_json::Value;
 
 use super::{
     Setting, paired,
-    record::{record, shown},
+    record::{kernel_share, record, shown},
     table::Table,
 };
 use crate::repo;
 
 const MIB: f64 = 1024.0 * 1024.0;
-/// Workload, and the most percent that it may take longer.
-const PAIRED: [(&str, f64); 3] = [("pairs", 2.0), ("compute", 0.2), ("objects", 0.2)];
+/// What is judged of a workload, and the most that it may be, in percent.
+enum Judged {
+    /// How much longer it takes: so much that noise does not hide it.
+    Longer(f64),
+    /// What the programs in the kernel take of a core.
+    Kernel(f64),
+}
+const PAIRED: [(&str, Judged); 3] =
+    [("pairs", Judged::Longer(2.0)), ("compute", Judged::Kernel(0.2)), ("objects", Judged::Kernel(0.2))];
+const ROUNDS: paired::Rounds = (7, "4.0");
 /// As many mappings of a segment as it can make in three seconds, and how many events these were a second.
 const BURST: &str = "\
 import ctypes, os, time
@@ -55,31 +63,61 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
     let mut table = Table::new(
         "Memory that is followed",
         "How much longer a CPython 3.12 program needs for the same work, in its own CPU time, while its segments and arenas are\n\
-         followed than just before and after (`xtask/src/bench/paired.py`): `pairs` does nothing but mmap and munmap,\n\
-         `compute` integers, `objects` lists that come and go. Then a program that maps and unmaps a segment 100,000 times\n\
-         a second, and what 10,000 of a kind take of pyobs's memory beyond a program that has none.",
-        &["what", "figure", "10th to 90th percentile", "lost"],
+         followed than just before and after (`xtask/src/bench/paired.py`): `pairs` does nothing but mmap and munmap, which\n\
+         already takes so much longer where there are programs that do nothing at the beginning and end of system calls\n\
+         (`xtask/src/bench/empty.py`): whoever is told of each mmap costs that;\n\
+         `compute` integers, `objects` lists that come and go. What pyobs's programs in the kernel take on all CPUs is by the\n\
+         kernel's own account (`bpf_stats`) of the last round: noise, which is larger than what the last two may cost, does not\n\
+         move it. Then a program that maps and unmaps a segment 100,000 times a second, and what 10,000 of a kind take of\n\
+         pyobs's memory beyond a program that has none.",
+        &["what", "figure", "10th to 90th percentile", "programs in the kernel (% of a core)", "lost"],
     );
-    for (workload, most) in PAIRED {
-        paired(setting, &mut table, workload, most)?;
+    empty(setting, &mut table)?;
+    for (workload, judged) in &PAIRED {
+        paired(setting, &mut table, workload, judged)?;
     }
     burst(setting, &mut table)?;
     held(setting, &mut table)?;
     Ok(table)
 }
 
-fn paired(setting: &Setting, table: &mut Table, workload: &str, most: f64) -> Result<()> {
-    let file = setting.folder.join("paired.pyobs").display().to_string();
-    let pyobs = repo::pyobs().display().to_string();
-    let watcher = [&pyobs, "record", "--pid", "PID", "--probe", "shm,arena", "-o", &file];
-    let rounds = paired::run(setting.python("3.12")?, &[workload], paired::USUAL, &[&watcher])?;
+/// What it costs `pairs` that there are programs at all where system calls begin and end.
+fn empty(setting: &Setting, table: &mut Table) -> Result<()> {
+    let python = setting.python("3.12")?;
+    let words = [python, &repo::root().join("xtask/src/bench/empty.py"), &setting.folder.join("empty")];
+    let [python_word, script, made] = words.map(|path| path.display().to_string());
+    let watcher = [&python_word, &script, "sys_enter", "sys_exit", &made];
+    let rounds = paired::run(python, &["pairs"], ROUNDS, &[&watcher])?;
     let [low, middle, high] = paired::longer(rounds.first().map_or(&[], Vec::as_slice));
-    let range = format!("{low:.2} to {high:.2} %");
+    let cells = [
+        "pairs, by programs that do nothing",
+        &format!("{middle:.2} % longer"),
+        &format!("{low:.2} to {high:.2} %"),
+        "",
+        "",
+    ];
+    table.row(cells.map(str::to_owned).to_vec(), "empty.py sys_enter sys_exit");
+    Ok(())
+}
+
+fn paired(setting: &Setting, table: &mut Table, workload: &str, judged: &Judged) -> Result<()> {
+    let file = setting.folder.join("paired.pyobs");
+    let (path, pyobs) = (file.display().to_string(), repo::pyobs().display().to_string());
+    let watcher = [&pyobs, "record", "--pid", "PID", "--probe", "shm,arena", "-o", &path];
+    let python = setting.python("3.12")?;
+    let rounds = paired::run(python, &[workload], ROUNDS, &[&watcher])?;
+    let [low, middle, high] = paired::longer(rounds.first().map_or(&[], Vec::as_slice));
+    let kernel = 100.0 * kernel_share(python, &file, ROUNDS.1)?;
+    let figures = [format!("{middle:.2} % longer"), format!("{low:.2} to {high:.2} %"), format!("{kernel:.3}")];
     table.row(
-        vec![workload.to_owned(), format!("{middle:.2} % longer"), range, String::new()],
+        [&[workload.to_owned()], &figures[..], &[String::new()]].concat(),
         &shown(&["--pid", "PID", "--probe", "shm,arena"].map(str::to_owned)),
     );
-    table.at_most(&format!("{workload}: longer by (%)"), middle, most);
+    let (what, figure, most) = match *judged {
+        Judged::Longer(most) => ("longer by (%)", middle, most),
+        Judged::Kernel(most) => ("programs in the kernel (% of a core)", kernel, most),
+    };
+    table.at_most(&format!("{workload}: {what}"), figure, most);
     Ok(())
 }
 
@@ -93,7 +131,8 @@ fn burst(setting: &Setting, table: &mut Table) -> Result<()> {
     let recorded = record(setting, "burst", &command(setting, "3.12", BURST, &[])?)?;
     let rate: f64 = recorded.stdout.trim().parse().with_context(|| format!("{:?} is no rate", recorded.stdout))?;
     let loss = recorded.report.get("loss").map_or_else(String::new, Value::to_string);
-    let cells = vec!["mappings of a segment".to_owned(), format!("{rate:.0} events/s"), String::new(), loss.clone()];
+    let (what, figure, none) = ("mappings of a segment".to_owned(), format!("{rate:.0} events/s"), String::new());
+    let cells = vec![what, figure, none.clone(), none, loss.clone()];
     table.row(cells, "pyobs record --probe shm,arena -- python3.12 -c BURST");
     table.at_least("mappings that come and go, events a second", rate, 99_000.0);
     let is_none = loss_of(&recorded.report).is_empty();
@@ -117,7 +156,7 @@ fn held(setting: &Setting, table: &mut Table) -> Result<()> {
         let loss = loss.unwrap_or_default();
         let figure = format!("{peak:.1} MiB at the most, {seen} {}", if what == "nothing" { "segments" } else { what });
         let shown = format!("pyobs record --probe shm,arena -- python{python} -c MAKE {what} {LIVE}");
-        table.row(vec![format!("holds {what}"), figure, String::new(), loss], &shown);
+        table.row(vec![format!("holds {what}"), figure, String::new(), String::new(), loss], &shown);
         if what == "nothing" {
             idle = peak;
             continue;

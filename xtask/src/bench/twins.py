@@ -1,24 +1,40 @@
-"""What it costs a program to be watched. Two twins of it take turns of five thousandths of a second, so that a machine whose speed
-changes hurts both alike; now the one is watched and now the other, so that it does not matter if one is faster by nature. Twins of
+"""What it costs a program to be watched. Two twins of it take short turns, so that a machine whose speed changes hurts
+both alike; now the one is watched and now the other, so that it does not matter if one is faster by nature. Twins of
 one thread share a CPU, since two CPUs of a machine are seldom equally fast.
 
-  twins.py OVERHEAD WORKLOAD ROUNDS COMMAND...
+  twins.py SCRIPT WORKLOAD TURN_MS TURNS ROUNDS COMMAND...
 
-OVERHEAD is the script whose workload of that name it is; COMMAND has {pid} for the watched program's process id. Prints JSON: for
-each command a list, for each round how many times as long the work took.
+WORKLOAD is what the code in SCRIPT's WORKLOAD calls so, or else the function of SCRIPT of that name; COMMAND has {pid} for the
+watched program's process id. A turn is to have ten units of work or more. Prints JSON: for each command its largest
+resident set, and for each round how many times as long the work took.
 """
-import ast, json, math, mmap, os, shlex, signal, statistics, struct, subprocess, sys, tempfile, time
+import ast, json, math, mmap, os, re, shlex, signal, statistics, struct, subprocess, sys, tempfile, time
 
-TURN_S, TURNS = 0.005, 800
 SETTLE_S = 3
 # A turn in which one was slower by more (e^x) than in the middle turn was disturbed by something else: it counts as that much.
 FAR = 0.2
 SLOTS = struct.Struct("<8Q")
 
 
+COUNTED = """
+import mmap, struct, sys
+file = open(sys.argv[2], "r+b")
+page = mmap.mmap(file.fileno(), mmap.PAGESIZE)
+count, work = 0, globals()[sys.argv[1]]
+while True:
+    work()
+    count += 1
+    struct.pack_into("<Q", page, 0, count)
+"""
+
+
 def code(script):
-    assigned = [node for node in ast.parse(open(script).read()).body if isinstance(node, ast.Assign)]
-    return next(ast.literal_eval(node.value) for node in assigned if node.targets[0].id == "WORKLOAD")
+    tree = ast.parse(open(script).read())
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", None) == "WORKLOAD":
+            return ast.literal_eval(node.value)
+    # All but the call of its main().
+    return ast.unparse(tree.body[:-1]) + COUNTED
 
 
 class Twin:
@@ -27,7 +43,9 @@ class Twin:
         self.file.write(bytes(mmap.PAGESIZE))
         self.file.flush()
         self.page = mmap.mmap(self.file.fileno(), mmap.PAGESIZE)
-        self.program = subprocess.Popen([sys.executable, "-c", code, workload, self.file.name])
+        # Of two threads neither could be told from its twin's.
+        alone = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+        self.program = subprocess.Popen([sys.executable, "-c", code, workload, self.file.name], env=alone)
         self.rate(SETTLE_S)
 
     def done(self):
@@ -43,26 +61,31 @@ class Twin:
         return (after - before) / (until - since)
 
 
-def slower(watched, other, command):
-    """The logarithm of how many times as long the watched one takes."""
+def peak_rss_bytes(pid):
+    return 1024 * int(re.search(r"VmHWM:\s+(\d+)", open("/proc/%d/status" % pid).read())[1])
+
+
+def slower(watched, other, command, turn_s, turns):
+    """The logarithm of how many times as long the watched one takes, and the memory of who watches."""
     words = shlex.split(command.replace("{pid}", str(watched.program.pid)))
     quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     watcher = subprocess.Popen(words, **quiet)
     watched.rate(SETTLE_S)
     if watcher.poll() is not None:
         sys.exit("%s ended with %d" % (words[0], watcher.returncode))
-    turns = []
-    for turn in range(TURNS):
+    ratios = []
+    for turn in range(turns):
         both = [watched, other] if turn % 2 else [other, watched]
-        rates = {twin: twin.rate(TURN_S) for twin in both}
+        rates = {twin: twin.rate(turn_s) for twin in both}
         # A machine that is busy with something else gives one of them no time.
         if min(rates.values()) > 0:
-            turns.append(math.log(rates[other] / rates[watched]))
+            ratios.append(math.log(rates[other] / rates[watched]))
+    peak = peak_rss_bytes(watcher.pid)
     # Not an interrupt, which is ignored by who was started in the background.
     watcher.terminate()
     watcher.wait()
-    middle = statistics.median(turns)
-    return middle + statistics.mean(max(-FAR, min(FAR, turn - middle)) for turn in turns)
+    middle = statistics.median(ratios)
+    return middle + statistics.mean(max(-FAR, min(FAR, ratio - middle)) for ratio in ratios), peak
 
 
 def share_a_cpu(twins):
@@ -74,14 +97,16 @@ def share_a_cpu(twins):
 
 
 def main():
-    script, workload, rounds, commands = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4:]
+    (script, workload), (turn_ms, turns, rounds), commands = sys.argv[1:3], map(int, sys.argv[3:6]), sys.argv[6:]
     one, two = twins = [Twin(code(script), workload) for _ in range(2)]
     share_a_cpu(twins)
-    measured = [[] for _ in commands]
+    measured = [{"slower": [], "peak_rss_bytes": 0} for _ in commands]
     try:
         for _ in range(rounds):
             for rows, command in zip(measured, commands):
-                rows.append(math.exp((slower(one, two, command) + slower(two, one, command)) / 2))
+                both = [slower(*pair, command, turn_ms / 1000, turns) for pair in [(one, two), (two, one)]]
+                rows["slower"].append(math.exp(statistics.mean(ratio for ratio, _ in both)))
+                rows["peak_rss_bytes"] = max(rows["peak_rss_bytes"], *(peak for _, peak in both))
     finally:
         for twin in twins:
             twin.program.kill()

@@ -4,9 +4,11 @@ use std::fs;
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 
-use super::{ALL, Area, Check, Status, next_step, plain, refusal, rights, sys};
+use pyobs_model::Sampler;
 
-const DEVICES: &str = "/sys/bus/event_source/devices";
+use super::{ALL, Area, Check, Status, next_step, plain, refusal, rights, sys};
+use crate::kernel::addresses::{DEVICES, Unit};
+
 const EVERYBODY: i32 = -1;
 
 pub(super) fn examine(checks: &mut Vec<Check>) {
@@ -71,29 +73,26 @@ fn cycles(area: &mut Area<'_>, cpu: i32) {
 
 /// PEBS or IBS: samples of loads and stores with their address.
 fn precise(area: &mut Area<'_>, cpu: i32) {
-    const UNUSED: &str = "which this version does not read";
     const TODO: &str = "nothing: addresses are decoded from the instructions of clock samples";
     const NAME: &str = "precise memory samples";
     const FAMILIES: &[&str] = &["redundancy"];
-    if Path::new(DEVICES).join("ibs_op").exists() {
-        area.lacks(NAME, FAMILIES, Status::Degraded, format!("the processor has IBS, {UNUSED}"), TODO);
-        return;
-    }
-    let levels = fs::read_to_string(Path::new(DEVICES).join("cpu/caps/max_precise"));
-    let level: u32 = levels.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0);
-    let mut attributes = sys::event(sys::EVENT_HARDWARE, sys::HARDWARE_CYCLES);
-    attributes.set_precise_ip(2);
-    attributes.__bindgen_anon_1.sample_period = 1_000_000;
-    match sys::open_event(&attributes, EVERYBODY, cpu) {
-        Ok(_) if level >= 2 => {
-            let what = format!("the processor has PEBS, level {level}, {UNUSED}");
-            area.lacks(NAME, FAMILIES, Status::Degraded, what, TODO);
-        }
-        Ok(_) => area.lacks(NAME, FAMILIES, Status::Degraded, "the processor has neither PEBS nor IBS", TODO),
-        Err(error) => {
-            let why = absence("neither PEBS nor IBS", &error);
-            area.lacks(NAME, FAMILIES, Status::Degraded, why, next_step(&error, TODO));
-        }
+    const UNTRIED: &str =
+        "they choose what is watched (the authors had no machine with them: tried on page faults in their place)";
+    let lacks = |area: &mut Area<'_>, what: &str, error: &io::Error| {
+        area.lacks(NAME, FAMILIES, Status::Degraded, absence(what, error), next_step(error, TODO));
+    };
+    let Some(unit) = Unit::find(Path::new(DEVICES)) else {
+        let mut attributes = sys::event(sys::EVENT_HARDWARE, sys::HARDWARE_CYCLES);
+        attributes.__bindgen_anon_1.sample_period = 1_000_000;
+        return match sys::open_event(&attributes, EVERYBODY, cpu) {
+            Ok(_) => area.lacks(NAME, FAMILIES, Status::Degraded, "the processor has neither PEBS nor IBS", TODO),
+            Err(error) => lacks(area, "neither PEBS nor IBS", &error),
+        };
+    };
+    let name = if unit.sampler == Sampler::Ibs { "IBS" } else { "PEBS" };
+    match unit.try_on(u32::try_from(cpu).unwrap_or(0)) {
+        Ok(()) => area.works(NAME, FAMILIES, format!("{name} was opened and closed: {UNTRIED}")),
+        Err(error) => lacks(area, &format!("{name} is refused"), &error),
     }
 }
 

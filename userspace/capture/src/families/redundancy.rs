@@ -35,7 +35,7 @@ use self::armer::Armer;
 pub use self::calls::Maps as CallMaps;
 use self::calls::{Again, Calls, Interpreter};
 pub use self::slots::try_one as try_breakpoint;
-use self::source::{Decoded, Source};
+use self::source::{Decoded, Precise, Source};
 use self::told::{Order, Told};
 use crate::doctor::kernel_version;
 use crate::families::eval::Running;
@@ -76,7 +76,6 @@ pub struct Redundancy {
     start: Nanos,
     /// Whether samples are told of that nobody asked for.
     hides_samples: bool,
-    sampler: Sampler,
     processes: HashMap<u32, ProcessRef>,
     /// Stacks of samples, by thread and time.
     samples: HashMap<(u32, Nanos), (ProcessRef, StackId)>,
@@ -89,22 +88,25 @@ pub struct Redundancy {
 }
 
 impl Redundancy {
-    pub fn start(parts: Parts, start: Nanos, hides_samples: bool) -> io::Result<Self> {
+    pub fn start(parts: Parts, start: Nanos, hides_samples: bool, sampler: Sampler, rate_hz: u32) -> io::Result<Self> {
         let (orders, ordered) = channel();
         let (sender, told) = channel();
         let (counts, stop) = (Arc::<Mutex<Watchpoints>>::default(), Arc::<AtomicBool>::default());
-        let source = Decoded;
-        let sampler = source.sampler();
+        let source: Box<dyn Source + Send> = match sampler {
+            Sampler::Decoded => Box::new(Decoded),
+            Sampler::Pebs | Sampler::Ibs => Box::new(Precise::new(sampler)),
+        };
         let armer = Armer {
             ring: parts.ring,
             watches: parts.watches,
             program: parts.program,
-            source: Box::new(source),
+            source,
             calls: Calls::new(parts.calls),
             orders: ordered,
             told: sender,
             counts: Arc::clone(&counts),
             stop: Arc::clone(&stop),
+            rate_hz,
         };
         let thread = thread::Builder::new().name("pyobs-watch".to_owned()).spawn(move || {
             // Where that fails, it watches with more rights than it needs.
@@ -120,7 +122,6 @@ impl Redundancy {
             thread: Some(thread),
             start,
             hides_samples,
-            sampler,
             processes: HashMap::new(),
             samples: HashMap::new(),
             sampled: VecDeque::new(),
@@ -316,8 +317,7 @@ impl Redundancy {
     }
 
     fn counts(&self) -> Watchpoints {
-        let counts = self.counts.lock().map(|counts| *counts).unwrap_or_default();
-        Watchpoints { sampler: self.sampler, ..counts }
+        self.counts.lock().map(|counts| *counts).unwrap_or_default()
     }
 
     /// What traps have cost so far besides their programs.

@@ -1,8 +1,8 @@
 //! The BPF object: loading it, its maps, its programs.
 
+mod accesses;
 mod transfers;
 
-use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use pyobs_abi::process::{Layout, Process};
 use pyobs_abi::shm::Row;
 use pyobs_model::Nanos;
 
+use super::addresses::Addresses;
 use super::btf::{Btf, BtfError};
 use super::interrupts::EntryCode;
 use super::iterators;
@@ -71,8 +72,6 @@ pub const SAMPLER: &str = "cpu_sample";
 pub const SAMPLER_BOUNDED: &str = "cpu_sample_bounded";
 /// The sampler that sends registers as well, for the family `redundancy`; it needs `bpf_loop`.
 pub const SAMPLER_REDUNDANCY: &str = "redundancy_sample";
-/// What a watchpoint runs.
-const REDUNDANCY_TRAP: &str = "redundancy_trap";
 /// The sampler that sends the stacks themselves with their samples.
 pub const SAMPLER_COPIED: &str = "cpu_sample_copied";
 
@@ -127,6 +126,7 @@ pub struct Object {
     calls: [Option<u32>; 2],
     has_iterators: bool,
     ticks: Option<Ticks>,
+    addresses: Option<Addresses>,
     pub records: RingBuf<MapData>,
     pub processes: HashMap<MapData, u32, Process>,
     pub layouts: Array<MapData, Layout>,
@@ -231,6 +231,7 @@ impl Object {
             calls,
             has_iterators: false,
             ticks: None,
+            addresses: None,
         })
     }
 
@@ -378,27 +379,6 @@ impl Object {
         self.run_time_of(LIBRARY_HIT.iter().map(|(_, name)| *name).chain([LIBRARY_ENTER]))
     }
 
-    /// Loads the program for watchpoints and takes the maps; to be called once.
-    pub fn take_redundancy(&mut self) -> Result<redundancy::Parts, ObjectError> {
-        if self.sampler != SAMPLER_REDUNDANCY {
-            return Err(ObjectError::NoLoop);
-        }
-        let name = REDUNDANCY_TRAP;
-        let program: &mut PerfEvent = program(&mut self.ebpf, name)?;
-        let loaded = program.load().and_then(|()| Ok(program.fd()?.as_fd().try_clone_to_owned()?));
-        let program = File::from(loaded.map_err(|error| ObjectError::Program { name, error })?);
-        redundancy::try_breakpoint(&program).map_err(ObjectError::Breakpoint)?;
-        Ok(redundancy::Parts {
-            program,
-            ring: take(&mut self.ebpf, "REDUNDANCY_RING")?,
-            watches: take(&mut self.ebpf, "REDUNDANCY_WATCHES")?,
-            calls: redundancy::CallMaps {
-                spots: take(&mut self.ebpf, "REDUNDANCY_SPOTS")?,
-                classes: take(&mut self.ebpf, "REDUNDANCY_CLASSES")?,
-            },
-        })
-    }
-
     fn load_uprobe(&mut self, name: &'static str) -> Result<OwnedFd, ObjectError> {
         let program: &mut UProbe = program(&mut self.ebpf, name)?;
         let loaded = program.load().and_then(|()| Ok(program.fd()?.as_fd().try_clone_to_owned()?));
@@ -412,7 +392,7 @@ impl Object {
 
     /// The same of those that run for samples.
     pub fn samples_run_time(&self) -> (Duration, u64) {
-        self.run_time_of([self.sampler, REDUNDANCY_TRAP].into_iter())
+        self.run_time_of([self.sampler].into_iter().chain(accesses::PROGRAMS))
     }
 
     /// The same of those that run for sleeps.
@@ -437,7 +417,7 @@ impl Object {
         let name = self.sampler;
         let program: &mut PerfEvent = program(&mut self.ebpf, name)?;
         let fd = program.fd().map_err(|error| ObjectError::Program { name, error })?;
-        let cpus = aya::util::online_cpus().map_err(|(what, error)| ObjectError::Cpus(format!("{what}: {error}")))?;
+        let cpus = online_cpus()?;
         let ticks = Ticks::start(fd.as_fd(), &cpus, rate_hz).map_err(ObjectError::Ticks)?;
         let clock = ticks.clock();
         self.ticks = Some(ticks);
@@ -447,6 +427,7 @@ impl Object {
     /// Stops sampling; what is in the ring stays.
     pub fn detach_sampler(&mut self) {
         self.ticks = None;
+        self.addresses = None;
     }
 
     /// Nanoseconds that the programs have run; needs the kernel's BPF statistics to be on.
@@ -458,6 +439,10 @@ impl Object {
     pub fn losses(&self) -> [u64; pyobs_abi::record::loss::COUNT as usize] {
         std::array::from_fn(|index| self.losses.get(&(index as u32), 0).map_or(0, |values| values.iter().sum()))
     }
+}
+
+fn online_cpus() -> Result<Vec<u32>, ObjectError> {
+    aya::util::online_cpus().map_err(|(what, error)| ObjectError::Cpus(format!("{what}: {error}")))
 }
 
 /// Loads the first sampler that this kernel takes.

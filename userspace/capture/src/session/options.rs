@@ -32,8 +32,18 @@ pub struct Options {
     /// Whether the budget binds these, and the calls of these functions, too: when the user typed one.
     pub budget_binds_calls: bool,
     pub walk: Walk,
+    pub addresses: Addresses,
     /// Whether the kernel's iterators are used where it has them; `false` is for tests.
     pub iterators: bool,
+}
+
+/// Where the family `redundancy` has the addresses of accesses from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Addresses {
+    /// From the processor's own samples where it takes any, else from the code behind samples of the clock.
+    Best,
+    /// From faults of pages, in the place of the processor's samples. For tests.
+    Faults,
 }
 
 /// How stacks are walked.

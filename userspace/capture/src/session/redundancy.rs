@@ -1,7 +1,12 @@
 //! The family `redundancy` in a session.
 
-use super::{Options, Session, StartError};
+use std::path::Path;
+
+use pyobs_model::Sampler;
+
+use super::{Addresses, Options, Session, StartError};
 use crate::families::redundancy::Redundancy;
+use crate::kernel::addresses::{DEVICES, Unit};
 use crate::record::Life;
 
 impl Session {
@@ -12,7 +17,8 @@ impl Session {
         match self.object.take_redundancy() {
             Ok(parts) => {
                 let hides_samples = !options.probes.contains(&"cpu");
-                let started = Redundancy::start(parts, self.start, hides_samples);
+                let sampler = self.sample_accesses(options);
+                let started = Redundancy::start(parts, self.start, hides_samples, sampler, options.rate_hz);
                 self.redundancy = Some(started.map_err(StartError::Helper)?);
             }
             // Not every kernel can, and the others can do without.
@@ -23,6 +29,22 @@ impl Session {
             Err(error) => return Err(error.into()),
         }
         Ok(())
+    }
+
+    /// Has the processor sample accesses, where it can; else addresses are decoded from samples of the clock.
+    fn sample_accesses(&mut self, options: &Options) -> Sampler {
+        let unit = match options.addresses {
+            Addresses::Best => Unit::find(Path::new(DEVICES)),
+            Addresses::Faults => Some(Unit::of_faults()),
+        };
+        let Some(unit) = unit else { return Sampler::Decoded };
+        match self.object.attach_addresses(&unit, options.rate_hz) {
+            Ok(()) => unit.sampler,
+            Err(error) => {
+                self.notes.push(format!("the processor's own samples of accesses are not to be had: {error}"));
+                Sampler::Decoded
+            }
+        }
     }
 
     pub(super) fn tell_redundancy(&mut self, at_the_end: bool) {

@@ -38,10 +38,13 @@ const TRAPS_MAX: u32 = 64;
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// While nothing is set.
 const REST: Duration = Duration::from_millis(100);
-/// Traps in a second, of all threads, before no more watchpoints are set, and how many may come at once: with its program and
-/// the stack that it takes a trap costs some 20 microseconds.
+/// Traps for each sample that is asked for, of all threads, in a second at the most, and at once, before no more watchpoints are
+/// set: with its program and the stack that it takes a trap costs some 20 microseconds, and to set one and take it off as much
+/// as so many traps, for the thread's CPU is interrupted each time.
+const TRAPS_PER_SAMPLE: f64 = 5.0;
 const TRAPS_PER_SECOND: f64 = 1000.0;
 const TRAPS_AT_ONCE: f64 = 100.0;
+const SETTING: f64 = 3.0;
 /// Of stores every so many-th is watched for reads as well, to see whether it is ever read.
 const WATCH_READS: u64 = 3;
 
@@ -55,6 +58,7 @@ pub struct Armer {
     pub told: Sender<Told>,
     pub counts: Arc<std::sync::Mutex<Watchpoints>>,
     pub stop: Arc<AtomicBool>,
+    pub rate_hz: u32,
 }
 
 struct State {
@@ -66,6 +70,7 @@ struct State {
     random: u64,
     /// Traps that may still come, and when it was told last.
     allowance: (f64, Instant),
+    traps_per_second: f64,
 }
 
 impl Armer {
@@ -78,6 +83,7 @@ impl Armer {
             next: 1,
             random: 0x9e37_79b9_7f4a_7c15,
             allowance: (TRAPS_AT_ONCE, Instant::now()),
+            traps_per_second: TRAPS_PER_SECOND.min(f64::from(self.rate_hz) * TRAPS_PER_SAMPLE),
         };
         let mut looked = Instant::now();
         while !self.stop.load(Ordering::Relaxed) {
@@ -119,7 +125,7 @@ impl Armer {
                 self.expire(&mut state);
             }
             if let Ok(mut counts) = self.counts.lock() {
-                *counts = state.counts;
+                *counts = Watchpoints { sampler: self.source.sampler(), ..state.counts };
             }
         }
         self.release(&mut state, |_| true);
@@ -141,6 +147,13 @@ impl Armer {
         state.counts.samples += 1;
         let access = self.source.access(sample).ok();
         let access = access.filter(|access| place.is_shared_data(access.address, sample));
+        if sample.address != 0 {
+            match access {
+                Some(access) => drop(self.watch(state, sample, &access)),
+                None => state.counts.undecoded += 1,
+            }
+            return;
+        }
         let (again, wanted) = self.calls.sampled(place, sample);
         let (tid, time) = (sample.header.tid, sample.header.time);
         // Results of calls and memory take turns.
@@ -152,15 +165,23 @@ impl Armer {
             state.counts.undecoded += 1;
             return self.tell(Told::Access { tid, time, touched: None, stores: false, again });
         };
-        // Set first, looked at afterwards: the sooner the better.
-        let armed = if wanted.is_none() { self.arm(state, sample, &access) } else { None };
-        let place = state.places.get_mut(&sample.header.pid);
-        let is_shared = place.is_some_and(|place| place.is_shared_mapping(access.address));
-        let touched = state.places.get_mut(&sample.header.pid).and_then(|place| place.classify(access.address, sample));
+        let touched = if wanted.is_none() && self.source.is_watched(sample) {
+            self.watch(state, sample, &access)
+        } else {
+            state.places.get_mut(&sample.header.pid).and_then(|place| place.classify(access.address, sample))
+        };
+        self.tell(Told::Access { tid, time, touched, stores: access.writes, again });
+    }
+
+    /// Watches memory, and tells what it is. Set first, looked at afterwards: the sooner the better.
+    fn watch(&mut self, state: &mut State, sample: &Registers, access: &Access) -> Option<Touched> {
+        let armed = self.arm(state, sample, access);
+        let place = state.places.get_mut(&sample.header.pid)?;
+        let (is_shared, touched) = (place.is_shared_mapping(access.address), place.classify(access.address, sample));
         if let Some(id) = armed {
             match &touched {
                 Some(touched) => {
-                    if let Some(armed) = state.threads.armed(tid, id) {
+                    if let Some(armed) = state.threads.armed(sample.header.tid, id) {
                         (armed.touched, armed.is_shared) = (Some(touched.clone()), is_shared);
                     }
                 }
@@ -168,7 +189,7 @@ impl Armer {
                 None => self.release(state, |armed| armed.id == id),
             }
         }
-        self.tell(Told::Access { tid, time, touched, stores: access.writes, again });
+        touched
     }
 
     /// Watches where a call's result goes, until one was seen.
@@ -235,6 +256,7 @@ impl Armer {
             return None;
         }
         state.counts.armed += 1;
+        state.allowance.0 -= SETTING;
         Some(id)
     }
 
@@ -333,7 +355,7 @@ impl State {
     /// What came beyond the allowance is paid back first.
     fn is_stormy(&mut self) -> bool {
         let (left, told) = self.allowance;
-        let left = (left + told.elapsed().as_secs_f64() * TRAPS_PER_SECOND).min(TRAPS_AT_ONCE);
+        let left = (left + told.elapsed().as_secs_f64() * self.traps_per_second).min(TRAPS_AT_ONCE);
         self.allowance = (left, Instant::now());
         left <= 0.0
     }

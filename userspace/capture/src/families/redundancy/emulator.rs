@@ -9,13 +9,13 @@ use std::collections::HashMap;
 
 use iced_x86::{
     Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, MemorySize, Mnemonic, OpAccess, OpKind,
-    Register,
+    Register, UsedMemory,
 };
 
 /// Instructions that are carried out at the most.
 const STEPS: usize = 32;
 /// The longest instruction of the architecture.
-const LONGEST: usize = 15;
+pub const LONGEST: usize = 15;
 /// The widest register's bytes.
 const WIDEST: usize = 64;
 
@@ -39,6 +39,36 @@ pub enum NoAccess {
     Unknown,
     /// None within reach.
     TooFar,
+}
+
+/// The access of the instruction in these bytes, of which it is known where it went.
+pub fn access_at(address: u64, bytes: &[u8]) -> Result<Access, NoAccess> {
+    let of = Decoder::with_ip(64, bytes, 0, DecoderOptions::NONE).decode();
+    if of.is_invalid() {
+        return Err(NoAccess::Undecodable);
+    }
+    let mut info = InstructionInfoFactory::new();
+    let used = info.info(&of).used_memory().iter().filter(|memory| memory.base() != Register::RSP);
+    used.fold(None, |found, memory| better(found, access_to(&of, memory, address))).ok_or(NoAccess::Unknown)
+}
+
+/// What an instruction does there; `None` where it only works out the address.
+fn access_to(of: &Instruction, memory: &UsedMemory, address: u64) -> Option<Access> {
+    let (reads, writes) = match memory.access() {
+        OpAccess::Read | OpAccess::CondRead => (true, false),
+        OpAccess::Write | OpAccess::CondWrite => (false, true),
+        OpAccess::ReadWrite | OpAccess::ReadCondWrite => (true, true),
+        _ => return None,
+    };
+    // Elements of one byte would tell nothing of what is moved.
+    let size = if of.is_string_instruction() { 8 } else { memory.memory_size().size() as u64 };
+    Some(Access { address, size, reads, writes, is_float: is_float(memory.memory_size()) })
+}
+
+/// Where there are several, as with string instructions, the one that writes.
+fn better(found: Option<Access>, other: Option<Access>) -> Option<Access> {
+    let is_better = other.is_some_and(|access| found.is_none_or(|before| access.writes && !before.writes));
+    if is_better { other } else { found }
 }
 
 /// The state that instructions are carried out on.
@@ -97,8 +127,7 @@ impl<'a> Machine<'a> {
             return Ok(None);
         }
         let used = info.info(of);
-        // Where there are several, as with string instructions, the one that writes.
-        let mut found: Option<Access> = None;
+        let mut found = None;
         for memory in used.used_memory() {
             if self.is_stack(memory.base()) || of.is_stack_instruction() && memory.base() == Register::RSP {
                 continue;
@@ -109,24 +138,7 @@ impl<'a> Machine<'a> {
                 continue;
             }
             let address = base.wrapping_add(index).wrapping_add(memory.displacement());
-            let reads = matches!(
-                memory.access(),
-                OpAccess::Read | OpAccess::CondRead | OpAccess::ReadWrite | OpAccess::ReadCondWrite
-            );
-            let writes = matches!(
-                memory.access(),
-                OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite
-            );
-            if !reads && !writes {
-                continue;
-            }
-            let is_string = of.is_string_instruction();
-            // Elements of one byte would tell nothing of what is moved.
-            let size = if is_string { 8 } else { memory.memory_size().size() as u64 };
-            let access = Access { address, size, reads, writes, is_float: is_float(memory.memory_size()) };
-            if found.is_none_or(|before| access.writes && !before.writes) {
-                found = Some(access);
-            }
+            found = better(found, access_to(of, memory, address));
         }
         Ok(found)
     }

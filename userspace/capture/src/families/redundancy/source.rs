@@ -3,7 +3,7 @@
 use pyobs_abi::redundancy::Registers;
 use pyobs_model::Sampler;
 
-use super::emulator::{Access, Machine, NoAccess};
+use super::emulator::{Access, LONGEST, Machine, NoAccess, access_at};
 use crate::memory::{Memory, ProcessMemory};
 
 /// Tells which memory the thread of a sample accesses.
@@ -11,6 +11,9 @@ pub trait Source {
     fn sampler(&self) -> Sampler;
 
     fn access(&mut self, sample: &Registers) -> Result<Access, NoAccess>;
+
+    /// Whether accesses that are told by such a sample are watched.
+    fn is_watched(&self, sample: &Registers) -> bool;
 }
 
 /// The decoded sampler: what an interrupted thread is going to do follows from its registers and its code. Its samples
@@ -33,15 +36,7 @@ impl Source for Decoded {
         machine.next_access(|at, into| {
             let within = at >= start && at + into.len() as u64 <= start + length as u64;
             if !within {
-                let page_end = (at | 0xfff) + 1;
-                let mut wanted = piece.len();
-                if memory.read(at, &mut piece[..wanted]).is_err() {
-                    wanted = (page_end - at).min(piece.len() as u64) as usize;
-                    if memory.read(at, &mut piece[..wanted]).is_err() {
-                        wanted = 0;
-                    }
-                }
-                (start, length) = (at, wanted);
+                (start, length) = (at, code(&memory, at, &mut piece));
             }
             let from = (at - start) as usize;
             let got = into.len().min(length - from);
@@ -49,6 +44,54 @@ impl Source for Decoded {
             got
         })
     }
+
+    fn is_watched(&self, _sample: &Registers) -> bool {
+        true
+    }
+}
+
+/// The processor's own samples (PEBS, IBS), which tell the address: weighted by accesses. They choose what is watched; what the
+/// time goes into is told by those of the clock, as without them. Not every processor and kernel that takes such samples tells
+/// addresses (IBS: from Linux 6.1 on): until the first one it is the decoded sampler.
+pub struct Precise {
+    sampler: Sampler,
+    has_told: bool,
+}
+
+impl Precise {
+    pub fn new(sampler: Sampler) -> Self {
+        Self { sampler, has_told: false }
+    }
+}
+
+impl Source for Precise {
+    fn sampler(&self) -> Sampler {
+        if self.has_told { self.sampler } else { Decoded.sampler() }
+    }
+
+    fn access(&mut self, sample: &Registers) -> Result<Access, NoAccess> {
+        if sample.address == 0 {
+            return Decoded.access(sample);
+        }
+        self.has_told = true;
+        let mut bytes = [0; LONGEST];
+        let length = code(&ProcessMemory::new(sample.header.pid), sample.ip, &mut bytes);
+        access_at(sample.address, &bytes[..length])
+    }
+
+    fn is_watched(&self, sample: &Registers) -> bool {
+        sample.address != 0 || !self.has_told
+    }
+}
+
+/// Reads as much code as there is, up to the end of the page where the next one cannot be read.
+fn code(memory: &ProcessMemory, at: u64, into: &mut [u8]) -> usize {
+    const PAGE: u64 = 4096;
+    if memory.read(at, into).is_ok() {
+        return into.len();
+    }
+    let rest = (PAGE - at % PAGE).min(into.len() as u64) as usize;
+    if memory.read(at, &mut into[..rest]).is_ok() { rest } else { 0 }
 }
 
 /// The part of an access that is watched, and what is read of it at each trap.

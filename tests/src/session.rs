@@ -1,0 +1,21 @@
+//! Sessions of `pyobs-capture` itself, for what `pyobs` has no options for.
+
+use pyobs_capture::session::{Addresses, Options, Targets, Walk};
+
+/// Of one process, without a budget that binds.
+pub fn options(pid: u32, probes: &[&'static str], rate_hz: u32) -> Options {
+    Options {
+        targets: Targets::Pids(vec![pid]),
+        rate_hz,
+        probes: probes.to_vec(),
+        budget: 100.0,
+        budget_binds_rate: false,
+        budget_binds_sleeps: false,
+        functions: Vec::new(),
+        libraries: Vec::new(),
+        budget_binds_calls: false,
+        walk: Walk::Best,
+        addresses: Addresses::Best,
+        iterators: true,
+    }
+}

@@ -1,0 +1,52 @@
+//! The programs of the family `redundancy`.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+
+use aya::programs::PerfEvent;
+
+use super::{Object, ObjectError, SAMPLER_REDUNDANCY, online_cpus, program, take};
+use crate::families::redundancy;
+use crate::kernel::addresses::{Addresses, Unit};
+
+/// What a watchpoint runs.
+const TRAP: &str = "redundancy_trap";
+/// What a sample of the processor's runs, of an access.
+const ACCESS: &str = "redundancy_access";
+/// Those that run for samples, beside the sampler.
+pub(super) const PROGRAMS: [&str; 2] = [TRAP, ACCESS];
+
+impl Object {
+    /// Loads the program for watchpoints and takes the maps; to be called once.
+    pub fn take_redundancy(&mut self) -> Result<redundancy::Parts, ObjectError> {
+        if self.sampler != SAMPLER_REDUNDANCY {
+            return Err(ObjectError::NoLoop);
+        }
+        let name = TRAP;
+        let program: &mut PerfEvent = program(&mut self.ebpf, name)?;
+        let loaded = program.load().and_then(|()| Ok(program.fd()?.as_fd().try_clone_to_owned()?));
+        let program = File::from(loaded.map_err(|error| ObjectError::Program { name, error })?);
+        redundancy::try_breakpoint(&program).map_err(ObjectError::Breakpoint)?;
+        Ok(redundancy::Parts {
+            program,
+            ring: take(&mut self.ebpf, "REDUNDANCY_RING")?,
+            watches: take(&mut self.ebpf, "REDUNDANCY_WATCHES")?,
+            calls: redundancy::CallMaps {
+                spots: take(&mut self.ebpf, "REDUNDANCY_SPOTS")?,
+                classes: take(&mut self.ebpf, "REDUNDANCY_CLASSES")?,
+            },
+        })
+    }
+
+    /// Has the processor sample accesses on every CPU.
+    pub fn attach_addresses(&mut self, unit: &Unit, rate_hz: u32) -> Result<(), ObjectError> {
+        let name = ACCESS;
+        let program: &mut PerfEvent = program(&mut self.ebpf, name)?;
+        program.load().map_err(|error| ObjectError::Program { name, error })?;
+        let fd = program.fd().map_err(|error| ObjectError::Program { name, error })?;
+        let cpus = online_cpus()?;
+        let addresses = Addresses::start(unit, fd.as_fd(), &cpus, rate_hz).map_err(ObjectError::Ticks)?;
+        self.addresses = Some(addresses);
+        Ok(())
+    }
+}
