@@ -13,8 +13,9 @@ const RUN: &str = "for round in 0 1 2 3 4 5 6 7 8 9; do
     for one in 0 1 2 3 4 5 6 7 8 9; do \"$0\" 0.1 & echo $!; done
     wait
 done";
-/// A file that is new is opened once to be examined, and in a watched process once for its unwind table and once for its names.
-const OPENED_MAX: [usize; 2] = [1, 3];
+/// A file that is new is opened once to be examined, and in a watched process once for its unwind table and once for the
+/// names of what is new in it at a time: of the few places at which a program that sleeps is met.
+const OPENED_MAX: [usize; 2] = [1, 2 + EXECUTIONS / 10];
 /// For so long a file is known to be the same.
 const TRUST: Duration = Duration::from_secs(1);
 
