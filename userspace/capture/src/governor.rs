@@ -1,7 +1,5 @@
 //! Holds pyobs's own cost inside the budget.
 
-use std::ops::Range;
-
 use pyobs_model::Nanos;
 
 /// The start, when every file is new, sheds nothing for what user space does.
@@ -19,9 +17,10 @@ const GAPS: [Nanos; 3] = [Nanos(20_000_000), Nanos(80_000_000), Nanos(320_000_00
 const SLEEPS_STEPS: u32 = STACKS_STEPS + GAPS.len() as u32;
 /// Then samples, to half in each step; after so many steps one is taken every ten seconds at 99 Hz.
 const SAMPLES_STEPS: u32 = 10;
-/// Half the samples that cost so much of what all did: something else costs it, and more are not given up. Where the cost is
-/// more than that by now, it is for another reason.
-const FUTILE: Range<f64> = 0.9..1.5;
+/// So much of the budget is theirs, whatever else there is: it would not be less without them.
+const SAMPLES_SHARE: f64 = 0.5;
+/// They are taken up again, twice as many, where they cost so much of that.
+const SAMPLES_ROOM: f64 = 3.0;
 
 #[derive(Debug)]
 pub struct Governor {
@@ -32,8 +31,6 @@ pub struct Governor {
     first: u32,
     last: u32,
     step: u32,
-    /// The share before samples were last given up.
-    before: Option<f64>,
     window_start: Option<Used>,
 }
 
@@ -44,17 +41,30 @@ pub struct Used {
     pub at: Nanos,
     /// In the kernel.
     pub bpf: Nanos,
+    /// Of that what samples cost.
+    pub samples: Nanos,
+    /// What all of pyobs costs in the kernel.
+    pub all: Nanos,
     /// In user space.
     pub cpu: Nanos,
 }
 
+/// Shares of a core.
+struct Shares {
+    all: f64,
+    kernel: f64,
+    /// What samples cost in the kernel, and of user space's time as much as theirs is of the kernel's.
+    samples: f64,
+}
+
 impl Used {
-    /// The share of a core, and that of it in the kernel.
-    fn shares_since(self, before: Self) -> [f64; 2] {
+    fn shares_since(self, before: Self) -> Shares {
         let span = self.at.saturating_sub(before.at).as_secs_f64();
-        let [bpf, cpu] =
-            [(self.bpf, before.bpf), (self.cpu, before.cpu)].map(|(now, then)| now.saturating_sub(then).as_secs_f64());
-        [(bpf + cpu) / span, bpf / span]
+        let since = |of: fn(Self) -> Nanos| of(self).saturating_sub(of(before)).as_secs_f64() / span;
+        let [kernel, samples, all, cpu] =
+            [since(|it| it.bpf), since(|it| it.samples), since(|it| it.all), since(|it| it.cpu)];
+        let of_cpu = if all > 0.0 { cpu * (samples / all).min(1.0) } else { 0.0 };
+        Shares { all: kernel + cpu, kernel, samples: samples + of_cpu }
     }
 }
 
@@ -82,7 +92,7 @@ impl Governor {
     pub fn new(budget: f64, binds: Binds, rate_hz: u32) -> Self {
         let first = if binds.sleeps { 0 } else { SLEEPS_STEPS };
         let last = SLEEPS_STEPS + if binds.samples { SAMPLES_STEPS } else { 0 };
-        Self { budget: budget / 100.0, rate_hz, first, last, step: first, before: None, window_start: None }
+        Self { budget: budget / 100.0, rate_hz, first, last, step: first, window_start: None }
     }
 
     pub fn observe(&mut self, used: Used) -> Option<Change> {
@@ -95,8 +105,8 @@ impl Governor {
         if self.first == self.last || span < HASTE {
             return None;
         }
-        let [share, kernel] = used.shares_since(before);
-        let is_hasty = self.step < SLEEPS_STEPS && kernel > self.budget;
+        let shares = used.shares_since(before);
+        let is_hasty = self.step < SLEEPS_STEPS && shares.kernel > self.budget;
         if !is_hasty && at >= START && span < WINDOW {
             return None;
         }
@@ -104,17 +114,10 @@ impl Governor {
         if !is_hasty && at < START {
             return None;
         }
-        let wanted = if share > self.budget {
-            if self.is_futile(share) { self.step } else { (self.step + 1).min(self.last) }
-        } else if share < self.budget / self.room() {
-            self.step.saturating_sub(1).max(self.first)
-        } else {
-            self.step
-        };
+        let wanted = self.wanted(&shares);
         if wanted == self.step {
             return None;
         }
-        self.before = (wanted > self.step.max(SLEEPS_STEPS)).then_some(share);
         self.step = wanted;
         let (keep_every, sleeps_rarer, sleep_gap) = (self.keep_every(), self.sleeps_rarer(), self.sleep_gap());
         let rate = f64::from(self.rate_hz) / keep_every as f64;
@@ -125,7 +128,7 @@ impl Governor {
             sentence: format!(
                 "{} {:.2} % of a core with a budget of {:.2} %: sampling at {rate:.1} Hz{}, from {:.0} s on",
                 if self.last > SLEEPS_STEPS { "pyobs used" } else { "watching sleeps took" },
-                share * 100.0,
+                shares.all * 100.0,
                 self.budget * 100.0,
                 self.of_sleeps(),
                 at.as_secs_f64(),
@@ -145,9 +148,21 @@ impl Governor {
         }
     }
 
-    /// Whether it was in vain that samples were given up last.
-    fn is_futile(&self, share: f64) -> bool {
-        self.before.is_some_and(|before| FUTILE.contains(&(share / before)))
+    /// The step that would be right now.
+    fn wanted(&self, shares: &Shares) -> u32 {
+        let (more, less) = ((self.step + 1).min(self.last), self.step.saturating_sub(1).max(self.first));
+        let of_samples = self.budget * SAMPLES_SHARE;
+        if shares.all < self.budget / self.room() {
+            less
+        } else if shares.all <= self.budget {
+            self.step
+        } else if self.step < SLEEPS_STEPS || shares.samples > of_samples {
+            more
+        } else if self.step > SLEEPS_STEPS && shares.samples < of_samples / SAMPLES_ROOM {
+            less
+        } else {
+            self.step
+        }
     }
 
     /// How far inside the budget the cost must be for the last step to be taken back, so that it does not swing.
@@ -173,9 +188,10 @@ impl Governor {
 mod tests {
     use super::*;
 
+    /// Nothing but samples.
     fn used_at(at: f64, bpf: f64, cpu: f64) -> Used {
         let [at, bpf, cpu] = [at, bpf, cpu].map(Nanos::from_secs_f64);
-        Used { at, bpf, cpu }
+        Used { at, bpf, samples: bpf, all: bpf, cpu }
     }
 
     const SAMPLES: Binds = Binds { samples: true, sleeps: false };
@@ -193,12 +209,14 @@ mod tests {
 
     /// What was kept over so many seconds; the gap in milliseconds.
     fn run(governor: &mut Governor, load: Load, ticks: u64) -> Vec<(u64, u64, u64)> {
-        let (mut used, mut kept) = (0.0, Vec::new());
+        let (mut used, mut samples, mut kept) = (0.0, 0.0, Vec::new());
         for second in 0..ticks {
-            if let Some(change) = governor.observe(used_at(second as f64, used, 0.0)) {
+            let so_far = Used { samples: Nanos::from_secs_f64(samples), ..used_at(second as f64, used, 0.0) };
+            if let Some(change) = governor.observe(so_far) {
                 kept.push((change.keep_every, change.sleeps_rarer, change.sleep_gap.0 / 1_000_000));
             }
             let passed = if governor.sleep_gap().0 == 0 { 1.0 } else { 5e6 / governor.sleep_gap().0 as f64 };
+            samples += load.samples / governor.keep_every() as f64;
             used += load.samples / governor.keep_every() as f64 + load.rest;
             used += load.stacks / governor.sleeps_rarer() as f64 + load.sleeps * passed;
         }
@@ -228,13 +246,30 @@ mod tests {
     #[test]
     fn does_not_give_up_samples_for_what_they_do_not_cost() {
         let mut governor = Governor::new(1.0, SAMPLES, 99);
-        let mut load = Load { samples: 0.002, rest: 0.012, ..Load::default() };
-        assert_eq!(run(&mut governor, load, 300), [(2, 512, 320)]);
-        (load.samples, load.rest) = (0.07, 0.0);
-        // A clock that begins anew.
-        governor.window_start = None;
-        let kept = run(&mut governor, load, 300);
-        assert_eq!(kept.last(), Some(&(8, 512, 320)), "it is for another reason by now: {kept:?}");
+        let mut load = Load { samples: 0.004, rest: 0.03, ..Load::default() };
+        assert_eq!(run(&mut governor, load, 3600), []);
+        let mut again = |load| {
+            // A clock that begins anew.
+            governor.window_start = None;
+            run(&mut governor, load, 3600).into_iter().map(|(keep_every, ..)| keep_every).collect::<Vec<_>>()
+        };
+        load.samples = 0.07;
+        assert_eq!(again(load), [2, 4, 8, 16], "half of the budget is theirs");
+        load.samples = 0.003;
+        assert_eq!(again(load), [8, 4, 2, 1], "and is again when they cost less");
+    }
+
+    #[test]
+    fn the_time_of_user_space_is_that_of_samples_by_their_part_of_the_kernel_s() {
+        let shares = |samples: f64, all: f64| {
+            let [samples, all] = [samples, all].map(Nanos::from_secs_f64);
+            let none = Used { at: Nanos(0), bpf: Nanos(0), samples: Nanos(0), all: Nanos(0), cpu: Nanos(0) };
+            let second = Nanos::from_secs_f64(1.0);
+            Used { at: second, bpf: all, samples, all, cpu: second }.shares_since(none).samples
+        };
+        assert!((shares(0.01, 0.04) - 0.26).abs() < 1e-6);
+        assert!((shares(0.04, 0.04) - 1.04).abs() < 1e-6);
+        assert!(shares(0.0, 0.0).abs() < 1e-9);
     }
 
     #[test]

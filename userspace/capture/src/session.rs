@@ -321,7 +321,7 @@ impl Session {
         let cpu = Nanos(cost::cpu_time().saturating_sub(self.cpu_at_start).as_nanos() as u64);
         let at = self.now();
         self.scratch.push(Event::Cost { at, bpf, cpu, rss_bytes: cost::resident_bytes() });
-        let bound = self.bound(at, cpu, traps);
+        let bound = self.bound(at, bpf, cpu, traps);
         if let Some(change) = self.governor.observe(bound)
             && self.object.shed(change.keep_every, change.sleeps_rarer, change.sleep_gap)
         {
@@ -333,14 +333,15 @@ impl Session {
 
     /// What the budget binds, so far. Nothing else would be less with fewer samples or sleeps: calls and what takes probes have a
     /// budget of their own, and what shares memory makes system calls as often as ever.
-    fn bound(&self, at: Nanos, cpu: Nanos, traps: Nanos) -> Used {
-        let mut used = Used { at, bpf: Nanos(0), cpu: Nanos(0) };
+    fn bound(&self, at: Nanos, all: Nanos, cpu: Nanos, traps: Nanos) -> Used {
+        let mut used = Used { at, bpf: Nanos(0), samples: Nanos(0), all, cpu: Nanos(0) };
         if self.binds.sleeps {
             used.bpf.0 += self.object.sleeps_run_time().0.as_nanos() as u64;
         }
         if self.binds.samples {
             // Fewer samples set fewer watchpoints.
-            used.bpf.0 += self.object.samples_run_time().0.as_nanos() as u64 + traps.0;
+            used.samples = Nanos(self.object.samples_run_time().0.as_nanos() as u64 + traps.0);
+            used.bpf.0 += used.samples.0;
             let once: Duration = self.helpers.iter().map(ThreadTime::so_far).sum();
             used.cpu = cpu.saturating_sub(Nanos(once.as_nanos() as u64));
         }
