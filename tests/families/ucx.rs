@@ -44,8 +44,19 @@ fn main() -> ExitCode {
         }
     }
     for api in ["tag", "stream", "am", "multi"] {
-        let case = of(format!("{api}_by_the_synchronous_interface"), Box::new(move || synchronous(api)));
-        cases.push(case.needs(needs::all()));
+        // UCXX delays only with a thread that makes progress.
+        for (progress, delayed) in [
+            ("thread", true),
+            ("thread", false),
+            ("thread-polling", true),
+            ("thread-polling", false),
+            ("blocking", false),
+        ] {
+            let word = if delayed { "_delayed" } else { "" };
+            let name = format!("{api}_by_the_synchronous_interface_{}{word}", progress.replace('-', "_"));
+            let case = of(name, Box::new(move || synchronous(api, progress, delayed)));
+            cases.push(case.needs(needs::all()));
+        }
     }
     let wheel = || closures(&libucp(&interpreter().unwrap()));
     cases.push(of("closures_of_ctypes_end_when_their_requests_are_given_back".to_owned(), Box::new(wheel)));
@@ -54,8 +65,10 @@ fn main() -> ExitCode {
     cases.push(of(name, Box::new(packaged)).needs(self::packaged()));
     cases.push(of("ucxx_and_another_user_of_one_libucp".to_owned(), Box::new(beside)).needs(needs::all()));
     cases.push(of("rendezvous_is_told_where_ucx_is_set_to_it".to_owned(), Box::new(protocols)));
-    let more = case("each_message_more_of_ucx_perftest_is_one_more", perftest);
-    cases.push(more.needs(needs::root()).needs(needs::program("ucx_perftest")).needs(needs::all()));
+    for (test, operations) in PERFTESTS {
+        let more = case(format!("each_{test}_more_of_ucx_perftest_is_one_more"), move || perftest(test, operations));
+        cases.push(more.needs(needs::root()).needs(needs::program("ucx_perftest")).needs(needs::all()));
+    }
     cases.push(of("an_interpreter_that_waits_for_the_notifier_is_diagnosed".to_owned(), Box::new(shutdown)));
     cases.push(case("the_family_is_off_unless_asked_for", off_by_default).needs(needs::root()));
     cases.extend(strange::cases());
@@ -109,17 +122,33 @@ fn record(probes: &str) -> Record {
 }
 
 /// Each side sends and receives as often as it was told to; the driver fails where bytes are not what they should be.
-fn synchronous(api: &str) {
+fn synchronous(api: &str, progress: &str, delayed: bool) {
+    const SIZE: u64 = 65536;
     let mut python = script(&interpreter().unwrap(), "ucxx_sync_driver.py");
-    python.args(["--api", api, "--size", "65536", "--iters", &ITERATIONS.to_string(), "--hold", "0.5"]);
+    python.args(["--api", api, "--size", &SIZE.to_string(), "--iters", &ITERATIONS.to_string(), "--hold", "0.5"]);
+    python.args(["--progress", progress, "--delayed", if delayed { "1" } else { "0" }]);
     let recording = record("ucx").command(python).run();
     assert!(recording.stdout.contains("us_per_rt"), "{}{}", recording.stdout, recording.stderr);
     let counts = json::list(&recording.report, "/transfer_counts");
     for operation in [format!("{api}_send"), format!("{api}_recv")] {
         let own = counts.iter().filter(|count| count["operation"] == operation && count["library"] == "ucxx");
-        let own: Vec<u64> = own.map(|count| json::count(count, "/count")).collect();
-        assert_eq!(own, [ITERATIONS; 2], "{operation}: {counts:#?}");
+        let own: Vec<_> = own.map(|count| ["/count", "/failed"].map(|key| json::count(count, key))).collect();
+        assert_eq!(own, [[ITERATIONS, 0]; 2], "{operation}: {counts:#?}");
     }
+    let transfers = json::list(&recording.report, "/transfers");
+    let wholes: Vec<&Value> = transfers.iter().filter(|it| it["parent"].is_null() && is_of(it, api)).collect();
+    assert_eq!(wholes.len() as u64, 4 * ITERATIONS);
+    for whole in wholes {
+        let parts = transfers.iter().filter(|it| it["parent"] == whole["id"]);
+        assert!(parts.clone().chain([whole]).all(|it| it["completed_s"].is_number()), "{whole:#}");
+        // Four buffers, and what announces them.
+        let (buffers, count) = if api == "multi" { (4, 5) } else { (1, 0) };
+        assert_eq!((json::count(whole, "/bytes"), parts.count()), (buffers * SIZE, count), "{whole:#}");
+    }
+}
+
+fn is_of(transfer: &Value, api: &str) -> bool {
+    transfer["library"] == "ucxx" && json::text(transfer, "/operation").starts_with(api)
 }
 
 /// What the driver with ctypes says of itself after these words.
@@ -172,7 +201,9 @@ fn closures(library: &Path) {
 fn beside() {
     const ROUNDS: u64 = 2000;
     let interpreter = interpreter().unwrap();
-    let (library, shared) = (libucp(&interpreter), needs::shared().unwrap().join("workloads/ucx"));
+    // By the name by which UCXX's loader opens it, which is another file in the wheel.
+    let library = libucp(&interpreter).with_file_name("libucp.so");
+    let shared = needs::shared().unwrap().join("workloads/ucx");
     let mut shell = command("sh");
     shell.arg("-c").arg(
         "$0 -B -u $1/ucxx_async_driver.py --mode thread --delayed 1 --future 1 --iters 200 --gap 0.02 --hold 0.5 & sleep 2
@@ -209,23 +240,38 @@ fn protocols() {
     assert!(eager.iter().all(|(at_once, protocol)| if *at_once { protocol == "eager" } else { protocol.is_null() }));
 }
 
-/// A program in C. How many messages it warms up with is its own affair; the others are as many as it was told to send.
-fn perftest() {
+/// Of `ucx_perftest`: a test, and what each of its messages is on both sides together.
+const PERFTESTS: [(&str, &[&str]); 5] = [
+    ("tag_bw", &["tag_send", "tag_recv"]),
+    ("stream_bw", &["stream_send", "stream_recv"]),
+    ("ucp_am_bw", &["am_send"]),
+    ("ucp_put_bw", &["put"]),
+    ("ucp_get", &["get"]),
+];
+
+/// A program in C. What its two sides agree with is its own affair; the others are as many as it was told to send.
+fn perftest(test: &str, operations: &[&str]) {
+    const MORE: u64 = 20_000;
+    const SIZE: u64 = 64;
     let counted = |messages: u64| {
         let mut shell = command("sh");
         let server = "ucx_perftest -p 13555 > /dev/null & sleep 1";
-        let client = format!("ucx_perftest 127.0.0.1 -p 13555 -t tag_bw -s 64 -w 100 -n {messages} > /dev/null; wait");
+        let client =
+            format!("ucx_perftest 127.0.0.1 -p 13555 -t {test} -s {SIZE} -w 0 -n {messages} > /dev/null; wait");
         shell.args(["-c", &format!("{server}; {client}")]);
         shell.envs([("UCX_TLS", "tcp,self"), ("UCX_NET_DEVICES", "lo"), ("UCX_WARN_UNUSED_ENV_VARS", "n")]);
         let recording = record("ucx").command(shell).run();
         let counts = json::list(&recording.report, "/transfer_counts");
-        ["tag_send", "tag_recv"].map(|operation| {
-            let own = counts.iter().filter(|count| count["operation"] == operation && count["library"] == "ucx");
-            own.map(|count| json::count(count, "/count")).sum::<u64>()
-        })
+        let sums = operations.iter().map(|operation| {
+            let own = counts.iter().filter(|count| count["operation"] == *operation && count["library"] == "ucx");
+            let sum = |key| own.clone().map(|count| json::count(count, key)).sum::<u64>();
+            [sum("/count"), sum("/bytes"), sum("/failed")]
+        });
+        sums.collect::<Vec<_>>()
     };
-    let (few, many) = (counted(1000), counted(21_000));
-    assert_eq!([many[0] - few[0], many[1] - few[1]], [20_000; 2], "{few:?} {many:?}");
+    let (few, many) = (counted(1000), counted(1000 + MORE));
+    let more: Vec<_> = few.iter().zip(&many).map(|(few, many)| [0, 1, 2].map(|at| many[at] - few[at])).collect();
+    assert_eq!(more, vec![[MORE, MORE * SIZE, 0]; operations.len()], "{few:?} {many:?}");
 }
 
 /// Nobody stops UCXX's notifier, which is a thread that the interpreter waits for; and nobody sends what is asked for.

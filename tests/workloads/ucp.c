@@ -44,6 +44,9 @@ void *ucp_tag_send_nbx(void *endpoint, const void *buffer, size_t count, uint64_
     if ((datatype & 7) != 0)
         return (void *)-5;
     sent += count * (datatype >> 3);
+    /* What is nothing is there at once. */
+    if (!buffer)
+        return NULL;
     the_request.pending = 1;
     the_request.callback = with->mask & HAS_CALLBACK ? with->callback : NULL;
     the_request.data = with->mask & HAS_DATA ? with->data : NULL;

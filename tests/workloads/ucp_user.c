@@ -1,4 +1,4 @@
-/* Sends by the libucp of ucp.c. usage: program LIBRARY midway|reuse|fork|attached|idle|many */
+/* Sends by the libucp of ucp.c. usage: program LIBRARY midway|reuse|fork|attached|fails|idle|many */
 #include <dlfcn.h>
 #include <signal.h>
 #include <stdint.h>
@@ -50,6 +50,12 @@ static void *begin(uint64_t number)
 {
     parameters with = {2 | 4 | 8, 0, NULL, done, 1 << 3, &called};
     return tag_send(NULL, buffer, 1000 + number, number, &with);
+}
+
+static void *begin_another(uint64_t number, const void *from, uint64_t datatype)
+{
+    parameters with = {2 | 4 | 8, 0, NULL, done, datatype, &called};
+    return tag_send(NULL, from, 1000 + number, number, &with);
 }
 
 static void end(void *request)
@@ -123,10 +129,17 @@ int main(int count, char **words)
         puts("ready");
         fflush(stdout);
         sigwait(&signals, &number);
+        /* Over at once; the callback is known from here on, and the next that it is called for is not. */
+        begin_another(1, NULL, 1 << 3);
+        usleep(500000);
         end(open);
-        sends(1, 51);
-    }
-    else if (!strcmp(mode, "many")) {
+        sends(2, 52);
+    } else if (!strcmp(mode, "fails")) {
+        load(file);
+        sends(0, 3);
+        /* No such type of data. */
+        begin_another(3, buffer, 1 << 3 | 7);
+    } else if (!strcmp(mode, "many")) {
         load(file);
         sends_many(3, 1000, 800);
     } else if (!strcmp(mode, "idle")) {

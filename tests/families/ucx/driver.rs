@@ -43,7 +43,7 @@ impl Driver {
         let mut drivers = Vec::new();
         for (mode, switches) in [
             ("thread", &[(true, true), (true, false), (false, true), (false, false)][..]),
-            ("thread-polling", &[(true, true), (false, false)]),
+            ("thread-polling", &[(true, true), (true, false), (false, true), (false, false)]),
             ("polling", &[(false, false)]),
             ("blocking", &[(false, false)]),
         ] {
@@ -99,13 +99,16 @@ impl Driver {
         for sides in processes.values() {
             self.check(sides);
         }
+        both_sides(&processes);
         if self.api == "tag" {
-            self.both_sides(&processes);
             asked(&processes);
             timeline(&recording);
         }
         if self.mode.starts_with("thread") && self.delayed && self.future {
-            roles(&recording.report);
+            roles(&recording.report, self.mode);
+            if self.api == "tag" {
+                threads(&recording.report);
+            }
         }
         assert!(!recording.report["loss"].as_object().unwrap().contains_key("transfer_table_full"));
     }
@@ -150,19 +153,31 @@ impl Driver {
                 let parts = sides.parts.get(json::text(whole, "/id")).map_or(&[][..], Vec::as_slice);
                 // One more announces them.
                 assert_eq!(own(parts), FRAMES + 1, "{whole:#}");
+                assert!(parts.iter().all(|part| part["completed_s"].is_number()), "{parts:#?}");
             }
         }
     }
+}
 
-    /// What one sent, the other received: as many, under tags that both know. What is left when the other side has
-    /// closed is fetched by its handle, without a tag.
-    fn both_sides(&self, processes: &BTreeMap<u64, Sides<'_>>) {
-        let tags = |side: &[&Value]| {
-            side.iter().filter_map(|it| it["tag"].as_str()).map(str::to_owned).collect::<BTreeSet<_>>()
-        };
-        let [one, other] = [processes.values().next().unwrap(), processes.values().nth(1).unwrap()];
-        assert_eq!(tags(&one.sends), tags(&other.receives));
-        assert_eq!(tags(&other.sends), tags(&one.receives));
+fn in_order<'report>(side: &[&'report Value], key: &str) -> Vec<&'report Value> {
+    let mut side = side.to_vec();
+    side.sort_by(|one, other| json::number(one, key).total_cmp(&json::number(other, key)));
+    side
+}
+
+/// What one sent, the other received, one after the other: as many bytes under the same tag, and not before they were sent. What
+/// is left when the other side has closed is fetched by its handle, without a tag.
+fn both_sides(processes: &BTreeMap<u64, Sides<'_>>) {
+    let [one, other] = [processes.values().next().unwrap(), processes.values().nth(1).unwrap()];
+    for (sends, receives) in [(&one.sends, &other.receives), (&other.sends, &one.receives)] {
+        let pairs = in_order(sends, "/submitted_s").into_iter().zip(in_order(receives, "/completed_s"));
+        for (send, receive) in pairs {
+            assert_eq!(send["bytes"], receive["bytes"], "{send:#} {receive:#}");
+            let is_known = send["tag"].is_string() && receive["tag"].is_string();
+            assert!(!is_known || send["tag"] == receive["tag"], "{send:#} {receive:#}");
+            let (sent, there) = (json::number(send, "/submitted_s"), json::number(receive, "/completed_s"));
+            assert!(sent <= there, "{send:#} {receive:#}");
+        }
     }
 }
 
@@ -205,8 +220,10 @@ fn asked(processes: &BTreeMap<u64, Sides<'_>>) {
 }
 
 /// In each of the two processes a thread of its own for each.
-fn roles(report: &Value) {
+fn roles(report: &Value, mode: &str) {
     let workers = json::list(report, "/workers");
+    let modes = workers.iter().filter(|worker| worker["role"] == "progress").map(|worker| json::text(worker, "/mode"));
+    assert!(modes.clone().all(|it| it == mode), "{:?}, and it is {mode}", modes.collect::<Vec<_>>());
     for role in ["progress", "notifier", "event_loop"] {
         let of_it = workers.iter().filter(|worker| worker["role"] == role);
         let pids: BTreeSet<u64> = of_it.map(|worker| json::count(worker, "/pid")).collect();
@@ -214,6 +231,20 @@ fn roles(report: &Value) {
     }
     let tids: BTreeSet<u64> = workers.iter().map(|worker| json::count(worker, "/tid")).collect();
     assert_eq!(tids.len(), workers.len(), "{workers:#?}");
+}
+
+/// Each moment of a transfer has the thread whose part it is.
+fn threads(report: &Value) {
+    let workers = json::list(report, "/workers");
+    for transfer in json::list(report, "/transfers") {
+        for (key, role) in [("submit_tid", "progress"), ("complete_tid", "progress"), ("wake_tid", "event_loop")] {
+            let worker = workers.iter().find(|worker| worker["tid"] == transfer[key]);
+            let is_its = worker.is_some_and(|worker| worker["role"] == role && worker["pid"] == transfer["pid"]);
+            assert!(transfer[key].is_null() || is_its, "{key} is no {role}: {transfer:#} {workers:#?}");
+        }
+        let is_asked = transfer["operation"] == "tag_send" || transfer["operation"] == "tag_recv";
+        assert!(!is_asked || transfer["submit_tid"].is_number(), "{transfer:#}");
+    }
 }
 
 /// The timeline has each transfer once, and for each that was woken arrows that end where it was.

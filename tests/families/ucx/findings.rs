@@ -110,6 +110,9 @@ fn connects(recording: &Recording, finding: &Value) {
     let progress = worker(recording, finding, "progress");
     assert!(json::number(progress, "/gil_wait_s") > 0.0, "{progress:#}");
     assert!(json::count(finding, "/evidence/waits") >= 40, "{finding:#}");
+    // UCX's callback for who connects.
+    let line = json::text(finding, "/evidence/line");
+    assert!(line.starts_with("ucp_cm_server_conn_request_progress ("), "{finding:#}");
 }
 
 fn resends(_: &Recording, finding: &Value) {

@@ -20,6 +20,7 @@ pub(super) fn cases() -> Vec<Case> {
         of("a_request_s_address_is_used_again_at_once", reused),
         of("a_fork_has_no_transfers_of_its_parent_s", forked),
         of("what_was_under_way_at_the_attach_is_half_seen_and_nothing_is_made_up", attached),
+        of("a_send_that_is_refused_has_its_status", fails),
         of("a_library_with_moved_fields_is_refused_with_a_reason", moved),
         of("calls_of_progress_are_counted_for_a_moment", progress),
         of("too_many_to_be_followed_are_counted", many),
@@ -123,7 +124,24 @@ fn attached() {
     let recording = recording.wait();
     let ended = running.wait();
     assert!(ended.stdout.contains("called 51"), "{ended:?}");
-    all_over(&by_tag(&recording, None), 1..51);
+    all_over(&by_tag(&recording, None), 1..52);
+    assert_eq!(lost(&recording, "transfer_half_seen"), 1);
+}
+
+/// Of four the last, with UCS_ERR_INVALID_PARAM.
+fn fails() {
+    let recording = Built::new(&[]).run("fails");
+    assert_eq!(said(&recording, "called"), 3, "{}{}", recording.stdout, recording.stderr);
+    let transfers = json::list(&recording.report, "/transfers");
+    let [fine @ .., last] = transfers else { panic!("{:#}", recording.report) };
+    assert_eq!(
+        (json::text(last, "/tag"), last["status"].as_i64(), &last["immediate"]),
+        ("0x3", Some(-5), &true.into())
+    );
+    // The first are over before their callback has a probe.
+    assert!(fine.len() == 3 && fine.iter().all(|it| it["status"] == 0 || it["status"].is_null()), "{fine:#?}");
+    let [count] = json::list(&recording.report, "/transfer_counts") else { panic!("{:#}", recording.report) };
+    assert_eq!((json::count(count, "/count"), json::count(count, "/failed")), (4, 1), "{count:#}");
 }
 
 fn refused(options: &[&str]) -> String {

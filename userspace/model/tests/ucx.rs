@@ -271,6 +271,7 @@ fn waits_for_the_gil_of_the_thread_that_makes_progress_are_found() {
     };
     let [finding] = &found(&waits(PROGRESS, 25), "ucx/gil-on-progress-thread")[..] else { panic!() };
     assert!((number(finding, "waits") - 25.0).abs() < 1e-9);
+    assert!(finding.summary.ends_with("mostly at step (/app/main.py:31)"), "{}", finding.summary);
     assert!(found(&waits(PROGRESS, 5), "ucx/gil-on-progress-thread").is_empty());
     assert!(found(&waits(MAIN, 25), "ucx/gil-on-progress-thread").is_empty());
 }

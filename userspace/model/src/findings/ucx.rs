@@ -37,7 +37,7 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
         by_process.entry(worker.process).or_default();
     }
     let mut found: Vec<Finding> =
-        workers.iter().flat_map(|worker| [busy_poll(model, worker), gil(model, worker)]).flatten().collect();
+        workers.iter().flat_map(|worker| [busy_poll(model, worker), gil(model, selection, worker)]).flatten().collect();
     for (process, states) in &by_process {
         let of_it: Vec<&WorkerRow> = workers.iter().filter(|worker| worker.process == *process).collect();
         found.extend(slow_notify(model, selection, *process, states, &of_it));
@@ -86,7 +86,7 @@ fn busy_poll(model: &Model, worker: &WorkerRow) -> Option<Finding> {
     Some(Finding { cost: Cost::time(worker.busy), target: Some(Target::Worker(worker.tid)), ..found })
 }
 
-fn gil(model: &Model, worker: &WorkerRow) -> Option<Finding> {
+fn gil(model: &Model, selection: &Selection, worker: &WorkerRow) -> Option<Finding> {
     let is_apart = worker.role == Role::Progress && worker.mode.starts_with("thread");
     let others = model.ucx().threads_of(worker.process).any(|other| other.tid != worker.tid && other.registered > 0);
     if !is_apart || !others || worker.gil_waits < GIL_WAITS {
@@ -94,7 +94,10 @@ fn gil(model: &Model, worker: &WorkerRow) -> Option<Finding> {
     }
     let who = name(model, worker.process, worker.tid);
     let waited = worker.gil_wait.map_or(0.0, seconds);
-    let summary = format!("thread {who}, which makes progress, waited {} times for the GIL", worker.gil_waits);
+    let waits = model.gil().waits(selection).filter(|wait| (wait.process, wait.tid) == (worker.process, worker.tid));
+    let line = place(model, commonest(waits.map(|wait| (views::asked_at(model, wait.stack), Nanos(wait.count)))));
+    let summary =
+        format!("thread {who}, which makes progress, waited {} times for the GIL, mostly at {line}", worker.gil_waits);
     let detail = format!(
         "Thread {who} hands transfers to UCX and completes them; while it waits for the GIL, no transfer goes on. It waited \
          {} times, {:.1} ms in all. A callback in Python, or an object of Python's that is released there, makes it take \
@@ -107,6 +110,7 @@ fn gil(model: &Model, worker: &WorkerRow) -> Option<Finding> {
         ("waits", Evidence::Count(worker.gil_waits)),
         ("waited_s", Evidence::Number(waited)),
         ("held_s", Evidence::Number(seconds(worker.gil_held))),
+        ("line", Evidence::Text(line)),
     ]);
     let found =
         finding(model, worker.process, ("ucx/gil-on-progress-thread", Severity::Warning), (summary, detail), evidence);

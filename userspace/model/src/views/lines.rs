@@ -1,9 +1,24 @@
 //! The line of a program that a stack belongs to.
 
-use crate::{FrameId, FrameKind, Model, StackId};
+use crate::{Frame, FrameId, FrameKind, Model, StackId};
 
 /// Parts of paths that only installed packages and the standard library have.
 const INSTALLED: [&str; 3] = ["/site-packages/", "/dist-packages/", "/lib/python3"];
+
+/// What the interpreter itself, and what runs below it, is in.
+const INTERPRETERS: [&str; 6] = ["python", "libpython", "libc.so", "libc-", "libpthread", "ld-"];
+
+/// Where a thread asks something of the interpreter: a line, as [`own_line`] has it, and of a thread of C the innermost
+/// function with a name that is not the interpreter's.
+pub fn asked_at(model: &Model, stack: StackId) -> Option<FrameId> {
+    let is_native = |frame: &Frame| {
+        let module = frame.module.as_deref().unwrap_or_default();
+        let is_named = frame.kind == FrameKind::Native && !frame.function.starts_with('<');
+        is_named && !INTERPRETERS.iter().any(|name| module.starts_with(name))
+    };
+    let native = || model.stack(stack).iter().rev().find(|id| model.frame(**id).is_some_and(is_native)).copied();
+    own_line(model, stack).or_else(native)
+}
 
 /// The innermost Python frame that is not of an installed package or the standard library; without one, the innermost.
 pub fn own_line(model: &Model, stack: StackId) -> Option<FrameId> {

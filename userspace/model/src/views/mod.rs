@@ -18,7 +18,7 @@ mod weight;
 
 pub use births::{BirthRow, arenas, birthplace, buffer_region, is_selected, meminfos, region_birth};
 pub use frames::{FrameRow, FramesView, frames};
-pub use lines::own_line;
+pub use lines::{asked_at, own_line};
 pub use machine::{CpuLine, GilLine, Machine, MemoryLine, TransfersLine, machine};
 pub use pairs::{PairNode, pair_tree};
 pub use processes::{ProcessRow, processes};
