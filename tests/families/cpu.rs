@@ -19,6 +19,7 @@ fn main() -> ExitCode {
         two_at_once_see_the_same(),
         a_rate_is_samples_per_second_of_cpu(),
         nothing_is_sampled_of_an_idle_process(),
+        samples_are_not_given_up_for_what_else_costs(),
     ];
     for version in ["3.8", "3.10", "3.11", "3.12", "3.13"] {
         for threads in [1, 4] {
@@ -210,6 +211,31 @@ fn a_rate_is_samples_per_second_of_cpu() -> Case {
         compare::within("CPU seconds, known and sampled", cpu_s, sampled, 0.1);
     };
     case("a_rate_is_samples_per_second_of_cpu", body).needs(needs::root()).needs(needs::python("3.12"))
+}
+
+/// A program that makes segments as fast as it can has pyobs cost more than its budget, whatever becomes of the samples; and the
+/// report of all these segments is no more than a machine has memory for.
+fn samples_are_not_given_up_for_what_else_costs() -> Case {
+    let body = || {
+        let script = "import mmap, time\nend = time.monotonic() + 60\n\
+                      while time.monotonic() < end: mmap.mmap(-1, 4096).close()";
+        let recording = Record::new().command(needs::python("3.12").unwrap().inline(script)).run();
+        let kernel_s = json::number(&recording.report, "/cost/bpf_s");
+        compare::at_least("seconds in the kernel, of which the budget has 0.6 for all of pyobs", kernel_s, 0.6);
+        let database = Connection::open(&recording.file).unwrap();
+        let late = "SELECT count(*) FROM samples WHERE at_ns > 40000000000";
+        let late: u32 = database.query_row(late, [], |row| row.get(0)).unwrap();
+        // The rate may go down to an eighth for a while.
+        compare::at_least("samples of the last 20 s", f64::from(late), 20.0 * 99.0 / 8.0);
+        let segments = recording.report["segments"].as_array().unwrap().len();
+        let forgotten = recording.report["loss"]["past_forgotten"].as_u64().unwrap_or_default();
+        eprintln!("  {segments} segments, {forgotten} forgotten, {kernel_s:.2} s in the kernel, {late} samples");
+        assert!(segments <= 65_536);
+    };
+    case("samples_are_not_given_up_for_what_else_costs", body)
+        .needs(needs::root())
+        .needs(needs::python("3.12"))
+        .needs(needs::all())
 }
 
 fn nothing_is_sampled_of_an_idle_process() -> Case {

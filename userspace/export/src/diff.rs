@@ -11,14 +11,12 @@ use pyobs_model::diff::Diff;
 
 use crate::folded::Stacks;
 use crate::names::{meta, nothing, unit};
-use crate::{Error, Options, escape, svg};
+use crate::{Error, Options, json, svg};
 
 pub use self::words::words;
 
 pub fn json(before: &Model, after: &Model, out: &mut dyn Write) -> Result<(), Error> {
-    let text = serde_json::to_string_pretty(&Diff::new(before, after))?;
-    out.write_all(escape::json(&text).as_bytes())?;
-    Ok(out.write_all(b"\n")?)
+    json::put(&Diff::new(before, after), out)
 }
 
 /// Widths are those of `after`; what is red has a larger own share there, what is blue a smaller one. Processes have the

@@ -1,15 +1,34 @@
 //! What `report --json` prints.
 
-use std::io::Write;
+use std::io::{self, Write};
 
 use pyobs_model::Model;
 use pyobs_model::report::Report;
+use serde::Serialize;
 
 use crate::{Error, Options, escape};
 
 pub(crate) fn write(model: &Model, options: &Options, out: &mut dyn Write) -> Result<(), Error> {
-    let report = Report::new(model, &options.selection, options.limit);
-    let text = serde_json::to_string_pretty(&report)?;
-    out.write_all(escape::json(&text).as_bytes())?;
+    put(&Report::new(model, &options.selection, options.limit), out)
+}
+
+/// As it is made, for it may be large: with line ends for people, and safe to be shown in a terminal.
+pub(crate) fn put(value: &impl Serialize, out: &mut dyn Write) -> Result<(), Error> {
+    serde_json::to_writer_pretty(Escaped(out), value)?;
     Ok(out.write_all(b"\n")?)
+}
+
+/// What serde_json writes at a time is whole characters.
+struct Escaped<'out>(&'out mut dyn Write);
+
+impl Write for Escaped<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let text = str::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        self.0.write_all(escape::json(text).as_bytes())?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
 }

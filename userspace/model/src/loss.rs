@@ -76,6 +76,7 @@ reasons! {
     TransferTableFull = "transfer_table_full", "more transfers under way than pyobs keeps";
     TransferHalfSeen = "transfer_half_seen", "a transfer was completed whose beginning was not seen";
     AccessUnstacked = "access_unstacked", "an access of memory was not told because its stack was lost";
+    PastForgotten = "past_forgotten", "a segment, arena or transfer that was over is in no list, only in sums: more came after it than are kept";
     BudgetShed = "budget_shed", "samples were left out to stay inside --budget";
 }
 

@@ -12,7 +12,7 @@ use crate::families::{
     arena::Arenas, cpu::Cpu, eval::Eval, gil::Gil, nrt::Nrt, offcpu::OffCpu, redundancy::Redundancy, shm::Shm, ucx::Ucx,
 };
 use crate::ids::Pid;
-use crate::loss::Losses;
+use crate::loss::{Losses, Reason};
 use crate::regions::{Region, RegionId, Regions, Space};
 use crate::views;
 use crate::{
@@ -23,10 +23,20 @@ use crate::{
 /// How much of the past is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum History {
-    /// All of it: for recordings, which are bounded by their file.
+    /// All events, for recordings, which are bounded by their file; segments, arenas and transfers have bounds of their own.
     All,
     /// The last `length`, and never more than `samples` events of each kind: for a dashboard that runs for days.
     Window { length: Nanos, samples: usize },
+}
+
+impl History {
+    /// How many things with a state of their own are kept, of which there may be `most`.
+    pub(crate) fn bound(self, most: usize) -> usize {
+        match self {
+            Self::All => most,
+            Self::Window { samples, .. } => samples.min(most),
+        }
+    }
 }
 
 /// A process as it is known now.
@@ -246,13 +256,15 @@ impl Model {
                 };
                 if known {
                     self.arena_region(*at, *id, change);
-                    self.arenas.add(*at, *id, change);
+                    let forgotten = self.arenas.add(*at, *id, change);
+                    self.forget(forgotten);
                 }
             }
             Event::Segment { at, id, change } => {
                 if !matches!(change, SegmentChange::Born(stack) if !self.has_stack(*stack)) {
                     self.segment_region(*at, *id, change);
-                    self.shm.add(*at, *id, change);
+                    let forgotten = self.shm.add(*at, *id, change);
+                    self.forget(forgotten);
                 }
             }
             Event::Transfer { at, id, change } => {
@@ -262,7 +274,8 @@ impl Model {
                     TransferChange::Woken { .. } => true,
                 };
                 if known {
-                    self.ucx.add(*at, *id, change);
+                    let forgotten = self.ucx.add(*at, *id, change);
+                    self.forget(forgotten);
                 }
             }
             Event::Transfers(transfers) => {
@@ -300,6 +313,12 @@ impl Model {
         self.ucx.expire(self.now);
         if let History::Window { length, .. } = self.history {
             self.regions.expire(self.now.saturating_sub(length));
+        }
+    }
+
+    fn forget(&mut self, things: u64) {
+        if things > 0 {
+            self.loss.add(Reason::PastForgotten, things);
         }
     }
 

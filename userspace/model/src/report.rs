@@ -6,10 +6,12 @@ mod redundancy;
 mod region;
 mod resident;
 mod shm;
+mod source;
 mod ucx;
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::Serialize;
 
@@ -19,12 +21,13 @@ pub use self::redundancy::Redundancy;
 pub use self::region::RegionOut;
 pub use self::resident::Memory;
 pub use self::shm::Segment;
+use self::source::Source;
 pub use self::ucx::{Transfer, TransferCount, TransferQueue, TransferStage, Worker};
 
 use crate::families::{Times, eval, gil, offcpu};
 use crate::findings::{self, Finding};
 use crate::views::{self, GilShare, Look};
-use crate::{Frame, FrameKind, Model, Nanos, Pid, ProcessRef, Selection, StackId, Tid, WaitReason, Waker};
+use crate::{Frame, FrameKind, Model, Nanos, Pid, ProcessRef, Selection, Tid, WaitReason, Waker};
 
 /// The version of the JSON shape.
 pub const VERSION: u32 = 1;
@@ -134,11 +137,14 @@ pub struct FrameCount {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FrameOut {
     pub kind: FrameKind,
-    pub function: String,
-    pub module: Option<String>,
-    pub file: Option<String>,
+    pub function: Arc<str>,
+    pub module: Option<Arc<str>>,
+    pub file: Option<Arc<str>>,
     pub line: Option<u32>,
 }
+
+/// Root first; shared by all rows that have it.
+pub type StackOut = Arc<[FrameOut]>;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Stacks {
@@ -164,7 +170,7 @@ pub struct OffCpu {
     pub pid: Pid,
     pub tid: Tid,
     /// Root first.
-    pub stack: Vec<FrameOut>,
+    pub stack: StackOut,
     pub reason: WaitReason,
     #[serde(flatten)]
     pub spent: Spent,
@@ -194,7 +200,7 @@ pub struct Gil {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ThreadStack {
     pub tid: Tid,
-    pub stack: Vec<FrameOut>,
+    pub stack: StackOut,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -216,9 +222,9 @@ impl From<&Frame> for FrameOut {
     fn from(frame: &Frame) -> Self {
         Self {
             kind: frame.kind,
-            function: frame.function.to_string(),
-            module: frame.module.as_deref().map(str::to_owned),
-            file: frame.file.as_deref().map(str::to_owned),
+            function: Arc::clone(&frame.function),
+            module: frame.module.clone(),
+            file: frame.file.clone(),
             line: frame.line,
         }
     }
@@ -258,6 +264,7 @@ impl Report {
         let meta = model.meta();
         let cost = model.cost();
         let limit = limit.unwrap_or(usize::MAX);
+        let source = &Source::new(model);
         Self {
             version: VERSION,
             recording: Recording {
@@ -281,18 +288,18 @@ impl Report {
             processes: processes(model, selection),
             frames: model.is_on("cpu").then(|| frames(model, selection, limit)),
             stacks: model.is_on("cpu").then(|| stacks(model)),
-            offcpu: model.is_on("offcpu").then(|| offcpu(model, selection, limit)),
-            gil: model.is_on("gil").then(|| gil(model, selection, limit)),
+            offcpu: model.is_on("offcpu").then(|| offcpu(source, selection, limit)),
+            gil: model.is_on("gil").then(|| gil(source, selection, limit)),
             calls: model.is_on("eval").then(|| calls(model, selection, limit)),
-            arenas: model.is_on("arena").then(|| arena::arenas(model, selection, limit)),
-            segments: model.is_on("shm").then(|| shm::segments(model, limit)),
-            meminfos: model.is_on("nrt").then(|| nrt::meminfos(model, selection, limit)),
-            transfers: model.is_on("ucx").then(|| ucx::transfers(model, selection, limit)),
+            arenas: model.is_on("arena").then(|| arena::arenas(source, selection, limit)),
+            segments: model.is_on("shm").then(|| shm::segments(source, limit)),
+            meminfos: model.is_on("nrt").then(|| nrt::meminfos(source, selection, limit)),
+            transfers: model.is_on("ucx").then(|| ucx::transfers(source, selection, limit)),
             transfer_counts: model.is_on("ucx").then(|| ucx::counts(model, selection)),
             transfer_stages: model.is_on("ucx").then(|| ucx::stages(model, selection)),
             transfer_queues: model.is_on("ucx").then(|| ucx::queues(model, selection)),
             workers: model.is_on("ucx").then(|| ucx::workers(model, selection)),
-            redundancy: model.is_on("redundancy").then(|| redundancy::redundancy(model, selection, limit)),
+            redundancy: model.is_on("redundancy").then(|| redundancy::redundancy(source, selection, limit)),
             findings: findings::find(model, selection),
         }
     }
@@ -352,14 +359,15 @@ fn stacks(model: &Model) -> Stacks {
     }
 }
 
-fn offcpu(model: &Model, selection: &Selection, limit: usize) -> Vec<OffCpu> {
+fn offcpu(source: &Source<'_>, selection: &Selection, limit: usize) -> Vec<OffCpu> {
+    let model = source.model;
     let mut sums: Vec<_> = model.offcpu().sums(selection).into_iter().collect();
     sums.sort_by_key(|(_, sum)| Reverse(sum.times.total));
     let row = |(key, sum): (offcpu::Key, offcpu::Sum<'_>)| {
         Some(OffCpu {
             pid: pid(model, key.place.process)?,
             tid: key.place.tid,
-            stack: stack(model, key.place.stack),
+            stack: source.stack(key.place.stack),
             reason: key.reason,
             spent: sum.times.into(),
             wakers: sum.wakers.most().into_iter().take(WAKERS).map(WakerCount::from).collect(),
@@ -368,10 +376,11 @@ fn offcpu(model: &Model, selection: &Selection, limit: usize) -> Vec<OffCpu> {
     sums.into_iter().take(limit).filter_map(row).collect()
 }
 
-fn gil(model: &Model, selection: &Selection, limit: usize) -> Vec<Gil> {
+fn gil(source: &Source<'_>, selection: &Selection, limit: usize) -> Vec<Gil> {
+    let model = source.model;
     let mut sums: Vec<_> = model.gil().sums(selection).into_iter().collect();
     sums.sort_by_key(|(_, times)| Reverse(times.total));
-    let of_thread = |tid, id| ThreadStack { tid, stack: stack(model, id) };
+    let of_thread = |tid, id| ThreadStack { tid, stack: source.stack(id) };
     let row = |(key, times): (gil::Key, Times)| {
         Some(Gil {
             pid: pid(model, key.waiter.process)?,
@@ -402,8 +411,4 @@ fn calls(model: &Model, selection: &Selection, limit: usize) -> Vec<CallCount> {
 
 fn pid(model: &Model, process: ProcessRef) -> Option<Pid> {
     Some(model.process(process)?.process.pid)
-}
-
-fn stack(model: &Model, id: StackId) -> Vec<FrameOut> {
-    model.stack(id).iter().filter_map(|frame| model.frame(*frame)).map(FrameOut::from).collect()
 }

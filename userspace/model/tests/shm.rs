@@ -189,3 +189,29 @@ fn a_segment_that_a_transfer_took_its_bytes_from_was_read() {
         assert_eq!(found(&model), expected, "{buffer:#x}");
     }
 }
+
+#[test]
+fn what_ended_is_forgotten_for_what_comes_and_stays_in_sums() {
+    let mut model = model();
+    let kind = SegmentKind::Anonymous;
+    for number in 0..70_000u32 {
+        let (at, id) = (Nanos(u64::from(number) * 10), SegmentId(number));
+        let (ino, creator) = (number.into(), Some(MAKER));
+        let segment = Segment { dev: 1, ino, generation: 0, kind, name: None, linked: false, bytes: 4096, creator };
+        model.apply(&Event::Segment { at, id, change: SegmentChange::Begun(segment) });
+        model.apply(&Event::Segment { at, id, change: holds(MAKER, 0, 1) });
+        // One is kept for ever.
+        if number > 0 {
+            model.apply(&Event::Segment { at: Nanos(at.0 + 5), id, change: SegmentChange::Gone });
+        }
+    }
+    let listed = model.shm().segments().count() as u64;
+    let forgotten: Vec<_> = model.shm().forgotten().collect();
+    let [(of, None, sum)] = forgotten[..] else { panic!("{forgotten:?}") };
+    assert_eq!((of, listed + sum.count, sum.bytes), (kind, 70_000, sum.count * 4096));
+    assert!(sum.count > 0 && sum.kept == 0);
+    assert!(model.shm().get(SegmentId(0)).is_some(), "what is held goes last");
+    assert!(model.shm().get(SegmentId(69_999)).is_some());
+    let lost: Vec<_> = model.loss().iter().collect();
+    assert_eq!(lost, [(Reason::PastForgotten, sum.count)]);
+}

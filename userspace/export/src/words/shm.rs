@@ -24,7 +24,8 @@ impl Letter<'_> {
         }
         let count = |verdict| states.iter().filter(|state| state.verdict() == verdict).count() as u64;
         let held: u64 = states.iter().filter(|it| it.verdict() != Verdict::Released).map(|it| it.segment.bytes).sum();
-        let (live, gone, left) = (count(Verdict::Held), count(Verdict::Released), count(Verdict::Residue));
+        let forgotten: u64 = self.model.shm().forgotten().map(|(_, _, sum)| sum.count).sum();
+        let (live, gone, left) = (count(Verdict::Held), count(Verdict::Released) + forgotten, count(Verdict::Residue));
         let (live, gone, left) = (grouped(live), grouped(gone), grouped(left));
         let held = size(held);
         self.line(&format!("  {live} held, {left} left behind, {held} together; {gone} released."));

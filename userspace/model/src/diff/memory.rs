@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::noise::{self, Delta};
 use super::{Compared, Place, changed, join};
+use crate::families::Forgotten;
 use crate::families::shm::Verdict;
 use crate::{Model, SegmentKind};
 
@@ -41,6 +42,14 @@ struct Counts {
     bytes: u64,
 }
 
+impl Counts {
+    fn add(&mut self, sum: Forgotten, bytes: u64) {
+        self.all += sum.count;
+        self.kept += sum.kept;
+        self.bytes = self.bytes.saturating_add(bytes);
+    }
+}
+
 /// And what they are.
 type Made = (Option<SegmentKind>, Counts);
 
@@ -55,6 +64,10 @@ pub(super) fn arenas(before: &Model, after: &Model) -> Compared<ArenaChange> {
                 counts.kept += 1;
                 counts.bytes = counts.bytes.saturating_add(state.arena.bytes);
             }
+        }
+        for (birth, sum) in model.arenas().forgotten() {
+            let key = (Arc::clone(&birth.kind), Place::of_stack(model, birth.stack));
+            sums.entry(key).or_default().add(sum, sum.kept_bytes);
         }
         sums
     };
@@ -81,6 +94,11 @@ pub(super) fn segments(before: &Model, after: &Model) -> Compared<SegmentChange>
             counts.all += 1;
             counts.kept += u64::from(state.verdict() == Verdict::Residue);
             counts.bytes = counts.bytes.saturating_add(state.segment.bytes);
+        }
+        for (kind, stack, sum) in model.shm().forgotten() {
+            let (known, counts) = sums.entry((kind.name(), Place::of_stack(model, stack))).or_default();
+            *known = Some(kind);
+            counts.add(sum, sum.bytes);
         }
         sums
     };

@@ -1,7 +1,9 @@
 //! Arenas: where they were born, how full they are, and what became of them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use super::{Ended, Forgotten};
 use crate::{Arena, ArenaChange, ArenaId, Filled, History, Nanos, Objects, ProcessRef, StackId};
 
 /// Copies of copies that are followed back to the first.
@@ -80,8 +82,11 @@ impl State {
         self.died.is_none_or(|(_, cause)| cause == Cause::ProcessEnd)
     }
 
-    fn die(&mut self, at: Nanos, cause: Cause) {
+    /// Whether it lived.
+    fn die(&mut self, at: Nanos, cause: Cause) -> bool {
+        let lived = self.is_live();
         self.died.get_or_insert((at, cause));
+        lived
     }
 }
 
@@ -90,24 +95,35 @@ pub fn is_own(arena: &Arena) -> bool {
     OWN.contains(&&*arena.kind)
 }
 
+/// What arenas that were forgotten were, and where they were born.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Birth {
+    pub process: ProcessRef,
+    pub kind: Arc<str>,
+    pub stack: Option<StackId>,
+}
+
 #[derive(Debug)]
 pub struct Arenas {
-    history: History,
     arenas: BTreeMap<ArenaId, State>,
+    ended: Ended<ArenaId>,
+    forgotten: BTreeMap<Birth, Forgotten>,
     /// How many there have been at an address.
     generations: BTreeMap<(ProcessRef, u64), u32>,
 }
 
 impl Arenas {
     pub fn new(history: History) -> Self {
-        Self { history, arenas: BTreeMap::new(), generations: BTreeMap::new() }
+        let (arenas, ended) = (BTreeMap::new(), Ended::new(history));
+        Self { arenas, ended, forgotten: BTreeMap::new(), generations: BTreeMap::new() }
     }
 
-    pub fn add(&mut self, at: Nanos, id: ArenaId, change: &ArenaChange) {
+    /// How many had to be forgotten for it.
+    pub fn add(&mut self, at: Nanos, id: ArenaId, change: &ArenaChange) -> u64 {
         if let ArenaChange::Begun(arena) = change {
             return self.begin(at, id, arena);
         }
-        let Some(state) = self.arenas.get_mut(&id) else { return };
+        let Some(state) = self.arenas.get_mut(&id) else { return 0 };
         match change {
             ArenaChange::Begun(_) => {}
             ArenaChange::Born(stack) => state.stack = Some(*stack),
@@ -127,15 +143,20 @@ impl Arenas {
                     closed.stack = Some(*stack);
                 }
             }
-            ArenaChange::Died if state.closed.is_some() => state.die(at, Cause::LastOwner),
-            ArenaChange::Died => state.die(at, Cause::Freed),
+            ArenaChange::Died => {
+                let cause = if state.closed.is_some() { Cause::LastOwner } else { Cause::Freed };
+                if state.die(at, cause) {
+                    self.ended.push(at, id);
+                }
+            }
             ArenaChange::Mistaken => {
                 self.arenas.remove(&id);
             }
         }
+        0
     }
 
-    fn begin(&mut self, at: Nanos, id: ArenaId, arena: &Arena) {
+    fn begin(&mut self, at: Nanos, id: ArenaId, arena: &Arena) -> u64 {
         if let Some(state) = self.arenas.get_mut(&id) {
             // More is known of it than before.
             state.begun = state.begun.min(at);
@@ -143,7 +164,7 @@ impl Arenas {
                 state.generation = next_generation(&mut self.generations, arena);
             }
             state.arena = arena.clone();
-            return;
+            return 0;
         }
         let parent = arena.parent.and_then(|parent| self.arenas.get(&parent));
         let (stack, filled) = parent.map_or((None, None), |parent| (parent.stack, parent.filled));
@@ -152,33 +173,30 @@ impl Arenas {
         let arena = arena.clone();
         let state = State { arena, begun: at, stack, died: None, filled, objects, closed, slab, generation };
         self.arenas.insert(id, state);
-        self.bound();
+        self.make_room()
     }
 
-    /// Makes room: the first that ended goes, else the first.
-    fn bound(&mut self) {
-        let History::Window { samples, .. } = self.history else { return };
-        if self.arenas.len() > samples {
-            let ended = self.arenas.iter().find(|(_, state)| !state.is_live()).map(|(id, _)| *id);
-            if let Some(id) = ended.or_else(|| self.arenas.keys().next().copied()) {
-                self.arenas.remove(&id);
-            }
-        }
+    fn make_room(&mut self) -> u64 {
+        let Some(state) = self.ended.make_room(&mut self.arenas) else { return 0 };
+        let birth =
+            Birth { process: state.arena.process, kind: Arc::clone(&state.arena.kind), stack: self.birth(&state) };
+        self.forgotten.entry(birth).or_default().add(state.held(), state.is_kept());
+        1
     }
 
     /// A process is no more, and its memory with it.
     pub fn ended(&mut self, process: ProcessRef, at: Nanos) {
-        for state in self.arenas.values_mut().filter(|state| state.arena.process == process) {
-            state.die(at, Cause::ProcessEnd);
+        for (id, state) in self.arenas.iter_mut().filter(|(_, state)| state.arena.process == process) {
+            if state.die(at, Cause::ProcessEnd) {
+                self.ended.push(at, *id);
+            }
         }
         self.generations.retain(|(of, _), _| *of != process);
     }
 
     /// Forgets arenas that died before the window before `now`.
     pub fn expire(&mut self, now: Nanos) {
-        let History::Window { length, .. } = self.history else { return };
-        let since = now.saturating_sub(length);
-        self.arenas.retain(|_, state| state.died.is_none_or(|(died, _)| died >= since));
+        self.ended.expire(now, &mut self.arenas);
     }
 
     /// Where it was born, or the one that it is a copy of.
@@ -195,6 +213,11 @@ impl Arenas {
 
     pub fn get(&self, id: ArenaId) -> Option<&State> {
         self.arenas.get(&id)
+    }
+
+    /// What ended, and had to be forgotten for what came later.
+    pub fn forgotten(&self) -> impl Iterator<Item = (&Birth, Forgotten)> + '_ {
+        self.forgotten.iter().map(|(birth, sum)| (birth, *sum))
     }
 
     /// In the order of first sight.

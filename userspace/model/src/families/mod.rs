@@ -2,6 +2,7 @@
 
 pub mod arena;
 pub mod cpu;
+mod ended;
 pub mod eval;
 pub mod gil;
 pub mod nrt;
@@ -11,6 +12,8 @@ pub mod redundancy;
 pub mod shm;
 pub mod ucx;
 
+use ended::Ended;
+pub use ended::Forgotten;
 use past::{Past, Timed};
 
 use crate::Nanos;

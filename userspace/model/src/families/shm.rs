@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::{Ended, Forgotten};
 use crate::{History, Nanos, Pid, Segment, SegmentChange, SegmentId, SegmentKind, StackId};
 
 /// Bytes of a semaphore, which is a file in the folder of shared memory (glibc's `sem_t`).
@@ -192,6 +193,9 @@ impl State {
         let left: Vec<Pid> = self.holders.keys().copied().collect();
         left.into_iter().for_each(|pid| self.holds(at, pid, 0, 0));
         self.in_flight = 0;
+        // An empty map has memory, too.
+        (self.holders, self.most, self.alive) = Default::default();
+        self.past.shrink_to_fit();
     }
 
     fn holds(&mut self, at: Nanos, pid: Pid, fds: u32, mappings: u32) {
@@ -213,50 +217,46 @@ impl State {
 
 #[derive(Debug)]
 pub struct Shm {
-    history: History,
     segments: BTreeMap<SegmentId, State>,
-    /// Those that were forgotten.
-    forgotten: u64,
+    ended: Ended<SegmentId>,
+    /// Without semaphores.
+    forgotten: BTreeMap<(SegmentKind, Option<StackId>), Forgotten>,
 }
 
 impl Shm {
     pub fn new(history: History) -> Self {
-        Self { history, segments: BTreeMap::new(), forgotten: 0 }
+        Self { segments: BTreeMap::new(), ended: Ended::new(history), forgotten: BTreeMap::new() }
     }
 
-    pub fn add(&mut self, at: Nanos, id: SegmentId, change: &SegmentChange) {
-        match change {
-            SegmentChange::Begun(segment) => {
-                let state = self.segments.entry(id).or_insert_with(|| State::new(segment.clone(), at));
-                // More may be known of it than before.
-                state.segment = segment.clone();
-                self.bound();
-            }
-            change => {
-                if let Some(state) = self.segments.get_mut(&id) {
-                    state.apply(at, change);
-                }
-            }
+    /// How many had to be forgotten for it.
+    pub fn add(&mut self, at: Nanos, id: SegmentId, change: &SegmentChange) -> u64 {
+        if let SegmentChange::Begun(segment) = change {
+            let state = self.segments.entry(id).or_insert_with(|| State::new(segment.clone(), at));
+            // More may be known of it than before.
+            state.segment = segment.clone();
+            return self.make_room();
         }
+        let Some(state) = self.segments.get_mut(&id) else { return 0 };
+        let had_ended = state.ended.is_some();
+        state.apply(at, change);
+        if let Some(ended) = state.ended.filter(|_| !had_ended) {
+            self.ended.push(ended, id);
+        }
+        0
     }
 
-    /// Makes room: the first that ended goes, else the first.
-    fn bound(&mut self) {
-        let History::Window { samples, .. } = self.history else { return };
-        if self.segments.len() > samples {
-            let ended = self.segments.iter().find(|(_, state)| state.ended.is_some()).map(|(id, _)| *id);
-            if let Some(id) = ended.or_else(|| self.segments.keys().next().copied()) {
-                self.segments.remove(&id);
-                self.forgotten += 1;
-            }
+    fn make_room(&mut self) -> u64 {
+        let Some(state) = self.ended.make_room(&mut self.segments) else { return 0 };
+        if !state.is_semaphore() {
+            let sum = self.forgotten.entry((state.segment.kind, state.stack)).or_default();
+            sum.add(state.segment.bytes, state.verdict() == Verdict::Residue);
         }
+        1
     }
 
     /// Forgets segments that ended before the window before `now`.
     pub fn expire(&mut self, now: Nanos) {
-        let History::Window { length, .. } = self.history else { return };
-        let since = now.saturating_sub(length);
-        self.segments.retain(|_, state| state.ended.is_none_or(|ended| ended >= since));
+        self.ended.expire(now, &mut self.segments);
     }
 
     pub fn get(&self, id: SegmentId) -> Option<&State> {
@@ -266,6 +266,11 @@ impl Shm {
     /// All but semaphores, in the order of first sight.
     pub fn segments(&self) -> impl Iterator<Item = (SegmentId, &State)> + '_ {
         self.segments.iter().map(|(id, state)| (*id, state)).filter(|(_, state)| !state.is_semaphore())
+    }
+
+    /// What was made, and had to be forgotten for what came later: what it was, and where it was made.
+    pub fn forgotten(&self) -> impl Iterator<Item = (SegmentKind, Option<StackId>, Forgotten)> + '_ {
+        self.forgotten.iter().map(|((kind, stack), sum)| (*kind, *stack, *sum))
     }
 
     pub fn semaphores(&self) -> usize {

@@ -10,6 +10,8 @@ use crate::{
 /// Stacks and wakes that are told before their transfers.
 const EARLY_MAX: usize = 1 << 16;
 
+/// Transfers that are kept.
+const TRANSFERS_MAX: usize = 1 << 20;
 /// How often transfers that ended too long ago are looked for: one that has no end may lie before them.
 const SWEEP: Nanos = Nanos(1_000_000_000);
 
@@ -90,7 +92,8 @@ impl Ucx {
         }
     }
 
-    pub fn add(&mut self, at: Nanos, id: TransferId, change: &TransferChange) {
+    /// How many had to be forgotten for it.
+    pub fn add(&mut self, at: Nanos, id: TransferId, change: &TransferChange) -> u64 {
         match change {
             TransferChange::Seen(transfer) => {
                 let early = self.early.remove(&id).unwrap_or_default();
@@ -100,10 +103,9 @@ impl Ucx {
                     woken: early.woken,
                 });
                 state.transfer = **transfer;
-                if let History::Window { samples, .. } = self.history
-                    && self.transfers.len() > samples
-                {
+                if self.transfers.len() > self.history.bound(TRANSFERS_MAX) {
                     self.transfers.pop_first();
+                    return 1;
                 }
             }
             TransferChange::Asked(stack) => match self.transfers.get_mut(&id) {
@@ -118,6 +120,7 @@ impl Ucx {
                 }
             }
         }
+        0
     }
 
     fn early(&mut self, id: TransferId) -> &mut Early {

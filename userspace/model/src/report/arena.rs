@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use serde::Serialize;
 
-use super::{FrameOut, RegionOut, pid, stack};
+use super::{RegionOut, StackOut, pid, source::Source};
 use crate::families::arena::{State, is_own};
 use crate::views::is_selected;
 use crate::{ArenaId, Model, Nanos, Pid, RegionId, Selection};
@@ -32,17 +32,18 @@ pub struct Arena {
     /// What the memory of a library's arena lies in.
     pub region: Option<RegionOut>,
     /// Where it was born, root first.
-    pub stack: Vec<FrameOut>,
+    pub stack: StackOut,
     /// Where objects escaped from it, root first.
-    pub escape_stack: Vec<FrameOut>,
+    pub escape_stack: StackOut,
 }
 
 /// Those that were not given back first, then the largest, then in the order of first sight.
-pub(super) fn arenas(model: &Model, selection: &Selection, limit: usize) -> Vec<Arena> {
+pub(super) fn arenas(source: &Source<'_>, selection: &Selection, limit: usize) -> Vec<Arena> {
+    let model = source.model;
     let mut states: Vec<(ArenaId, &State)> =
         model.arenas().arenas().filter(|(_, state)| is_selected(state, selection)).collect();
     states.sort_by_key(|(_, state)| Reverse((state.is_kept(), state.arena.bytes)));
-    states.into_iter().take(limit).filter_map(|(_, state)| arena(model, state)).collect()
+    states.into_iter().take(limit).filter_map(|(_, state)| arena(source, state)).collect()
 }
 
 /// `pid:address:generation`.
@@ -56,7 +57,8 @@ fn region(model: &Model, state: &State) -> Option<RegionOut> {
     around.filter(|region| !matches!(region.id, RegionId::Arena(id) if model.arenas().get(id).is_none_or(|it| !is_own(&it.arena)))).find_map(|region| RegionOut::of(model, region))
 }
 
-fn arena(model: &Model, state: &State) -> Option<Arena> {
+fn arena(source: &Source<'_>, state: &State) -> Option<Arena> {
+    let model = source.model;
     let arena = &state.arena;
     let (pid, address) = (pid(model, arena.process)?, format!("{:#x}", arena.address));
     let filled = state.filled.map(|(_, filled)| filled);
@@ -77,7 +79,7 @@ fn arena(model: &Model, state: &State) -> Option<Arena> {
         objects_dead: state.objects.dead,
         region: region(model, state),
         escaped: state.closed.map_or(0, |closed| closed.escaped),
-        stack: model.arenas().birth(state).map(|id| stack(model, id)).unwrap_or_default(),
-        escape_stack: state.closed.and_then(|closed| closed.stack).map(|id| stack(model, id)).unwrap_or_default(),
+        stack: source.maybe_stack(model.arenas().birth(state)),
+        escape_stack: source.maybe_stack(state.closed.and_then(|closed| closed.stack)),
     })
 }

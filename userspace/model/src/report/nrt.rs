@@ -4,9 +4,9 @@ use std::cmp::Reverse;
 
 use serde::Serialize;
 
-use super::{FrameOut, pid, stack};
+use super::{StackOut, pid, source::Source};
 use crate::families::nrt::{Site as Place, Sum};
-use crate::{Model, Pid, Selection};
+use crate::{Pid, Selection};
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MemInfos {
@@ -27,17 +27,18 @@ pub struct Site {
     /// To those that live, as far as anybody looked.
     pub references: Option<u64>,
     /// Root first.
-    pub stack: Vec<FrameOut>,
+    pub stack: StackOut,
 }
 
 /// What holds the most memory first.
-pub(super) fn meminfos(model: &Model, selection: &Selection, limit: usize) -> MemInfos {
+pub(super) fn meminfos(source: &Source<'_>, selection: &Selection, limit: usize) -> MemInfos {
+    let model = source.model;
     let sums = model.nrt().sums().filter(|(site, _)| selection.has_process(site.process));
     let mut sums: Vec<(Place, &Sum)> = sums.collect();
     sums.sort_by_key(|(_, sum)| Reverse((sum.bytes, sum.live(), sum.born)));
     let (born, died) = sums.iter().fold((0, 0), |(born, died), (_, sum)| (born + sum.born, died + sum.died));
     let site = |(site, sum): (Place, &Sum)| {
-        let (pid, stack) = (pid(model, site.process)?, stack(model, site.stack));
+        let (pid, stack) = (pid(model, site.process)?, source.stack(site.stack));
         let references = (sum.looked > 0).then_some(sum.references);
         Some(Site { pid, live: sum.live(), bytes: sum.bytes, born: sum.born, references, stack })
     };

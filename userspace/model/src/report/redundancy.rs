@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use serde::Serialize;
 
-use super::{FrameOut, pid, stack};
+use super::{FrameOut, StackOut, pid, source::Source};
 use crate::families::redundancy::{Accesses, Line as Place, PairSum};
 use crate::views::{PairNode, pair_tree};
 use crate::{Model, PairKind, Pid, Selection, Tid};
@@ -90,7 +90,7 @@ pub struct Pair {
 pub struct Side {
     pub tid: Tid,
     /// Root first.
-    pub stack: Vec<FrameOut>,
+    pub stack: StackOut,
 }
 
 /// A place in the tree of pairs: first down the stack of the first access, then down that of the second.
@@ -113,7 +113,8 @@ pub enum Access {
     Second,
 }
 
-pub(super) fn redundancy(model: &Model, selection: &Selection, limit: usize) -> Redundancy {
+pub(super) fn redundancy(source: &Source<'_>, selection: &Selection, limit: usize) -> Redundancy {
+    let model = source.model;
     let (family, counts, rate_hz) = (model.redundancy(), model.redundancy().counts(), model.meta().rate_hz);
     let cost = |sum: &Accesses| sum.weight as f64 * sum.metadata_share().unwrap_or(0.0);
     let mut lines: Vec<(Place, &Accesses)> =
@@ -154,7 +155,7 @@ pub(super) fn redundancy(model: &Model, selection: &Selection, limit: usize) -> 
     let mut pairs: Vec<_> = family.pairs().filter(|(pair, _)| selection.has_process(pair.process)).collect();
     pairs.sort_by_key(|(_, sum)| Reverse((sum.redundant_bytes, sum.compared)));
     let pairs = pairs.into_iter().take(limit).filter_map(|(pair, sum)| {
-        let side = |id| Side { tid: pair.tid, stack: stack(model, id) };
+        let side = |id| Side { tid: pair.tid, stack: source.stack(id) };
         Some(Pair {
             pid: pid(model, pair.process)?,
             kind: pair.kind,

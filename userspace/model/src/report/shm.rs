@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use serde::Serialize;
 
-use super::{FrameOut, stack};
+use super::{StackOut, source::Source};
 use crate::families::shm::{self, PastHolder, State};
 use crate::{Model, Nanos, Pid, RegionId, SegmentId, SegmentKind};
 
@@ -35,7 +35,7 @@ pub struct Segment {
     pub passed: Vec<Pass>,
     pub verdict: &'static str,
     /// Where it was made, root first.
-    pub stack: Vec<FrameOut>,
+    pub stack: StackOut,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -87,10 +87,10 @@ impl From<&PastHolder> for Past {
 }
 
 /// The largest first.
-pub(super) fn segments(model: &Model, limit: usize) -> Vec<Segment> {
-    let mut states: Vec<(SegmentId, &State)> = model.shm().segments().collect();
+pub(super) fn segments(source: &Source<'_>, limit: usize) -> Vec<Segment> {
+    let mut states: Vec<(SegmentId, &State)> = source.model.shm().segments().collect();
     states.sort_by_key(|(_, state)| Reverse(state.segment.bytes));
-    states.into_iter().take(limit).map(|(id, state)| segment(model, id, state)).collect()
+    states.into_iter().take(limit).map(|(id, state)| segment(source, id, state)).collect()
 }
 
 fn holder(model: &Model, id: SegmentId, pid: Pid, holder: &shm::Holder) -> Now {
@@ -108,7 +108,7 @@ fn holder(model: &Model, id: SegmentId, pid: Pid, holder: &shm::Holder) -> Now {
     }
 }
 
-fn segment(model: &Model, id: SegmentId, state: &State) -> Segment {
+fn segment(source: &Source<'_>, id: SegmentId, state: &State) -> Segment {
     let segment = &state.segment;
     let seconds = |at: Option<Nanos>| at.map(Nanos::as_secs_f64);
     Segment {
@@ -125,7 +125,7 @@ fn segment(model: &Model, id: SegmentId, state: &State) -> Segment {
         evicted_s: seconds(state.evicted),
         ended_s: seconds(state.ended),
         resident_bytes: state.allocated.filter(|_| state.segment.kind != SegmentKind::File),
-        holders: state.holders.iter().map(|(pid, of)| holder(model, id, *pid, of)).collect(),
+        holders: state.holders.iter().map(|(pid, of)| holder(source.model, id, *pid, of)).collect(),
         past_holders: state.past.iter().map(Past::from).collect(),
         passed: state
             .passed
@@ -133,6 +133,6 @@ fn segment(model: &Model, id: SegmentId, state: &State) -> Segment {
             .map(|pass| Pass { from_pid: pass.from, to_pid: pass.to, at_s: pass.at.as_secs_f64() })
             .collect(),
         verdict: state.verdict().name(),
-        stack: state.stack.map(|id| stack(model, id)).unwrap_or_default(),
+        stack: source.maybe_stack(state.stack),
     }
 }

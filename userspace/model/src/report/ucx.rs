@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::{FrameOut, RegionOut, pid, stack};
+use super::{FrameOut, RegionOut, StackOut, pid, source::Source};
 use crate::families::ucx::State;
 use crate::views;
 use crate::{
@@ -43,7 +43,7 @@ pub struct Transfer {
     pub complete_tid: Option<Tid>,
     pub wake_tid: Option<Tid>,
     /// Root first; of a part, where the whole was asked for.
-    pub stack: Vec<FrameOut>,
+    pub stack: StackOut,
 }
 
 /// What a buffer lies in, innermost.
@@ -127,13 +127,14 @@ pub struct Worker {
     pub gil_wait_s: Option<f64>,
 }
 
-pub(super) fn transfers(model: &Model, selection: &Selection, limit: usize) -> Vec<Transfer> {
-    let rows = views::transfers(model, selection);
-    let out = |(id, state, bytes)| transfer(model, id, state, bytes);
+pub(super) fn transfers(source: &Source<'_>, selection: &Selection, limit: usize) -> Vec<Transfer> {
+    let rows = views::transfers(source.model, selection);
+    let out = |(id, state, bytes)| transfer(source, id, state, bytes);
     rows.into_iter().take(limit).filter_map(out).collect()
 }
 
-fn transfer(model: &Model, id: TransferId, state: &State, bytes: u64) -> Option<Transfer> {
+fn transfer(source: &Source<'_>, id: TransferId, state: &State, bytes: u64) -> Option<Transfer> {
+    let model = source.model;
     let transfer = &state.transfer;
     let hex = |number: u64| format!("{number:#x}");
     let seconds = |at: Option<Nanos>| at.map(Nanos::as_secs_f64);
@@ -161,7 +162,7 @@ fn transfer(model: &Model, id: TransferId, state: &State, bytes: u64) -> Option<
         submit_tid: transfer.submitter,
         complete_tid: transfer.completer,
         wake_tid: state.woken.map(|woken| woken.tid),
-        stack: model.ucx().stack(state).map_or_else(Vec::new, |id| stack(model, id)),
+        stack: source.maybe_stack(model.ucx().stack(state)),
     })
 }
 

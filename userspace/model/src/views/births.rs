@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::families::Forgotten;
 use crate::families::arena::State;
 use crate::{ArenaId, FrameId, Model, Nanos, ProcessRef, Region, RegionId, Selection, StackId, Transfer};
 
@@ -40,6 +41,12 @@ impl BirthRow {
         let (live, born, bytes, slabs, used, used_bytes) = (0, 0, 0, 0, 0, 0);
         let (since, ids) = (None, Vec::new());
         Self { process, kind, frame, live, born, bytes, slabs, used, used_bytes, since, ids, stack }
+    }
+
+    fn add_forgotten(&mut self, sum: Forgotten) {
+        self.born += sum.count;
+        self.live += sum.kept;
+        self.bytes = self.bytes.saturating_add(sum.kept_bytes);
     }
 
     fn add(&mut self, id: ArenaId, state: &State) {
@@ -90,14 +97,18 @@ pub fn region_birth(model: &Model, region: &Region) -> Option<StackId> {
 /// Those that hold the most memory first.
 pub fn arenas(model: &Model, selection: &Selection) -> Vec<BirthRow> {
     let mut rows: BTreeMap<(ProcessRef, Arc<str>, Option<FrameId>), BirthRow> = BTreeMap::new();
-    for (id, state) in model.arenas().arenas().filter(|(_, state)| is_selected(state, selection)) {
-        let (process, kind) = (state.arena.process, &state.arena.kind);
-        let stack = model.arenas().birth(state);
+    let mut put = |process: ProcessRef, kind: &Arc<str>, stack: Option<StackId>, add: &dyn Fn(&mut BirthRow)| {
         let frame = birthplace(model, stack);
-        let row = rows
-            .entry((process, Arc::clone(kind), frame))
-            .or_insert_with(|| BirthRow::new(process, Arc::clone(kind), frame, stack));
-        row.add(id, state);
+        let new = || BirthRow::new(process, Arc::clone(kind), frame, stack);
+        add(rows.entry((process, Arc::clone(kind), frame)).or_insert_with(new));
+    };
+    for (id, state) in model.arenas().arenas().filter(|(_, state)| is_selected(state, selection)) {
+        put(state.arena.process, &state.arena.kind, model.arenas().birth(state), &|row| row.add(id, state));
+    }
+    // When these lived is not known any more.
+    let forgotten = model.arenas().forgotten().filter(|_| selection.from.or(selection.to).is_none());
+    for (birth, sum) in forgotten.filter(|(birth, _)| selection.has_process(birth.process)) {
+        put(birth.process, &birth.kind, birth.stack, &|row| row.add_forgotten(sum));
     }
     let mut rows: Vec<BirthRow> = rows.into_values().collect();
     rows.sort_by_key(|row| std::cmp::Reverse((row.bytes, row.born)));

@@ -1,8 +1,8 @@
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 
-use pyobs_export::{Format, Options};
+use pyobs_export::{Error, Format, Options};
 
-use super::{in_memory, load};
+use super::load;
 use crate::cli::Report;
 use crate::exit::{Failure, output};
 
@@ -10,13 +10,17 @@ const DEFAULT_ROWS: usize = 20;
 
 pub(super) fn run(arguments: &Report) -> Result<(), Failure> {
     let model = load(&arguments.file)?;
-    let text = in_memory(|out| {
-        if arguments.json {
-            let options = Options { limit: arguments.limit, ..Options::default() };
-            pyobs_export::export(&model, Format::Json, &options, out)
-        } else {
-            pyobs_export::words(&model, arguments.limit.unwrap_or(DEFAULT_ROWS), out)
-        }
-    })?;
-    output(io::stdout().lock().write_all(&text))
+    // Not in memory first: of a long recording it can be more than there is.
+    let mut out = BufWriter::new(io::stdout().lock());
+    let written = if arguments.json {
+        let options = Options { limit: arguments.limit, ..Options::default() };
+        pyobs_export::export(&model, Format::Json, &options, &mut out)
+    } else {
+        pyobs_export::words(&model, arguments.limit.unwrap_or(DEFAULT_ROWS), &mut out)
+    };
+    match written {
+        Ok(()) => output(out.flush()),
+        Err(Error::Write(error)) => output(Err(error)),
+        Err(error) => Err(Failure::failed(error)),
+    }
 }
