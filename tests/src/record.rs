@@ -1,5 +1,6 @@
 //! `pyobs record`, and what can be read out of the recording.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
@@ -133,6 +134,16 @@ impl Running {
     pub fn perf_links(&self) -> usize {
         let texts = self.descriptors("fdinfo").filter_map(|path| std::fs::read_to_string(path).ok());
         texts.filter(|text| text.contains("link_type:\tperf\n")).count()
+    }
+
+    /// How often a program of its in the kernel has run so far, as the kernel counts it.
+    pub fn runs(&self, program: &str) -> u64 {
+        let texts: Vec<String> =
+            self.descriptors("fdinfo").filter_map(|path| std::fs::read_to_string(path).ok()).collect();
+        let ids = texts.iter().filter_map(|text| text.lines().find_map(|line| line.strip_prefix("prog_id:")));
+        let ids: BTreeSet<u32> = ids.filter_map(|id| id.trim().parse().ok()).collect();
+        let own = |info: &aya::programs::ProgramInfo| ids.contains(&info.id()) && info.name_as_str() == Some(program);
+        aya::programs::loaded_programs().flatten().filter(own).map(|info| info.run_count()).sum()
     }
 
     fn descriptors(&self, folder: &str) -> impl Iterator<Item = PathBuf> {

@@ -18,7 +18,9 @@ pub const TELLS_MAPPINGS: u32 = 6;
 pub const SUMS_ONLY: u32 = 7;
 /// Of each thread's sleeps one is looked at for every so many nanoseconds, and the others are passed over; 0 stands for all.
 pub const SLEEP_GAP: u32 = 8;
-pub const COUNT: u32 = 9;
+/// Of the samples whose registers are told, one in so many, chosen at random, is looked at; 0 and 1 stand for all.
+pub const LOOK_EVERY: u32 = 9;
+pub const COUNT: u32 = 10;
 
 /// The values of [`TELLS_MAPPINGS`].
 pub mod tells {

@@ -10,6 +10,8 @@ use crate::shared;
 pub const NATIVE: usize = 16;
 /// The words of its C stack.
 pub const STACK: usize = 64;
+/// Stands in the place of the number of words in samples of which only the native frames are told.
+pub const PASSED_OVER: u32 = u32::MAX;
 /// The operands of an instruction that are looked at.
 pub const OPERANDS: usize = 8;
 
@@ -31,7 +33,7 @@ pub struct Registers {
     pub frame: u64,
     /// How many of `native` there are.
     pub natives: u32,
-    /// How many of `stack` could be read.
+    /// How many of `stack` could be read; [`PASSED_OVER`] where it was not looked into, nor at the operands.
     pub words: u32,
     /// The innermost Python frame, as `stack::Frame` has it.
     pub code: u64,
@@ -163,6 +165,14 @@ pub struct Watch {
 }
 
 shared!(Watch, 56);
+
+impl Watch {
+    /// Whether it has seen all that it is to see.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.traps >= self.traps_max || self.calls >= self.calls_max
+    }
+}
 
 /// `REDUNDANCY_TRAP`: the header's thread has accessed what is watched.
 #[repr(C)]

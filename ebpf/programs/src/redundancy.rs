@@ -7,22 +7,26 @@ use core::{ffi::c_void, hint::black_box};
 use aya_ebpf::{
     EbpfContext,
     bindings::{BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP, bpf_perf_event_data},
-    helpers::{bpf_get_current_pid_tgid, bpf_ktime_get_ns, generated::bpf_probe_read_user},
+    helpers::{
+        bpf_get_current_pid_tgid, bpf_ktime_get_ns,
+        generated::{bpf_get_prandom_u32, bpf_probe_read_user},
+    },
     macros::{map, perf_event},
     maps::{HashMap, PerCpuArray, RingBuf},
     programs::PerfEventContext,
 };
 use pyobs_abi::{
+    control,
     process::{Layout, Process},
     record::{self, loss},
-    redundancy::{NATIVE, Registers, STACK, Trap, Watch, WatchKey},
+    redundancy::{NATIVE, PASSED_OVER, Registers, STACK, Trap, Watch, WatchKey},
     stack::{flags, loop_count},
 };
 
 use crate::{
     common::{
         cpython::{Top, innermost, instruction, top_frame},
-        maps::{LAYOUTS, PROCESSES, count_loss},
+        maps::{LAYOUTS, PROCESSES, control, count_loss},
         memory::user,
         registers, ring,
         task::thread_pointer,
@@ -76,8 +80,8 @@ fn send_registers(context: &PerfEventContext, walk: &Walk, address: u64) {
         return;
     }
     let Some(mut entry) = REDUNDANCY_RING.reserve::<Registers>(0) else { return count_loss(loss::RING_FULL) };
-    // SAFETY: the record is ours until it is sent, and all of it is written; the context of a perf event program is a
-    // bpf_perf_event_data, of which the verifier checks each access.
+    // SAFETY: the record is ours until it is sent, and all of it that is read is written; the context of a perf event program is
+    // a bpf_perf_event_data, of which the verifier checks each access.
     unsafe {
         let record = entry.as_mut_ptr();
         let regs = &raw const (*context.as_ptr().cast::<bpf_perf_event_data>()).regs;
@@ -110,6 +114,10 @@ fn send_registers(context: &PerfEventContext, walk: &Walk, address: u64) {
         for index in 0..NATIVE {
             (*record).native[index] = walk.words[index];
         }
+        if is_passed_over() {
+            (*record).words = PASSED_OVER;
+            return entry.submit(BPF_RB_NO_WAKEUP.into());
+        }
         let (stack, bytes) = ((&raw mut (*record).stack).cast::<c_void>(), (STACK * 8) as u32);
         let sp = (*record).general[4] as *const c_void;
         let failed = bpf_probe_read_user(stack, bytes, sp) != 0;
@@ -121,16 +129,26 @@ fn send_registers(context: &PerfEventContext, walk: &Walk, address: u64) {
     entry.submit(BPF_RB_FORCE_WAKEUP.into());
 }
 
-/// A watchpoint was hit. It comes between two instructions of user space, with interrupts off: nobody else walks in this
-/// slot meanwhile.
-#[perf_event]
-pub fn redundancy_trap(context: PerfEventContext) -> u32 {
-    trap(&context);
-    0
+/// At random, for what is watched may come and go with the samples.
+#[inline(always)]
+fn is_passed_over() -> bool {
+    let every = control(control::LOOK_EVERY);
+    // SAFETY: the helper has no preconditions.
+    every > 1 && u64::from(unsafe { bpf_get_prandom_u32() }) % every != 0
 }
 
+/// A watchpoint was hit. It comes between two instructions of user space, with interrupts off: nobody else walks in this
+/// slot meanwhile. Not by `#[perf_event]`, which returns 0 whatever the function does.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "perf_event")]
+pub extern "C" fn redundancy_trap(context: *mut c_void) -> u32 {
+    u32::from(trap(&PerfEventContext::new(context.cast())).is_none())
+}
+
+/// `None` when it was the last that this watchpoint is to see, or nobody knows it: 1 has the kernel take it off, before the
+/// thread goes on.
 #[inline(always)]
-fn trap(context: &PerfEventContext) {
+fn trap(context: &PerfEventContext) -> Option<()> {
     let both = bpf_get_current_pid_tgid();
     let data: *const bpf_perf_event_data = context.as_ptr().cast();
     // SAFETY: the context of a perf event program is a bpf_perf_event_data; the verifier checks each access.
@@ -142,25 +160,29 @@ fn trap(context: &PerfEventContext) {
         ((&raw const (*data).addr).read_volatile(), registers::Registers::running(ip, sp, bp))
     };
     let key = WatchKey { tid: both as u32, padding: 0, address };
-    let Some(watch) = REDUNDANCY_WATCHES.get_ptr_mut(key) else { return };
+    let watch = REDUNDANCY_WATCHES.get_ptr_mut(key)?;
     // SAFETY: only the thread that is watched, which is here, writes it while it is set.
     let watch = unsafe { &mut *watch };
-    if watch.traps >= watch.traps_max || watch.calls >= watch.calls_max {
-        return; // done: user space is on its way to take it off
+    if watch.is_over() {
+        return None;
     }
     // SAFETY: a torn value is an address that fails its checks.
-    let Some(process) = (unsafe { PROCESSES.get((both >> 32) as u32) }) else { return };
-    let Some(layout) = LAYOUTS.get(process.layout) else { return };
+    let process = unsafe { PROCESSES.get((both >> 32) as u32) }?;
+    let layout = LAYOUTS.get(process.layout)?;
     watch.traps += 1;
     let seen = if watch.instruction != 0 { result(process, layout, watch) } else { memory(process, layout, watch) };
-    let Some(seen) = seen else { return };
+    let Some(seen) = seen else { return Some(()) };
     if seen.is_new {
         watch.calls += 1;
         watch.stack = watch.traps;
         stack(process, &here, watch);
     }
-    let is_last = watch.traps >= watch.traps_max || watch.calls >= watch.calls_max;
-    let Some(mut entry) = REDUNDANCY_RING.reserve::<Trap>(0) else { return count_loss(loss::RING_FULL) };
+    let is_last = watch.is_over();
+    let rest = (!is_last).then_some(());
+    let Some(mut entry) = REDUNDANCY_RING.reserve::<Trap>(0) else {
+        count_loss(loss::RING_FULL);
+        return rest;
+    };
     // SAFETY: the record is ours until it is sent, and all of it is written.
     unsafe {
         let trap = entry.as_mut_ptr();
@@ -172,6 +194,7 @@ fn trap(context: &PerfEventContext) {
     }
     let wake = if is_last { BPF_RB_FORCE_WAKEUP } else { BPF_RB_NO_WAKEUP };
     entry.submit(wake.into());
+    rest
 }
 
 /// What a trap came upon.

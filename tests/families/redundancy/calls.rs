@@ -19,7 +19,7 @@ pub fn cases() -> Vec<Case> {
 
 fn calls(version: &str) {
     let mut program = pyobs_tests::command(numpy(version).unwrap());
-    program.arg("-B").arg(workload("redundancy_calls.py")).arg("6");
+    program.arg("-B").arg(workload("redundancy_calls.py")).arg("12");
     let recording = record().command(program).run();
     let told = told(&recording);
     let sums = |what: &str| sums(&recording, told[what].as_u64().unwrap());

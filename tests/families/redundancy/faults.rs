@@ -2,6 +2,8 @@
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
+use std::thread;
+use std::time::Duration;
 
 use pyobs_tests::{Case, Folder, Record, Workload, case, json, needs, shared_library, workload};
 
@@ -17,6 +19,7 @@ pub fn cases() -> Vec<Case> {
         lives("children_that_are_forked", "forks", needs::all()),
         lives("a_process_that_becomes_another_program", "execs", needs::all()),
         known("a_storm_is_held_down", storm),
+        known("what_has_seen_enough_traps_no_more", over),
         known("registers_that_another_tool_has", || taken(4)),
         known("registers_of_which_another_tool_has_two", || taken(2)).needs(needs::all()),
         known("attached_and_detached_a_hundred_times", || cycles(100)).needs(needs::all()),
@@ -33,6 +36,25 @@ fn storm() {
     // A thousand a second, a hundred at once, and what the watchpoints that are set may still bring.
     let most = 1000.0 * seconds + 100.0 + 4.0 * 64.0;
     assert!(traps > 0 && (traps as f64) < most, "{traps} traps in {seconds} s");
+}
+
+/// What has seen enough traps no more, not once, while user space is on its way to take it off: with the program stopped all that
+/// has trapped is told.
+fn over() {
+    let folder = Folder::new();
+    let library = shared_library(&workload("redundancy.c"), &folder);
+    let mut python = needs::python("3.12").unwrap().command();
+    python.arg(workload("redundancy.py")).arg(library).args(["storm", "0", "3600"]);
+    let program = Workload::start(python);
+    let running = record().pid(program.pid()).start();
+    thread::sleep(Duration::from_secs(3));
+    program.signal(libc::SIGSTOP);
+    thread::sleep(Duration::from_secs(1));
+    let runs = running.runs("redundancy_trap");
+    let seen = running.stop().report["redundancy"].take();
+    program.signal(libc::SIGCONT);
+    let (traps, armed) = (json::count(&seen, "/traps"), json::count(&seen, "/armed"));
+    assert!(runs > 50 && runs == traps, "{runs} by the kernel's count, {traps} told, of {armed} watchpoints");
 }
 
 fn taken(count: usize) {

@@ -52,6 +52,9 @@ pub const SIZES: [(&str, u32, u32); 4] = [
     ("REDUNDANCY_SPOTS", SPOTS_MAX, 1),
     ("REDUNDANCY_CLASSES", CLASSES_MAX, 1),
 ];
+/// Of more samples than so many of a CPU in a second it is not looked at what they access: to decode it, and to watch it, costs a
+/// multiple of the sample.
+pub const LOOKS_PER_SECOND: u32 = 250;
 /// How long a pair waits for its stacks to be named, and a sample for its stack.
 const PATIENCE: Duration = Duration::from_secs(12);
 const STACKS_MAX: usize = 50_000;

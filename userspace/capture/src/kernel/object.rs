@@ -264,6 +264,12 @@ impl Object {
         let _ = self.control.set(control::CALL_GAP, gap.as_nanos() as u64, 0);
     }
 
+    /// Has the kernel side look at what one in so many samples of native code accesses.
+    pub fn look_at_one_in(&mut self, so_many: u32) {
+        // A number that is not taken leaves the old one.
+        let _ = self.control.set(control::LOOK_EVERY, u64::from(so_many), 0);
+    }
+
     /// What is known of a thread's sleep, or of that of another with the same element.
     pub fn sleeper(&self, tid: u32) -> Option<Sleeper> {
         self.sleeps.get(&(tid % SLEEPERS), 0).ok()

@@ -5,7 +5,7 @@ use std::path::Path;
 use pyobs_model::Sampler;
 
 use super::{Addresses, Options, Session, StartError};
-use crate::families::redundancy::Redundancy;
+use crate::families::redundancy::{self, Redundancy};
 use crate::kernel::addresses::{DEVICES, Unit};
 use crate::record::Life;
 
@@ -18,6 +18,7 @@ impl Session {
             Ok(parts) => {
                 let hides_samples = !options.probes.contains(&"cpu");
                 let sampler = self.sample_accesses(options);
+                self.object.look_at_one_in(options.rate_hz / redundancy::LOOKS_PER_SECOND);
                 let started = Redundancy::start(parts, self.start, hides_samples, sampler, options.rate_hz);
                 self.redundancy = Some(started.map_err(StartError::Helper)?);
             }

@@ -17,6 +17,8 @@ const NAMES_MAX: usize = 64;
 
 /// Calls are dispatch when more than this share of their accesses is to objects, with what is likely taken off for chance.
 pub const DISPATCH: f64 = 0.8;
+/// And so many where what is unknown counts against it: an element loop's own share of that was 4 to 16 % at the most.
+const DISPATCH_AT_LEAST: f64 = 0.7;
 /// Of accesses to an array, those that found or left what was there; of calls, those that were made before.
 pub const EQUAL: f64 = 0.7;
 
@@ -59,6 +61,13 @@ impl Accesses {
 
     pub fn is_enough(&self) -> bool {
         self.known() >= least_trials(DISPATCH)
+    }
+
+    /// Whether native code looks at objects, not at data. Unknown memory may be either: a library's own tables, or data that
+    /// nobody refers to any more.
+    pub fn is_dispatch(&self) -> bool {
+        let objects = self.objects();
+        least_share(objects, objects + self.array) > DISPATCH && least_share(objects, self.known()) > DISPATCH_AT_LEAST
     }
 }
 

@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use super::{Cost, Evidence, Finding, Severity, Target, place};
-use crate::families::redundancy::{Accesses, CallOf, CallSum, DISPATCH, EQUAL, Line, PairSum, least_share};
+use crate::families::redundancy::{Accesses, CallOf, CallSum, EQUAL, Line, PairSum, least_share};
 use crate::views::own_line;
 use crate::{FrameId, Model, PairKind, ProcessRef, Selection, Touched};
 
@@ -78,8 +78,7 @@ fn dispatch(model: &Model, line: Line, sum: &Accesses) -> Option<Finding> {
     let native = share(model, line.process, sum.samples);
     let has_objects = least_share(sum.metadata, sum.objects()) > OBJECTS;
     let has_arrays = sum.array > 0 || sum.names.keys().any(|name| name.starts_with(NUMPY));
-    let is_dispatch = has_objects && has_arrays && least_share(sum.objects(), sum.known()) > DISPATCH;
-    if native < LEAST || !is_dispatch {
+    if native < LEAST || !(has_objects && has_arrays && sum.is_dispatch()) {
         return None;
     }
     let metadata = sum.metadata_share()?;

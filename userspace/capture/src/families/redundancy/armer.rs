@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use aya::maps::{HashMap as BpfMap, MapData, RingBuf};
 use pyobs_abi::record::{self, Header};
-use pyobs_abi::redundancy::{Registers, SpotKey, Trap, Watch, WatchKey};
+use pyobs_abi::redundancy::{PASSED_OVER, Registers, SpotKey, Trap, Watch, WatchKey};
 use pyobs_model::{Touched, Watchpoints};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -22,7 +22,7 @@ use super::pairs::{Seen, of_accesses, of_stores};
 use super::place::Place;
 use super::slots::Aim;
 use super::source::{Part, Source};
-use super::threads::{Armed, Threads};
+use super::threads::{Armed, Room, Threads};
 use super::told::{Order, Told};
 use crate::record::read;
 
@@ -144,6 +144,13 @@ impl Armer {
         if !place.is_below_extension(sample) {
             return;
         }
+        let (tid, time) = (sample.header.tid, sample.header.time);
+        if sample.words == PASSED_OVER {
+            if sample.address == 0 {
+                self.tell(Told::Access { tid, time, touched: None, stores: false, again: None });
+            }
+            return;
+        }
         state.counts.samples += 1;
         let access = self.source.access(sample).ok();
         let access = access.filter(|access| place.is_shared_data(access.address, sample));
@@ -155,7 +162,6 @@ impl Armer {
             return;
         }
         let (again, wanted) = self.calls.sampled(place, sample);
-        let (tid, time) = (sample.header.tid, sample.header.time);
         // Results of calls and memory take turns.
         let wanted = wanted.filter(|_| state.random().is_multiple_of(2));
         if let Some(wanted) = &wanted {
@@ -237,9 +243,17 @@ impl Armer {
         }
         let (pid, tid) = (sample.header.pid, sample.header.tid);
         let random = state.random();
-        let free = state.threads.free_slot(tid, aim, random, &self.program, &mut state.counts.taken)?;
-        if let Some(id) = free.replaced {
-            self.release(state, |armed| armed.id == id);
+        match state.threads.room(tid, aim, random, &self.program, &mut state.counts.taken) {
+            Room::Free => {}
+            Room::Replaces(id) => {
+                self.release(state, |armed| armed.id == id);
+                // It may have been closed with what it watched.
+                let room = state.threads.room(tid, aim, random, &self.program, &mut state.counts.taken);
+                if !matches!(room, Room::Free) {
+                    return None;
+                }
+            }
+            Room::None => return None,
         }
         let id = state.next;
         state.next += 1;
@@ -248,7 +262,7 @@ impl Armer {
         let since = Instant::now();
         let (touched, is_shared, traps) = (None, false, Vec::new());
         let armed = Armed { id, pid, key, aim, bytes, since, touched, is_shared, traps, counted: 0, result };
-        if !state.threads.set(free.number, armed) {
+        if !state.threads.set(armed) {
             // The thread is gone, or has become another program.
             let _ = self.watches.remove(&key);
             self.release(state, |armed| armed.key.tid == tid);
@@ -288,10 +302,10 @@ impl Armer {
 
     /// Takes watchpoints off and tells what they saw.
     fn release(&mut self, state: &mut State, which: impl Fn(&Armed) -> bool) {
-        for mut armed in state.threads.take(which) {
+        let is_over = |armed: &Armed| self.seen(armed).is_none_or(|watch| watch.is_over());
+        for mut armed in state.threads.take(which, is_over) {
             // Not all traps are told of.
-            let last = self.watches.get(&armed.key, 0).ok().filter(|watch| watch.id == armed.id);
-            let new = last.map_or(0, |watch| armed.count(watch.traps));
+            let new = self.seen(&armed).map_or(0, |watch| armed.count(watch.traps));
             state.counts.traps += new;
             state.allowance.0 -= new as f64;
             let _ = self.watches.remove(&armed.key);
@@ -304,6 +318,11 @@ impl Armer {
                 self.tell(Told::Pair { pid, tid, watch, touched, bytes, found });
             }
         }
+    }
+
+    /// What the kernel side has of it.
+    fn seen(&self, armed: &Armed) -> Option<Watch> {
+        self.watches.get(&armed.key, 0).ok().filter(|watch| watch.id == armed.id)
     }
 
     fn expire(&mut self, state: &mut State) {

@@ -1,10 +1,15 @@
-//! The watchpoints of a thread: perf events on the processor's debug registers, which are opened once and then only turned
-//! to another address.
+//! The watchpoints of a thread: perf events on the processor's debug registers, which are opened once and then turned to
+//! another address.
 //!
-//! Never by `REFRESH`: on 6.17 and newer an event that was limited so fires once and then never again.
+//! One that has seen all that it is to see takes itself off, in the kernel, before the thread goes on: its event has a limit of
+//! one overflow (`PERF_EVENT_IOC_REFRESH`), and of a trap whose BPF program returns 0 the kernel makes no overflow
+//! (`__perf_event_overflow` in kernel/events/core.c). Until user space had taken it off, a thread in a loop would trap at every
+//! turn. From Linux 6.17 on an event that came to its limit never fires again (18dbcbfabfff stops it, and nothing starts it): it
+//! is closed, and another is opened.
 
 use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 
 use perf_event_open::config::{Cpu, Opts, Priv, Proc, SampleOn};
 use perf_event_open::count::Counter;
@@ -39,6 +44,8 @@ impl Aim {
 /// A watchpoint of a thread, on or off.
 pub struct Slot {
     counter: Counter,
+    /// Its limit is set, and was not reached.
+    is_limited: bool,
 }
 
 impl Slot {
@@ -48,7 +55,7 @@ impl Slot {
         let opts = Opts { exclude, sample_on: SampleOn::Count(1), ..Opts::default() };
         let counter = Counter::new(aim.event()?, (Proc(tid), Cpu::ALL), opts)?;
         counter.attach_bpf(program)?;
-        Ok(Self { counter })
+        Ok(Self { counter, is_limited: false })
     }
 
     /// Turns it, which is off, to another address.
@@ -56,8 +63,18 @@ impl Slot {
         self.counter.switch_to(aim.event()?)
     }
 
-    pub fn on(&self) -> io::Result<()> {
-        self.counter.enable()
+    pub fn on(&mut self) -> io::Result<()> {
+        // From <linux/perf_event.h>.
+        const REFRESH: libc::c_ulong = 0x2402;
+        if self.is_limited {
+            return self.counter.enable();
+        }
+        // SAFETY: this ioctl takes a number by value and touches none of our memory.
+        if unsafe { libc::ioctl(self.counter.file().as_raw_fd(), REFRESH, 1) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        self.is_limited = true;
+        Ok(())
     }
 
     pub fn off(&self) -> io::Result<()> {

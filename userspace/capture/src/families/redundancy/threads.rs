@@ -55,11 +55,12 @@ struct Thread {
     used: Instant,
 }
 
-/// A slot that is off, or will be.
-pub struct Free {
-    pub number: usize,
-    /// The watchpoint that has to give way.
-    pub replaced: Option<u64>,
+/// Whether a thread can have one more watchpoint.
+pub enum Room {
+    Free,
+    /// This one has to give way.
+    Replaces(u64),
+    None,
 }
 
 /// By tid.
@@ -84,26 +85,27 @@ impl Threads {
         watchpoints.iter_mut().filter_map(|watchpoint| watchpoint.armed.as_mut()).find(|armed| armed.id == id)
     }
 
-    /// A slot of the thread: a new one, one that is off, or by chance one that is on. `taken` counts those that others have.
-    pub fn free_slot(&mut self, tid: u32, aim: Aim, mut random: u64, program: &File, taken: &mut u64) -> Option<Free> {
+    /// Makes room for a watchpoint of the thread: a new one, one that is off, or by chance one that is on. `taken` counts those
+    /// that others have.
+    pub fn room(&mut self, tid: u32, aim: Aim, mut random: u64, program: &File, taken: &mut u64) -> Room {
         if self.0.len() >= THREADS_MAX && !self.0.contains_key(&tid) {
-            return None;
+            return Room::None;
         }
         let new = || Thread { watchpoints: Vec::new(), room: SLOTS, used: Instant::now() };
         let Thread { watchpoints, room, used } = self.0.entry(tid).or_insert_with(new);
         *used = Instant::now();
         let near = |armed: &Armed| armed.key.address.abs_diff(aim.address) < 8;
         if watchpoints.iter().any(|watchpoint| watchpoint.armed.as_ref().is_some_and(near)) {
-            return None;
+            return Room::None;
         }
-        if let Some(number) = watchpoints.iter().position(|watchpoint| watchpoint.armed.is_none()) {
-            return Some(Free { number, replaced: None });
+        if watchpoints.iter().any(|watchpoint| watchpoint.armed.is_none()) {
+            return Room::Free;
         }
         if watchpoints.len() < *room {
             match Slot::open(tid, aim, program) {
                 Ok(slot) => {
                     watchpoints.push(Watchpoint { slot, armed: None, survived: 0 });
-                    return Some(Free { number: watchpoints.len() - 1, replaced: None });
+                    return Room::Free;
                 }
                 Err(error) => {
                     if error.raw_os_error() == Some(libc::ENOSPC) {
@@ -120,19 +122,22 @@ impl Threads {
             let watchpoint = &mut watchpoints[number];
             watchpoint.survived += 1;
             random = random.rotate_left(17).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            if random.is_multiple_of(watchpoint.survived + 1) {
-                return Some(Free { number, replaced: watchpoint.armed.as_ref().map(|armed| armed.id) });
+            if random.is_multiple_of(watchpoint.survived + 1)
+                && let Some(armed) = &watchpoint.armed
+            {
+                return Room::Replaces(armed.id);
             }
         }
-        None
+        Room::None
     }
 
-    /// Turns a slot of the thread, which is off, to what is watched. Returns whether the thread is still there.
-    pub fn set(&mut self, number: usize, armed: Armed) -> bool {
-        let tid = armed.key.tid;
-        let Some(watchpoint) = self.0.get_mut(&tid).and_then(|thread| thread.watchpoints.get_mut(number)) else {
-            return false;
-        };
+    /// Turns a slot of the thread that is off to what is watched. Returns whether the thread is still there.
+    pub fn set(&mut self, armed: Armed) -> bool {
+        let free = self
+            .0
+            .get_mut(&armed.key.tid)
+            .and_then(|thread| thread.watchpoints.iter_mut().find(|watchpoint| watchpoint.armed.is_none()));
+        let Some(watchpoint) = free else { return false };
         if watchpoint.slot.turn(armed.aim).and_then(|()| watchpoint.slot.on()).is_err() {
             return false;
         }
@@ -140,17 +145,20 @@ impl Threads {
         true
     }
 
-    /// Takes watchpoints off.
-    pub fn take(&mut self, which: impl Fn(&Armed) -> bool) -> Vec<Armed> {
-        let mut over = Vec::new();
-        for watchpoint in self.0.values_mut().flat_map(|thread| &mut thread.watchpoints) {
-            if watchpoint.armed.as_ref().is_some_and(&which) {
-                // One whose thread is gone is off.
+    /// Takes watchpoints off. `is_over` says which have done so themselves, and will never trap again.
+    pub fn take(&mut self, which: impl Fn(&Armed) -> bool, is_over: impl Fn(&Armed) -> bool) -> Vec<Armed> {
+        let mut taken = Vec::new();
+        for thread in self.0.values_mut() {
+            thread.watchpoints.retain_mut(|watchpoint| {
+                let Some(armed) = watchpoint.armed.take_if(|armed| which(armed)) else { return true };
+                // One whose thread is gone is off. Whether it is over is not known before it is off.
                 let _ = watchpoint.slot.off();
-                over.extend(watchpoint.armed.take());
-            }
+                let is_over = is_over(&armed);
+                taken.push(armed);
+                !is_over
+            });
         }
-        over
+        taken
     }
 
     /// Closes what a thread has, all of which is off.
