@@ -73,6 +73,11 @@ impl Compared {
         [row("nobody", &self.nobody, "paired.py"), row("pyobs", &self.watched, &self.watcher)]
     }
 
+    /// By which share of its time the work took longer, beyond what it did when nobody watched.
+    pub(super) fn longer_share(&self) -> f64 {
+        (longer(&self.watched)[1] - longer(&self.nobody)[1]) / 100.0
+    }
+
     /// By how much longer the work took, in microseconds.
     pub(super) fn longer_by(&self) -> f64 {
         micros(&self.watched, |pair| pair.with - pair.without)
