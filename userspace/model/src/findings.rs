@@ -157,9 +157,11 @@ fn commonest(frames: impl Iterator<Item = (Option<FrameId>, Nanos)>) -> Option<F
     sums.into_iter().max_by_key(|(frame, time)| (*time, Reverse(*frame))).map(|(frame, _)| frame)
 }
 
+const UNKNOWN_PLACE: &str = "an unknown place";
+
 /// `fetch (/app/client.py:31)`, or `memcpy (libc.so.6)`.
 pub fn place(model: &Model, frame: Option<FrameId>) -> String {
-    let Some(frame) = frame.and_then(|frame| model.frame(frame)) else { return "an unknown place".to_owned() };
+    let Some(frame) = frame.and_then(|frame| model.frame(frame)) else { return UNKNOWN_PLACE.to_owned() };
     let file = frame.file.as_deref().or(frame.module.as_deref()).unwrap_or("?");
     let line = frame.line.map(|line| format!(":{line}")).unwrap_or_default();
     format!("{} ({file}{line})", frame.function)

@@ -159,6 +159,18 @@ fn what_others_have_had_or_may_still_come_for_is_not_unread() {
 }
 
 #[test]
+fn what_ucx_makes_for_messages_that_may_come_is_not_unread() {
+    let mut model = filled(SegmentKind::Shm, &[&[SegmentChange::Released]]);
+    assert_eq!(found(&model), ["shm/unread"]);
+    let (kind, function, module) = (FrameKind::Native, "uct_posix_mem_alloc".into(), Some("libuct.so.0".into()));
+    let frame = Frame { kind, function, module, file: None, line: None, first_line: None };
+    model.apply(&Event::Frame { id: FrameId(2), frame });
+    model.apply(&Event::Stack { id: StackId(1), frames: [FrameId(0), FrameId(2)].into() });
+    model.apply(&Event::Segment { at: Nanos(2), id: SegmentId(0), change: SegmentChange::Born(StackId(1)) });
+    assert!(found(&model).is_empty());
+}
+
+#[test]
 fn a_segment_that_a_transfer_took_its_bytes_from_was_read() {
     let mapped = SegmentChange::Mapped { pid: MAKER, address: 0x10_0000, bytes: 1 << 20, offset: 0 };
     for (buffer, expected) in [(0x10_8000, &[][..]), (0x80_0000, &["shm/unread"][..])] {

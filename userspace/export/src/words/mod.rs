@@ -9,8 +9,9 @@ mod waits;
 use std::fmt::Write as _;
 use std::io::Write;
 
+use pyobs_model::findings::{self, Board, Entry};
 use pyobs_model::views::{self, By, FrameRow, Look};
-use pyobs_model::{Frame, FrameKind, Model, Selection, findings};
+use pyobs_model::{Frame, FrameKind, Model, Selection};
 
 use crate::names::{grouped, meta};
 use crate::{Error, escape, names};
@@ -102,18 +103,22 @@ impl Letter<'_> {
     }
 
     fn findings(&mut self) {
-        let found = findings::find(self.model, &Selection::default());
-        if found.is_empty() {
+        let mut board = Board::default();
+        board.update(self.model.now(), findings::find(self.model, &Selection::default()));
+        if board.is_empty() {
             return;
         }
         self.section("Findings", "");
-        for finding in found.iter().take(self.limit) {
+        for Entry { finding, others, .. } in board.entries().take(self.limit) {
             let process = finding.process.and_then(|process| self.model.process(process));
             let process = process.map(|state| format!(", {}", names::process(&state.process))).unwrap_or_default();
             self.wrapped(&format!("  {}{process}: ", finding.severity.name()), &finding.summary);
             self.wrapped(&" ".repeat(12), &finding.detail);
+            if *others > 0 {
+                self.line(&format!("{:12}And {} more like it.", "", grouped(*others as u64)));
+            }
         }
-        self.rest(found.len());
+        self.rest(board.entries().len());
     }
 
     fn processes(&mut self) {

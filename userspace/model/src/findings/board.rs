@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Cost, Evidence, Finding, Severity};
+use super::{Cost, Evidence, Finding, Severity, UNKNOWN_PLACE};
 use crate::{Nanos, ProcessRef};
 
 /// What is not serious is shown once it was found for so long.
@@ -16,7 +16,7 @@ const STEP: f64 = 1.5;
 /// Findings that are kept.
 const MOST: usize = 256;
 
-/// Findings that say the same of one process and one line.
+/// Findings that say the same of one line, in whatever process, or of one process where no line is known.
 pub type Key = (&'static str, Option<ProcessRef>, String);
 
 #[derive(Clone, Debug, PartialEq)]
@@ -131,7 +131,8 @@ fn gather(found: Vec<Finding>, now: Nanos) -> BTreeMap<Key, Entry> {
             Evidence::Text(line) => Some(line.clone()),
             Evidence::Count(_) | Evidence::Number(_) => None,
         });
-        let key = (finding.id, finding.process, line.take(1).collect());
+        let line: String = line.take(1).filter(|line| line != UNKNOWN_PLACE).collect();
+        let key = (finding.id, finding.process.filter(|_| line.is_empty()), line);
         match gathered.get_mut(&key) {
             Some(entry) => entry.add(finding),
             None => {
@@ -178,6 +179,17 @@ mod tests {
             board.update(Nanos(at * SECOND / 10), found);
         }
         board
+    }
+
+    #[test]
+    fn one_line_is_one_whatever_the_process_unless_it_is_not_known() {
+        let of = |process, line: &str| Finding { process: Some(ProcessRef(process)), ..warning(line, 0.1) };
+        let mut board = Board::default();
+        let found = vec![of(0, "a:1"), of(1, "a:1"), of(1, "b:2"), of(0, UNKNOWN_PLACE), of(1, UNKNOWN_PLACE)];
+        board.update(Nanos(0), found);
+        let mut told: Vec<_> = board.entries().map(|entry| (entry.finding.summary.as_str(), entry.others)).collect();
+        told.sort_unstable();
+        assert_eq!(told, [("a:1", 1), (UNKNOWN_PLACE, 0), (UNKNOWN_PLACE, 0), ("b:2", 0)]);
     }
 
     #[test]

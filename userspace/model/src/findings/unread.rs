@@ -14,6 +14,9 @@ const WAIT: Nanos = Nanos(10_000_000_000);
 /// Of the segments of one line this share is never read: it is not one that was given up.
 const UNREAD: f64 = 0.9;
 
+/// UCX's library of transports.
+const TRANSPORT: &str = "libuct";
+
 /// Of one line.
 #[derive(Default)]
 struct Made {
@@ -31,6 +34,9 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
         let maker = state.segment.creator.and_then(|pid| model.process_at(pid, state.begun));
         let Some((process, _)) = maker.filter(|(process, _)| selection.has_process(*process)) else { continue };
         let Some(line) = state.stack.and_then(|stack| own_line(model, stack)) else { continue };
+        if is_transport(model, state) {
+            continue;
+        }
         // What is left behind is a finding of its own.
         let is_over = match state.verdict() {
             Verdict::Residue => continue,
@@ -58,6 +64,13 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
 fn is_filled(state: &State) -> bool {
     let is_to_share = matches!(state.segment.kind, SegmentKind::Shm | SegmentKind::Memfd);
     is_to_share && (state.evicted.is_some() || state.allocated.is_some_and(|bytes| bytes > 0))
+}
+
+/// UCX makes it for messages of processes that may come.
+fn is_transport(model: &Model, state: &State) -> bool {
+    let frames = state.stack.map_or(&[][..], |stack| model.stack(stack));
+    let mut modules = frames.iter().filter_map(|frame| model.frame(*frame)?.module.as_deref());
+    modules.any(|module| module.starts_with(TRANSPORT))
 }
 
 fn bytes(state: &State) -> u64 {
