@@ -8,6 +8,18 @@ mod dask;
 mod driver;
 #[path = "ucx/findings.rs"]
 mod findings;
+#[path = "ucx/lines.rs"]
+mod lines;
+#[path = "ucx/midway.rs"]
+mod midway;
+#[path = "ucx/modes.rs"]
+mod modes;
+#[path = "ucx/parts.rs"]
+mod parts;
+#[path = "ucx/perftest.rs"]
+mod perftest;
+#[path = "ucx/rates.rs"]
+mod rates;
 #[path = "ucx/regions.rs"]
 mod regions;
 #[path = "ucx/strange.rs"]
@@ -65,13 +77,14 @@ fn main() -> ExitCode {
     cases.push(of(name, Box::new(packaged)).needs(self::packaged()));
     cases.push(of("ucxx_and_another_user_of_one_libucp".to_owned(), Box::new(beside)).needs(needs::all()));
     cases.push(of("rendezvous_is_told_where_ucx_is_set_to_it".to_owned(), Box::new(protocols)));
-    for (test, operations) in PERFTESTS {
-        let more = case(format!("each_{test}_more_of_ucx_perftest_is_one_more"), move || perftest(test, operations));
-        cases.push(more.needs(needs::root()).needs(needs::program("ucx_perftest")).needs(needs::all()));
-    }
     cases.push(of("an_interpreter_that_waits_for_the_notifier_is_diagnosed".to_owned(), Box::new(shutdown)));
     cases.push(case("the_family_is_off_unless_asked_for", off_by_default).needs(needs::root()));
     cases.extend(strange::cases());
+    cases.extend(midway::cases());
+    cases.extend(modes::cases());
+    cases.extend(parts::cases());
+    cases.extend(rates::cases());
+    cases.extend(perftest::cases());
     cases.extend(regions::cases());
     cases.extend(findings::cases());
     cases.extend(dask::cases());
@@ -138,6 +151,7 @@ fn synchronous(api: &str, progress: &str, delayed: bool) {
     let transfers = json::list(&recording.report, "/transfers");
     let wholes: Vec<&Value> = transfers.iter().filter(|it| it["parent"].is_null() && is_of(it, api)).collect();
     assert_eq!(wholes.len() as u64, 4 * ITERATIONS);
+    lines::of_synchronous(transfers, api);
     for whole in wholes {
         let parts = transfers.iter().filter(|it| it["parent"] == whole["id"]);
         assert!(parts.clone().chain([whole]).all(|it| it["completed_s"].is_number()), "{whole:#}");
@@ -238,40 +252,6 @@ fn protocols() {
     assert!(of("1000").iter().all(|(_, protocol)| protocol == "rendezvous"));
     let eager = of("inf");
     assert!(eager.iter().all(|(at_once, protocol)| if *at_once { protocol == "eager" } else { protocol.is_null() }));
-}
-
-/// Of `ucx_perftest`: a test, and what each of its messages is on both sides together.
-const PERFTESTS: [(&str, &[&str]); 5] = [
-    ("tag_bw", &["tag_send", "tag_recv"]),
-    ("stream_bw", &["stream_send", "stream_recv"]),
-    ("ucp_am_bw", &["am_send"]),
-    ("ucp_put_bw", &["put"]),
-    ("ucp_get", &["get"]),
-];
-
-/// A program in C. What its two sides agree with is its own affair; the others are as many as it was told to send.
-fn perftest(test: &str, operations: &[&str]) {
-    const MORE: u64 = 20_000;
-    const SIZE: u64 = 64;
-    let counted = |messages: u64| {
-        let mut shell = command("sh");
-        let server = "ucx_perftest -p 13555 > /dev/null & sleep 1";
-        let client =
-            format!("ucx_perftest 127.0.0.1 -p 13555 -t {test} -s {SIZE} -w 0 -n {messages} > /dev/null; wait");
-        shell.args(["-c", &format!("{server}; {client}")]);
-        shell.envs([("UCX_TLS", "tcp,self"), ("UCX_NET_DEVICES", "lo"), ("UCX_WARN_UNUSED_ENV_VARS", "n")]);
-        let recording = record("ucx").command(shell).run();
-        let counts = json::list(&recording.report, "/transfer_counts");
-        let sums = operations.iter().map(|operation| {
-            let own = counts.iter().filter(|count| count["operation"] == *operation && count["library"] == "ucx");
-            let sum = |key| own.clone().map(|count| json::count(count, key)).sum::<u64>();
-            [sum("/count"), sum("/bytes"), sum("/failed")]
-        });
-        sums.collect::<Vec<_>>()
-    };
-    let (few, many) = (counted(1000), counted(1000 + MORE));
-    let more: Vec<_> = few.iter().zip(&many).map(|(few, many)| [0, 1, 2].map(|at| many[at] - few[at])).collect();
-    assert_eq!(more, vec![[MORE, MORE * SIZE, 0]; operations.len()], "{few:?} {many:?}");
 }
 
 /// Nobody stops UCXX's notifier, which is a thread that the interpreter waits for; and nobody sends what is asked for.

@@ -6,6 +6,8 @@
 mod exports;
 #[path = "verbs/shape.rs"]
 mod shape;
+#[path = "verbs/transfers.rs"]
+mod transfers;
 
 use std::process::ExitCode;
 use std::sync::OnceLock;
@@ -33,6 +35,8 @@ fn main() -> ExitCode {
     cases.extend(of_a_recording.map(|(name, body)| case(name, body).needs(needs::root()).needs(needs::python("3.12"))));
     let html = case("the_page_runs_in_a_browser_and_asks_for_nothing", exports::html).needs(needs::program("chromium"));
     cases.extend([pprof, html].map(|case| case.needs(needs::root()).needs(needs::python("3.12"))));
+    let rows = case("rows_of_transfers_and_workers_have_the_keys_of_the_contract", transfers::rows);
+    cases.push(rows.needs(needs::root()).needs(needs::shared()).needs(transfers::ucxx()));
     pyobs_tests::run(cases)
 }
 

@@ -9,6 +9,7 @@ mod progress;
 mod pty;
 mod replay;
 mod screens;
+mod transfers;
 
 #[path = "../faults/support/bpf.rs"]
 mod bpf;
@@ -20,7 +21,8 @@ use std::process::ExitCode;
 use pyobs_tests::{Case, Python, needs};
 
 fn main() -> ExitCode {
-    let beside: [fn() -> Vec<Case>; 4] = [screens::cases, replay::cases, hostile::cases, progress::cases];
+    let beside: [fn() -> Vec<Case>; 5] =
+        [screens::cases, replay::cases, hostile::cases, progress::cases, transfers::cases];
     let alone: [fn() -> Vec<Case>; 2] = [ends::cases, demo::cases];
     let beside = beside.into_iter().flat_map(|cases| cases()).map(Case::beside);
     pyobs_tests::run(beside.chain(alone.into_iter().flat_map(|cases| cases())).collect())

@@ -1,4 +1,4 @@
-/* Sends by the libucp of ucp.c. usage: program LIBRARY midway|reuse|fork|attached|fails|idle|many */
+/* Sends by the libucp of ucp.c. usage: program LIBRARY midway|reuse|fork|attached|fails|idle|many|paced */
 #include <dlfcn.h>
 #include <signal.h>
 #include <stdint.h>
@@ -85,6 +85,21 @@ static void sends_many(time_t seconds, uint64_t from, uint64_t slow)
     }
 }
 
+/* So many a second, each with its number: what is late is made up for. */
+static void sends_paced(uint64_t rate, uint64_t count)
+{
+    struct timespec start, now;
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    for (uint64_t number = 0; number < count;) {
+        usleep(1000);
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        uint64_t spent = (now.tv_sec - start.tv_sec) * 1000000000LL + (now.tv_nsec - start.tv_nsec);
+        uint64_t due = spent * rate / 1000000000;
+        for (due = due < count ? due : count; number < due; number++)
+            end(begin(number));
+    }
+}
+
 int main(int count, char **words)
 {
     if (count != 3)
@@ -142,6 +157,9 @@ int main(int count, char **words)
     } else if (!strcmp(mode, "many")) {
         load(file);
         sends_many(3, 1000, 800);
+    } else if (!strcmp(mode, "paced")) {
+        load(file);
+        sends_paced(7000, 35000);
     } else if (!strcmp(mode, "idle")) {
         load(file);
         sends(0, 5);

@@ -2,7 +2,7 @@
 
   ucxx_findings.py SCENE provoked|honest
 """
-import asyncio, os, sys, threading, time
+import asyncio, os, signal, sys, threading, time
 
 SCENE, IS_PROVOKED = sys.argv[1], sys.argv[2] == "provoked"
 os.environ.update(
@@ -96,6 +96,17 @@ async def leaves(one, other):
         await asyncio.sleep(1)
 
 
+async def killed(one, other):
+    """Two receives that nobody sends for, and a send that nobody receives, when the process is killed."""
+    await both(one, other, count=3)
+    if IS_PROVOKED:
+        asked = [other.recv(numpy.empty(size, "u1")) for size in (4321, 1234)]
+        asked.append(one.send(numpy.zeros(4 << 20, "u1"), tag=9))
+        tasks = [asyncio.create_task(it) for it in asked]
+        await asyncio.wait(tasks, timeout=0.3)
+        assert not any(task.done() for task in tasks)
+
+
 async def main():
     global PORT
     came = asyncio.get_running_loop().create_future()
@@ -112,6 +123,8 @@ async def main():
     await asyncio.sleep(1)
     await globals()[SCENE](one, await came)
     print("done", flush=True)
+    if SCENE == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
     await asyncio.sleep(0.5)
     os._exit(0)
 

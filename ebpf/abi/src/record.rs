@@ -104,5 +104,7 @@ pub mod loss {
     pub const MAPPING: u32 = 11;
     /// A table could not be written because another CPU was at it for long.
     pub const TABLE_BUSY: u32 = 12;
-    pub const COUNT: u32 = 13;
+    /// A transfer of UCXX is over whose beginning was not seen.
+    pub const TRANSFER_HALF_SEEN: u32 = 13;
+    pub const COUNT: u32 = 14;
 }

@@ -168,9 +168,13 @@ pub struct Thread {
     pub current_flags: u64,
     /// When it last told a receiver of a message to come, or began to receive one that it was told of.
     pub rendezvous: u64,
+    /// Where the return address is of the call that completes a request of UCXX's that is not known.
+    pub unknown_stack: u64,
+    /// The request of UCX that it was last called back for.
+    pub called_back: u64,
 }
 
-shared!(Thread, 120);
+shared!(Thread, 136);
 
 /// What threads do with transfers.
 pub mod deed {

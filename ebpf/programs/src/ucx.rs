@@ -221,6 +221,10 @@ pub fn ucx_complete(context: ProbeContext) -> u32 {
     let ([handle, status, more, ..], call) = (arguments(&context), call(&context));
     let status = i32::from(status as i8);
     let mut taken = took(handle);
+    if let Some(thread) = thread() {
+        // SAFETY: the pointer is to an element of the map; the key is the current thread.
+        unsafe { (*thread).called_back = handle };
+    }
     if taken.is_none() {
         // SAFETY: the helper has no preconditions.
         let completed = unsafe { bpf_ktime_get_ns() };
@@ -245,8 +249,11 @@ pub fn ucx_free(context: ProbeContext) -> u32 {
     if watched().is_none() {
         return 0;
     }
-    let call = call(&context);
-    let Some(mut transfer) = took(arguments(&context)[0]) else { return 0 };
+    let (handle, call) = (arguments(&context)[0], call(&context));
+    let Some(mut transfer) = took(handle) else {
+        half_seen(handle, call.stack);
+        return 0;
+    };
     if transfer.request == 0 {
         complete(transfer, None, call.stack);
     } else {
@@ -255,6 +262,20 @@ pub fn ucx_free(context: ProbeContext) -> u32 {
         let _ = REQUESTS.insert(key(transfer.request), transfer, 0);
     }
     0
+}
+
+/// UCXX gives a request back while it completes it: one that is not known began before it could be seen. Where a callback was
+/// called for it, that tells.
+#[inline(always)]
+fn half_seen(handle: u64, stack: u64) {
+    let Some(thread) = thread() else { return };
+    // SAFETY: the pointer is to an element of the map; the key is the current thread.
+    unsafe {
+        if (*thread).unknown_stack > stack && (*thread).called_back != handle {
+            count_loss(record::loss::TRANSFER_HALF_SEEN);
+        }
+        (*thread).unknown_stack = 0;
+    }
 }
 
 #[inline(always)]

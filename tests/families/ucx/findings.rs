@@ -8,16 +8,17 @@ use super::{interpreter, record};
 /// The program's scene, the finding, and what else that must say.
 type Scene = (&'static str, &'static str, fn(&Recording, &Value));
 
-const SCENES: [Scene; 6] = [
+const SCENES: [Scene; 7] = [
     ("polls", "ucx/busy-poll", polls),
     ("hogs", "ucx/slow-notify", hogs),
     ("grows", "ucx/queue-grows", grows),
     ("connects", "ucx/gil-on-progress-thread", connects),
     ("resends", "ucx/resend", resends),
     ("leaves", "ucx/unfinished", leaves),
+    ("killed", "ucx/unfinished", killed),
 ];
 /// They are over soonest.
-const QUICK: [&str; 2] = ["resends", "leaves"];
+const QUICK: [&str; 3] = ["resends", "leaves", "killed"];
 
 pub(super) fn cases() -> Vec<Case> {
     let of = |(scene, id, says): Scene| {
@@ -123,4 +124,19 @@ fn resends(_: &Recording, finding: &Value) {
 fn leaves(_: &Recording, finding: &Value) {
     let evidence = ["/evidence/unfinished", "/evidence/bytes"].map(|key| json::count(finding, key));
     assert_eq!(evidence, [1, 4321], "{finding:#}");
+}
+
+/// By SIGKILL, a third of a second after it asked.
+fn killed(recording: &Recording, finding: &Value) {
+    let evidence = ["/evidence/unfinished", "/evidence/bytes"].map(|key| json::count(finding, key));
+    assert_eq!(evidence, [3, 4321 + 1234 + (4 << 20)], "{finding:#}");
+    let line = json::text(finding, "/evidence/line");
+    // Tasks of the event loop asked: of what is the program's own, that is where it runs.
+    assert!(line.starts_with("<module> (") && line.contains("ucxx_findings.py:"), "{line}");
+    let summary = json::text(finding, "/summary");
+    assert!(summary.contains("2 tag_recv") && summary.contains("1 tag_send"), "{summary}");
+    let open = json::list(&recording.report, "/transfers").iter().filter(|it| it["completed_s"].is_null());
+    let mut open: Vec<(&str, u64)> = open.map(|it| (json::text(it, "/operation"), json::count(it, "/bytes"))).collect();
+    open.sort_unstable();
+    assert_eq!(open, [("tag_recv", 1234), ("tag_recv", 4321), ("tag_send", 4 << 20)]);
 }

@@ -23,18 +23,17 @@ pub(super) fn cases() -> Vec<Case> {
         of("a_send_that_is_refused_has_its_status", fails),
         of("a_library_with_moved_fields_is_refused_with_a_reason", moved),
         of("calls_of_progress_are_counted_for_a_moment", progress),
-        of("too_many_to_be_followed_are_counted", many),
         of("another_interface_is_refused_with_a_reason", another),
     ]
 }
 
-struct Built {
+pub(super) struct Built {
     folder: Folder,
     library: PathBuf,
 }
 
 impl Built {
-    fn new(options: &[&str]) -> Self {
+    pub(super) fn new(options: &[&str]) -> Self {
         let folder = Folder::new();
         let library = shared_library_named(&workload("ucp.c"), &folder.join("libucp.so.0"), options);
         Self { folder, library }
@@ -46,13 +45,13 @@ impl Built {
         program
     }
 
-    fn run(&self, mode: &str) -> Recording {
+    pub(super) fn run(&self, mode: &str) -> Recording {
         record("ucx").command(self.program(mode)).run()
     }
 }
 
 /// Transfers by their tags, which are numbers from 0 on; each is 1000 bytes and its number long.
-fn by_tag(recording: &Recording, pid: Option<u64>) -> BTreeMap<u64, &Value> {
+pub(super) fn by_tag(recording: &Recording, pid: Option<u64>) -> BTreeMap<u64, &Value> {
     let own = json::list(&recording.report, "/transfers").iter();
     let own = own.filter(|it| pid.is_none_or(|pid| json::count(it, "/pid") == pid));
     let mut found = BTreeMap::new();
@@ -170,22 +169,4 @@ fn progress() {
     let rates: Vec<f64> = workers.iter().filter_map(|worker| worker["progress_per_s"].as_f64()).collect();
     let [rate] = rates[..] else { panic!("{workers:#?}") };
     assert!(rate > own / 4.0 && rate < own * 4.0, "{rate} of {own}");
-}
-
-/// As fast as it can for three seconds, then 800 at leisure, of which the last are followed again.
-fn many() {
-    let recording = Built::new(&[]).run("many");
-    let (called, sent) = (said(&recording, "called"), said(&recording, "sent"));
-    let [count] = json::list(&recording.report, "/transfer_counts") else {
-        panic!("{:#}", recording.report["transfer_counts"])
-    };
-    let unfollowed = json::count(count, "/unfollowed");
-    assert_eq!((json::count(count, "/count"), json::count(count, "/bytes")), (called, sent), "{count:#}");
-    assert!(unfollowed > called / 2 && unfollowed < called, "{count:#}");
-    assert_eq!(recording.report["loss"], serde_json::json!({}));
-    let shed = recording.report["cost"]["shed"].to_string();
-    assert!(shed.contains("are counted when they are submitted"), "{shed}");
-    let all = json::list(&recording.report, "/transfers").iter();
-    let slow = all.filter(|it| json::count(it, "/bytes") >= 2600 && it["completed_s"].is_number()).count();
-    assert_eq!(slow, 200, "of the last 200, each is told of with its end");
 }

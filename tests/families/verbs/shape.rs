@@ -10,6 +10,7 @@ pub enum Shape {
     /// A whole number of 0 or more.
     Count,
     Number,
+    Flag,
     OneOf(&'static [&'static str]),
     /// Counts by any name.
     Counts,
@@ -50,6 +51,7 @@ impl Shape {
             (Self::Text, value) => value.is_string(),
             (Self::Count, value) => value.is_u64(),
             (Self::Number, value) => value.is_number(),
+            (Self::Flag, value) => value.is_boolean(),
             (Self::OneOf(texts), value) => value.as_str().is_some_and(|text| texts.contains(&text)),
             (Self::Counts, value) => value.as_object().is_some_and(|counts| counts.values().all(Value::is_u64)),
             (Self::Nullable(_), Value::Null) => true,

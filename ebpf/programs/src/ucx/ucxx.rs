@@ -143,7 +143,10 @@ fn several(
 /// A request gets its status: it is over.
 #[inline(always)]
 fn status(request: u64, status: u64, stack: u64, thread: *mut Thread) -> Option<()> {
-    let asked = REQUESTS.get_ptr_mut(key(request))?;
+    let asked = REQUESTS.get_ptr_mut(key(request));
+    // SAFETY: the pointer is to an element of the map; the key is the current thread.
+    unsafe { (*thread).unknown_stack = if asked.is_none() { stack } else { 0 } };
+    let asked = asked?;
     // SAFETY: the pointers are to elements of maps. A request is completed by one thread.
     let (handle, transfer) = unsafe {
         if (*asked).completed != 0 {

@@ -38,6 +38,7 @@ pub const KERNEL_LOSSES: [Reason; loss::COUNT as usize] = [
     Reason::TransferTableFull,
     Reason::SidebandLost,
     Reason::TableBusy,
+    Reason::TransferHalfSeen,
 ];
 
 /// What a stack is for.

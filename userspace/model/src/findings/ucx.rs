@@ -216,7 +216,12 @@ fn unfinished(model: &Model, process: ProcessRef, states: &[&State], workers: &[
     }
     let line = own_place(model, left.iter().find_map(|state| model.ucx().stack(state)));
     let bytes = left.iter().fold(0, |sum: u64, state| sum.saturating_add(state.transfer.bytes));
-    let summary = format!("{} transfers ({}) had no end when the process ended", left.len(), size(bytes));
+    let mut kinds: BTreeMap<&str, u64> = BTreeMap::new();
+    for state in &left {
+        *kinds.entry(state.transfer.operation.name()).or_default() += 1;
+    }
+    let kinds: Vec<String> = kinds.into_iter().map(|(operation, count)| format!("{count} {operation}")).collect();
+    let summary = format!("{} ({}) had no end when the process ended", kinds.join(" and "), size(bytes));
     let detail = format!(
         "{} transfers were asked for, the first at {line}, and neither completed nor cancelled before the process ended: \
          the other side went away, or nobody waited for them.",

@@ -72,6 +72,7 @@ impl Workers {
         head.left(11, "ROLE", None);
         head.left(15, "MODE", None);
         head.right(7, "BUSY %", None);
+        head.right(if is_widest { 9 } else { 0 }, "PYTHON %", None);
         head.right(if is_widest { 11 } else { 0 }, "PROGRESS/S", None);
         head.right(more(9), "SUBMITS", None);
         head.right(more(10), "COMPLETES", None);
@@ -86,6 +87,8 @@ impl Workers {
             row.left(11, worker.role.name(), theme.text());
             row.left(15, worker.mode, theme.text());
             row.right(7, &number::percent(worker.busy * 100.0), theme.text());
+            let python = worker.python.map_or_else(|| "–".to_owned(), |share| number::percent(share * 100.0));
+            row.right(if is_widest { 9 } else { 0 }, &python, theme.text());
             let progress = worker.progress.map_or_else(|| "–".to_owned(), |rate| number::short(rate as u64));
             row.right(if is_widest { 11 } else { 0 }, &progress, theme.text());
             row.right(more(9), &number::short(worker.thread.submitted), theme.dim());

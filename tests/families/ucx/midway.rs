@@ -1,0 +1,64 @@
+//! UCXX in the middle of its traffic when the recording begins (workloads/ucxx_midway.py).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use pyobs_tests::{Case, Workload, case, command, json, needs, workload};
+use serde_json::Value;
+
+use super::{interpreter, record};
+
+/// Of the program's: receives from before the recording, which end within it, and from which size on.
+const LATE: u64 = 5;
+const LATE_BYTES: u64 = 60_000;
+
+pub(super) fn cases() -> Vec<Case> {
+    let name = "of_what_ucxx_does_at_the_attach_nothing_is_made_up_and_from_then_on_all_is_told";
+    vec![case(name, attached).needs(needs::root()).needs(interpreter())]
+}
+
+fn attached() {
+    let mut python = command(interpreter().unwrap());
+    python.args(["-B", "-u"]).arg(workload("ucxx_midway.py"));
+    let mut running = Workload::start(python);
+    running.wait_for("ready");
+    let recording = record("ucx").pid(running.pid()).start();
+    std::thread::sleep(Duration::from_secs(1));
+    running.signal(libc::SIGUSR1);
+    let recording = recording.wait();
+    let ended = running.wait();
+    let words: Vec<&str> = ended.stdout.split_whitespace().collect();
+    let ["ready", "begun", begun, "last", last] = words[..] else { panic!("{ended:?}") };
+    let [begun, last] = [begun, last].map(|word| word.parse::<u64>().unwrap());
+
+    let (mut sent, mut received): (BTreeMap<u64, &Value>, BTreeMap<u64, &Value>) = Default::default();
+    for transfer in json::list(&recording.report, "/transfers") {
+        let (operation, bytes) = (json::text(transfer, "/operation"), json::count(transfer, "/bytes"));
+        let side = if operation == "tag_send" { &mut sent } else { &mut received };
+        assert!(operation == "tag_send" || operation == "tag_recv", "{transfer:#}");
+        assert!(side.insert(bytes, transfer).is_none(), "twice: {transfer:#}");
+    }
+    let late: BTreeSet<u64> = (LATE_BYTES..LATE_BYTES + LATE).collect();
+    let all: BTreeSet<u64> = (1000..1000 + last).collect();
+    let certain = 1000 + begun..1000 + last;
+    for (side, more) in [(&sent, late), (&received, BTreeSet::new())] {
+        let known: BTreeSet<u64> = side.keys().copied().collect();
+        assert!(known.is_subset(&all.union(&more).copied().collect()), "{known:?}");
+        assert!(certain.clone().all(|bytes| known.contains(&bytes)) && known.is_superset(&more), "{known:?}");
+        for transfer in certain.clone().chain(more).map(|bytes| side[&bytes]) {
+            let moments = ["registered_s", "submitted_s", "completed_s", "notified_s", "woken_s"];
+            let moments: Vec<f64> = moments.iter().filter_map(|key| transfer[*key].as_f64()).collect();
+            assert!(moments.len() == 5 && moments.is_sorted(), "{transfer:#}");
+            assert_eq!((&transfer["library"], &transfer["status"]), (&"ucxx".into(), &0.into()), "{transfer:#}");
+        }
+        let is_over = |transfer: &&Value| transfer["completed_s"].is_number();
+        assert!(side.values().all(is_over), "all of them ended: {side:#?}");
+    }
+    let counts = json::list(&recording.report, "/transfer_counts").iter();
+    let counted: u64 = counts.map(|count| json::count(count, "/count")).sum();
+    assert_eq!(counted, (sent.len() + received.len()) as u64);
+    let half = recording.report["loss"]["transfer_half_seen"].as_u64().unwrap_or(0);
+    assert!(half >= LATE, "{}", recording.report["loss"]);
+    // Of each that was under way, and of no other.
+    assert!(half <= 2 * begun - (counted - LATE - 2 * (last - begun)) + LATE, "{}", recording.report["loss"]);
+}

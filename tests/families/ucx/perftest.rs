@@ -1,0 +1,61 @@
+//! `ucx_perftest`, a program in C. What its two sides agree with is its own affair; its messages are as many as it was told
+//! to send.
+
+use pyobs_tests::{Case, case, command, json, needs};
+
+use super::record;
+
+/// A test, and what each of its messages is on both sides together.
+type Test = (&'static str, &'static [&'static str]);
+
+const TESTS: [Test; 5] = [
+    ("tag_bw", &["tag_send", "tag_recv"]),
+    ("stream_bw", &["stream_send", "stream_recv"]),
+    ("ucp_am_bw", &["am_send"]),
+    ("ucp_put_bw", &["put"]),
+    ("ucp_get", &["get"]),
+];
+
+const FEW: u64 = 1000;
+const SIZE: u64 = 64;
+
+pub(super) fn cases() -> Vec<Case> {
+    let more = TESTS.map(|test| case(format!("each_{}_more_of_ucx_perftest_is_one_more", test.0), move || more(test)));
+    let fast = case("of_half_a_million_of_ucx_perftest_none_is_missed", || fast(TESTS[0]));
+    let needs = |case: Case| case.needs(needs::root()).needs(needs::program("ucx_perftest")).needs(needs::all());
+    more.into_iter().chain([fast]).map(needs).collect()
+}
+
+/// Of each operation: how many, their bytes, how many failed, and how many were not followed to their ends.
+fn counted((test, operations): Test, messages: u64) -> Vec<[u64; 4]> {
+    let mut shell = command("sh");
+    let server = "ucx_perftest -p 13555 > /dev/null & sleep 1";
+    let client = format!("ucx_perftest 127.0.0.1 -p 13555 -t {test} -s {SIZE} -w 0 -n {messages} > /dev/null; wait");
+    shell.args(["-c", &format!("{server}; {client}")]);
+    shell.envs([("UCX_TLS", "tcp,self"), ("UCX_NET_DEVICES", "lo"), ("UCX_WARN_UNUSED_ENV_VARS", "n")]);
+    let recording = record("ucx").command(shell).run();
+    let counts = json::list(&recording.report, "/transfer_counts");
+    let sums = operations.iter().map(|operation| {
+        let own = counts.iter().filter(|count| count["operation"] == *operation && count["library"] == "ucx");
+        ["/count", "/bytes", "/failed", "/unfollowed"].map(|key| own.clone().map(|it| json::count(it, key)).sum())
+    });
+    sums.collect()
+}
+
+fn more(test: Test) {
+    const MORE: u64 = 20_000;
+    let (few, many) = (counted(test, FEW), counted(test, FEW + MORE));
+    let more: Vec<_> = few.iter().zip(&many).map(|(few, many)| [0, 1, 2].map(|at| many[at] - few[at])).collect();
+    assert_eq!(more, vec![[MORE, MORE * SIZE, 0]; test.1.len()], "{few:?} {many:?}");
+}
+
+/// They are too many to be followed. Of what is received, the buffer's size is counted then, which is the message's.
+fn fast(test: Test) {
+    const MORE: u64 = 500_000;
+    let (few, many) = (counted(test, FEW), counted(test, FEW + MORE));
+    for (few, many) in few.iter().zip(&many) {
+        assert_eq!([0, 1, 2].map(|at| many[at] - few[at]), [MORE, MORE * SIZE, 0], "{few:?} {many:?}");
+        assert_eq!(few[3], 0, "{few:?}");
+        assert!(many[3] > MORE / 4, "{many:?}");
+    }
+}

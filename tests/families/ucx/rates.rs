@@ -1,0 +1,84 @@
+//! So many transfers that not all of them can be told of, or be followed: their sums are of all of them.
+
+use pyobs_tests::{Case, Recording, case, json, needs};
+use serde_json::Value;
+
+use super::strange::{Built, by_tag};
+use super::{interpreter, record, said, script};
+
+pub(super) fn cases() -> Vec<Case> {
+    let own = |name: &str, body: fn()| case(name, body).needs(needs::root()).needs(needs::program("cc"));
+    let ucxx = case("many_of_ucxx_are_all_counted_and_one_in_so_many_told_of", window).needs(needs::root());
+    vec![
+        own("too_many_to_be_followed_are_counted", many),
+        own("where_there_are_many_one_in_so_many_is_told_of_and_all_are_counted", paced),
+        ucxx.needs(interpreter()).needs(needs::shared()).needs(needs::all()),
+    ]
+}
+
+fn sheds(recording: &Recording, words: &str) -> bool {
+    let shed = json::list(&recording.report, "/cost/shed");
+    shed.iter().any(|what| what.as_str().is_some_and(|what| what.contains(words)))
+}
+
+/// As fast as it can for three seconds, then 800 at leisure, of which the last are followed again.
+fn many() {
+    let recording = Built::new(&[]).run("many");
+    let (called, sent) = (said(&recording, "called"), said(&recording, "sent"));
+    let [count] = json::list(&recording.report, "/transfer_counts") else {
+        panic!("{:#}", recording.report["transfer_counts"])
+    };
+    let unfollowed = json::count(count, "/unfollowed");
+    assert_eq!((json::count(count, "/count"), json::count(count, "/bytes")), (called, sent), "{count:#}");
+    assert!(unfollowed > called / 2 && unfollowed < called, "{count:#}");
+    assert_eq!(recording.report["loss"], serde_json::json!({}));
+    assert!(sheds(&recording, "are counted when they are submitted"), "{}", recording.report["cost"]);
+    let all = json::list(&recording.report, "/transfers").iter();
+    let slow = all.filter(|it| json::count(it, "/bytes") >= 2600 && it["completed_s"].is_number()).count();
+    assert_eq!(slow, 200, "of the last 200, each is told of with its end");
+}
+
+/// Of 7000 a second for five seconds each is followed: between what is told of and what is only counted.
+fn paced() {
+    let recording = Built::new(&[]).run("paced");
+    let (called, sent) = (said(&recording, "called"), said(&recording, "sent"));
+    let [count] = json::list(&recording.report, "/transfer_counts") else {
+        panic!("{:#}", recording.report["transfer_counts"])
+    };
+    assert_eq!((json::count(count, "/count"), json::count(count, "/bytes")), (called, sent), "{count:#}");
+    assert_eq!((json::count(count, "/failed"), json::count(count, "/immediate")), (0, 0), "{count:#}");
+    assert_eq!(recording.report["loss"], serde_json::json!({}));
+    let every = json::count(count, "/told_every");
+    assert!(every >= 6 && sheds(&recording, &format!("one in {every} is told of singly")), "{}", recording.report);
+    // How many there are is known after a quarter of a second. The tags are the numbers of those that were sent.
+    let later = by_tag(&recording, None).range(called / 2..).count() as u64;
+    assert!((called / 2 / (every * 2)..called / 2 / 3).contains(&later), "{later} of {called}, {count:#}");
+}
+
+/// Both sides send and receive 64 at once.
+fn window() {
+    const ROUNDS: u64 = 300;
+    const WINDOW: u64 = 64;
+    const SIZE: u64 = 64;
+    let mut python = script(&interpreter().unwrap(), "ucxx_async_driver.py");
+    python.args(["--mode", "thread", "--delayed", "1", "--future", "1", "--hold", "0.5", "--size", &SIZE.to_string()]);
+    python.args(["--iters", &ROUNDS.to_string(), "--window", &WINDOW.to_string()]).env("UCXX_LOG_LEVEL", "error");
+    let recording = record("ucx").command(python).run();
+    assert!(recording.stdout.contains("\"round_trips\": 300"), "{}{}", recording.stdout, recording.stderr);
+    let counts = json::list(&recording.report, "/transfer_counts").iter();
+    let tags: Vec<&Value> = counts.filter(|it| json::text(it, "/operation").starts_with("tag")).collect();
+    let sums: Vec<_> =
+        tags.iter().map(|it| ["/count", "/bytes", "/failed", "/unfollowed"].map(|key| json::count(it, key))).collect();
+    assert_eq!(sums, [[ROUNDS * WINDOW, ROUNDS * WINDOW * SIZE, 0, 0]; 4], "{tags:#?}");
+    let every = tags.iter().map(|it| json::count(it, "/told_every")).max().unwrap();
+    assert!(
+        every >= 6 && sheds(&recording, &format!("one in {every} is told of singly")),
+        "{}",
+        recording.report["cost"]
+    );
+    let told = json::list(&recording.report, "/transfers").iter();
+    let told = told.filter(|it| json::text(it, "/operation").starts_with("tag")).count() as u64;
+    let all = 4 * ROUNDS * WINDOW;
+    assert!((all / (every * 2)..all / 3).contains(&told), "{told} of {all}, one in {every}");
+    assert_eq!(recording.report["loss"], serde_json::json!({}));
+}
