@@ -119,8 +119,8 @@ async def main():
     listener = ucxx.create_listener(answer, port=0)
     PORT = listener.port
     one = await ucxx.create_endpoint("127.0.0.1", PORT)
-    # What comes first is seen by then.
-    await asyncio.sleep(1)
+    # What comes first is seen by then, on a loaded machine too.
+    await asyncio.sleep(3)
     await globals()[SCENE](one, await came)
     print("done", flush=True)
     if SCENE == "killed":
