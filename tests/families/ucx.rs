@@ -29,8 +29,10 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::LazyLock;
+use std::thread;
+use std::time::Duration;
 
-use pyobs_tests::{Case, Record, Recording, case, command, json, needs};
+use pyobs_tests::{Case, Ended, Record, Recording, Workload, case, command, json, needs};
 use serde_json::Value;
 
 use self::driver::Driver;
@@ -132,6 +134,16 @@ fn script(interpreter: &Path, name: &str) -> Command {
 
 fn record(probes: &str) -> Record {
     Record::new().argument("--probe").argument(probes)
+}
+
+/// A program that says that it is ready is recorded, and a second later told to go on, up to its end.
+fn in_the_middle(program: Command) -> (Recording, Ended) {
+    let mut running = Workload::start(program);
+    running.wait_for("ready");
+    let recording = record("ucx").pid(running.pid()).start();
+    thread::sleep(Duration::from_secs(1));
+    running.signal(libc::SIGUSR1);
+    (recording.wait(), running.wait())
 }
 
 /// Each side sends and receives as often as it was told to; the driver fails where bytes are not what they should be.

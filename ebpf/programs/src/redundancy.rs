@@ -167,8 +167,12 @@ fn trap(context: &PerfEventContext) -> Option<()> {
         return None;
     }
     // SAFETY: a torn value is an address that fails its checks.
-    let process = unsafe { PROCESSES.get((both >> 32) as u32) }?;
-    let layout = LAYOUTS.get(process.layout)?;
+    let process = unsafe { PROCESSES.get((both >> 32) as u32) };
+    let Some((process, layout)) = process.and_then(|process| Some((process, LAYOUTS.get(process.layout)?))) else {
+        // The event ends with this trap: user space has to see it.
+        watch.calls = watch.calls_max;
+        return None;
+    };
     watch.traps += 1;
     let seen = if watch.instruction != 0 { result(process, layout, watch) } else { memory(process, layout, watch) };
     let Some(seen) = seen else { return Some(()) };

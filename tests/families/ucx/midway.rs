@@ -1,12 +1,11 @@
 //! UCXX in the middle of its traffic when the recording begins (workloads/ucxx_midway.py).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
-use pyobs_tests::{Case, Workload, case, command, json, needs, workload};
+use pyobs_tests::{Case, case, command, json, needs, workload};
 use serde_json::Value;
 
-use super::{interpreter, record};
+use super::{in_the_middle, interpreter};
 
 /// Of the program's: receives from before the recording, which end within it, and from which size on.
 const LATE: u64 = 5;
@@ -20,13 +19,7 @@ pub(super) fn cases() -> Vec<Case> {
 fn attached() {
     let mut python = command(interpreter().unwrap());
     python.args(["-B", "-u"]).arg(workload("ucxx_midway.py"));
-    let mut running = Workload::start(python);
-    running.wait_for("ready");
-    let recording = record("ucx").pid(running.pid()).start();
-    std::thread::sleep(Duration::from_secs(1));
-    running.signal(libc::SIGUSR1);
-    let recording = recording.wait();
-    let ended = running.wait();
+    let (recording, ended) = in_the_middle(python);
     let words: Vec<&str> = ended.stdout.split_whitespace().collect();
     let ["ready", "begun", begun, "last", last] = words[..] else { panic!("{ended:?}") };
     let [begun, last] = [begun, last].map(|word| word.parse::<u64>().unwrap());

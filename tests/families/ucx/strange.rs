@@ -4,14 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
 
-use pyobs_tests::{
-    Case, Folder, Recording, Workload, case, command, executable, json, needs, shared_library_named, workload,
-};
+use pyobs_tests::{Case, Folder, Recording, case, command, executable, json, needs, shared_library_named, workload};
 use serde_json::Value;
 
-use super::{record, said};
+use super::{in_the_middle, record, said};
 
 pub(super) fn cases() -> Vec<Case> {
     let of = |name: &str, body: fn()| case(name, body).needs(needs::root()).needs(needs::program("cc"));
@@ -115,13 +112,7 @@ fn forked() {
 
 fn attached() {
     let built = Built::new(&[]);
-    let mut running = Workload::start(built.program("attached"));
-    running.wait_for("ready");
-    let recording = record("ucx").pid(running.pid()).start();
-    std::thread::sleep(Duration::from_secs(1));
-    running.signal(libc::SIGUSR1);
-    let recording = recording.wait();
-    let ended = running.wait();
+    let (recording, ended) = in_the_middle(built.program("attached"));
     assert!(ended.stdout.contains("called 51"), "{ended:?}");
     all_over(&by_tag(&recording, None), 1..52);
     assert_eq!(lost(&recording, "transfer_half_seen"), 1);

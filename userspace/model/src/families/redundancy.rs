@@ -17,7 +17,7 @@ const NAMES_MAX: usize = 64;
 
 /// Calls are dispatch when more than this share of their accesses is to objects, with what is likely taken off for chance.
 pub const DISPATCH: f64 = 0.8;
-/// And so many where what is unknown counts against it: an element loop's own share of that was 4 to 16 % at the most.
+/// And so many where what is unknown counts against it.
 const DISPATCH_AT_LEAST: f64 = 0.7;
 /// Of accesses to an array, those that found or left what was there; of calls, those that were made before.
 pub const EQUAL: f64 = 0.7;
