@@ -13,7 +13,8 @@ use pyobs_tests::{Case, Workload, case, command, needs};
 pub fn cases() -> Vec<Case> {
     let body = || {
         let mut other = command("sh");
-        other.args(["-c", "echo ready; exec sleep 60"]).uid(65534).gid(65534);
+        // It stays what it is: what is mapped at its first address is read below.
+        other.args(["-c", "echo ready; kill -STOP $$"]).uid(65534).gid(65534);
         let mut stranger = Workload::start(other);
         stranger.wait_for("ready");
         let pid = stranger.pid();

@@ -231,6 +231,13 @@ impl Recording {
     /// samples may have such frames.
     #[track_caller]
     pub fn lost_only_what_died(&self, share: f64) {
+        let died = self.share_of_what_died();
+        assert!(died <= share, "{died:.3} of the stacks have frames of what died: {}", self.report["stacks"]["failed"]);
+    }
+
+    /// The share of the samples with frames of what died; nothing else was lost.
+    #[track_caller]
+    pub fn share_of_what_died(&self) -> f64 {
         const DEAD: [&str; 8] = [
             "code_changed",
             "code_invalid",
@@ -250,8 +257,7 @@ impl Recording {
             lost.keys().chain(failed.keys()).filter(|reason| !DEAD.contains(&reason.as_str())).collect();
         assert!(other.is_empty(), "{other:?}: lost {lost:?}, failed {failed:?}");
         let failed: u64 = failed.values().filter_map(Value::as_u64).sum();
-        let samples = json::count(&self.report, "/stacks/samples");
-        assert!(failed as f64 <= samples as f64 * share, "{failed} of {samples} stacks have frames of what died");
+        failed as f64 / (json::count(&self.report, "/stacks/samples") as f64).max(1.0)
     }
 
     /// The row of a process in the report.
