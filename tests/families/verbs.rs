@@ -33,8 +33,9 @@ fn main() -> ExitCode {
     let pprof = case("pprof_counts_what_the_folded_stacks_count", exports::pprof).needs(needs::pprof());
     let mut cases: Vec<_> = simple.map(|(name, body)| case(name, body)).into();
     cases.extend(of_a_recording.map(|(name, body)| case(name, body).needs(needs::root()).needs(needs::python("3.12"))));
+    let perfetto = case("perfetto_s_own_descriptors_read_the_timeline", exports::perfetto).needs(needs::perfetto());
     let html = case("the_page_runs_in_a_browser_and_asks_for_nothing", exports::html).needs(needs::program("chromium"));
-    cases.extend([pprof, html].map(|case| case.needs(needs::root()).needs(needs::python("3.12"))));
+    cases.extend([pprof, perfetto, html].map(|case| case.needs(needs::root()).needs(needs::python("3.12"))));
     let rows = case("rows_of_transfers_and_workers_have_the_keys_of_the_contract", transfers::rows);
     cases.push(rows.needs(needs::root()).needs(needs::shared()).needs(transfers::ucxx()));
     pyobs_tests::run(cases)

@@ -105,6 +105,11 @@ pub fn numpy(python: &Python) -> Result<PathBuf, String> {
     if has.is_ok_and(|status| status.success()) { Ok(venv.clone()) } else { Err(missing()) }
 }
 
+/// An interpreter with Perfetto's descriptors.
+pub fn perfetto() -> Result<PathBuf, String> {
+    executable_with("perfetto.protos.perfetto.trace.perfetto_trace_pb2", "PYOBS_PERFETTO")
+}
+
 /// The newest interpreter, or the one of an environment beside it, that can import a module; a variable may name one.
 pub fn executable_with(module: &str, variable: &str) -> Result<PathBuf, String> {
     let pythons = Python::all().iter().rev().filter(|python| python.root.is_none());

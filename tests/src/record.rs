@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::folded::{self, Stack};
 use crate::workload::{Ended, Workload, command};
-use crate::{Folder, json, places};
+use crate::{Folder, json, needs, places};
 
 /// A recording to be made. Without pids and without a command it is of the whole machine.
 #[derive(Debug, Default)]
@@ -198,6 +198,19 @@ impl Recording {
     pub fn export(&self, format: &str, arguments: &[&str]) -> String {
         let verb = [OsStr::new("export"), self.file.as_os_str(), OsStr::new("--format"), OsStr::new(format)];
         pyobs(verb.into_iter().chain(arguments.iter().map(OsStr::new)))
+    }
+
+    /// What `export --format perfetto` writes, by Perfetto's own descriptors (workloads/perfetto_trace.py).
+    #[track_caller]
+    pub fn perfetto(&self) -> Value {
+        let file = self.file.with_extension("perfetto-trace");
+        let verb = [OsStr::new("export"), self.file.as_os_str(), OsStr::new("--format"), OsStr::new("perfetto")];
+        pyobs(verb.into_iter().chain([OsStr::new("-o"), file.as_os_str()]));
+        let mut reader = command(needs::perfetto().unwrap());
+        reader.arg(places::workload("perfetto_trace.py")).arg(file);
+        let ended = Workload::start(reader).wait();
+        assert!(ended.status.success(), "{ended:?}");
+        json::parse(&ended.stdout)
     }
 
     /// The sum of what `export --weight` writes, in seconds.

@@ -255,20 +255,23 @@ fn threads(report: &Value) {
 
 /// The timeline has each transfer once, and for each that was woken arrows that end where it was.
 fn timeline(recording: &Recording) {
-    let trace = json::parse(&recording.export("perfetto", &[]));
-    let events = json::list(&trace, "/traceEvents");
-    let of =
-        |phase: &str, name: &str| events.iter().filter(|event| event["ph"] == phase && event["name"] == name).count();
+    let trace = recording.perfetto();
+    let slices = json::list(&trace, "/slices");
+    let of = |name: &str| slices.iter().filter(|it| it["category"] == "transfer" && it["name"] == name).count();
     // Both sides.
     let expected = usize::try_from(2 * ITERATIONS).unwrap();
-    assert_eq!((of("b", "tag_send"), of("b", "tag_recv")), (expected, expected));
+    assert_eq!((of("tag_send"), of("tag_recv")), (expected, expected));
     let transfers = json::list(&recording.report, "/transfers");
     let woken = transfers.iter().filter(|transfer| transfer["woken_s"].is_number()).count();
-    let wakes = |event: &&Value| event["ph"] == "X" && json::text(event, "/name").starts_with("wake ");
-    assert_eq!(events.iter().filter(wakes).count(), woken);
+    let wakes: Vec<&Value> = slices.iter().filter(|it| json::text(it, "/name").starts_with("wake ")).collect();
+    assert_eq!(wakes.len(), woken);
+    assert!(wakes.iter().all(|wake| json::list(wake, "/ends").len() == 1 && wake["track"][2] == "transfers"));
     // An arrow begins where there is more than one moment to join: the first of all may be half seen.
-    let begun: BTreeSet<&str> =
-        events.iter().filter(|event| event["ph"] == "s").map(|event| json::text(event, "/id")).collect();
+    let begun: BTreeSet<String> = slices
+        .iter()
+        .flat_map(|slice| json::list(slice, "/arrows"))
+        .map(|arrow| format!("{:#x}", arrow.as_u64().unwrap()))
+        .collect();
     let moments = |transfer: &Value| {
         let times = ["registered_s", "submitted_s", "completed_s", "woken_s"];
         times.iter().filter(|key| transfer[**key].is_number()).count()

@@ -161,6 +161,22 @@ pub fn firefox() {
     assert!(sleeps > 0, "threads that start and join sleep");
 }
 
+/// By Perfetto's own descriptors: the threads' waits are there, on tracks of the threads, and nothing overlaps by half.
+pub fn perfetto() {
+    let trace = recording().perfetto();
+    let slices = json::list(&trace, "/slices");
+    let waits: Vec<&Value> = slices.iter().filter(|slice| slice["category"] == "wait").collect();
+    assert!(!waits.is_empty() && waits.iter().all(|wait| wait["to_ns"].as_u64() >= wait["from_ns"].as_u64()));
+    let threads: BTreeSet<&str> = waits.iter().filter_map(|wait| wait["track"][1].as_str()).collect();
+    assert!(threads.contains("first-thread"), "{threads:?}");
+    let sleeps = json::list(&recording().report, "/offcpu");
+    let pids: BTreeSet<u64> = sleeps.iter().map(|sleep| json::count(sleep, "/tid")).collect();
+    let tracks: BTreeSet<u64> = waits.iter().map(|wait| json::count(wait, "/tid")).collect();
+    assert!(tracks.is_superset(&pids), "{tracks:?} {pids:?}");
+    let arenas = json::list(&trace, "/counters/arenas");
+    assert!(arenas.iter().any(|at| at[1].as_u64() >= Some(256 << 10)), "{arenas:?}");
+}
+
 /// In a browser: its script runs, nothing is refused, and nothing is asked of a network.
 pub fn html() {
     let file = recording().file.with_extension("html");

@@ -10,7 +10,7 @@ mod folded;
 mod html;
 mod json;
 mod names;
-mod perfetto;
+pub mod perfetto;
 pub mod pprof;
 mod speedscope;
 mod svg;
@@ -50,7 +50,7 @@ impl Format {
 
     /// Whether it is no text.
     pub fn is_binary(self) -> bool {
-        self == Self::Pprof
+        matches!(self, Self::Pprof | Self::Perfetto)
     }
 
     pub fn name(self) -> &'static str {

@@ -1,10 +1,10 @@
-//! A timeline in the trace event format that Perfetto reads: a track for each thread with its waits and what it did with
-//! transfers, arrows from the thread that asked to the one that was woken, each transfer as a slice with its stages, and
-//! the memory of arenas and segments as counters.
-//!
-//! Format: "Trace Event Format", <https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU>.
+//! A timeline for Perfetto: a track for each thread with its waits, one below it with what it did with transfers, arrows from
+//! the thread that asked to the one that was woken, each transfer as a slice with its stages, and the memory of arenas and
+//! segments as counters.
 
 mod memory;
+pub mod proto;
+mod trace;
 mod waits;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,77 +12,20 @@ use std::io::Write;
 
 use pyobs_model::families::ucx::State;
 use pyobs_model::views::{self, Stage, birthplace};
-use pyobs_model::{Model, Nanos, Pid, ProcessRef, Selection, Tid, TransferId};
-use serde::Serialize;
+use pyobs_model::{Model, Nanos, ProcessRef, Selection, Tid, TransferId};
 
-use crate::escape::{self, MAX_NAME};
+use self::proto::Unit;
+use self::trace::{Slice, Trace, Track};
 use crate::{Error, Options, names};
 
 /// The moment at which a thread had to do with a transfer is a slice of this length, or up to its next moment: arrows
 /// end at slices.
 const MOMENT: Nanos = Nanos(1000);
-/// Of the tracks of transfers.
-const CATEGORY: &str = "transfer";
+/// Of the slices of transfers, and of what threads do with them.
+const TRANSFER: &str = "transfer";
+const THREAD: &str = "thread";
 /// What anything here comes from.
 const FAMILIES: [&str; 5] = ["offcpu", "gil", "arena", "shm", "ucx"];
-
-/// One event; its fields are the format's.
-#[derive(Serialize)]
-struct Record<'a> {
-    ph: &'static str,
-    name: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cat: Option<&'static str>,
-    pid: Pid,
-    tid: Tid,
-    /// Microseconds.
-    ts: f64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    dur: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    id: Option<String>,
-    /// An arrow ends at the slice around its end.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    bp: Option<&'static str>,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    args: BTreeMap<&'static str, String>,
-}
-
-impl<'a> Record<'a> {
-    fn new(ph: &'static str, name: &'a str, (pid, tid): (Pid, Tid), at: Nanos) -> Self {
-        Self { ph, name, cat: None, pid, tid, ts: micros(at), dur: None, id: None, bp: None, args: BTreeMap::new() }
-    }
-}
-
-fn micros(time: Nanos) -> f64 {
-    time.0 as f64 / 1e3
-}
-
-/// Events between commas.
-struct Trace<'a> {
-    out: &'a mut dyn Write,
-    is_first: bool,
-}
-
-/// A number that changes.
-#[derive(Serialize)]
-struct Counter {
-    ph: &'static str,
-    name: &'static str,
-    pid: Pid,
-    ts: f64,
-    args: BTreeMap<&'static str, u64>,
-}
-
-impl Trace<'_> {
-    fn put(&mut self, record: &impl Serialize) -> Result<(), Error> {
-        let comma = if self.is_first { "\n" } else { ",\n" };
-        self.is_first = false;
-        let text = serde_json::to_string(record)?;
-        self.out.write_all(comma.as_bytes())?;
-        Ok(self.out.write_all(escape::json(&text).as_bytes())?)
-    }
-}
 
 /// A thread has to do with a transfer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -138,11 +81,7 @@ pub(crate) fn write(model: &Model, options: &Options, out: &mut dyn Write) -> Re
             threads.entry((state.transfer.process, tid)).or_default().push(Moment { at, deed, id: *id });
         }
     }
-    out.write_all(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?;
-    let mut trace = Trace { out, is_first: true };
-    let mut named = waits::threads(model, &options.selection);
-    named.extend(threads.keys().copied());
-    write_names(model, named.into_iter(), &mut trace)?;
+    let mut trace = Trace::new(model, out);
     for (thread, mut moments) in threads {
         moments.sort_unstable();
         write_thread(model, thread, &moments, &mut trace)?;
@@ -152,28 +91,7 @@ pub(crate) fn write(model: &Model, options: &Options, out: &mut dyn Write) -> Re
     }
     write_queues(model, &options.selection, &rows, &mut trace)?;
     waits::write(model, &options.selection, &mut trace)?;
-    memory::write(model, &options.selection, &mut trace)?;
-    Ok(out.write_all(b"\n]}\n")?)
-}
-
-fn write_names(
-    model: &Model,
-    threads: impl Iterator<Item = (ProcessRef, Tid)>,
-    trace: &mut Trace<'_>,
-) -> Result<(), Error> {
-    let mut named = BTreeSet::new();
-    for (process, tid) in threads {
-        let Some(state) = model.process(process) else { continue };
-        let own = (state.process.pid, tid);
-        if named.insert(process) {
-            let name = BTreeMap::from([("name", names::process(&state.process))]);
-            trace.put(&Record { args: name, ..Record::new("M", "process_name", own, Nanos(0)) })?;
-        }
-        let name = state.threads.get(&tid).and_then(|thread| thread.name.as_deref()).unwrap_or("thread");
-        let name = BTreeMap::from([("name", escape::line(name, MAX_NAME).into_owned())]);
-        trace.put(&Record { args: name, ..Record::new("M", "thread_name", own, Nanos(0)) })?;
-    }
-    Ok(())
+    memory::write(model, &options.selection, &mut trace)
 }
 
 /// What a thread did, and the arrows that begin, go on and end there.
@@ -183,28 +101,22 @@ fn write_thread(
     moments: &[Moment],
     trace: &mut Trace<'_>,
 ) -> Result<(), Error> {
-    let Some(pid) = model.process(process).map(|state| state.process.pid) else { return Ok(()) };
     let next = moments.iter().skip(1).map(|next| next.at).chain([Nanos(u64::MAX)]);
-    for (moment, next) in moments.iter().zip(next) {
-        let Some(state) = model.ucx().get(moment.id) else { continue };
-        let name = format!("{} {}", moment.deed.name(), state.transfer.operation.name());
-        let length = MOMENT.min(next.saturating_sub(moment.at));
-        let id = format!("{:#x}", moment.id.0);
-        let args = BTreeMap::from([("transfer", id.clone())]);
-        let slice = Record::new("X", &name, (pid, tid), moment.at);
-        trace.put(&Record { cat: Some("thread"), dur: Some(micros(length)), args, ..slice })?;
+    let slice = |(moment, next): (&Moment, Nanos)| {
+        let state = model.ucx().get(moment.id)?;
         let deeds = deeds(state);
-        let at = deeds.iter().position(|(deed, ..)| *deed == moment.deed);
-        let (ph, bp) = match at {
-            _ if deeds.len() < 2 => continue,
-            Some(0) => ("s", None),
-            Some(last) if last + 1 == deeds.len() => ("f", Some("e")),
-            _ => ("t", None),
-        };
-        let arrow = Record::new(ph, CATEGORY, (pid, tid), moment.at);
-        trace.put(&Record { cat: Some("flow"), id: Some(id), bp, ..arrow })?;
-    }
-    Ok(())
+        let at = deeds.iter().position(|(deed, ..)| *deed == moment.deed)?;
+        let arrow = (deeds.len() > 1).then_some((moment.id.0.into(), at + 1 == deeds.len()));
+        Some(Slice {
+            name: format!("{} {}", moment.deed.name(), state.transfer.operation.name()),
+            category: THREAD,
+            from: moment.at,
+            to: Some(moment.at.saturating_add(MOMENT.min(next.saturating_sub(moment.at)))),
+            args: BTreeMap::from([("transfer", format!("{:#x}", moment.id.0))]),
+            arrow,
+        })
+    };
+    trace.slices(Track::Deeds(process, tid), moments.iter().zip(next).filter_map(slice).collect())
 }
 
 /// A transfer from its beginning to its end, and within it its stages. One that has no end has none here.
@@ -216,22 +128,14 @@ fn write_transfer(
     trace: &mut Trace<'_>,
 ) -> Result<(), Error> {
     let transfer = &state.transfer;
-    let pid = model.process(transfer.process).map(|state| state.process.pid);
-    let (Some(pid), Some(begun)) = (pid, transfer.begun()) else { return Ok(()) };
-    let own = (pid, transfer.tid);
-    let id = Some(format!("{:#x}", id.0));
-    let of = |ph, name, at| Record { cat: Some(CATEGORY), id: id.clone(), ..Record::new(ph, name, own, at) };
-    trace.put(&Record { args: args(model, state, bytes), ..of("b", transfer.operation.name(), begun) })?;
-    for stage in Stage::ALL {
-        if let Some((from, to)) = stage.of(state) {
-            trace.put(&of("b", stage.name(), from))?;
-            trace.put(&of("e", stage.name(), to.max(from)))?;
-        }
-    }
-    if let Some(ended) = state.ended() {
-        trace.put(&of("e", transfer.operation.name(), ended.max(begun)))?;
-    }
-    Ok(())
+    let (Some(_), Some(begun)) = (model.process(transfer.process), transfer.begun()) else { return Ok(()) };
+    let mut args = args(model, state, bytes);
+    args.insert("transfer", format!("{:#x}", id.0));
+    let of = |name: &str, from, to| Slice { name: name.to_owned(), category: TRANSFER, from, to, ..Slice::default() };
+    let mut slices = vec![Slice { args, ..of(transfer.operation.name(), begun, state.ended()) }];
+    let stages = Stage::ALL.iter().filter_map(|stage| stage.of(state).map(|(from, to)| (stage, from, to)));
+    slices.extend(stages.map(|(stage, from, to)| of(stage.name(), from, Some(to))));
+    trace.slices(Track::Transfer(transfer.process, transfer.operation, id), slices)
 }
 
 fn args(model: &Model, state: &State, bytes: u64) -> BTreeMap<&'static str, String> {
@@ -263,11 +167,9 @@ fn write_queues(
 ) -> Result<(), Error> {
     let processes: BTreeSet<ProcessRef> = rows.iter().map(|(_, state, _)| state.transfer.process).collect();
     for process in processes {
-        let Some(pid) = model.process(process).map(|state| state.process.pid) else { continue };
         let of_it = Selection { processes: Some([process].into()), ..selection.clone() };
         for (at, depth) in views::queue(model, &of_it) {
-            let args = BTreeMap::from([("waiting", depth)]);
-            trace.put(&Counter { ph: "C", name: "queue", pid, ts: micros(at), args })?;
+            trace.count(Track::Counter(process, "queue", Unit::Count), at, depth)?;
         }
     }
     Ok(())

@@ -4,12 +4,10 @@
 
 mod common;
 
-use std::collections::BTreeMap;
-
-use common::{Builder, exported, frame, meta};
+use common::perfetto::timeline;
+use common::{Builder, frame, meta};
 use pyobs_export::{Error, Format, Options, export};
 use pyobs_model::*;
-use serde_json::Value;
 
 const MICRO: u64 = 1_000;
 const MAIN: Tid = Tid(4242);
@@ -84,90 +82,53 @@ fn example() -> Model {
     it.model
 }
 
-/// What the format demands: slices of a thread do not cross, what begins on a track ends there, and an arrow goes forward
-/// in time, from slice to slice.
-#[track_caller]
-fn checked(text: &str) -> Vec<Value> {
-    let file: Value = serde_json::from_str(text).unwrap();
-    let events = file["traceEvents"].as_array().unwrap().clone();
-    let time = |event: &Value| event["ts"].as_f64().unwrap();
-    let mut slices: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
-    let mut open: BTreeMap<String, Vec<(String, f64)>> = BTreeMap::new();
-    let mut arrows: BTreeMap<String, Vec<(String, f64, String)>> = BTreeMap::new();
-    for event in &events {
-        let track = format!("{} {}", event["pid"], event["tid"]);
-        let id = event["id"].as_str().unwrap_or_default().to_owned();
-        match event["ph"].as_str().unwrap() {
-            "X" => slices.entry(track).or_default().push((time(event), event["dur"].as_f64().unwrap())),
-            "b" => open.entry(id).or_default().push((event["name"].to_string(), time(event))),
-            "e" => {
-                let (name, from) = open.get_mut(&id).unwrap().pop().unwrap();
-                assert_eq!(name, event["name"].to_string());
-                assert!(from <= time(event));
-            }
-            phase @ ("s" | "t" | "f") => {
-                arrows.entry(id).or_default().push((phase.to_owned(), time(event), track));
-            }
-            "M" | "C" => assert!(event["args"].is_object()),
-            other => panic!("{other}"),
-        }
-    }
-    for (track, slices) in &mut slices {
-        slices.sort_by(|one, other| one.0.total_cmp(&other.0));
-        assert!(slices.windows(2).all(|two| two[0].0 + two[0].1 <= two[1].0), "{track}");
-    }
-    for arrow in arrows.values_mut() {
-        arrow.sort_by(|one, other| one.1.total_cmp(&other.1));
-        let phases: String = arrow.iter().map(|(phase, ..)| phase.as_str()).collect();
-        assert!(phases.starts_with('s') && phases.trim_matches('t').ends_with(['s', 'f']), "{phases}");
-        for (_, at, track) in arrow {
-            assert!(slices[track].iter().any(|(from, length)| from <= at && *at <= from + length), "{track} {at}");
-        }
-    }
-    events
-}
-
 #[test]
 fn a_transfer_is_a_slice_with_its_stages_and_arrows_lead_from_thread_to_thread() {
-    let text = exported(&example(), Format::Perfetto, &Options::default());
-    let events = checked(&text);
-    let of = |ph: &str, id: &str| -> Vec<(String, f64)> {
-        let own = events.iter().filter(|event| event["ph"] == ph && event["id"] == id);
-        own.map(|event| (event["name"].as_str().unwrap().to_owned(), event["ts"].as_f64().unwrap())).collect()
+    let all = timeline(&example(), &Options::default());
+    let process = "python3.12 (4242)";
+    let own = |id: &str| -> Vec<(&str, f64, Option<f64>)> {
+        let first = all.of("transfer").position(|slice| slice.args.get("transfer").is_some_and(|it| it == id)).unwrap();
+        let rest = all.of("transfer").skip(first + 1).take_while(|slice| !slice.args.contains_key("transfer"));
+        let own = all.of("transfer").skip(first).take(1).chain(rest);
+        own.map(|slice| (slice.name.as_str(), slice.from, slice.to)).collect()
     };
-    let named = |pairs: &[(&str, f64)]| pairs.iter().map(|(name, at)| ((*name).to_owned(), *at)).collect::<Vec<_>>();
-    let stages = [("tag_send", 0.0), ("queued", 0.0), ("pending", 40.0), ("completed", 400.0), ("notified", 410.0)];
-    assert_eq!(of("b", "0x1"), named(&stages));
-    let ends = [("queued", 40.0), ("pending", 400.0), ("completed", 410.0), ("notified", 700.0), ("tag_send", 700.0)];
-    assert_eq!(of("e", "0x1"), named(&ends));
-    let flow = |id: &str| {
-        let own = events.iter().filter(|event| event["cat"] == "flow" && event["id"] == id);
-        let mut points: Vec<(u64, u64)> =
-            own.map(|event| (event["ts"].as_f64().unwrap() as u64, event["tid"].as_u64().unwrap())).collect();
+    let stages = [
+        ("tag_send", 0.0, Some(700.0)),
+        ("queued", 0.0, Some(40.0)),
+        ("pending", 40.0, Some(400.0)),
+        ("completed", 400.0, Some(410.0)),
+        ("notified", 410.0, Some(700.0)),
+    ];
+    assert_eq!(own("0x1"), stages);
+    // What has no end is open, as the format has it.
+    assert_eq!(own("0x3"), [("tag_send", 2_000.0, None), ("queued", 2_000.0, Some(2_040.0))]);
+    assert!(all.of("transfer").all(|slice| slice.track[0] == process));
+    let arrow = |id: u64| {
+        let own = all.of("thread").filter(|slice| slice.arrows.contains(&id) || slice.ends.contains(&id));
+        let mut points: Vec<(u64, i32, bool)> =
+            own.map(|slice| (slice.from as u64, slice.tid.unwrap(), slice.ends.contains(&id))).collect();
         points.sort_unstable();
         points
     };
-    assert_eq!(flow("0x1"), [(0, 4242), (40, 4243), (400, 4243), (410, 4243), (700, 4242)]);
-    assert_eq!(flow("0x2"), [(1_040, 4242), (1_041, 4242)]);
-    // What has no end is open, as the format has it.
-    assert_eq!((of("b", "0x3").len(), of("e", "0x3").len()), (2, 1));
-    let whole = events.iter().find(|event| event["ph"] == "b" && event["id"] == "0x4").unwrap();
-    assert_eq!(whole["args"]["bytes"], "8192");
-    assert!(text.contains("step (main.py:31)") && text.contains("\"protocol\":\"eager\""), "{text}");
-    let deepest = events.iter().filter(|event| event["name"] == "queue").map(|event| &event["args"]["waiting"]);
-    assert_eq!(deepest.filter_map(Value::as_u64).max(), Some(2));
-    insta::assert_snapshot!("perfetto", text);
+    let points = [(0, 4242, false), (40, 4243, false), (400, 4243, false), (410, 4243, false), (700, 4242, true)];
+    assert_eq!(arrow(1), points);
+    assert_eq!(arrow(2), [(1_040, 4242, false), (1_041, 4242, true)]);
+    let wakes = all.of("thread").find(|slice| slice.name == "wake tag_send").unwrap();
+    assert_eq!(wakes.track, [process, "MainThread", "transfers"]);
+    let args = |id: &str| {
+        &all.of("transfer").find(|slice| slice.args.get("transfer").is_some_and(|it| it == id)).unwrap().args
+    };
+    assert_eq!(args("0x4")["bytes"], "8192");
+    assert_eq!((args("0x1")["asked_at"].as_str(), args("0x1")["protocol"].as_str()), ("step (main.py:31)", "eager"));
+    assert_eq!(all.counters["queue"].iter().map(|(_, depth)| *depth).max(), Some(2));
 }
 
 #[test]
 fn only_what_is_selected_is_told() {
     let from = Some(Nanos(2_500 * MICRO));
     let selection = Selection { from, ..Selection::default() };
-    let text = exported(&example(), Format::Perfetto, &Options { selection, ..Options::default() });
-    let events = checked(&text);
-    let wholes = events.iter().filter(|event| event["ph"] == "b" && event["name"] != "pending");
-    let begun: Vec<&str> =
-        wholes.filter(|event| event["name"] != "queued").filter_map(|it| it["id"].as_str()).collect();
+    let all = timeline(&example(), &Options { selection, ..Options::default() });
+    let begun: Vec<&str> = all.of("transfer").filter_map(|slice| Some(slice.args.get("transfer")?.as_str())).collect();
     // The one without an end goes on.
     assert_eq!(begun, ["0x3", "0x4", "0x5", "0x6"]);
 }
@@ -177,7 +138,7 @@ fn a_recording_of_samples_only_is_refused_with_what_to_do() {
     let model = Model::new(meta("h"), History::All);
     let error = export(&model, Format::Perfetto, &Options::default(), &mut Vec::new()).unwrap_err();
     assert!(matches!(error, Error::NoTimeline) && error.to_string().contains("leave --probe out"));
-    assert!(checked(&exported(&builder().model, Format::Perfetto, &Options::default())).is_empty());
+    assert!(timeline(&builder().model, &Options::default()).slices.is_empty());
 }
 
 #[test]
@@ -195,7 +156,5 @@ fn hostile_names_and_numbers_do_no_harm() {
         it.model.apply(&Event::Transfer { at: Nanos(0), id: TransferId(id), change: TransferChange::Asked(stack) });
         it.model.apply(&Event::Transfer { at: Nanos(0), id: TransferId(id), change: woken.clone() });
     }
-    let text = exported(&it.model, Format::Perfetto, &Options::default());
-    let file: Value = serde_json::from_str(&text).unwrap();
-    assert!(file["traceEvents"].as_array().unwrap().len() > 20);
+    assert!(timeline(&it.model, &Options::default()).slices.len() > 20);
 }

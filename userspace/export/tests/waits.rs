@@ -2,6 +2,7 @@
 
 mod common;
 
+use common::perfetto::{Slice, timeline};
 use common::{Builder, OF_SAMPLES, checked_speedscope, exported, frame, in_words, meta, parsed_svg};
 use pyobs_export::{Error, Format, Options, Weight, export};
 use pyobs_model::*;
@@ -171,17 +172,10 @@ fn hostile_names_and_numbers_do_no_harm() {
 
 #[test]
 fn the_timeline_has_waits_where_they_were() {
-    let text = exported(&example(), Format::Perfetto, &Options::default());
-    let file: Value = serde_json::from_str(&text).unwrap();
-    let events = file["traceEvents"].as_array().unwrap();
-    let waits: Vec<&Value> = events.iter().filter(|event| event["cat"] == "wait").collect();
-    assert!(!waits.is_empty(), "{text}");
-    for wait in &waits {
-        assert!(wait["ph"] == "X" && wait["dur"].as_f64().unwrap() >= 0.0, "{wait}");
-        let named = |event: &&Value| event["name"] == "thread_name" && event["tid"] == wait["tid"];
-        assert!(events.iter().any(|event| named(&event)), "{wait}");
-    }
+    let all = timeline(&example(), &Options::default());
+    let waits: Vec<&Slice> = all.of("wait").collect();
+    assert!(waits.iter().all(|wait| wait.to >= Some(wait.from) && wait.track.len() == 2), "{waits:?}");
     for name in ["wait for the GIL", "sleep: "] {
-        assert!(waits.iter().any(|wait| wait["name"].as_str().unwrap().starts_with(name)), "{name}: {text}");
+        assert!(waits.iter().any(|wait| wait.name.starts_with(name)), "{name}: {waits:?}");
     }
 }

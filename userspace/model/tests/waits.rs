@@ -146,6 +146,22 @@ fn sleeps_count_for_all_that_they_stand_for() {
 }
 
 #[test]
+fn a_sleep_that_is_told_of_in_pieces_is_one() {
+    let mut model = model(History::All);
+    let pieces = [(20, 1, 10, 10), (30, 0, 10, 20), (45, 0, 15, 35), (60, 1, 5, 5)];
+    for (at, count, total, length) in pieces {
+        model.apply(&Event::Sleep(sleep(at * MS, RECEIVE, count, total * MS, length * MS)));
+    }
+    let whole = |from: Option<u64>| -> Vec<(u64, u64, u64)> {
+        let selection = Selection { from: from.map(|from| Nanos(from * MS)), ..Selection::default() };
+        let all = views::whole_sleeps(&model, &selection);
+        all.iter().map(|it| (it.at.0 / MS, it.length.0 / MS, it.total.0 / MS)).collect()
+    };
+    assert_eq!(whole(None), [(45, 35, 35), (60, 5, 5)]);
+    assert_eq!(whole(Some(25)), [(45, 25, 25), (60, 5, 5)]);
+}
+
+#[test]
 fn a_place_is_the_line_and_what_it_waits_in() {
     let mut model = model(History::All);
     for stack in [RECEIVE, COMPUTE, COMPUTE_MORE, NONE] {

@@ -83,7 +83,7 @@ impl Builder<'_> {
     }
 
     fn sleeps(&self) -> Vec<Note> {
-        let note = |sleep: &pyobs_model::Sleep| {
+        let note = |sleep: pyobs_model::Sleep| {
             let waker = sleep.waker.as_ref().map(|waker| format!(", woken by {} {}", waker.name, waker.tid));
             let others = format!(", one of {} that were {} together", sleep.count, names::time(sleep.total));
             Note {
@@ -102,7 +102,7 @@ impl Builder<'_> {
                 stack: Some(sleep.stack),
             }
         };
-        self.model.offcpu().sleeps(&self.options.selection).map(note).collect()
+        views::whole_sleeps(self.model, &self.options.selection).into_iter().map(note).collect()
     }
 
     fn gil_waits(&self) -> Vec<Note> {

@@ -1,11 +1,11 @@
 //! What threads wait for, on their tracks.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use pyobs_model::views::birthplace;
+use pyobs_model::views::{self, birthplace};
 use pyobs_model::{Model, Nanos, Place, ProcessRef, Selection, Tid, WaitReason};
 
-use super::{Record, Trace, micros};
+use super::trace::{Slice, Trace, Track};
 use crate::{Error, names};
 
 /// Of the slices of waits.
@@ -28,7 +28,8 @@ fn waits(model: &Model, selection: &Selection) -> Vec<Wait> {
         frame.map(|frame| names::frame(frame, true))
     };
     let is_told = model.is_on("gil");
-    let sleeps = model.offcpu().sleeps(selection).filter(|it| it.reason != WaitReason::Gil || !is_told);
+    let sleeps =
+        views::whole_sleeps(model, selection).into_iter().filter(|it| it.reason != WaitReason::Gil || !is_told);
     let sleeps = sleeps.map(|sleep| {
         let mut args = BTreeMap::new();
         args.extend(line(sleep.stack).map(|line| ("at", line)));
@@ -52,18 +53,11 @@ fn waits(model: &Model, selection: &Selection) -> Vec<Wait> {
     sleeps.chain(gil).collect()
 }
 
-/// The threads that have any.
-pub(super) fn threads(model: &Model, selection: &Selection) -> BTreeSet<(ProcessRef, Tid)> {
-    let sleeps = model.offcpu().sleeps(selection).map(|sleep| (sleep.process, sleep.tid));
-    sleeps.chain(model.gil().waits(selection).map(|wait| (wait.process, wait.tid))).collect()
-}
-
 pub(super) fn write(model: &Model, selection: &Selection, trace: &mut Trace<'_>) -> Result<(), Error> {
-    for wait in waits(model, selection) {
-        let Some(pid) = model.process(wait.place.process).map(|state| state.process.pid) else { continue };
-        let length = wait.to.saturating_sub(wait.from);
-        let slice = Record::new("X", &wait.name, (pid, wait.place.tid), wait.from);
-        trace.put(&Record { cat: Some(CATEGORY), dur: Some(micros(length)), args: wait.args, ..slice })?;
+    let mut threads: BTreeMap<(ProcessRef, Tid), Vec<Slice>> = BTreeMap::new();
+    for Wait { name, place, from, to, args } in waits(model, selection) {
+        let slice = Slice { name, category: CATEGORY, from, to: Some(to), args, arrow: None };
+        threads.entry((place.process, place.tid)).or_default().push(slice);
     }
-    Ok(())
+    threads.into_iter().try_for_each(|((process, tid), slices)| trace.slices(Track::Thread(process, tid), slices))
 }

@@ -3,6 +3,8 @@
 #![allow(clippy::allow_attributes, dead_code, reason = "each test binary uses its part")]
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
+pub mod perfetto;
+
 use std::sync::Arc;
 
 use pyobs_export::{Format, Options, escape, export, words};

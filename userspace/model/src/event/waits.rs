@@ -61,11 +61,11 @@ pub struct Sleep {
     /// Where it went to sleep.
     pub stack: StackId,
     pub reason: WaitReason,
-    /// The sleeps that this one stands for, itself included.
+    /// The sleeps that this one stands for, itself included; 0 for more of one that went on when it was told of before.
     pub count: u64,
-    /// The time that it stands for.
+    /// The time that it stands for, which was not told of before.
     pub total: Nanos,
-    /// How long it was itself.
+    /// How long it was itself, from its beginning on.
     pub length: Nanos,
     pub waker: Option<Waker>,
 }

@@ -28,7 +28,7 @@ pub use stages::{BUCKETS, Spread, Stage, bucket_start, queue, queue_over_time, s
 pub use timeline::{Cells, Doing, Lane, LaneId, Timeline, timeline};
 pub use transfers::{Role, WorkerRow, has_transfer, transfers, workers};
 pub use tree::{Node, NodeId, Tree, tree};
-pub use waits::{GilRow, GilShare, GilThread, SleepRow, gil_shares, gil_waits, sleeps};
+pub use waits::{GilRow, GilShare, GilThread, SleepRow, gil_shares, gil_waits, sleeps, whole_sleeps};
 pub use weight::{Unit, Weight};
 
 use crate::{FrameId, Model, StackId};

@@ -6,7 +6,33 @@ use std::collections::BTreeMap;
 use super::By;
 use crate::families::Times;
 use crate::families::offcpu::Sum;
-use crate::{Frame, FrameId, FrameKind, Model, Nanos, Place, ProcessRef, Selection, StackId, Tid, WaitReason, Waker};
+use crate::{
+    Frame, FrameId, FrameKind, Model, Nanos, Place, ProcessRef, Selection, Sleep, StackId, Tid, WaitReason, Waker,
+};
+
+/// Sleeps as they were: one that is told of in pieces, for it goes on, is one. Of what began before the selection there is
+/// what lies in it.
+pub fn whole_sleeps(model: &Model, selection: &Selection) -> Vec<Sleep> {
+    let mut whole: Vec<Sleep> = Vec::new();
+    let mut latest: BTreeMap<(ProcessRef, Tid), usize> = BTreeMap::new();
+    for sleep in model.offcpu().sleeps(selection) {
+        let thread = (sleep.process, sleep.tid);
+        let before = latest.get(&thread).map(|index| &mut whole[*index]);
+        match before.filter(|before| sleep.count == 0 && before.stack == sleep.stack && before.at <= sleep.at) {
+            Some(before) => {
+                before.length = before.length.saturating_add(sleep.at.saturating_sub(before.at));
+                before.total = before.total.saturating_add(sleep.total);
+                (before.at, before.waker) = (sleep.at, sleep.waker.clone());
+            }
+            None => {
+                latest.insert(thread, whole.len());
+                let length = if sleep.count == 0 { sleep.total } else { sleep.length };
+                whole.push(Sleep { length, ..sleep.clone() });
+            }
+        }
+    }
+    whole
+}
 
 /// Sleeps of one thread at one place for one reason.
 #[derive(Clone, Debug, PartialEq)]

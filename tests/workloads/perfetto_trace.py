@@ -1,0 +1,51 @@
+"""perfetto_trace.py FILE: a trace as Perfetto's own descriptors have it, as JSON: {"slices": [{"track": [names, the process
+first], "tid", "name", "category", "from_ns", "to_ns", "args": {}, "arrows": [], "ends": []}], "counters": {name: [[ns, value]]}}.
+What these descriptors do not know is an error, and so is an end without a beginning."""
+import json
+import sys
+
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
+
+data = open(sys.argv[1], "rb").read()
+trace = Trace.FromString(data)
+trace.DiscardUnknownFields()
+assert trace.ByteSize() == len(data), "it has fields that the descriptors do not know"
+
+tracks, slices, opened, counters = {}, [], {}, {}
+
+
+def name(track):
+    return track.process.process_name or track.thread.thread_name or track.name
+
+
+def path(uuid):
+    track = tracks[uuid]
+    return (path(track.parent_uuid) if track.HasField("parent_uuid") else []) + [name(track)]
+
+
+def tid(uuid):
+    track = tracks[uuid]
+    if track.HasField("thread"):
+        return track.thread.tid
+    return tid(track.parent_uuid) if track.HasField("parent_uuid") else None
+
+
+for packet in trace.packet:
+    if packet.HasField("track_descriptor"):
+        tracks[packet.track_descriptor.uuid] = packet.track_descriptor
+        continue
+    event, at = packet.track_event, packet.timestamp
+    uuid = event.track_uuid
+    if event.type == TrackEvent.TYPE_SLICE_BEGIN:
+        opened.setdefault(uuid, []).append(len(slices))
+        slices.append({
+            "track": path(uuid), "tid": tid(uuid), "name": event.name, "category": "".join(event.categories),
+            "from_ns": at, "to_ns": None, "args": {one.name: one.string_value for one in event.debug_annotations},
+            "arrows": list(event.flow_ids), "ends": list(event.terminating_flow_ids),
+        })
+    elif event.type == TrackEvent.TYPE_SLICE_END:
+        slices[opened[uuid].pop()]["to_ns"] = at
+    else:
+        assert event.type == TrackEvent.TYPE_COUNTER
+        counters.setdefault(name(tracks[uuid]), []).append([at, event.counter_value])
+print(json.dumps({"slices": slices, "counters": counters}))

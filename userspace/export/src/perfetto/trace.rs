@@ -1,0 +1,168 @@
+//! Packets, and the tracks that they are of.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::io::Write;
+
+use prost::Message;
+use prost::encoding::{WireType, encode_key, encode_varint};
+use pyobs_model::{Model, Nanos, Operation, ProcessRef, Tid, TransferId};
+
+use super::proto::{
+    CounterDescriptor, DebugAnnotation, Kind, ProcessDescriptor, ThreadDescriptor, TracePacket, TrackDescriptor,
+    TrackEvent, Unit,
+};
+use crate::escape::{self, MAX_NAME};
+use crate::{Error, names};
+
+/// All packets are of one writer.
+const SEQUENCE: u32 = 1;
+/// Of the packets in a trace (`Trace.packet`).
+const PACKET: u32 = 1;
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Track {
+    Process(ProcessRef),
+    /// What a thread waits for.
+    Thread(ProcessRef, Tid),
+    /// What a thread does with transfers.
+    Deeds(ProcessRef, Tid),
+    /// Tracks of one name are one to those who look at them.
+    Transfer(ProcessRef, Operation, TransferId),
+    Counter(ProcessRef, &'static str, Unit),
+}
+
+/// A stretch of time on a track.
+#[derive(Default)]
+pub(super) struct Slice {
+    pub(super) name: String,
+    pub(super) category: &'static str,
+    pub(super) from: Nanos,
+    /// `None` for one without an end.
+    pub(super) to: Option<Nanos>,
+    pub(super) args: BTreeMap<&'static str, String>,
+    /// The arrow that comes by or begins here, and whether it ends here.
+    pub(super) arrow: Option<(u64, bool)>,
+}
+
+pub(super) struct Trace<'a> {
+    model: &'a Model,
+    out: &'a mut dyn Write,
+    tracks: BTreeMap<Track, u64>,
+}
+
+impl<'a> Trace<'a> {
+    pub(super) fn new(model: &'a Model, out: &'a mut dyn Write) -> Self {
+        Self { model, out, tracks: BTreeMap::new() }
+    }
+
+    /// The uuid of a track, which is described when it is asked for first, after what it lies under.
+    pub(super) fn track(&mut self, track: Track) -> Result<u64, Error> {
+        if let Some(uuid) = self.tracks.get(&track) {
+            return Ok(*uuid);
+        }
+        let text = |text: &str| Some(escape::line(text, MAX_NAME).into_owned());
+        let number = |number: u32| Some(i32::try_from(number).unwrap_or(i32::MAX));
+        let mut descriptor = TrackDescriptor::default();
+        match track {
+            Track::Process(process) => {
+                let state = self.model.process(process).map(|state| &state.process);
+                let (pid, process_name) = (state.and_then(|it| number(it.pid.0)), state.map(names::process));
+                descriptor.process = Some(ProcessDescriptor { pid, process_name });
+            }
+            Track::Thread(process, tid) => {
+                descriptor.parent_uuid = Some(self.track(Track::Process(process))?);
+                let state = self.model.process(process);
+                let name = state.and_then(|state| state.threads.get(&tid)).and_then(|thread| thread.name.as_deref());
+                let pid = state.and_then(|state| number(state.process.pid.0));
+                let thread_name = text(name.unwrap_or("thread"));
+                descriptor.thread = Some(ThreadDescriptor { pid, tid: number(tid.0), thread_name });
+            }
+            Track::Deeds(process, tid) => {
+                descriptor.parent_uuid = Some(self.track(Track::Thread(process, tid))?);
+                descriptor.name = text("transfers");
+            }
+            Track::Transfer(process, operation, _) => {
+                descriptor.parent_uuid = Some(self.track(Track::Process(process))?);
+                descriptor.name = text(operation.name());
+            }
+            Track::Counter(process, name, unit) => {
+                descriptor.parent_uuid = Some(self.track(Track::Process(process))?);
+                descriptor.name = text(name);
+                descriptor.counter = Some(CounterDescriptor { unit: Some(unit.into()) });
+            }
+        }
+        let uuid = self.tracks.len() as u64 + 1;
+        self.tracks.insert(track, uuid);
+        descriptor.uuid = Some(uuid);
+        self.put(TracePacket { track_descriptor: Some(descriptor), ..TracePacket::default() })?;
+        Ok(uuid)
+    }
+
+    /// Slices of one track, of which one lies in another or beside it: what would reach out of another ends with it.
+    pub(super) fn slices(&mut self, track: Track, mut slices: Vec<Slice>) -> Result<(), Error> {
+        let end = |slice: &Slice| slice.to.map_or(Nanos(u64::MAX), |to| to.max(slice.from));
+        // Those that begin at once and are as long lie in one another as they come.
+        slices.sort_by_key(|slice| (slice.from, Reverse(end(slice))));
+        let uuid = self.track(track)?;
+        let mut open: Vec<Nanos> = Vec::new();
+        for slice in slices {
+            while let Some(over) = open.pop_if(|over| *over <= slice.from) {
+                self.end(uuid, over)?;
+            }
+            let within = open.last().copied().unwrap_or(Nanos(u64::MAX));
+            open.push(end(&slice).min(within));
+            self.begin(uuid, slice)?;
+        }
+        while let Some(over) = open.pop() {
+            if over < Nanos(u64::MAX) {
+                self.end(uuid, over)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, uuid: u64, slice: Slice) -> Result<(), Error> {
+        let text = |text: &str| Some(escape::line(text, MAX_NAME).into_owned());
+        let args = slice.args.iter();
+        let args = args.map(|(name, value)| DebugAnnotation { name: text(name), string_value: text(value) });
+        let (goes_on, ends) = match slice.arrow {
+            Some((arrow, false)) => (vec![arrow], Vec::new()),
+            Some((arrow, true)) => (Vec::new(), vec![arrow]),
+            None => (Vec::new(), Vec::new()),
+        };
+        let event = TrackEvent {
+            name: text(&slice.name),
+            categories: vec![slice.category.to_owned()],
+            debug_annotations: args.collect(),
+            flow_ids: goes_on,
+            terminating_flow_ids: ends,
+            ..TrackEvent::default()
+        };
+        self.event(uuid, Kind::SliceBegin, slice.from, event)
+    }
+
+    fn end(&mut self, uuid: u64, at: Nanos) -> Result<(), Error> {
+        self.event(uuid, Kind::SliceEnd, at, TrackEvent::default())
+    }
+
+    pub(super) fn count(&mut self, track: Track, at: Nanos, value: u64) -> Result<(), Error> {
+        let uuid = self.track(track)?;
+        let counter_value = Some(i64::try_from(value).unwrap_or(i64::MAX));
+        self.event(uuid, Kind::Counter, at, TrackEvent { counter_value, ..TrackEvent::default() })
+    }
+
+    fn event(&mut self, uuid: u64, kind: Kind, at: Nanos, event: TrackEvent) -> Result<(), Error> {
+        let event = TrackEvent { r#type: Some(kind.into()), track_uuid: Some(uuid), ..event };
+        self.put(TracePacket { timestamp: Some(at.0), track_event: Some(event), ..TracePacket::default() })
+    }
+
+    fn put(&mut self, packet: TracePacket) -> Result<(), Error> {
+        let packet = TracePacket { trusted_packet_sequence_id: Some(SEQUENCE), ..packet };
+        let mut bytes = Vec::new();
+        encode_key(PACKET, WireType::LengthDelimited, &mut bytes);
+        encode_varint(packet.encoded_len() as u64, &mut bytes);
+        bytes.extend(packet.encode_to_vec());
+        Ok(self.out.write_all(&bytes)?)
+    }
+}
