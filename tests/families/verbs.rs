@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
 
+#[path = "verbs/browser.rs"]
+mod browser;
 #[path = "verbs/exports.rs"]
 mod exports;
 #[path = "verbs/shape.rs"]
@@ -36,6 +38,15 @@ fn main() -> ExitCode {
     let perfetto = case("perfetto_s_own_descriptors_read_the_timeline", exports::perfetto).needs(needs::perfetto());
     let html = case("the_page_runs_in_a_browser_and_asks_for_nothing", exports::html).needs(needs::program("chromium"));
     cases.extend([pprof, perfetto, html].map(|case| case.needs(needs::root()).needs(needs::python("3.12"))));
+    let pressed: [(&str, fn(), Result<(), String>); 3] = [
+        ("a_press_on_a_column_s_head_sorts_the_page_s_table", browser::html, Ok(())),
+        ("a_press_on_a_frame_of_the_svg_zooms", browser::svg, Ok(())),
+        ("speedscope_itself_has_the_functions", browser::speedscope, needs::speedscope().map(|_| ())),
+    ];
+    cases.extend(pressed.map(|(name, body, reader)| {
+        let case = case(name, body).needs(needs::root()).needs(needs::python("3.12"));
+        case.needs(needs::program("chromium")).needs(reader)
+    }));
     let rows = case("rows_of_transfers_and_workers_have_the_keys_of_the_contract", transfers::rows);
     cases.push(rows.needs(needs::root()).needs(needs::shared()).needs(transfers::ucxx()));
     pyobs_tests::run(cases)

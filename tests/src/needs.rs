@@ -105,6 +105,12 @@ pub fn numpy(python: &Python) -> Result<PathBuf, String> {
     if has.is_ok_and(|status| status.success()) { Ok(venv.clone()) } else { Err(missing()) }
 }
 
+/// The page of speedscope's npm package.
+pub fn speedscope() -> Result<PathBuf, String> {
+    let page = env::var_os("PYOBS_SPEEDSCOPE").map(PathBuf::from).filter(|page| page.is_file());
+    page.ok_or_else(|| "PYOBS_SPEEDSCOPE names no page of speedscope; `cargo xtask test` has npm install it".to_owned())
+}
+
 /// An interpreter with Perfetto's descriptors.
 pub fn perfetto() -> Result<PathBuf, String> {
     executable_with("perfetto.protos.perfetto.trace.perfetto_trace_pb2", "PYOBS_PERFETTO")

@@ -11,6 +11,7 @@ mod offsets;
 mod opcodes;
 mod process;
 mod pythons;
+mod readers;
 mod repo;
 mod root;
 mod setup;

@@ -14,7 +14,7 @@ use crate::{
     errors::usage,
     interpreters,
     process::{cargo, is_root},
-    repo, venvs,
+    readers, repo, venvs,
 };
 
 struct Options {
@@ -36,6 +36,10 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     let list = interpreters::list(&found)?;
     if options.all {
         options.environment = venvs::others(&found);
+    }
+    match readers::speedscope() {
+        Ok(page) => options.environment.push((readers::SPEEDSCOPE, page)),
+        Err(error) => eprintln!("skipped speedscope's own reader: {error:#}"),
     }
     if repo::shared().is_none() {
         eprintln!("skipped the workloads of ../shared: there is no such folder beside this checkout");
@@ -88,7 +92,7 @@ fn command(options: &Options, list: &Path) -> Command {
     }
     if options.all {
         command.env("PYOBS_ALL", "1");
-        command.envs(options.environment.iter().map(|(name, value)| (*name, value)));
     }
+    command.envs(options.environment.iter().map(|(name, value)| (*name, value)));
     command
 }

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::{recording, run};
 
 /// The functions in which threads.py burns.
-const BURNED: [&str; 5] =
+pub const BURNED: [&str; 5] =
     ["in_first_thread", "in_second_thread", "in_daemon_thread", "in_thread_of_c", "in_main_thread"];
 
 /// All of them, with Python frames or without.

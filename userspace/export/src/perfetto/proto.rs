@@ -88,10 +88,10 @@ pub struct TrackEvent {
     #[prost(int64, optional, tag = "30")]
     pub counter_value: Option<i64>,
     /// Arrows that go on to the next event with the same number.
-    #[prost(fixed64, repeated, tag = "47")]
+    #[prost(fixed64, repeated, packed = "false", tag = "47")]
     pub flow_ids: Vec<u64>,
     /// Arrows that end here.
-    #[prost(fixed64, repeated, tag = "48")]
+    #[prost(fixed64, repeated, packed = "false", tag = "48")]
     pub terminating_flow_ids: Vec<u64>,
 }
 

@@ -1,0 +1,91 @@
+//! What goes out, in a browser with a mouse (workloads/browser.py).
+
+use pyobs_tests::{Folder, Workload, command, json, needs, workload};
+use serde_json::Value;
+
+use super::exports::BURNED;
+use super::{recording, run};
+
+/// A page, what is true when it is there, which element is pressed, and what that changes.
+struct Press<'a> {
+    page: &'a str,
+    ready: &'a str,
+    press: &'a str,
+    changes: &'a str,
+}
+
+/// What was there before and after, with a picture of it.
+fn press(folder: &Folder, Press { page, ready, press, changes }: Press<'_>) -> [String; 2] {
+    let (home, picture) = (folder.join("home"), folder.join("picture.png"));
+    let mut browser = command(needs::python("3.12").unwrap().executable.clone());
+    browser.arg(workload("browser.py")).arg(needs::program("chromium").unwrap()).arg(home);
+    browser.arg(page).arg(&picture).args([ready, press, changes]);
+    let ended = Workload::start(browser).wait();
+    assert!(ended.status.success(), "{ended:?}");
+    let told = json::parse(&ended.stdout);
+    assert!(json::count(&told, "/bytes") > 10_000, "{} is no picture of a page", picture.display());
+    let asked = json::list(&told, "/asked").iter().filter_map(Value::as_str);
+    let of_a_network = asked.filter(|address| !["file:", "data:", "blob:"].iter().any(|own| address.starts_with(own)));
+    assert_eq!(of_a_network.count(), 0, "{told:#}");
+    ["/before", "/after"].map(|key| json::text(&told, key).to_owned())
+}
+
+fn exported(folder: &Folder, format: &str) -> String {
+    let file = folder.join(&format!("out.{format}")).display().to_string();
+    let written = run(&["export", recording().file.to_str().unwrap(), "--format", format, "-o", &file]);
+    assert!(written.status.success(), "{written:?}");
+    file
+}
+
+/// A press on the head of "total samples" sorts the frames, of which those with most of their own come first, by it.
+pub fn html() {
+    let folder = Folder::new();
+    let page = format!("file://{}", exported(&folder, "html"));
+    let frames = "[...document.querySelectorAll('table')].find(it => it.tHead.textContent.includes('own samples'))";
+    let changes = format!("[...{frames}.tBodies[0].rows].map(row => row.cells[3].textContent).join('\\n')");
+    let head = format!("{frames}.tHead.rows[0].cells[3]");
+    let ready = "document.querySelector('.filter') !== null";
+    let [before, after] = press(&folder, Press { page: &page, ready, press: &head, changes: &changes })
+        .map(|text| text.lines().map(|count| count.replace(',', "").parse::<u64>().unwrap()).collect::<Vec<_>>());
+    let mut sorted = before.clone();
+    sorted.sort_unstable_by(|one, two| two.cmp(one));
+    assert!(before.len() > 2 && before != sorted, "{before:?}");
+    assert_eq!(after, sorted);
+}
+
+/// A press on a frame makes it as wide as the picture.
+pub fn svg() {
+    let folder = Folder::new();
+    let page = format!("file://{}", exported(&folder, "svg"));
+    let frame = format!(
+        "[...document.querySelectorAll('#frames g')].find(it => it.querySelector('title').textContent.startsWith('{} ('))",
+        BURNED[0]
+    );
+    let changes = format!("{frame}.querySelector('rect').getAttribute('width')");
+    let ready = "document.querySelector('#frames') !== null";
+    let [before, after] = press(&folder, Press { page: &page, ready, press: &frame, changes: &changes });
+    let width = |text: &str| text.trim_end_matches('%').parse::<f64>().unwrap();
+    assert!(width(&after) > 99.0 && width(&before) < 99.0, "{before} {after}");
+}
+
+/// speedscope itself imports it and has the functions with the times that the samples stand for.
+pub fn speedscope() {
+    let folder = Folder::new();
+    let file = exported(&folder, "speedscope");
+    let script = folder.join("profile.js");
+    let mut encoder = command(needs::python("3.12").unwrap().executable.clone());
+    let encode = "import base64, sys; data = base64.b64encode(open(sys.argv[1], 'rb').read()).decode(); \
+                  open(sys.argv[2], 'w').write('speedscope.loadFileFromBase64(\"profile\", \"%s\")' % data)";
+    encoder.args(["-c", encode, &file]).arg(&script);
+    assert!(Workload::start(encoder).wait().status.success());
+    let reader = needs::speedscope().unwrap();
+    let page = format!("file://{}#localProfilePath={}", reader.display(), script.display());
+    let tab = "[...document.querySelectorAll('div')].find(it => it.childElementCount == 1 && it.textContent.endsWith('Sandwich'))";
+    let ready = "document.title.startsWith('CPU time on ')";
+    let of = Press { page: &page, ready, press: tab, changes: "document.body.innerText" };
+    let [_, after] = press(&folder, of);
+    assert!(after.contains("Symbol Name"), "{after}");
+    // The profile of the first thread.
+    let functions = BURNED.iter().filter(|function| after.lines().any(|line| line.trim() == **function));
+    assert!(functions.count() > 0, "{after}");
+}

@@ -1,0 +1,105 @@
+"""browser.py CHROMIUM HOME PAGE PICTURE READY CLICK RESULT: opens a page in a headless browser, waits until the expression READY
+is true there, presses the mouse where the element is that CLICK gives, waits until RESULT is another value than before, takes a
+PICTURE, and prints JSON: {"before", "after", "said": [the console], "asked": [addresses], "bytes": of the picture}."""
+import base64
+import json
+import os
+import subprocess
+import sys
+import time
+
+chromium, home, page, picture, ready, click, result = sys.argv[1:]
+SECONDS = 60
+
+
+def start():
+    """The protocol of the developers' tools, over descriptors 3 and 4."""
+    theirs, ours = os.pipe()
+    mine, other = os.pipe()
+
+    def own():
+        # Not onto what is still wanted.
+        read, write = os.dup(theirs), os.dup(other)
+        while read < 5 or write < 5:
+            read, write = os.dup(read), os.dup(write)
+        os.dup2(read, 3)
+        os.dup2(write, 4)
+
+    arguments = ["--headless", "--no-sandbox", "--disable-gpu", "--enable-unsafe-swiftshader", "--remote-debugging-pipe",
+                 "--window-size=1280,800", "--user-data-dir=" + home]
+    browser = subprocess.Popen([chromium, *arguments, "about:blank"], close_fds=False, preexec_fn=own,
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    os.close(theirs)
+    os.close(other)
+    return browser, os.fdopen(mine, "rb"), os.fdopen(ours, "wb")
+
+
+class Page:
+    def __init__(self):
+        self.browser, self.reads, self.writes = start()
+        self.number, self.rest, self.session, self.events = 0, b"", None, []
+
+    def next(self):
+        while b"\0" not in self.rest:
+            data = os.read(self.reads.fileno(), 1 << 20)
+            assert data, "the browser has gone"
+            self.rest += data
+        message, _, self.rest = self.rest.partition(b"\0")
+        return json.loads(message)
+
+    def call(self, method, **parameters):
+        self.number += 1
+        message = {"id": self.number, "method": method, "params": parameters}
+        if self.session:
+            message["sessionId"] = self.session
+        self.writes.write(json.dumps(message).encode() + b"\0")
+        self.writes.flush()
+        while True:
+            answer = self.next()
+            if answer.get("id") == self.number:
+                assert "error" not in answer, answer
+                return answer["result"]
+            self.events.append(answer)
+
+    def value(self, expression):
+        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
+        assert "exceptionDetails" not in answer, answer
+        return answer["result"].get("value")
+
+    def wait(self, is_so, what):
+        end = time.monotonic() + SECONDS
+        while not is_so():
+            assert time.monotonic() < end, what + " does not come"
+            time.sleep(0.05)
+
+
+it = Page()
+target = next(info for info in it.call("Target.getTargets")["targetInfos"] if info["type"] == "page")
+it.session = it.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)["sessionId"]
+for domain in ("Page", "Runtime", "Network", "Log"):
+    it.call(domain + ".enable")
+it.call("Page.navigate", url=page)
+it.wait(lambda: it.value(ready), ready)
+before = it.value(result)
+x, y = it.value("""(() => {
+  const it = %s;
+  it.scrollIntoView({block: "center"});
+  const box = it.getBoundingClientRect();
+  return [box.x + box.width / 2, box.y + box.height / 2];
+})()""" % click)
+for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
+    it.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="none" if kind == "mouseMoved" else "left", clickCount=1)
+it.wait(lambda: it.value(result) != before, result)
+after = it.value(result)
+data = base64.b64decode(it.call("Page.captureScreenshot", format="png")["data"])
+open(picture, "wb").write(data)
+said, asked = [], []
+for event in it.events:
+    if event["method"] == "Runtime.consoleAPICalled":
+        said.append(" ".join(str(one.get("value", one.get("description"))) for one in event["params"]["args"]))
+    elif event["method"] == "Log.entryAdded":
+        said.append(event["params"]["entry"]["text"])
+    elif event["method"] == "Network.requestWillBeSent":
+        asked.append(event["params"]["request"]["url"])
+it.browser.kill()
+print(json.dumps({"before": before, "after": after, "said": said, "asked": asked, "bytes": len(data)}))
