@@ -14,8 +14,8 @@ pub const TELL_EVERY: u32 = 4;
 pub const PROGRESS_UNTIL: u32 = 5;
 /// Of whom executable mappings are told: one of [`tells`].
 pub const TELLS_MAPPINGS: u32 = 6;
-/// Where it is 1, transfers of UCX itself are counted when they are submitted, and nothing else is done about them.
-pub const SUMS_ONLY: u32 = 7;
+/// Which transfers are counted when they are submitted, and nothing else is done about them: one of [`counted`].
+pub const COUNTED: u32 = 7;
 /// Of each thread's sleeps one is looked at for every so many nanoseconds, and the others are passed over; 0 stands for all.
 pub const SLEEP_GAP: u32 = 8;
 /// Of the samples whose registers are told, one in so many, chosen at random, is looked at; 0 and 1 stand for all.
@@ -28,6 +28,18 @@ pub mod tells {
     pub const NONE: u64 = 0;
     pub const WATCHED: u64 = 1;
     pub const EVERYBODY: u64 = 2;
+}
+
+/// The values of [`COUNTED`].
+pub mod counted {
+    /// None: all are followed to their ends.
+    pub const NONE: u64 = 0;
+    /// Those that begin from now on.
+    pub const NEW: u64 = 1;
+    /// All: nothing that was followed is under way.
+    pub const ALL: u64 = 2;
+    /// Those of UCXX that were not seen to be registered: they were, while all were counted.
+    pub const UNREGISTERED: u64 = 3;
 }
 
 pub const FAMILY_OFFCPU: u64 = 1;

@@ -115,6 +115,8 @@ pub mod callback {
     pub const LENGTH: u32 = 2;
     /// It is called for a message that has come: `ucp_am_recv_callback_t`.
     pub const MESSAGE: u32 = 3;
+    /// It is a function of UCXX's, which has probes by their names.
+    pub const OF_UCXX: u32 = 4;
 }
 
 /// The key of maps by what a process calls by an address.

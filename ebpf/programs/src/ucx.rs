@@ -20,14 +20,14 @@ use aya_ebpf::{
 };
 use pyobs_abi::{
     arena::library::Call,
-    control::SUMS_ONLY,
+    control::{COUNTED, counted},
     record,
     ucx::{Early, NOWHERE, ON_STACK, Submission, Transfer, callback, deed, flags, operation},
 };
 
 use self::{
     asked::tell_stack,
-    table::{CALLS, EARLY, OPEN, REQUESTS, announce, finish, key, new, sum, thread, took},
+    table::{CALLS, EARLY, OPEN, REQUESTS, announce, finish, is_of_ucxx, key, new, remember, sum, thread, took},
 };
 use crate::{
     common::{
@@ -80,6 +80,26 @@ fn begin(context: &ProbeContext, run: impl Fn(u32)) -> Option<()> {
     };
     // The mask and the flags, the request, the callback, the datatype, the caller's word.
     let [mask, _, callback, datatype, data]: [u64; 5] = user(at)?;
+    let callback = if mask & HAS_CALLBACK == 0 { 0 } else { callback };
+    let (buffer, count) = (word(&words, submission.buffer()), word(&words, submission.count()));
+    let kind = if mask & HAS_DATATYPE == 0 { 1 << 3 } else { datatype };
+    let bytes = match kind & 7 {
+        CONTIGUOUS => count.wrapping_mul(kind >> 3),
+        VECTOR => vector(buffer, count),
+        _ => 0,
+    };
+    let which = control(COUNTED);
+    if which == counted::ALL {
+        if let Some(thread) = thread() {
+            // SAFETY: the pointer is to an element of the map; the key is the current thread.
+            unsafe {
+                (*thread).counts[deed::SUBMIT] += 1;
+                (*thread).counts[deed::REGISTER] += 1;
+            }
+        }
+        sum(submission.operation(), is_of_ucxx(callback), bytes);
+        return Some(());
+    }
     let asked = if mask & HAS_USER_DATA == 0 { None } else { REQUESTS.get_ptr_mut(key(data)) };
     let mut transfer = match asked {
         // SAFETY: the pointer is to an element of the map; only its own request's thread writes it now.
@@ -105,17 +125,16 @@ fn begin(context: &ProbeContext, run: impl Fn(u32)) -> Option<()> {
     transfer.operation = submission.operation();
     transfer.submit_tid = call.thread as u32;
     transfer.through = words[0];
-    transfer.buffer = word(&words, submission.buffer());
-    let count = word(&words, submission.count());
-    let kind = if mask & HAS_DATATYPE == 0 { 1 << 3 } else { datatype };
-    match kind & 7 {
-        CONTIGUOUS => transfer.bytes = count.wrapping_mul(kind >> 3),
-        VECTOR => vector(&mut transfer, count),
-        _ => {}
-    }
-    if is_new && control(SUMS_ONLY) != 0 {
-        sum(&transfer);
-        return Some(());
+    transfer.buffer = buffer;
+    transfer.bytes = bytes;
+    if is_new && which != counted::NONE {
+        let is_of_ucxx = is_of_ucxx(callback);
+        if is_of_ucxx || which == counted::NEW {
+            sum(transfer.operation, is_of_ucxx, bytes);
+            return Some(());
+        }
+    } else if transfer.flags & flags::UCXX != 0 {
+        remember(callback);
     }
     if submission.tag() != NOWHERE {
         transfer.tag = word(&words, submission.tag());
@@ -133,7 +152,7 @@ fn begin(context: &ProbeContext, run: impl Fn(u32)) -> Option<()> {
     let own = if transfer.flags & flags::PUBLISHED == 0 { call.stack } else { transfer.request };
     // A full table makes room by itself.
     let _ = CALLS.insert(Call { stack: own, ..call }, transfer, 0);
-    if is_new && mask & HAS_CALLBACK != 0 {
+    if is_new && callback != 0 {
         let kind = match transfer.operation {
             operation::TAG_RECV => callback::TAG,
             operation::STREAM_RECV | operation::AM_RECV => callback::LENGTH,
@@ -271,7 +290,9 @@ fn half_seen(handle: u64, stack: u64) {
     let Some(thread) = thread() else { return };
     // SAFETY: the pointer is to an element of the map; the key is the current thread.
     unsafe {
-        if (*thread).unknown_stack > stack && (*thread).called_back != handle {
+        let is_unknown = (*thread).unknown_stack > stack && (*thread).called_back != handle;
+        // Where it was counted when it was submitted, nothing is missing.
+        if is_unknown && control(COUNTED) == counted::NONE {
             count_loss(record::loss::TRANSFER_HALF_SEEN);
         }
         (*thread).unknown_stack = 0;
@@ -387,17 +408,18 @@ fn word(words: &[u64; 6], number: u64) -> u64 {
 
 /// What a vector's parts have together: address and length each (`ucp_dt_iov_t`).
 #[inline(always)]
-fn vector(transfer: &mut Transfer, count: u64) {
-    let mut part = 0;
+fn vector(buffer: u64, count: u64) -> u64 {
+    let (mut part, mut bytes) = (0, 0_u64);
     let count = black_box(count);
     while part < PARTS {
         if part >= count {
             break;
         }
-        let length = user::<u64>(transfer.buffer.wrapping_add(part * 16 + 8)).unwrap_or(0);
-        transfer.bytes = transfer.bytes.wrapping_add(length);
+        let length = user::<u64>(buffer.wrapping_add(part * 16 + 8)).unwrap_or(0);
+        bytes = bytes.wrapping_add(length);
         part += 1;
     }
+    bytes
 }
 
 /// A sample of what is sent: four pieces of 32 bytes.

@@ -8,7 +8,7 @@ use super::{interpreter, record, said, script};
 
 pub(super) fn cases() -> Vec<Case> {
     let own = |name: &str, body: fn()| case(name, body).needs(needs::root()).needs(needs::program("cc"));
-    let ucxx = case("many_of_ucxx_are_all_counted_and_one_in_so_many_told_of", window).needs(needs::root());
+    let ucxx = case("many_of_ucxx_that_last_are_counted", window).needs(needs::root());
     vec![
         own("too_many_to_be_followed_are_counted", many),
         own("where_there_are_many_one_in_so_many_is_told_of_and_all_are_counted", paced),
@@ -55,7 +55,7 @@ fn paced() {
     assert!((called / 2 / (every * 2)..called / 2 / 3).contains(&later), "{later} of {called}, {count:#}");
 }
 
-/// Both sides send and receive 64 at once.
+/// Both sides send and receive 64 at once, for longer than two seconds.
 fn window() {
     const ROUNDS: u64 = 300;
     const WINDOW: u64 = 64;
@@ -67,18 +67,16 @@ fn window() {
     assert!(recording.stdout.contains("\"round_trips\": 300"), "{}{}", recording.stdout, recording.stderr);
     let counts = json::list(&recording.report, "/transfer_counts").iter();
     let tags: Vec<&Value> = counts.filter(|it| json::text(it, "/operation").starts_with("tag")).collect();
-    let sums: Vec<_> =
-        tags.iter().map(|it| ["/count", "/bytes", "/failed", "/unfollowed"].map(|key| json::count(it, key))).collect();
-    assert_eq!(sums, [[ROUNDS * WINDOW, ROUNDS * WINDOW * SIZE, 0, 0]; 4], "{tags:#?}");
-    let every = tags.iter().map(|it| json::count(it, "/told_every")).max().unwrap();
-    assert!(
-        every >= 6 && sheds(&recording, &format!("one in {every} is told of singly")),
-        "{}",
-        recording.report["cost"]
-    );
+    assert!(tags.iter().all(|it| it["library"] == "ucxx"), "{tags:#?}");
+    let sums: Vec<_> = tags.iter().map(|it| ["/count", "/bytes", "/failed"].map(|key| json::count(it, key))).collect();
+    assert_eq!(sums, [[ROUNDS * WINDOW, ROUNDS * WINDOW * SIZE, 0]; 4], "{tags:#?}");
+    for count in tags {
+        let unfollowed = json::count(count, "/unfollowed");
+        assert!(unfollowed > 0 && unfollowed < ROUNDS * WINDOW, "{count:#}");
+    }
+    assert!(sheds(&recording, "are counted when they are submitted"), "{}", recording.report["cost"]);
     let told = json::list(&recording.report, "/transfers").iter();
     let told = told.filter(|it| json::text(it, "/operation").starts_with("tag")).count() as u64;
-    let all = 4 * ROUNDS * WINDOW;
-    assert!((all / (every * 2)..all / 3).contains(&told), "{told} of {all}, one in {every}");
+    assert!(told > 0 && told < 4 * ROUNDS * WINDOW, "{told}");
     assert_eq!(recording.report["loss"], serde_json::json!({}));
 }

@@ -48,7 +48,7 @@ def commands(words, pid):
     return [[str(pid) if word == "PID" else word for word in part] for part in parts]
 
 
-def watch(command, span):
+def watch(command, seconds, span):
     """Whoever watches comes before the span, and leaves behind it."""
     if command == ["none"]:
         return span()
@@ -60,8 +60,8 @@ def watch(command, span):
         if pyobs.poll() is not None:
             sys.exit("%s ended with %d" % (command[0], pyobs.returncode))
         time.sleep(0.01)
-    # What it makes at its beginning is not what it costs.
-    time.sleep(0.5)
+    # What it makes at its beginning is not what it costs, nor what it does until it knows how much there is.
+    time.sleep(max(0.5, 0.4 * seconds))
     watched = span()
     # Not an interrupt, which is ignored by who was started in the background.
     pyobs.send_signal(15)
@@ -86,7 +86,7 @@ def main():
     each = commands(sys.argv[4:], program.pid)
     spans = [span()]
     for command in each * rounds:
-        spans.append(watch(command, span))
+        spans.append(watch(command, seconds, span))
         spans.append(span())
     program.kill()
     text = (first + program.stdout.read()).decode()

@@ -10,7 +10,7 @@ use pyobs_abi::{
     arena::library::Call,
     control::TELL_EVERY,
     record,
-    ucx::{Callback, Done, Early, Future, Key, Kind, OF_UCXX, Thread, Total, Transfer, flags},
+    ucx::{Callback, Done, Early, Future, Key, Kind, OF_UCXX, Thread, Total, Transfer, callback, flags},
 };
 
 use crate::common::{
@@ -45,7 +45,7 @@ static THREADS: LruHashMap<u64, Thread> = LruHashMap::with_max_entries(4096, 0);
 #[map(name = "UCX_TOTALS")]
 static TOTALS: HashMap<Kind, Total> = HashMap::with_max_entries(8192, 0);
 
-/// Functions that user space knows of, and how many these are.
+/// Functions that are given to be called back and are known, and how many user space knows of.
 #[map(name = "UCX_CALLBACKS")]
 static CALLBACKS: LruHashMap<Key, u32> = LruHashMap::with_max_entries(1024, 0);
 
@@ -89,8 +89,9 @@ pub fn took(handle: u64) -> Option<Transfer> {
 /// A transfer is over.
 #[inline(always)]
 pub fn finish(transfer: &Transfer) {
+    let is_ucxx = transfer.flags & flags::UCXX != 0;
     // SAFETY: the pointer is to an element of the map.
-    count(transfer, |total| unsafe {
+    count(transfer.operation, is_ucxx, transfer.bytes, |total| unsafe {
         atomic_add(&raw mut (*total).immediate, u64::from(transfer.flags & flags::IMMEDIATE != 0));
         atomic_add(&raw mut (*total).failed, u64::from(transfer.status < 0));
         atomic_add(&raw mut (*total).spent, transfer.completed.wrapping_sub(transfer.submitted));
@@ -105,20 +106,19 @@ pub fn finish(transfer: &Transfer) {
     }
 }
 
-/// A transfer is submitted that is not followed to its end.
+/// A transfer begins that is not followed to its end.
 #[inline(always)]
-pub fn sum(transfer: &Transfer) {
+pub fn sum(operation: u32, is_ucxx: bool, bytes: u64) {
     // SAFETY: the pointer is to an element of the map.
-    count(transfer, |total| unsafe { atomic_add(&raw mut (*total).unfollowed, 1) });
+    count(operation, is_ucxx, bytes, |total| unsafe { atomic_add(&raw mut (*total).unfollowed, 1) });
 }
 
 /// Counts a transfer; `more` is for its kind's element.
 #[inline(always)]
-fn count(transfer: &Transfer, more: impl FnOnce(*mut Total)) {
-    let is_ucxx = transfer.flags & flags::UCXX != 0;
+fn count(operation: u32, is_ucxx: bool, bytes: u64, more: impl FnOnce(*mut Total)) {
     let kind = Kind {
         pid: (bpf_get_current_pid_tgid() >> 32) as u32,
-        operation: transfer.operation | if is_ucxx { OF_UCXX } else { 0 },
+        operation: operation | if is_ucxx { OF_UCXX } else { 0 },
     };
     let total = match TOTALS.get_ptr_mut(kind) {
         Some(total) => Some(total),
@@ -131,11 +131,27 @@ fn count(transfer: &Transfer, more: impl FnOnce(*mut Total)) {
         // SAFETY: the pointer is to an element of the map, which lives on until this program has ended.
         Some(total) => unsafe {
             atomic_add(&raw mut (*total).count, 1);
-            atomic_add(&raw mut (*total).bytes, transfer.bytes);
+            atomic_add(&raw mut (*total).bytes, bytes);
             more(total);
         },
         None => count_loss(record::loss::TRANSFER_TABLE),
     }
+}
+
+/// UCXX has given this function to be called back.
+#[inline(always)]
+pub fn remember(address: u64) {
+    let own = key(address);
+    if address != 0 && CALLBACKS.get_ptr(own).is_none() {
+        let _ = CALLBACKS.insert(own, callback::OF_UCXX, BPF_NOEXIST.into());
+    }
+}
+
+/// Whether it was seen that this function is UCXX's.
+#[inline(always)]
+pub fn is_of_ucxx(address: u64) -> bool {
+    // SAFETY: the value is copied.
+    unsafe { CALLBACKS.get(key(address)) }.copied() == Some(callback::OF_UCXX)
 }
 
 /// A program that makes a function for each call must not call user space each time.

@@ -3,6 +3,7 @@
 use aya_ebpf::{helpers::bpf_ktime_get_ns, macros::uprobe, programs::ProbeContext};
 use pyobs_abi::{
     arena::library::Call,
+    control::{COUNTED, counted},
     process::Process,
     record,
     ucx::{Future, Thread, Transfer, Woken, deed, flags, operation, site},
@@ -11,10 +12,11 @@ use pyobs_abi::{
 use super::{
     asked::tell_stack,
     cookie, returned,
-    table::{FUTURES, OPEN, REQUESTS, finish, key, new, thread},
+    table::{FUTURES, OPEN, REQUESTS, finish, key, new, sum, thread},
 };
 use crate::{
     common::{
+        maps::control,
         memory::user,
         probe::{arguments, call},
         ring,
@@ -70,6 +72,9 @@ fn register(
     thread: *mut Thread,
     run: impl Fn(u32),
 ) -> Option<()> {
+    if matches!(control(COUNTED), counted::NEW | counted::ALL) {
+        return None;
+    }
     let call = call(context);
     let request = user(shared)?;
     let mut transfer = new();
@@ -134,7 +139,9 @@ fn several(
         (*thread).parent_return = user(call.stack).unwrap_or(0);
         (*thread).parent_flags = transfer.flags.into();
     }
-    if is_new {
+    if is_new && matches!(control(COUNTED), counted::NEW | counted::ALL) {
+        sum(operation, true, 0);
+    } else if is_new {
         tell_stack(context, process, &transfer, run);
     }
     Some(())
@@ -145,7 +152,13 @@ fn several(
 fn status(request: u64, status: u64, stack: u64, thread: *mut Thread) -> Option<()> {
     let asked = REQUESTS.get_ptr_mut(key(request));
     // SAFETY: the pointer is to an element of the map; the key is the current thread.
-    unsafe { (*thread).unknown_stack = if asked.is_none() { stack } else { 0 } };
+    unsafe {
+        (*thread).unknown_stack = 0;
+        if asked.is_none() {
+            (*thread).unknown_stack = stack;
+            (*thread).current = 0;
+        }
+    }
     let asked = asked?;
     // SAFETY: the pointers are to elements of maps. A request is completed by one thread.
     let (handle, transfer) = unsafe {

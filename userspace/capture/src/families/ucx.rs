@@ -27,7 +27,7 @@ use pyobs_abi::ucx::{
 use pyobs_model::{Event, Library, Nanos, ProcessRef, Reason, Tid, TransferChange, Transfers};
 
 use self::ends::{At, Ends};
-use self::pace::Pace;
+use self::pace::{Pace, Rate};
 use self::progress::Progress;
 use self::sites::{Of, Program, Site};
 use self::threads::Threads;
@@ -67,6 +67,13 @@ pub struct Maps {
     pub totals: KernelMap<MapData, Kind, Total>,
 }
 
+/// Transfers since the last time.
+#[derive(Default)]
+struct New {
+    all: u64,
+    ucxx: u64,
+}
+
 pub struct Ucx {
     programs: Arc<Programs>,
     maps: Maps,
@@ -91,8 +98,6 @@ pub struct Ucx {
     /// Transfers that were told of as being under way, and their processes.
     slow: HashMap<u64, u32>,
     told_at: Instant,
-    /// A process has UCXX.
-    has_ucxx: bool,
     /// It was said that transfers are only counted.
     has_counted: bool,
     every: u32,
@@ -126,7 +131,6 @@ impl Ucx {
             threads: Threads::default(),
             slow: HashMap::new(),
             told_at: Instant::now(),
-            has_ucxx: false,
             has_counted: false,
             every: 1,
             every_max: 1,
@@ -154,7 +158,6 @@ impl Ucx {
                 progress.has(pid, file);
             }
         }
-        self.has_ucxx = libraries.iter().any(|(of, ..)| *of == Of::Ucxx);
         let mapped: Vec<(Of, u32, FileId)> = libraries.iter().map(|(of, pid, _, file)| (*of, *pid, *file)).collect();
         let failure = self.ends.hold(&mapped);
         notes.extend(failure.map(|why| format!("what calls that submit transfers return is not seen: {why}")));
@@ -168,7 +171,7 @@ impl Ucx {
             layout::check(&elf)?;
         }
         let sites = sites::of(of, &elf);
-        if sites.always.is_empty() {
+        if sites.always.is_empty() && sites.follow.is_empty() {
             return Err("it exports none of the functions that are known of it".to_owned());
         }
         self.is_cheap &= sites.is_cheap;
@@ -258,7 +261,7 @@ impl Ucx {
         }
         self.told_at = Instant::now();
         self.processes.extend(running);
-        let count = self.tell_totals(now, None, events);
+        let new = self.tell_totals(now, None, events);
         if let Some(progress) = &mut self.progress {
             progress.tick(now.0.saturating_add(self.start.0), control);
         }
@@ -268,10 +271,11 @@ impl Ucx {
         self.threads = threads;
         self.tell_open(now, None, at_the_end, events);
         self.tell_half_seen(now, at_the_end, events);
-        let rate = count as f64 / elapsed.as_secs_f64().max(1e-3);
+        let a_second = |count: u64| count as f64 / elapsed.as_secs_f64().max(1e-3);
+        let rate = Rate { all: a_second(new.all), ucxx: a_second(new.ucxx) };
         let is_new = self.turn(rate, elapsed, now, control, events);
         if !is_new && self.pace.is_followed() {
-            self.choose(rate, now, control, events);
+            self.choose(rate.all, now, control, events);
         }
     }
 
@@ -307,8 +311,8 @@ impl Ucx {
     }
 
     /// Returns how many are new.
-    fn tell_totals(&mut self, at: Nanos, only: Option<u32>, events: &mut Vec<Event>) -> u64 {
-        let mut count = 0;
+    fn tell_totals(&mut self, at: Nanos, only: Option<u32>, events: &mut Vec<Event>) -> New {
+        let mut new = New::default();
         let sums: Vec<(Kind, Total)> = self.maps.totals.iter().flatten().collect();
         for (kind, total) in sums.into_iter().filter(|(kind, _)| only.is_none_or(|pid| pid == kind.pid)) {
             let before = self.totals.insert(kind, total).unwrap_or_default();
@@ -317,11 +321,13 @@ impl Ucx {
             if total.count == before.count {
                 continue;
             }
-            count += total.count - before.count;
+            let library = if kind.operation & OF_UCXX == 0 { Library::Ucx } else { Library::Ucxx };
+            new.all += total.count - before.count;
+            new.ucxx += if library == Library::Ucxx { total.count - before.count } else { 0 };
             events.push(Event::Transfers(Transfers {
                 at,
                 process,
-                library: if kind.operation & OF_UCXX == 0 { Library::Ucx } else { Library::Ucxx },
+                library,
                 operation,
                 count: total.count - before.count,
                 bytes: total.bytes.wrapping_sub(before.bytes),
@@ -332,7 +338,7 @@ impl Ucx {
                 every: self.every,
             }));
         }
-        count
+        new
     }
 
     /// Tells of transfers that are long under way, at the end of all. Without probes nobody knows what has become of them.

@@ -3,25 +3,37 @@
 use std::time::Duration;
 
 use aya::maps::{Array, MapData};
-use pyobs_abi::control;
-use pyobs_abi::ucx::{Key, Transfer};
+use pyobs_abi::control::{self, counted};
+use pyobs_abi::ucx::{Key, Kind, OF_UCXX, Transfer, flags, operation};
 use pyobs_model::{Event, Library, Nanos, Transfers};
 
 use super::told::operation_of;
-use super::{SLOW, Ucx};
+use super::{SLOW, TOLD, Ucx};
 
 /// From so many a second on they are counted when they are submitted. To follow one to its end takes some 25 µs.
 const FAST: f64 = 10_000.0;
+/// From so many of UCXX's a second on, when they last: each takes some seven traps, of threads that wake each other.
+const FAST_UCXX: f64 = 1_000.0;
+const LASTING: Duration = Duration::from_secs(2);
 /// They are followed again where there are fewer than this share of that.
 const SLOWER: f64 = 0.5;
 /// How long they are only counted before they are followed again for a moment, so that it is known how long they take.
 const PERIOD: Duration = Duration::from_secs(10);
-/// One in so many is told of singly then.
+/// One in so many is told of singly then, at the most.
 const MOMENT: u32 = 40;
+
+/// Transfers a second.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Rate {
+    pub(super) all: f64,
+    /// Of these, UCXX's.
+    pub(super) ucxx: f64,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    Followed,
+    /// For so long there were many of UCXX's.
+    Followed(Duration),
     /// New ones are counted; what was under way comes to its end.
     Leaving,
     /// For so long.
@@ -41,7 +53,7 @@ enum Turn {
 
 pub(super) struct Pace {
     state: State,
-    fast: f64,
+    fast: Rate,
 }
 
 impl Pace {
@@ -49,28 +61,41 @@ impl Pace {
     pub(super) fn new(budget: Option<f64>) -> Self {
         const COST_S: f64 = 25e-6;
         let allowed = budget.map_or(FAST, |budget| budget / 100.0 / COST_S);
-        Self { state: State::Followed, fast: allowed.min(FAST) }
+        Self {
+            state: State::Followed(Duration::ZERO),
+            fast: Rate { all: allowed.min(FAST), ucxx: allowed.min(FAST_UCXX) },
+        }
     }
 
     pub(super) fn is_followed(&self) -> bool {
-        self.state == State::Followed
+        matches!(self.state, State::Followed(_))
     }
 
     /// They cannot be counted only.
     fn stay(&mut self) {
-        self.state = State::Followed;
+        self.state = State::Followed(Duration::ZERO);
     }
 
     /// Takes how many were counted a second over the time since the last call, and whether it can be left at that.
-    fn next(&mut self, rate: f64, elapsed: Duration, may_count: bool) -> Option<Turn> {
+    fn next(&mut self, rate: Rate, elapsed: Duration, may_count: bool) -> Option<Turn> {
+        let is_fast = |share: f64| [rate.all >= self.fast.all * share, rate.ucxx >= self.fast.ucxx * share];
         let (state, turn) = match self.state {
-            State::Followed if may_count && rate >= self.fast => (State::Leaving, Some(Turn::Count)),
-            State::Followed => (State::Followed, None),
+            State::Followed(before) => {
+                let [is_fast, has_many] = is_fast(1.0);
+                let long = if has_many { before + elapsed } else { Duration::ZERO };
+                if may_count && (is_fast || long > LASTING) {
+                    (State::Leaving, Some(Turn::Count))
+                } else {
+                    (State::Followed(long), None)
+                }
+            }
             State::Leaving => (State::Counted(Duration::ZERO), Some(Turn::Leave)),
             State::Counted(before) => {
                 let long = before + elapsed;
-                if !may_count || long >= PERIOD || rate < self.fast * SLOWER {
-                    (State::Followed, Some(Turn::Follow))
+                if !may_count || !is_fast(SLOWER).contains(&true) {
+                    (State::Followed(Duration::ZERO), Some(Turn::Follow))
+                } else if long >= PERIOD {
+                    (State::Followed(LASTING), Some(Turn::Follow))
                 } else {
                     (State::Counted(long), None)
                 }
@@ -85,28 +110,33 @@ impl Ucx {
     /// Follows transfers to their ends, or counts them only. Whether that is new.
     pub(super) fn turn(
         &mut self,
-        rate: f64,
+        rate: Rate,
         elapsed: Duration,
         now: Nanos,
         control: &mut Array<MapData, u64>,
         events: &mut Vec<Event>,
     ) -> bool {
-        // Of UCXX's, each is told of by what it does itself.
-        let may_count = !self.has_ucxx && !self.meter.is_over();
+        // A transfer of several buffers goes on from call to call: it cannot be counted by one of them.
+        let has_several =
+            |kind: &Kind| matches!(kind.operation & !OF_UCXX, operation::MULTI_SEND | operation::MULTI_RECV);
+        let may_count = !self.totals.keys().any(has_several) && !self.meter.is_over();
         let turn = self.pace.next(rate, elapsed, may_count);
         match turn {
-            Some(Turn::Count) => match control.set(control::SUMS_ONLY, 1, 0) {
+            Some(Turn::Count) => match control.set(control::COUNTED, counted::NEW, 0) {
                 Ok(()) => self.stray_until = u64::MAX,
                 Err(_) => self.pace.stay(),
             },
             Some(Turn::Leave) => {
                 self.ends.suspend();
                 self.tell_left(now, events);
-                self.tell_every(MOMENT, control);
+                // Otherwise it is asked of each whether it was followed.
+                let _ = control.set(control::COUNTED, counted::ALL, 0);
+                self.tell_every(((rate.all / TOLD).ceil() as u32).clamp(1, MOMENT), control);
                 if !std::mem::replace(&mut self.has_counted, true) {
                     let what = format!(
-                        "{rate:.0} transfers a second: they are counted when they are submitted, and for a moment in ten seconds \
-                         followed to their ends"
+                        "{:.0} transfers a second: they are counted when they are submitted, and for a moment in ten seconds \
+                         followed to their ends",
+                        rate.all
                     );
                     events.push(Event::Shed { at: now, what: what.into() });
                 }
@@ -114,7 +144,7 @@ impl Ucx {
             Some(Turn::Follow) => {
                 // Without them they end unseen, as before.
                 let _ = self.ends.resume();
-                let _ = control.set(control::SUMS_ONLY, 0, 0);
+                let _ = control.set(control::COUNTED, counted::UNREGISTERED, 0);
                 self.stray_until = now.0.saturating_add(self.start.0).saturating_add(SLOW);
             }
             None => {}
@@ -122,20 +152,22 @@ impl Ucx {
         turn.is_some()
     }
 
-    /// What is under way ends unseen.
+    /// What is under way ends unseen. What is registered and not submitted yet is counted then.
     fn tell_left(&mut self, at: Nanos, events: &mut Vec<Event>) {
-        let left: Vec<(Key, Transfer)> = self.maps.open.iter().flatten().collect();
+        let asked: Vec<(Key, Transfer)> = self.maps.requests.iter().flatten().collect();
+        let asked = asked.into_iter().filter(|(key, it)| self.maps.requests.remove(key).is_ok() && it.completed == 0);
+        let several = asked.filter(|(_, it)| matches!(it.operation, operation::MULTI_SEND | operation::MULTI_RECV));
+        let mut left: Vec<(Key, Transfer)> = several.collect();
+        let pending: Vec<(Key, Transfer)> = self.maps.open.iter().flatten().collect();
+        left.extend(pending.into_iter().filter(|(key, _)| self.maps.open.remove(key).is_ok()));
         for (key, transfer) in left {
             let Some(process) = self.processes.get(&key.pid).copied() else { continue };
             let Some(operation) = operation_of(transfer.operation) else { continue };
-            if self.maps.open.remove(&key).is_err() {
-                continue;
-            }
             self.slow.remove(&transfer.id);
             events.push(Event::Transfers(Transfers {
                 at,
                 process,
-                library: Library::Ucx,
+                library: if transfer.flags & flags::UCXX == 0 { Library::Ucx } else { Library::Ucxx },
                 operation,
                 count: 1,
                 bytes: transfer.bytes,
@@ -155,8 +187,12 @@ mod tests {
 
     const TICK: Duration = Duration::from_millis(250);
 
+    fn of_ucx(rate: f64) -> Rate {
+        Rate { all: rate, ucxx: 0.0 }
+    }
+
     fn turns(pace: &mut Pace, rates: &[f64]) -> Vec<Option<Turn>> {
-        rates.iter().map(|rate| pace.next(*rate, TICK, true)).collect()
+        rates.iter().map(|rate| pace.next(of_ucx(*rate), TICK, true)).collect()
     }
 
     #[test]
@@ -177,9 +213,25 @@ mod tests {
     #[test]
     fn where_they_cannot_be_counted_they_are_followed() {
         let mut pace = Pace::new(None);
-        assert_eq!(pace.next(1e6, TICK, false), None);
+        assert_eq!(pace.next(of_ucx(1e6), TICK, false), None);
         turns(&mut pace, &[1e6; 3]);
-        assert_eq!(pace.next(1e6, TICK, false), Some(Turn::Follow));
+        assert_eq!(pace.next(of_ucx(1e6), TICK, false), Some(Turn::Follow));
+    }
+
+    #[test]
+    fn many_of_ucxx_are_counted_when_they_last() {
+        let mut pace = Pace::new(None);
+        let mut next = |rate| pace.next(Rate { all: rate, ucxx: rate }, TICK, true);
+        // Not two seconds.
+        assert!([2e3; 8].map(&mut next).iter().all(Option::is_none));
+        assert_eq!(next(900.0), None);
+        let told = [2e3; 60].map(&mut next);
+        assert_eq!(told.iter().position(Option::is_some), Some(8));
+        assert_eq!([told[8], told[9]], [Some(Turn::Count), Some(Turn::Leave)]);
+        // For a moment, when it is known that they last.
+        let again = told.iter().position(|turn| *turn == Some(Turn::Follow)).unwrap();
+        assert_eq!((told[again + 1], told[again + 2]), (Some(Turn::Count), Some(Turn::Leave)));
+        assert_eq!(next(400.0), Some(Turn::Follow));
     }
 
     #[test]

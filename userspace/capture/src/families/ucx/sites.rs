@@ -123,7 +123,8 @@ const PUBLISHED: [&str; 8] = [
 const REGISTERS: &str = "ucxx::Worker::registerDelayedSubmission";
 const PUBLISHES: &str = "ucxx::Request::publishRequest";
 
-/// Functions of UCXX (cpp/include/ucxx, cpp/python/include/ucxx), what they are, and whether their ends matter.
+/// Functions of UCXX (cpp/include/ucxx, cpp/python/include/ucxx), what they are, and whether their ends matter. What is seen to
+/// begin is then seen to end: registrations come behind what follows them.
 const UCXX: [(&str, u64, bool); 11] = [
     ("ucxx::Request::setStatus", site::STATUS, false),
     ("ucxx::python::Future::set", site::WAKE, false),
@@ -133,8 +134,8 @@ const UCXX: [(&str, u64, bool); 11] = [
     ("ucxx::RequestTagMulti::recvHeader", site::MULTI_RECV, true),
     ("ucxx::RequestTagMulti::recvFrames", site::MULTI_RECV, true),
     ("ucxx::RequestTagMulti::recvCallback", site::MULTI_RECV, true),
-    (REGISTERS, site::REGISTER, false),
     (PUBLISHES, site::PUBLISH, false),
+    (REGISTERS, site::REGISTER, false),
     (MESSAGE, site::REGISTER, false),
 ];
 /// UCXX's handler of active messages.
@@ -230,26 +231,28 @@ fn of_ucxx(elf: &Elf<'_>) -> Sites {
         elf.exported_symbols().any(|(name, symbol)| name.starts_with(wanted.as_bytes()) && elf.is_code(symbol.address))
     };
     let publishes = has(REGISTERS) && has(PUBLISHES);
-    let mut sites = Vec::new();
+    let (mut always, mut follow) = (Vec::new(), Vec::new());
     for (name, symbol) in elf.exported_symbols() {
-        let Some((_, (own, cookie, ends))) = wanted.iter().find(|(prefix, _)| name.starts_with(prefix.as_bytes()))
-        else {
-            continue;
-        };
+        let known = wanted.iter().position(|(prefix, _)| name.starts_with(prefix.as_bytes()));
+        let Some((place, (own, cookie, ends))) = known.map(|place| (place, wanted[place].1)) else { continue };
         let address = symbol.address;
         if *ends {
             let end = |address| Site { program: Program::Ucxx, address, cookie: site::MULTI_END };
-            sites.extend(returns(elf, address, symbol.size).into_iter().map(end));
-        }
-        sites.push(if *own == MESSAGE {
-            Site { program: Program::Message, address, cookie: 1 }
+            always.extend(returns(elf, address, symbol.size).into_iter().map(end));
+            always.push(Site { program: Program::Ucxx, address, cookie: *cookie });
+        } else if *own == MESSAGE {
+            // A message that comes as a whole is not submitted by whoever receives it.
+            always.push(Site { program: Program::Message, address, cookie: 1 });
         } else {
             let registers = publishes && *cookie == site::REGISTER;
-            Site { program: Program::Ucxx, address, cookie: if registers { site::REGISTER_PUBLISHED } else { *cookie } }
-        });
+            let cookie = if registers { site::REGISTER_PUBLISHED } else { *cookie };
+            follow.push((place, Site { program: Program::Ucxx, address, cookie }));
+        }
     }
-    sites.sort_by_key(|site| site.cookie != site::MULTI_END);
-    Sites { always: sites, publishes, ..Sites::default() }
+    always.sort_by_key(|site| site.cookie != site::MULTI_END);
+    follow.sort_by_key(|(place, _)| *place);
+    let follow = follow.into_iter().map(|(_, site)| site).collect();
+    Sites { always, follow, publishes, ..Sites::default() }
 }
 
 /// How the names of such functions begin in a library: all of the qualified name, whatever the arguments are
