@@ -14,7 +14,7 @@ mod transfers;
 use std::process::ExitCode;
 use std::sync::OnceLock;
 
-use pyobs_tests::{Ended, Record, Recording, Workload, case, command, json, needs, pyobs, workload};
+use pyobs_tests::{Case, Ended, Record, Recording, Workload, case, command, json, needs, pyobs, workload};
 use serde_json::Value;
 use shape::Shape;
 
@@ -38,15 +38,13 @@ fn main() -> ExitCode {
     let perfetto = case("perfetto_s_own_descriptors_read_the_timeline", exports::perfetto).needs(needs::perfetto());
     let html = case("the_page_runs_in_a_browser_and_asks_for_nothing", exports::html).needs(needs::program("chromium"));
     cases.extend([pprof, perfetto, html].map(|case| case.needs(needs::root()).needs(needs::python("3.12"))));
-    let pressed: [(&str, fn(), Result<(), String>); 3] = [
-        ("a_press_on_a_column_s_head_sorts_the_page_s_table", browser::html, Ok(())),
-        ("a_press_on_a_frame_of_the_svg_zooms", browser::svg, Ok(())),
-        ("speedscope_itself_has_the_functions", browser::speedscope, needs::speedscope().map(|_| ())),
+    let pressed = [
+        case("a_press_on_a_column_s_head_sorts_the_page_s_table", browser::html),
+        case("a_press_on_a_frame_of_the_svg_zooms", browser::svg),
+        case("speedscope_itself_has_the_functions", browser::speedscope).needs(needs::speedscope()),
     ];
-    cases.extend(pressed.map(|(name, body, reader)| {
-        let case = case(name, body).needs(needs::root()).needs(needs::python("3.12"));
-        case.needs(needs::program("chromium")).needs(reader)
-    }));
+    let of_chromium = |case: Case| case.needs(needs::program("chromium"));
+    cases.extend(pressed.map(of_chromium).map(|case| case.needs(needs::root()).needs(needs::python("3.12"))));
     let rows = case("rows_of_transfers_and_workers_have_the_keys_of_the_contract", transfers::rows);
     cases.push(rows.needs(needs::root()).needs(needs::shared()).needs(transfers::ucxx()));
     pyobs_tests::run(cases)

@@ -262,7 +262,8 @@ pub fn ucx_complete(context: ProbeContext) -> u32 {
     0
 }
 
-/// A request is given back. One that no callback has completed was completed before; of UCXX's, the status comes next.
+/// A request is given back. One that no callback has completed was completed before; of UCXX's, the status comes next. The cookie
+/// is how many bytes before it the library's own part of it lies, which begins with its status (ucp/core/ucp_request.h), or 0.
 #[uprobe]
 pub fn ucx_free(context: ProbeContext) -> u32 {
     if watched().is_none() {
@@ -274,13 +275,23 @@ pub fn ucx_free(context: ProbeContext) -> u32 {
         return 0;
     };
     if transfer.request == 0 {
-        complete(transfer, None, call.stack);
+        complete(transfer, own_status(handle, cookie(&context)), call.stack);
     } else {
         transfer.handle = 0;
         // A full table makes room by itself.
         let _ = REQUESTS.insert(key(transfer.request), transfer, 0);
     }
     0
+}
+
+/// The status that the library has written down, unless the transfer is still under way.
+#[inline(always)]
+fn own_status(handle: u64, before: u64) -> Option<i32> {
+    if before == 0 {
+        return None;
+    }
+    let status = i32::from(user::<u8>(handle.wrapping_sub(before))? as i8);
+    (status <= 0).then_some(status)
 }
 
 /// UCXX gives a request back while it completes it: one that is not known began before it could be seen. Where a callback was

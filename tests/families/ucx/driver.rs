@@ -133,10 +133,7 @@ impl Driver {
                 assert_eq!(transfer["delayed"], self.delayed, "{transfer:#}");
             }
         }
-        // The first of UCXX's messages that are fetched end before their callback has a probe.
-        let has_status = |it: &&&Value| it["operation"] != "am_recv" || !it["status"].is_null();
-        let all = sides.sends.iter().chain(&sides.receives).filter(has_status);
-        let statuses: Vec<&Value> = all.map(|it| &it["status"]).collect();
+        let statuses: Vec<&Value> = sides.sends.iter().chain(&sides.receives).map(|it| &it["status"]).collect();
         // UCS_ERR_CONNECTION_RESET: the other side may close before the last of them is there, which the driver says.
         let failed: Vec<&&Value> = statuses.iter().filter(|status| ***status != 0).collect();
         assert!(failed.is_empty() || (failed.len() == 1 && **failed[0] == -25), "{failed:?}");
@@ -145,11 +142,11 @@ impl Driver {
             u64::try_from(all.filter(|transfer| transfer[key].is_number()).count()).unwrap()
         };
         assert_eq!(ended("completed_s"), 2 * ITERATIONS);
-        // Of the first of those messages, neither is their future seen.
-        let seen = statuses.len() as u64;
-        assert!(seen >= ITERATIONS + ITERATIONS / 2 && (self.api == "am" || seen == 2 * ITERATIONS), "{seen}");
-        let woken = if self.future { seen } else { 0 };
-        assert_eq!([ended("notified_s"), ended("woken_s")], [woken; 2]);
+        // Of the first of UCXX's messages that are fetched, which end before their callback has a probe, the future is not seen.
+        let woken = ended("woken_s");
+        let least = if self.api == "am" { ITERATIONS + ITERATIONS / 2 } else { 2 * ITERATIONS };
+        assert_eq!(ended("notified_s"), woken);
+        assert!(if self.future { (least..=2 * ITERATIONS).contains(&woken) } else { woken == 0 }, "{woken}");
         if self.api == "multi" {
             for whole in sides.sends.iter().chain(&sides.receives) {
                 let parts = sides.parts.get(json::text(whole, "/id")).map_or(&[][..], Vec::as_slice);

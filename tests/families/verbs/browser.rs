@@ -31,7 +31,7 @@ fn press(folder: &Folder, Press { page, ready, press, changes }: Press<'_>) -> [
 }
 
 fn exported(folder: &Folder, format: &str) -> String {
-    let file = folder.join(&format!("out.{format}")).display().to_string();
+    let file = folder.join(format!("out.{format}")).display().to_string();
     let written = run(&["export", recording().file.to_str().unwrap(), "--format", format, "-o", &file]);
     assert!(written.status.success(), "{written:?}");
     file

@@ -106,7 +106,7 @@ fn write_thread(
         let state = model.ucx().get(moment.id)?;
         let deeds = deeds(state);
         let at = deeds.iter().position(|(deed, ..)| *deed == moment.deed)?;
-        let arrow = (deeds.len() > 1).then_some((moment.id.0.into(), at + 1 == deeds.len()));
+        let arrow = (deeds.len() > 1).then_some((moment.id.0, at + 1 == deeds.len()));
         Some(Slice {
             name: format!("{} {}", moment.deed.name(), state.transfer.operation.name()),
             category: THREAD,

@@ -1,7 +1,5 @@
 //! Transfers as a timeline.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by a panic")]
-
 mod common;
 
 use common::perfetto::timeline;

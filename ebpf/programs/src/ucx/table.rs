@@ -138,20 +138,26 @@ fn count(operation: u32, is_ucxx: bool, bytes: u64, more: impl FnOnce(*mut Total
     }
 }
 
-/// UCXX has given this function to be called back.
+/// UCXX has given this function to be called back with a request that it had registered.
 #[inline(always)]
 pub fn remember(address: u64) {
-    let own = key(address);
+    let own = of_ucxx(address);
     if address != 0 && CALLBACKS.get_ptr(own).is_none() {
         let _ = CALLBACKS.insert(own, callback::OF_UCXX, BPF_NOEXIST.into());
     }
+}
+
+/// Where it stands besides: it may be given with others, which it completes. No function is there.
+#[inline(always)]
+fn of_ucxx(address: u64) -> Key {
+    key(address | 1 << 63)
 }
 
 /// Whether it was seen that this function is UCXX's.
 #[inline(always)]
 pub fn is_of_ucxx(address: u64) -> bool {
     // SAFETY: the value is copied.
-    unsafe { CALLBACKS.get(key(address)) }.copied() == Some(callback::OF_UCXX)
+    unsafe { CALLBACKS.get(of_ucxx(address)) }.copied() == Some(callback::OF_UCXX)
 }
 
 /// A program that makes a function for each call must not call user space each time.

@@ -150,21 +150,24 @@ fn several(
 /// A request gets its status: it is over.
 #[inline(always)]
 fn status(request: u64, status: u64, stack: u64, thread: *mut Thread) -> Option<()> {
-    let asked = REQUESTS.get_ptr_mut(key(request));
+    // One that is over stays until its memory is used again, maybe by one that was not registered.
+    // SAFETY: the pointer is to an element of the map. A request is completed by one thread.
+    let asked = REQUESTS.get_ptr_mut(key(request)).filter(|asked| unsafe { (**asked).completed } == 0);
     // SAFETY: the pointer is to an element of the map; the key is the current thread.
     unsafe {
         (*thread).unknown_stack = 0;
         if asked.is_none() {
             (*thread).unknown_stack = stack;
-            (*thread).current = 0;
+            // UCXX completes a message that has come within its handler, or goes on from a callback to this; what has less of
+            // the stack than this has returned.
+            if (*thread).current_stack < stack {
+                (*thread).current = 0;
+            }
         }
     }
     let asked = asked?;
     // SAFETY: the pointers are to elements of maps. A request is completed by one thread.
     let (handle, transfer) = unsafe {
-        if (*asked).completed != 0 {
-            return None;
-        }
         (*asked).status = i32::from(status as i8);
         (*asked).complete_tid = aya_ebpf::helpers::bpf_get_current_pid_tgid() as u32;
         (&raw mut (*asked).completed).write_volatile(bpf_ktime_get_ns());
@@ -212,6 +215,7 @@ unsafe fn rest(site: u64, first: u64, stack: u64, thread: *mut Thread) -> Option
                 let told = (*thread).current_flags & u64::from(flags::TOLD);
                 let future = Future { id: (*thread).current, notified: bpf_ktime_get_ns(), told };
                 let _ = FUTURES.insert(key(first), future, 0);
+                (*thread).current = 0;
             }
             site::WAIT => (*thread).counts[deed::NOTIFY] += 1,
             site::WAKE => {

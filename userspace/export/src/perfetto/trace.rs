@@ -112,7 +112,7 @@ impl<'a> Trace<'a> {
             }
             let within = open.last().copied().unwrap_or(Nanos(u64::MAX));
             open.push(end(&slice).min(within));
-            self.begin(uuid, slice)?;
+            self.begin(uuid, &slice)?;
         }
         while let Some(over) = open.pop() {
             if over < Nanos(u64::MAX) {
@@ -122,7 +122,7 @@ impl<'a> Trace<'a> {
         Ok(())
     }
 
-    fn begin(&mut self, uuid: u64, slice: Slice) -> Result<(), Error> {
+    fn begin(&mut self, uuid: u64, slice: &Slice) -> Result<(), Error> {
         let text = |text: &str| Some(escape::line(text, MAX_NAME).into_owned());
         let args = slice.args.iter();
         let args = args.map(|(name, value)| DebugAnnotation { name: text(name), string_value: text(value) });

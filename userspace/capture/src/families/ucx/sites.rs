@@ -174,7 +174,11 @@ fn of_ucp(elf: &Elf<'_>) -> Sites {
     let (mut follow, mut published) = (Vec::new(), Vec::new());
     let mut frees: Vec<u64> = FREES.iter().filter_map(|name| elf.exported(name)).map(|it| it.address).collect();
     frees.dedup();
-    follow.extend(frees.into_iter().map(|address| Site { program: Program::Free, address, cookie: 0 }));
+    let before = elf
+        .exported(STATUS)
+        .and_then(|symbol| elf.bytes(symbol.address, symbol.size.min(CODE_MAX)))
+        .map_or(0, own_part);
+    follow.extend(frees.into_iter().map(|address| Site { program: Program::Free, address, cookie: before }));
     let mut begins = Vec::new();
     for (name, submission) in SUBMISSIONS {
         let Some(symbol) = elf.exported(name) else { continue };
@@ -194,15 +198,12 @@ fn of_ucp(elf: &Elf<'_>) -> Sites {
     if let Some(symbol) = elf.exported(HANDLER) {
         begins.push(Site { program: Program::Handler, address: symbol.address, cookie: 0 });
     }
-    follow.extend(rendezvous(elf));
+    follow.extend(rendezvous(elf, before));
     Sites { always: begins, follow, ends: published, ..Sites::default() }
 }
 
-fn rendezvous(elf: &Elf<'_>) -> Vec<Site> {
-    let before = elf
-        .exported(STATUS)
-        .and_then(|symbol| elf.bytes(symbol.address, symbol.size.min(CODE_MAX)))
-        .map_or(0, own_part);
+/// `before` is how long the library's own part of a request is.
+fn rendezvous(elf: &Elf<'_>, before: u64) -> Vec<Site> {
     let site = |(name, symbol): (&[u8], Symbol)| {
         let cookie = match name {
             name if ANNOUNCES.iter().any(|known| known.as_bytes() == name) => 0,
