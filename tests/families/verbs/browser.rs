@@ -85,7 +85,6 @@ pub fn speedscope() {
     let of = Press { page: &page, ready, press: tab, changes: "document.body.innerText" };
     let [_, after] = press(&folder, of);
     assert!(after.contains("Symbol Name"), "{after}");
-    // The profile of the first thread.
-    let functions = BURNED.iter().filter(|function| after.lines().any(|line| line.trim() == **function));
-    assert!(functions.count() > 0, "{after}");
+    // What all threads of the program are in most of the time; speedscope draws only the rows that are in view.
+    assert!(after.lines().any(|line| line.trim() == "spin"), "{after}");
 }
