@@ -14,7 +14,7 @@ def down(left):
     if left > 1:
         down(left - 1)
     else:
-        for _ in range(8): sum(NUMBERS)
+        for _ in range(24): sum(NUMBERS)
     # On a line of its own: else frames that return look like the one that burns.
     return None
 
@@ -24,7 +24,7 @@ sys.setrecursionlimit(frames + 1000)
 begin = time.process_time()
 if frames == 1:
     module = sys._getframe().f_lineno + 1
-    for _ in range(8): sum(NUMBERS)
+    for _ in range(24): sum(NUMBERS)
 else:
     module = sys._getframe().f_lineno + 1
     down(frames - 1)

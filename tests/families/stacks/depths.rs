@@ -67,7 +67,7 @@ fn are_there(recording: &Recording, truth: &Value, frames: usize) {
         compare::at_least("stacks that are said to be cut", truncated as f64, right as f64);
     } else {
         assert_eq!(truncated, 0, "{}", recording.report["stacks"]);
-        // The program runs for a quarter of a second, and has no unwind tables yet in the first thirty milliseconds.
+        // It has no unwind tables yet in the first thirty milliseconds.
         are_whole(recording, 0.8);
     }
 }
