@@ -1,4 +1,4 @@
-/* Sends by the libucp of ucp.c. usage: program LIBRARY midway|reuse|fork|attached|fails|idle|many|paced */
+/* Sends by the libucp of ucp.c. usage: program LIBRARY midway|reuse|fork|attached|unfinished|fails|idle|many|paced */
 #include <dlfcn.h>
 #include <signal.h>
 #include <stdint.h>
@@ -149,6 +149,9 @@ int main(int count, char **words)
         usleep(500000);
         end(open);
         sends(2, 52);
+    } else if (!strcmp(mode, "unfinished")) {
+        load(file);
+        begin(0);
     } else if (!strcmp(mode, "fails")) {
         load(file);
         sends(0, 3);

@@ -18,6 +18,7 @@ pub(super) fn cases() -> Vec<Case> {
         of("a_fork_has_no_transfers_of_its_parent_s", forked),
         of("what_was_under_way_at_the_attach_is_half_seen_and_nothing_is_made_up", attached),
         of("a_send_that_is_refused_has_its_status", fails),
+        of("a_program_s_only_transfer_is_under_way_when_it_ends", unfinished),
         of("a_library_with_moved_fields_is_refused_with_a_reason", moved),
         of("calls_of_progress_are_counted_for_a_moment", progress),
         of("another_interface_is_refused_with_a_reason", another),
@@ -132,6 +133,15 @@ fn fails() {
     assert!(fine.len() == 3 && fine.iter().all(|it| it["status"] == 0 || it["status"].is_null()), "{fine:#?}");
     let [count] = json::list(&recording.report, "/transfer_counts") else { panic!("{:#}", recording.report) };
     assert_eq!((json::count(count, "/count"), json::count(count, "/failed")), (4, 1), "{count:#}");
+}
+
+fn unfinished() {
+    let recording = Built::new(&[]).run("unfinished");
+    assert_eq!(said(&recording, "called"), 0, "{}{}", recording.stdout, recording.stderr);
+    let [only] = json::list(&recording.report, "/transfers") else { panic!("{:#}", recording.report) };
+    assert_eq!((json::text(only, "/tag"), &only["completed_s"]), ("0x0", &Value::Null), "{only:#}");
+    let found = json::list(&recording.report, "/findings").iter();
+    assert!(found.map(|it| json::text(it, "/id")).eq(["ucx/unfinished"]), "{:#}", recording.report["findings"]);
 }
 
 fn refused(options: &[&str]) -> String {

@@ -96,6 +96,11 @@ impl Processes {
         })
     }
 
+    /// All of them, other programs than CPython, too.
+    pub fn watched(&self) -> impl Iterator<Item = (u32, ProcessRef)> + '_ {
+        self.watched.iter().map(|(pid, watched)| (*pid, watched.id))
+    }
+
     /// The executable mappings of all watched processes.
     pub fn mappings(&self) -> impl Iterator<Item = (u32, &Mapping)> + '_ {
         self.watched.iter().flat_map(|(pid, watched)| watched.mappings.iter().map(|mapping| (*pid, mapping)))

@@ -251,7 +251,7 @@ impl Ucx {
         &mut self,
         now: Nanos,
         at_the_end: bool,
-        running: impl Iterator<Item = (u32, ProcessRef)>,
+        watched: impl Iterator<Item = (u32, ProcessRef)>,
         control: &mut Array<MapData, u64>,
         events: &mut Vec<Event>,
     ) {
@@ -260,7 +260,7 @@ impl Ucx {
             return;
         }
         self.told_at = Instant::now();
-        self.processes.extend(running);
+        self.processes.extend(watched);
         let new = self.tell_totals(now, None, events);
         if let Some(progress) = &mut self.progress {
             progress.tick(now.0.saturating_add(self.start.0), control);
@@ -315,9 +315,9 @@ impl Ucx {
         let mut new = New::default();
         let sums: Vec<(Kind, Total)> = self.maps.totals.iter().flatten().collect();
         for (kind, total) in sums.into_iter().filter(|(kind, _)| only.is_none_or(|pid| pid == kind.pid)) {
-            let before = self.totals.insert(kind, total).unwrap_or_default();
             let Some(process) = self.processes.get(&kind.pid).copied() else { continue };
             let Some(operation) = operation_of(kind.operation & !OF_UCXX) else { continue };
+            let before = self.totals.insert(kind, total).unwrap_or_default();
             if total.count == before.count {
                 continue;
             }

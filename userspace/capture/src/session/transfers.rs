@@ -51,8 +51,7 @@ impl Session {
         if self.maps_seen != self.processes.maps_read() {
             self.notes.extend(ucx.follow(self.processes.mappings()));
         }
-        let running = self.processes.running().map(|running| (running.pid, running.id));
-        ucx.tick(now, at_the_end, running, &mut self.object.control, &mut self.scratch);
+        ucx.tick(now, at_the_end, self.processes.watched(), &mut self.object.control, &mut self.scratch);
     }
 
     /// Holds the budget. Returns what the programs have cost, and the traps.
