@@ -10,14 +10,14 @@ pub(super) fn introduction() -> Result<String> {
     Ok(format!(
         "# Benchmarks\n\n\
          `cargo xtask bench` writes this page; `cargo xtask bench NAME` measures one table again. Absolute figures are\n\
-         this machine's; what must hold is each table's goals. Figures are medians unless they say otherwise.\n\n\
+         those of the processor that each table names; what must hold is its goals. Figures are medians unless they say otherwise.\n\n\
          | machine | |\n|---|---|\n\
          | processor | {}, {} cores online |\n\
          | memory | {} |\n\
          | kernel | {} |\n\
          | rustc | {} |\n\
          | pyobs | {} |\n",
-        field("/proc/cpuinfo", "model name"),
+        processor(),
         std::thread::available_parallelism().map_or(0, usize::from),
         memory(),
         output(Command::new("uname").arg("-r"))?.trim(),
@@ -26,9 +26,13 @@ pub(super) fn introduction() -> Result<String> {
     ))
 }
 
-/// Today, in UTC.
-pub(super) fn date() -> Result<String> {
-    Ok(output(Command::new("date").args(["-u", "+%F"]))?.trim().to_owned())
+/// Today, in UTC, and on which processor: the next table may be measured on another.
+pub(super) fn when() -> Result<String> {
+    Ok(format!("on {}, {}", output(Command::new("date").args(["-u", "+%F"]))?.trim(), processor()))
+}
+
+fn processor() -> String {
+    field("/proc/cpuinfo", "model name")
 }
 
 /// The value of the first `name : value` line of a file of /proc.

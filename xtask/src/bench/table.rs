@@ -42,7 +42,7 @@ impl Table {
     }
 
     pub(super) fn markdown(&self) -> Result<String> {
-        let mut text = format!("## {}\n\n{}\nMeasured on {}.\n\n", self.title, self.note, machine::date()?);
+        let mut text = format!("## {}\n\n{}\nMeasured {}.\n\n", self.title, self.note, machine::when()?);
         text += &line(self.columns.iter().copied().chain(["command"]));
         text += &line(std::iter::repeat_n("---", self.columns.len() + 1));
         for row in &self.rows {
