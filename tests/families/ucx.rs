@@ -22,6 +22,8 @@ mod perftest;
 mod rates;
 #[path = "ucx/regions.rs"]
 mod regions;
+#[path = "ucx/slow.rs"]
+mod slow;
 #[path = "ucx/strange.rs"]
 mod strange;
 
@@ -72,9 +74,11 @@ fn main() -> ExitCode {
             cases.push(case.needs(needs::all()));
         }
     }
-    let wheel = || closures(&libucp(&interpreter().unwrap()));
+    let wheel = || {
+        closures(&libucp(&interpreter().unwrap()));
+    };
     cases.push(of("closures_of_ctypes_end_when_their_requests_are_given_back".to_owned(), Box::new(wheel)));
-    let packaged = || closures(&packaged().unwrap());
+    let packaged = || stripped(&packaged().unwrap());
     let name = "closures_of_ctypes_with_the_distribution_s_libucp".to_owned();
     cases.push(of(name, Box::new(packaged)).needs(self::packaged()));
     cases.push(of("ucxx_and_another_user_of_one_libucp".to_owned(), Box::new(beside)).needs(needs::all()));
@@ -82,6 +86,7 @@ fn main() -> ExitCode {
     cases.push(of("an_interpreter_that_waits_for_the_notifier_is_diagnosed".to_owned(), Box::new(shutdown)));
     cases.push(case("the_family_is_off_unless_asked_for", off_by_default).needs(needs::root()));
     cases.extend(strange::cases());
+    cases.extend(slow::cases());
     cases.extend(midway::cases());
     cases.extend(modes::cases());
     cases.extend(parts::cases());
@@ -163,6 +168,7 @@ fn synchronous(api: &str, progress: &str, delayed: bool) {
     let transfers = json::list(&recording.report, "/transfers");
     let wholes: Vec<&Value> = transfers.iter().filter(|it| it["parent"].is_null() && is_of(it, api)).collect();
     assert_eq!(wholes.len() as u64, 4 * ITERATIONS);
+    driver::both_sides(&driver::by_process(&recording, api), api == "tag");
     lines::of_synchronous(transfers, api);
     for whole in wholes {
         let parts = transfers.iter().filter(|it| it["parent"] == whole["id"]);
@@ -205,7 +211,7 @@ fn with_ctypes(library: &Path, threshold: Option<&str>, rounds: u64) -> Recordin
 }
 
 /// Callbacks are closures of libffi here, whose memory has no file. The driver counts what was over at once.
-fn closures(library: &Path) {
+fn closures(library: &Path) -> Recording {
     const ROUNDS: u64 = 300;
     let recording = with_ctypes(library, None, ROUNDS);
     let transfers = json::list(&recording.report, "/transfers");
@@ -222,6 +228,14 @@ fn closures(library: &Path) {
     assert!(transfers.iter().all(is_over), "{transfers:#?}");
     let counts = json::list(&recording.report, "/transfer_counts");
     assert_eq!(counts.iter().map(|count| json::count(count, "/bytes")).sum::<u64>(), 2 * ROUNDS * 200_000);
+    recording
+}
+
+/// The same, and nothing is made up of what only a symbol table shows.
+fn stripped(library: &Path) {
+    let recording = closures(library);
+    let transfers = json::list(&recording.report, "/transfers");
+    assert!(transfers.iter().all(|it| it["protocol"] != "rendezvous"), "{transfers:#?}");
 }
 
 /// The one's ends of calls are told of by UCXX, the other's by the library: as many as each of them says, while both run and when

@@ -1,5 +1,6 @@
-/* A libucp with room for one request: what is sent is pending until progress is made, and each request lies where the one before
-   did. With MOVED, its parameters are not those of UCX 1 (ucp/api/ucp.h); with MAJOR it says that it is another. */
+/* A libucp with room for one request: what is sent or received is pending until progress is made, and each request lies where the
+   one before did. Of what is received, half as much comes as there is room for. With MOVED, its parameters are not those of UCX 1
+   (ucp/api/ucp.h); with MAJOR it says that it is another. */
 #include <stddef.h>
 #include <stdint.h>
 
@@ -8,6 +9,12 @@
 #endif
 
 typedef void (*callback)(void *request, int8_t status, void *data);
+
+typedef struct {
+    uint64_t tag, length;
+} information;
+
+typedef void (*receive_callback)(void *request, int8_t status, const information *, void *data);
 
 typedef struct {
     uint32_t mask, flags;
@@ -22,8 +29,13 @@ typedef struct {
 
 enum { HAS_CALLBACK = 2, HAS_DATA = 4, HAS_DATATYPE = 8 };
 
+/* Through this one nothing comes to the other side (UCS_ERR_CONNECTION_RESET). */
+#define GONE ((void *)0xdead)
+
 static struct {
-    int pending;
+    int pending, receives;
+    int8_t status;
+    information came;
     callback callback;
     void *data;
 } the_request;
@@ -37,20 +49,35 @@ void ucp_get_version(unsigned *major, unsigned *minor, unsigned *release)
     *release = 0;
 }
 
+/* A part of its callers: they end where they return. */
+static inline __attribute__((always_inline)) void *pend(const parameters *with, int8_t status, int receives)
+{
+    the_request.pending = 1;
+    the_request.receives = receives;
+    the_request.status = status;
+    the_request.callback = with->mask & HAS_CALLBACK ? with->callback : NULL;
+    the_request.data = with->mask & HAS_DATA ? with->data : NULL;
+    return &the_request;
+}
+
 void *ucp_tag_send_nbx(void *endpoint, const void *buffer, size_t count, uint64_t tag, const parameters *with)
 {
     uint64_t datatype = with->mask & HAS_DATATYPE ? with->datatype : 1 << 3;
-    (void)endpoint, (void)buffer, (void)tag;
+    (void)tag;
     if ((datatype & 7) != 0)
         return (void *)-5;
     sent += count * (datatype >> 3);
     /* What is nothing is there at once. */
     if (!buffer)
         return NULL;
-    the_request.pending = 1;
-    the_request.callback = with->mask & HAS_CALLBACK ? with->callback : NULL;
-    the_request.data = with->mask & HAS_DATA ? with->data : NULL;
-    return &the_request;
+    return pend(with, endpoint == GONE ? -25 : 0, 0);
+}
+
+void *ucp_tag_recv_nbx(void *worker, void *buffer, size_t count, uint64_t tag, uint64_t mask, const parameters *with)
+{
+    (void)worker, (void)buffer, (void)mask;
+    the_request.came = (information){tag, count / 2};
+    return pend(with, 0, 1);
 }
 
 unsigned ucp_worker_progress(void *worker)
@@ -59,8 +86,10 @@ unsigned ucp_worker_progress(void *worker)
     if (!the_request.pending)
         return 0;
     the_request.pending = 0;
-    if (the_request.callback)
-        the_request.callback(&the_request, 0, the_request.data);
+    if (the_request.callback && the_request.receives)
+        ((receive_callback)the_request.callback)(&the_request, 0, &the_request.came, the_request.data);
+    else if (the_request.callback)
+        the_request.callback(&the_request, the_request.status, the_request.data);
     return 1;
 }
 

@@ -1,4 +1,5 @@
-/* Sends by the libucp of ucp.c. usage: program LIBRARY midway|reuse|fork|attached|unfinished|fails|idle|many|paced */
+/* Sends and receives by the libucp of ucp.c.
+   usage: program LIBRARY midway|reuse|fork|attached|slow|unfinished|fails|receives|idle|many|paced|fast */
 #include <dlfcn.h>
 #include <signal.h>
 #include <stdint.h>
@@ -17,17 +18,33 @@ typedef struct {
     void *data;
 } parameters;
 
+typedef struct {
+    uint64_t tag, length;
+} information;
+
+/* Of the library: its other side has gone. Each number has one of its own besides. */
+#define GONE ((void *)0xdead)
+#define ENDPOINT(number) ((void *)(0xe0000 + (number)))
+#define WORKER ((void *)0xf0000)
+
 static void *(*tag_send)(void *, const void *, size_t, uint64_t, const parameters *);
+static void *(*tag_receive)(void *, void *, size_t, uint64_t, uint64_t, const parameters *);
 static unsigned (*progress)(void *);
 static void (*give_back)(void *);
 static uint64_t (*all_sent)(void);
 
-static char buffer[1 << 16];
-static uint64_t called;
+static char buffer[1 << 17];
+static uint64_t called, received;
 
 static void done(void *request, int8_t status, void *data)
 {
     called += request != NULL && status == 0 && data == &called;
+}
+
+static void came(void *request, int8_t status, const information *about, void *data)
+{
+    called += request != NULL && status == 0 && data == &called;
+    received += about->length;
 }
 
 static void *load(const char *file)
@@ -38,6 +55,8 @@ static void *load(const char *file)
         exit(1);
     }
     tag_send = (void *(*)(void *, const void *, size_t, uint64_t, const parameters *))dlsym(library, "ucp_tag_send_nbx");
+    tag_receive =
+        (void *(*)(void *, void *, size_t, uint64_t, uint64_t, const parameters *))dlsym(library, "ucp_tag_recv_nbx");
     progress = (unsigned (*)(void *))dlsym(library, "ucp_worker_progress");
     give_back = (void (*)(void *))dlsym(library, "ucp_request_free");
     all_sent = (uint64_t (*)(void))dlsym(library, "ucp_all_sent");
@@ -49,19 +68,27 @@ static void *load(const char *file)
 static void *begin(uint64_t number)
 {
     parameters with = {2 | 4 | 8, 0, NULL, done, 1 << 3, &called};
-    return tag_send(NULL, buffer, 1000 + number, number, &with);
+    return tag_send(ENDPOINT(number), buffer, 1000 + number, number, &with);
 }
 
-static void *begin_another(uint64_t number, const void *from, uint64_t datatype)
+static void *begin_another(uint64_t number, void *through, const void *from, uint64_t datatype)
 {
     parameters with = {2 | 4 | 8, 0, NULL, done, datatype, &called};
-    return tag_send(NULL, from, 1000 + number, number, &with);
+    return tag_send(through, from, 1000 + number, number, &with);
 }
 
 static void end(void *request)
 {
     progress(NULL);
     give_back(request);
+}
+
+static void receives(uint64_t from, uint64_t to)
+{
+    for (uint64_t number = from; number < to; number++) {
+        parameters with = {2 | 4 | 8, 0, NULL, (void (*)(void *, int8_t, void *))came, 1 << 3, &called};
+        end(tag_receive(WORKER, buffer, 1000 + number, number, -1, &with));
+    }
 }
 
 static void sends(uint64_t from, uint64_t to)
@@ -145,10 +172,19 @@ int main(int count, char **words)
         fflush(stdout);
         sigwait(&signals, &number);
         /* Over at once; the callback is known from here on, and the next that it is called for is not. */
-        begin_another(1, NULL, 1 << 3);
+        begin_another(1, ENDPOINT(1), NULL, 1 << 3);
         usleep(500000);
         end(open);
         sends(2, 52);
+    } else if (!strcmp(mode, "slow")) {
+        load(file);
+        int number;
+        puts("ready");
+        fflush(stdout);
+        sigwait(&signals, &number);
+        void *open = begin(0);
+        usleep(2500000);
+        end(open);
     } else if (!strcmp(mode, "unfinished")) {
         load(file);
         begin(0);
@@ -156,27 +192,42 @@ int main(int count, char **words)
         load(file);
         sends(0, 3);
         /* No such type of data. */
-        begin_another(3, buffer, 1 << 3 | 7);
+        begin_another(3, ENDPOINT(3), buffer, 1 << 3 | 7);
+        /* The callback is known from here on. */
+        usleep(500000);
+        end(begin_another(4, GONE, buffer, 1 << 3));
+    } else if (!strcmp(mode, "receives")) {
+        load(file);
+        receives(0, 1);
+        usleep(500000);
+        received = 0;
+        receives(1, 101);
+        printf("received %lu ", (unsigned long)received);
     } else if (!strcmp(mode, "many")) {
         load(file);
         sends_many(3, 1000, 800);
     } else if (!strcmp(mode, "paced")) {
         load(file);
         sends_paced(7000, 35000);
+    } else if (!strcmp(mode, "fast")) {
+        load(file);
+        sends_paced(10000, 80000);
     } else if (!strcmp(mode, "idle")) {
         load(file);
         sends(0, 5);
         struct timespec from, to;
         clock_gettime(CLOCK_MONOTONIC, &from);
-        uint64_t calls = 0;
+        uint64_t calls = 0, trapped = 0;
         do {
+            /* A probe is a breakpoint there. */
+            trapped += *(volatile unsigned char *)progress == 0xcc;
             progress(NULL);
             calls++;
             usleep(500);
             clock_gettime(CLOCK_MONOTONIC, &to);
         } while (to.tv_sec - from.tv_sec < 8);
         double seconds = (to.tv_sec - from.tv_sec) + (to.tv_nsec - from.tv_nsec) / 1e9;
-        printf("rate %.0f ", calls / seconds);
+        printf("rate %.0f trapped %lu of %lu ", calls / seconds, (unsigned long)trapped, (unsigned long)calls);
     }
     printf("called %lu sent %lu\n", (unsigned long)called, (unsigned long)all_sent());
     fflush(stdout);

@@ -93,19 +93,24 @@ impl Driver {
         let line = recording.stdout.lines().find(|line| line.starts_with('{'));
         let told = json::parse(line.unwrap_or_else(|| panic!("{}{}", recording.stdout, recording.stderr)));
         assert_eq!(json::count(&told, "/round_trips"), ITERATIONS);
-        let processes = by_process(&recording, self);
+        let processes = by_process(&recording, self.api);
         assert_eq!(processes.len(), 2, "{:?}", processes.keys());
         assert!(processes.contains_key(&json::count(&told, "/pid")), "{told}");
         for sides in processes.values() {
             self.check(sides);
         }
-        both_sides(&processes);
+        both_sides(&processes, self.api == "tag");
+        stages(&recording.report);
         asked(&processes, json::count(&told, "/pid"));
         if self.api == "tag" {
             timeline(&recording);
         }
-        if self.mode.starts_with("thread") && self.delayed && self.future {
-            roles(&recording.report, self.mode);
+        if self.mode.starts_with("thread") {
+            let all = &["progress", "notifier", "event_loop"][..];
+            roles(&recording.report, if self.future { all } else { &all[..1] });
+        }
+        if self.delayed && self.future {
+            mode(&recording.report, self.mode);
             threads(&recording.report);
         }
         let lost = recording.report["loss"].as_object().unwrap();
@@ -128,6 +133,7 @@ impl Driver {
                 .filter_map(|key| transfer[*key].as_f64())
                 .collect();
             assert!(times.is_sorted(), "{transfer:#}");
+            assert!(is_alone(transfer), "{transfer:#}");
             let is_message = transfer["operation"] == "am_recv";
             if !is_message && self.api != "multi" {
                 assert_eq!(transfer["delayed"], self.delayed, "{transfer:#}");
@@ -152,10 +158,15 @@ impl Driver {
                 let parts = sides.parts.get(json::text(whole, "/id")).map_or(&[][..], Vec::as_slice);
                 // One more announces them.
                 assert_eq!(own(parts), FRAMES + 1, "{whole:#}");
-                assert!(parts.iter().all(|part| part["completed_s"].is_number()), "{parts:#?}");
+                assert!(parts.iter().all(|part| part["completed_s"].is_number() && is_alone(part)), "{parts:#?}");
             }
         }
     }
+}
+
+/// What is over at once was so when the thread that submitted it came back.
+fn is_alone(transfer: &Value) -> bool {
+    transfer["immediate"] == false || transfer["complete_tid"] == transfer["submit_tid"]
 }
 
 fn in_order<'report>(side: &[&'report Value], key: &str) -> Vec<&'report Value> {
@@ -165,40 +176,73 @@ fn in_order<'report>(side: &[&'report Value], key: &str) -> Vec<&'report Value> 
 }
 
 /// What one sent, the other received, one after the other: as many bytes under the same tag, and not before they were sent. What
-/// is left when the other side has closed is fetched by its handle, without a tag.
-fn both_sides(processes: &BTreeMap<u64, Sides<'_>>) {
+/// is left when the other side has closed is fetched by its handle, without a tag: the last, as one waits for the other.
+pub(super) fn both_sides(processes: &BTreeMap<u64, Sides<'_>>, has_tags: bool) {
+    assert_eq!(processes.len(), 2, "{:?}", processes.keys());
     let [one, other] = [processes.values().next().unwrap(), processes.values().nth(1).unwrap()];
     for (sends, receives) in [(&one.sends, &other.receives), (&other.sends, &one.receives)] {
         let pairs = in_order(sends, "/submitted_s").into_iter().zip(in_order(receives, "/completed_s"));
+        let mut known = 0;
         for (send, receive) in pairs {
             assert_eq!(send["bytes"], receive["bytes"], "{send:#} {receive:#}");
             let is_known = send["tag"].is_string() && receive["tag"].is_string();
             assert!(!is_known || send["tag"] == receive["tag"], "{send:#} {receive:#}");
+            known += u64::from(is_known);
             let (sent, there) = (json::number(send, "/submitted_s"), json::number(receive, "/completed_s"));
             assert!(sent <= there, "{send:#} {receive:#}");
         }
+        assert!(if has_tags { known + 2 >= ITERATIONS } else { known == 0 }, "{known}");
+    }
+}
+
+/// Of each stage how many there were, and the time that half of them did not exceed, by the transfers' own moments. How long those of
+/// several buffers were pending is told by their parts, which wait in their place, too.
+fn stages(report: &Value) {
+    let moments = |stage: &str| match stage {
+        "queued" => ("registered_s", "submitted_s"),
+        "pending" => ("submitted_s", "completed_s"),
+        "completed" => ("completed_s", "notified_s"),
+        "notified" => ("notified_s", "woken_s"),
+        _ => panic!("{stage}"),
+    };
+    let told = json::list(report, "/transfer_stages");
+    for stage in told {
+        let (from, to) = moments(json::text(stage, "/stage"));
+        let is_by_parts = stage["stage"] == "queued" || stage["stage"] == "pending";
+        let own = json::list(report, "/transfers").iter().filter(|it| {
+            it["pid"] == stage["pid"] && !(is_by_parts && json::text(it, "/operation").starts_with("multi"))
+        });
+        let mut lengths: Vec<f64> = own.filter_map(|it| Some(it[to].as_f64()? - it[from].as_f64()?)).collect();
+        lengths.sort_by(f64::total_cmp);
+        assert_eq!(lengths.len() as u64, json::count(stage, "/count"), "{stage:#}");
+        let median = lengths[(lengths.len() - 1) / 2].max(0.0);
+        assert!((median - json::number(stage, "/p50_s")).abs() < 1e-8, "{median} {stage:#}");
+    }
+    for name in ["queued", "pending"] {
+        assert_eq!(told.iter().filter(|stage| stage["stage"] == name).count(), 2, "{told:#?}");
     }
 }
 
 /// The transfers of a process that the driver asked for.
 #[derive(Default)]
-struct Sides<'report> {
+pub(super) struct Sides<'report> {
     sends: Vec<&'report Value>,
     receives: Vec<&'report Value>,
     /// By the transfer that they are parts of.
     parts: BTreeMap<&'report str, Vec<&'report Value>>,
 }
 
-fn by_process<'report>(recording: &'report Recording, driver: &Driver) -> BTreeMap<u64, Sides<'report>> {
+/// By the driver's word for them.
+pub(super) fn by_process<'report>(recording: &'report Recording, api: &str) -> BTreeMap<u64, Sides<'report>> {
     let mut processes: BTreeMap<u64, Sides<'report>> = BTreeMap::new();
     for transfer in json::list(&recording.report, "/transfers") {
         let sides = processes.entry(json::count(transfer, "/pid")).or_default();
         let operation = json::text(transfer, "/operation");
         if let Some(parent) = transfer["parent"].as_str() {
             sides.parts.entry(parent).or_default().push(transfer);
-        } else if operation == format!("{}_send", driver.api) {
+        } else if operation == format!("{api}_send") {
             sides.sends.push(transfer);
-        } else if operation == format!("{}_recv", driver.api) {
+        } else if operation == format!("{api}_recv") {
             sides.receives.push(transfer);
         }
     }
@@ -221,13 +265,21 @@ fn asked(processes: &BTreeMap<u64, Sides<'_>>, server: u64) {
     }
 }
 
-/// In each of the two processes a thread of its own for each.
-fn roles(report: &Value, mode: &str) {
+fn modes(report: &Value) -> Vec<&str> {
+    let workers = json::list(report, "/workers").iter();
+    workers.filter(|worker| worker["role"] == "progress").map(|worker| json::text(worker, "/mode")).collect()
+}
+
+fn mode(report: &Value, mode: &str) {
+    assert!(modes(report).iter().all(|it| *it == mode), "{:?}, and it is {mode}", modes(report));
+}
+
+/// In each of the two processes a thread of its own for each. Whether one of them polls does not always show in half a second.
+fn roles(report: &Value, roles: &[&str]) {
     let workers = json::list(report, "/workers");
-    let modes = workers.iter().filter(|worker| worker["role"] == "progress").map(|worker| json::text(worker, "/mode"));
-    assert!(modes.clone().all(|it| it == mode), "{:?}, and it is {mode}", modes.collect::<Vec<_>>());
-    for role in ["progress", "notifier", "event_loop"] {
-        let of_it = workers.iter().filter(|worker| worker["role"] == role);
+    assert!(modes(report).iter().all(|it| it.starts_with("thread")), "{workers:#?}");
+    for role in roles {
+        let of_it = workers.iter().filter(|worker| worker["role"] == *role);
         let pids: BTreeSet<u64> = of_it.map(|worker| json::count(worker, "/pid")).collect();
         assert_eq!(pids.len(), 2, "{role}: {workers:#?}");
     }

@@ -6,12 +6,17 @@ use serde_json::Value;
 use super::strange::{Built, by_tag};
 use super::{interpreter, record, said, script};
 
+/// Calls come at an instruction that the kernel carries out itself, as in UCX: what is counted costs less than it does to step.
+const AS_BUILT: [&str; 2] = ["-fpatchable-function-entry=1", "-fcf-protection=none"];
+
 pub(super) fn cases() -> Vec<Case> {
     let own = |name: &str, body: fn()| case(name, body).needs(needs::root()).needs(needs::program("cc"));
     let ucxx = case("many_of_ucxx_that_last_are_counted", window).needs(needs::root());
     vec![
         own("too_many_to_be_followed_are_counted", many),
         own("where_there_are_many_one_in_so_many_is_told_of_and_all_are_counted", paced),
+        own("where_a_budget_does_not_allow_to_follow_all_are_counted", within).needs(needs::compiler(&AS_BUILT)),
+        own("where_a_budget_does_not_allow_to_count_they_are_given_up", beyond).needs(needs::compiler(&AS_BUILT)),
         ucxx.needs(interpreter()).needs(needs::shared()).needs(needs::all()),
     ]
 }
@@ -55,6 +60,38 @@ fn paced() {
     assert!((called / 2 / (every * 2)..called / 2 / 3).contains(&later), "{later} of {called}, {count:#}");
 }
 
+/// Of 10,000 a second for eight seconds, to follow all of them would cost a quarter of a core.
+fn fast(budget: &str) -> Recording {
+    let bound = record("ucx").argument("--budget").argument(budget);
+    let recording = Built::new(&AS_BUILT).run_by(bound, "fast");
+    assert_eq!(said(&recording, "called"), 80_000, "{}{}", recording.stdout, recording.stderr);
+    recording
+}
+
+fn within() {
+    let recording = fast("5");
+    let (called, sent) = (said(&recording, "called"), said(&recording, "sent"));
+    let [count] = json::list(&recording.report, "/transfer_counts") else {
+        panic!("{:#}", recording.report["transfer_counts"])
+    };
+    assert_eq!((json::count(count, "/count"), json::count(count, "/bytes")), (called, sent), "{count:#}");
+    assert!(json::count(count, "/unfollowed") > called / 2, "{count:#}");
+    let cost = &recording.report["cost"];
+    assert!(sheds(&recording, "are counted when they are submitted"), "{cost}");
+    assert!(!sheds(&recording, "are not followed any more"), "{cost}");
+    assert_eq!(recording.report["loss"], serde_json::json!({}));
+}
+
+fn beyond() {
+    let recording = fast("0.1");
+    let cost = &recording.report["cost"];
+    assert!(sheds(&recording, "are counted when they are submitted"), "{cost}");
+    assert!(sheds(&recording, "transfers are not followed any more"), "{cost}");
+    let counts = json::list(&recording.report, "/transfer_counts").iter();
+    let counted: u64 = counts.map(|count| json::count(count, "/count")).sum();
+    assert!(counted > 0 && counted < said(&recording, "called"), "{counted}");
+}
+
 /// Both sides send and receive 64 at once, for longer than two seconds.
 fn window() {
     const ROUNDS: u64 = 300;
@@ -75,6 +112,11 @@ fn window() {
         assert!(unfollowed > 0 && unfollowed < ROUNDS * WINDOW, "{count:#}");
     }
     assert!(sheds(&recording, "are counted when they are submitted"), "{}", recording.report["cost"]);
+    let workers = json::list(&recording.report, "/workers");
+    let progress: Vec<&Value> = workers.iter().filter(|worker| worker["role"] == "progress").collect();
+    // Where there are so many it may have no time to wait.
+    let is_apart = |worker: &&Value| json::text(worker, "/mode").starts_with("thread");
+    assert!(progress.len() == 2 && progress.iter().all(is_apart), "{workers:#?}");
     let told = json::list(&recording.report, "/transfers").iter();
     let told = told.filter(|it| json::text(it, "/operation").starts_with("tag")).count() as u64;
     assert!(told > 0 && told < 4 * ROUNDS * WINDOW, "{told}");

@@ -60,27 +60,36 @@ fn buffers() {
     for (transfer, sent) in transfers.iter().zip(json::list(&told, "/sent")) {
         assert_eq!(transfer["buffer"], format!("{:#x}", sent.as_u64().unwrap()), "{transfer:#}");
     }
-    let (arena, function) = region(&recording, small, "arena", "/arenas");
-    assert_eq!(function, "fill", "{small:#}");
+    let (arena, function, line) = region(&recording, small, "arena", "/arenas");
+    assert_eq!((function, program_line(line)), ("fill", "return [bytes(300) for _ in range(20_000)]"), "{small:#}");
     let address = u64::from_str_radix(json::text(arena, "/address").trim_start_matches("0x"), 16).unwrap();
     let sent = json::count(&told, "/sent/0");
     assert!((address..address + json::count(arena, "/bytes")).contains(&sent), "{arena:#}");
-    let (segment, function) = region(&recording, shared, "segment", "/segments");
+    let (segment, function, line) = region(&recording, shared, "segment", "/segments");
     assert_eq!(function, "SharedMemory.__init__", "{shared:#}");
+    let source = std::fs::read_to_string(json::text(shared, "/region/born_at/file")).unwrap();
+    let asks = source.lines().nth(line - 1).unwrap();
+    assert!(asks.contains("_posixshmem.shm_open("), "{asks} {shared:#}");
     assert!(json::text(segment, "/name").ends_with(json::text(&told, "/name")), "{segment:#}");
     assert!(large["region"].is_null(), "{large:#}");
 }
 
-/// What a transfer's region is in the report, and the function that it was born in.
+/// Without the spaces before it.
+fn program_line(line: usize) -> &'static str {
+    PROGRAM.lines().nth(line - 1).unwrap().trim()
+}
+
+/// What a transfer's region is in the report, and the function and the line that it was born in.
 fn region<'report>(
     recording: &'report Recording,
     transfer: &'report Value,
     kind: &str,
     list: &str,
-) -> (&'report Value, &'report str) {
+) -> (&'report Value, &'report str, usize) {
     assert_eq!(transfer["region"]["kind"], kind, "{transfer:#}");
     let all = json::list(&recording.report, list);
     let own = all.iter().find(|it| it["id"] == transfer["region"]["id"]);
     let own = own.unwrap_or_else(|| panic!("{transfer:#}{all:#?}"));
-    (own, json::text(transfer, "/region/born_at/function"))
+    let line = usize::try_from(json::count(transfer, "/region/born_at/line")).unwrap();
+    (own, json::text(transfer, "/region/born_at/function"), line)
 }

@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::Command;
 
-use pyobs_tests::{Case, Folder, Recording, case, command, executable, json, needs, shared_library_named, workload};
+use pyobs_tests::{
+    Case, Folder, Record, Recording, case, command, executable, json, needs, shared_library_named, workload,
+};
 use serde_json::Value;
 
 use super::{in_the_middle, record, said};
@@ -17,7 +19,8 @@ pub(super) fn cases() -> Vec<Case> {
         of("a_request_s_address_is_used_again_at_once", reused),
         of("a_fork_has_no_transfers_of_its_parent_s", forked),
         of("what_was_under_way_at_the_attach_is_half_seen_and_nothing_is_made_up", attached),
-        of("a_send_that_is_refused_has_its_status", fails),
+        of("sends_that_are_refused_or_fail_have_their_statuses", fails),
+        of("what_came_counts_and_not_the_room_for_it", received),
         of("a_program_s_only_transfer_is_under_way_when_it_ends", unfinished),
         of("a_library_with_moved_fields_is_refused_with_a_reason", moved),
         of("calls_of_progress_are_counted_for_a_moment", progress),
@@ -37,16 +40,25 @@ impl Built {
         Self { folder, library }
     }
 
-    fn program(&self, mode: &str) -> Command {
+    pub(super) fn program(&self, mode: &str) -> Command {
         let mut program = command(executable(&workload("ucp_user.c"), &self.folder));
         program.arg(&self.library).arg(mode);
         program
     }
 
     pub(super) fn run(&self, mode: &str) -> Recording {
-        record("ucx").command(self.program(mode)).run()
+        self.run_by(record("ucx"), mode)
+    }
+
+    pub(super) fn run_by(&self, record: Record, mode: &str) -> Recording {
+        record.command(self.program(mode)).run()
     }
 }
+
+/// The program's: each transfer has one of its own, this and its number.
+const ENDPOINT: u64 = 0xe0000;
+/// And for all that it receives.
+const WORKER: u64 = 0xf0000;
 
 /// Transfers by their tags, which are numbers from 0 on; each is 1000 bytes and its number long.
 pub(super) fn by_tag(recording: &Recording, pid: Option<u64>) -> BTreeMap<u64, &Value> {
@@ -56,6 +68,7 @@ pub(super) fn by_tag(recording: &Recording, pid: Option<u64>) -> BTreeMap<u64, &
     for transfer in own {
         let tag = u64::from_str_radix(json::text(transfer, "/tag").trim_start_matches("0x"), 16).unwrap();
         assert_eq!(json::count(transfer, "/bytes"), 1000 + tag, "{transfer:#}");
+        assert_eq!(transfer["endpoint"], format!("{:#x}", ENDPOINT + tag), "{transfer:#}");
         assert!(transfer["status"] == 0 || transfer["status"].is_null(), "{transfer:#}");
         assert!(found.insert(tag, transfer).is_none(), "{transfer:#}");
     }
@@ -119,20 +132,36 @@ fn attached() {
     assert_eq!(lost(&recording, "transfer_half_seen"), 1);
 }
 
-/// Of four the last, with UCS_ERR_INVALID_PARAM.
+/// Of five the fourth at once, with UCS_ERR_INVALID_PARAM, and the last by its callback, with UCS_ERR_CONNECTION_RESET.
 fn fails() {
     let recording = Built::new(&[]).run("fails");
     assert_eq!(said(&recording, "called"), 3, "{}{}", recording.stdout, recording.stderr);
     let transfers = json::list(&recording.report, "/transfers");
-    let [fine @ .., last] = transfers else { panic!("{:#}", recording.report) };
-    assert_eq!(
-        (json::text(last, "/tag"), last["status"].as_i64(), &last["immediate"]),
-        ("0x3", Some(-5), &true.into())
-    );
+    let [fine @ .., refused, failed] = transfers else { panic!("{:#}", recording.report) };
+    for (transfer, tag, status, is_immediate) in [(refused, "0x3", -5, true), (failed, "0x4", -25, false)] {
+        let own = (json::text(transfer, "/tag"), transfer["status"].as_i64(), &transfer["immediate"]);
+        assert_eq!(own, (tag, Some(status), &is_immediate.into()), "{transfer:#}");
+    }
     // The first are over before their callback has a probe.
     assert!(fine.len() == 3 && fine.iter().all(|it| it["status"] == 0 || it["status"].is_null()), "{fine:#?}");
     let [count] = json::list(&recording.report, "/transfer_counts") else { panic!("{:#}", recording.report) };
-    assert_eq!((json::count(count, "/count"), json::count(count, "/failed")), (4, 1), "{count:#}");
+    assert_eq!((json::count(count, "/count"), json::count(count, "/failed")), (5, 2), "{count:#}");
+}
+
+/// The first is over before its callback has a probe.
+fn received() {
+    let recording = Built::new(&[]).run("receives");
+    assert_eq!(said(&recording, "called"), 101, "{}{}", recording.stdout, recording.stderr);
+    let [_, later @ ..] = json::list(&recording.report, "/transfers") else { panic!("{:#}", recording.report) };
+    let came = later.iter().zip(1..).map(|(transfer, number)| {
+        assert_eq!((&transfer["operation"], &transfer["status"]), (&"tag_recv".into(), &0.into()), "{transfer:#}");
+        let own = ["/tag", "/endpoint"].map(|key| json::text(transfer, key));
+        assert_eq!(own, [number, WORKER].map(|it| format!("{it:#x}")), "{transfer:#}");
+        json::count(transfer, "/bytes")
+    });
+    let came: Vec<u64> = came.collect();
+    assert_eq!(came, (1..101).map(|number| (1000 + number) / 2).collect::<Vec<u64>>());
+    assert_eq!(came.iter().sum::<u64>(), said(&recording, "received"));
 }
 
 fn unfinished() {
@@ -162,9 +191,11 @@ fn another() {
     assert!(why.contains("it is UCX 2.7, and only the interface of UCX 1 is known"), "{why}");
 }
 
-/// The program counts its calls over all of its life, a few hundred a second.
+/// The program counts its calls over all of its life, a few hundred a second, and those before which a breakpoint was there.
 fn progress() {
     let recording = Built::new(&[]).run("idle");
+    let (trapped, calls) = (said(&recording, "trapped"), said(&recording, "of"));
+    assert!(trapped > 0 && trapped * 20 < calls, "{trapped} of {calls}");
     let own = said(&recording, "rate") as f64;
     let workers = json::list(&recording.report, "/workers");
     let rates: Vec<f64> = workers.iter().filter_map(|worker| worker["progress_per_s"].as_f64()).collect();

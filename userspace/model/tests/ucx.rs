@@ -219,6 +219,48 @@ fn threads_are_known_by_what_they_do() {
     assert_eq!(roles(thread(PROGRESS, 0, 100, 10 * SECOND)), expected("thread-polling"));
 }
 
+/// A thread that was awake for so long.
+fn completes(tid: Tid, registered: u64, completed: u64, awake: u64) -> TransferThread {
+    TransferThread { completed, ..thread(tid, registered, 0, awake) }
+}
+
+fn modes(threads: &[TransferThread]) -> Vec<&'static str> {
+    let model = filled(threads.iter().copied().map(Event::TransferThread));
+    let workers = views::workers(&model, &Selection::default());
+    workers.iter().filter(|worker| worker.role == Role::Progress).map(|worker| worker.mode).collect()
+}
+
+#[test]
+fn a_thread_that_makes_the_progress_of_others_is_there_for_it_though_it_asks_too() {
+    let asks = thread(MAIN, 100, 0, SECOND);
+    // It asks for the parts that an announcement leads to, where submissions are not delayed.
+    assert_eq!(modes(&[asks, completes(PROGRESS, 300, 400, SECOND)]), ["thread"]);
+    assert_eq!(modes(&[asks, completes(PROGRESS, 300, 400, 10 * SECOND)]), ["thread-polling"]);
+    // Where they are: of five parts of a whole it hands over one that was asked for by another.
+    let delayed = TransferThread { dispatched: 100, ..completes(PROGRESS, 400, 500, SECOND) };
+    assert_eq!(modes(&[asks, delayed]), ["thread"]);
+    // Where they are only counted, who submits is taken for who asks, and ends are not seen.
+    let counted = TransferThread { dispatched: 100, ..completes(PROGRESS, 50_000, 100, SECOND) };
+    assert_eq!(modes(&[asks, counted]), ["thread"]);
+    // What is left at the end is fetched by the thread that asked.
+    assert_eq!(modes(&[completes(MAIN, 100, 1, SECOND), completes(PROGRESS, 3, 100, SECOND)]), ["thread"; 2]);
+    // Nobody asks for active messages: who is woken waits for them.
+    let woken = TransferThread { woken: 5, ..thread(MAIN, 0, 0, SECOND) };
+    assert_eq!(modes(&[woken, completes(PROGRESS, 3, 100, SECOND)]), ["thread"]);
+    assert_eq!(modes(&[completes(PROGRESS, 0, 100, SECOND)]), ["thread"]);
+}
+
+#[test]
+fn a_thread_that_makes_its_own_progress_does_so_in_between() {
+    assert_eq!(modes(&[completes(MAIN, 100, 60, SECOND)]), ["blocking"]);
+    assert_eq!(modes(&[completes(MAIN, 100, 60, 10 * SECOND)]), ["polling"]);
+    // A program's only thread receives active messages.
+    assert_eq!(modes(&[completes(MAIN, 0, 60, SECOND)]), ["blocking"]);
+    // Each with a worker of its own.
+    let own = [completes(MAIN, 100, 20, SECOND), completes(PROGRESS, 100, 90, SECOND)];
+    assert_eq!(modes(&own), ["blocking"; 2]);
+}
+
 #[test]
 fn a_core_that_is_burnt_by_polling_is_found() {
     let polls = |transfers, awake| filled([Event::TransferThread(thread(PROGRESS, 0, transfers, awake))]);
@@ -228,6 +270,18 @@ fn a_core_that_is_burnt_by_polling_is_found() {
     assert!((number(finding, "transfers_per_s") - 100.0).abs() < 1e-9);
     assert!(found(&polls(500, 5 * SECOND), "ucx/busy-poll").is_empty());
     assert!(found(&polls(5000, 95 * SECOND / 10), "ucx/busy-poll").is_empty());
+}
+
+#[test]
+fn a_core_that_computes_and_makes_progress_in_between_is_not_burnt_by_polling() {
+    let calls = |progress| {
+        let computes = completes(MAIN, 500, 500, 95 * SECOND / 10);
+        filled([Event::TransferThread(TransferThread { progress, probed: Nanos(30 * MS), ..computes })])
+    };
+    assert!(found(&calls(30), "ucx/busy-poll").is_empty());
+    assert!(found(&calls(0), "ucx/busy-poll").is_empty());
+    let [finding] = &found(&calls(3000), "ucx/busy-poll")[..] else { panic!() };
+    assert!((number(finding, "progress_per_s") - 1e5).abs() < 1e-6);
 }
 
 #[test]
@@ -314,14 +368,16 @@ fn an_interpreter_that_waits_for_the_notifier_is_diagnosed_in_one_sentence() {
 
 #[test]
 fn the_same_bytes_sent_again_are_found() {
-    let sent = |hash: fn(u64) -> u64, buffer: fn(u64) -> u64| {
-        let of = |id| Transfer { hash: Some(hash(id)), buffer: buffer(id), ..transfer(id * MS) };
+    let sent = |hash: fn(u64) -> u64, buffer: fn(u64) -> u64, bytes: fn(u64) -> u64| {
+        let of = |id| Transfer { hash: Some(hash(id)), buffer: buffer(id), bytes: bytes(id), ..transfer(id * MS) };
         filled((0..5).map(|id| seen(id, of(id))))
     };
-    let [finding] = &found(&sent(|_| 9, |_| 0x1000), "ucx/resend")[..] else { panic!() };
+    let [finding] = &found(&sent(|_| 9, |_| 0x1000, |_| 4096), "ucx/resend")[..] else { panic!() };
     assert!((number(finding, "sends") - 5.0).abs() < 1e-9);
-    assert!(found(&sent(|id| id, |_| 0x1000), "ucx/resend").is_empty());
-    assert!(found(&sent(|_| 9, |id| id << 20), "ucx/resend").is_empty());
+    assert!(found(&sent(|id| id, |_| 0x1000, |_| 4096), "ucx/resend").is_empty());
+    assert!(found(&sent(|_| 9, |id| id << 20, |_| 4096), "ucx/resend").is_empty());
+    assert!(found(&sent(|_| 9, |_| 0x1000, |id| 4096 + id), "ucx/resend").is_empty());
+    assert!(found(&sent(|_| 9, |_| 0x1000, |_| 4095), "ucx/resend").is_empty());
 }
 
 #[test]

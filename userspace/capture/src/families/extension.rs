@@ -107,11 +107,18 @@ impl Probes {
         what: &str,
         rest: &str,
     ) -> Option<String> {
-        let (share, budget) = meter.exceeds(run_time, runs)?;
+        let excess = meter.exceeds(run_time, runs)?;
+        Some(self.give_up(meter, excess, what, rest))
+    }
+
+    /// Takes them away for good, for they cost too much. Returns that sentence.
+    pub fn give_up(&mut self, meter: &mut Meter, excess: Excess, what: &str, rest: &str) -> String {
+        meter.over = true;
         close_later(std::mem::take(&mut self.all));
-        Some(format!(
+        let Excess { share, budget } = excess;
+        format!(
             "{what} are not followed any more: that cost {share:.2} % of a core, and {budget:.2} % are allowed; {rest}"
-        ))
+        )
     }
 }
 
@@ -133,7 +140,7 @@ pub fn returns(elf: &Elf<'_>, start: u64, size: u64) -> Vec<u64> {
 }
 
 /// Over which time the budget is held.
-const SPAN: Duration = Duration::from_secs(2);
+pub const SPAN: Duration = Duration::from_secs(2);
 
 /// Whether the kernel carries out the instruction itself that the code begins with, instead of stepping over a copy of it
 /// (arch/x86/kernel/uprobes.c): a register that is pushed, and what does nothing.
@@ -155,6 +162,20 @@ pub struct Meter {
     /// The hits at the beginning of the present span, and when that was.
     span: (Hits, Instant),
     over: bool,
+}
+
+/// The shares of a core that hits have cost, over a span, and may cost, in percent.
+#[derive(Clone, Copy, Debug)]
+pub struct Excess {
+    share: f64,
+    budget: f64,
+}
+
+impl Excess {
+    /// How many times as much as they may.
+    pub fn times(self) -> f64 {
+        self.share / self.budget
+    }
 }
 
 /// How often control came to instructions of either kind.
@@ -202,13 +223,13 @@ impl Meter {
         Nanos(self.hits.cost(self.costs))
     }
 
-    /// Whether they have cost more than they may.
+    /// Whether they were given up, for they have cost more than they may.
     pub fn is_over(&self) -> bool {
         self.over
     }
 
-    /// The shares of a core that they cost and may cost, when they cost too much from now on.
-    fn exceeds(&mut self, run_time: Duration, runs: u64) -> Option<(f64, f64)> {
+    /// To be called now and then: whether they have cost too much over the span that ends now, if one does.
+    pub fn exceeds(&mut self, run_time: Duration, runs: u64) -> Option<Excess> {
         let program_cost = u64::try_from(run_time.as_nanos()).unwrap_or(u64::MAX).checked_div(runs)?;
         let (before, since) = self.span;
         let elapsed = since.elapsed();
@@ -221,8 +242,7 @@ impl Meter {
         let spent = new.cost(self.costs).saturating_add(programs) as f64 / 1e9;
         let share = spent / elapsed.as_secs_f64() * 100.0;
         let budget = self.budget.filter(|budget| share > *budget)?;
-        self.over = true;
-        Some((share, budget))
+        Some(Excess { share, budget })
     }
 }
 

@@ -293,7 +293,8 @@ impl Ucx {
         if !self.tell_every(wanted, control) {
             return;
         }
-        if wanted > self.every_max {
+        // While it gets quieter, it is fewer than before.
+        if wanted > self.every_max && rate > RATE_MAX {
             self.every_max = wanted;
             let what =
                 format!("{rate:.0} transfers a second: one in {wanted} is told of singly; the sums are of all of them");
@@ -411,14 +412,6 @@ impl Ucx {
         let cheap = if self.is_cheap { runs.saturating_sub(stepped) } else { 0 };
         self.meter.count(Hits { cheap, stepped: runs - cheap });
         self.meter.trap_cost()
-    }
-
-    /// Takes the probes away when they cost more than they may. Returns a sentence when it does.
-    pub fn hold_budget(&mut self, run_time: Duration, runs: u64) -> Option<String> {
-        let rest = "what was under way then is not told of";
-        let sentence = self.probes.hold_budget(&mut self.meter, (run_time, runs), "transfers", rest)?;
-        self.ends.close();
-        Some(sentence)
     }
 }
 

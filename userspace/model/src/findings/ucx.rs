@@ -11,6 +11,8 @@ use crate::{Model, Nanos, ProcessRef, Selection};
 const POLL_TIME: Nanos = Nanos(2_000_000_000);
 const POLL_BUSY: f64 = 0.9;
 const POLL_TRANSFERS: f64 = 200.0;
+/// One that was seen to call for progress more rarely computes in between.
+const POLL_CALLS: f64 = 5000.0;
 /// From so many wakes on, of which one in ten takes so long and longer than the transfers themselves.
 const WAKES: u64 = 20;
 const SLOW_WAKE: Nanos = Nanos(5_000_000);
@@ -65,7 +67,8 @@ fn busy_poll(model: &Model, worker: &WorkerRow) -> Option<Finding> {
     let handled = thread.completed.saturating_add(thread.submitted);
     let rate = handled as f64 / seconds(thread.observed).max(1e-9);
     let polls = worker.role == Role::Progress && worker.mode.ends_with("polling");
-    if !polls || thread.observed < POLL_TIME || worker.busy < POLL_BUSY || rate > POLL_TRANSFERS {
+    let computes = worker.progress.is_some_and(|calls| calls < POLL_CALLS);
+    if !polls || computes || thread.observed < POLL_TIME || worker.busy < POLL_BUSY || rate > POLL_TRANSFERS {
         return None;
     }
     let who = name(model, worker.process, worker.tid);
@@ -77,11 +80,12 @@ fn busy_poll(model: &Model, worker: &WorkerRow) -> Option<Finding> {
         seconds(thread.observed),
         handled,
     );
-    let evidence = BTreeMap::from([
+    let mut evidence = BTreeMap::from([
         ("tid", Evidence::Count(u64::from(worker.tid.0))),
         ("busy", Evidence::Number(worker.busy)),
         ("transfers_per_s", Evidence::Number(rate)),
     ]);
+    evidence.extend(worker.progress.map(|calls| ("progress_per_s", Evidence::Number(calls))));
     let found = finding(model, worker.process, ("ucx/busy-poll", Severity::Warning), (summary, detail), evidence);
     Some(Finding { cost: Cost::time(worker.busy), target: Some(Target::Worker(worker.tid)), ..found })
 }
@@ -148,9 +152,9 @@ fn slow_notify(
     let (p50, p90) = (seconds(wakes.p50) * 1e3, seconds(wakes.p90) * 1e3);
     let summary = format!("transfers are over {p50:.1} ms before Python is told, {p90:.1} ms for one in ten");
     let detail = format!(
-        "Of {} transfers, the time from the completion to the moment at which the future was set was {p50:.1} ms in the \
-         middle and {p90:.1} ms for one in ten; with UCX they took {:.1} ms.{behind} The event loop has to come round for \
-         each batch: what runs in it, or holds the GIL, delays all of them.",
+        "Of {} transfers, the time from the moment at which the future was handed over to that at which it was set was \
+         {p50:.1} ms in the middle and {p90:.1} ms for one in ten; with UCX they took {:.1} ms.{behind} The event loop has \
+         to come round for each batch: what runs in it, or holds the GIL, delays all of them.",
         wakes.count,
         seconds(pending.p50) * 1e3,
     );

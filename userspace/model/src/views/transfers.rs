@@ -90,6 +90,9 @@ pub struct WorkerRow {
 
 /// From here on a thread does nothing else.
 const POLLS: f64 = 0.9;
+/// A thread leaves progress to another that makes more than so many times as much of it: at its end UCXX fetches what is left by the
+/// thread that asked.
+const LEAVES: u64 = 10;
 
 pub fn workers(model: &Model, selection: &Selection) -> Vec<WorkerRow> {
     let shares = gil_shares(model, selection);
@@ -98,13 +101,13 @@ pub fn workers(model: &Model, selection: &Selection) -> Vec<WorkerRow> {
     for thread in model.ucx().threads().filter(|thread| selection.has_thread(thread.process, thread.tid)) {
         let share = shares.get(&thread.process).and_then(|share| share.threads.get(&thread.tid));
         let progress = model.ucx().threads_of(thread.process).filter(|other| makes_progress(other));
-        let progress = progress.max_by_key(|other| other.completed.saturating_add(other.dispatched));
+        let progress = progress.max_by_key(|other| progress_made(other));
         for role in roles(thread) {
             rows.push(WorkerRow {
                 process: thread.process,
                 tid: thread.tid,
                 role,
-                mode: progress.map_or("unknown", mode),
+                mode: progress.map_or("unknown", |thread| mode(model, thread)),
                 thread: *thread,
                 busy: busy(thread),
                 python: samples
@@ -141,7 +144,11 @@ fn samples_by_thread(model: &Model, selection: &Selection) -> BTreeMap<(ProcessR
 }
 
 fn makes_progress(thread: &TransferThread) -> bool {
-    thread.completed > 0 || thread.dispatched > 0
+    progress_made(thread) > 0
+}
+
+fn progress_made(thread: &TransferThread) -> u64 {
+    thread.completed.saturating_add(thread.dispatched)
 }
 
 fn roles(thread: &TransferThread) -> impl Iterator<Item = Role> {
@@ -160,15 +167,24 @@ fn busy(thread: &TransferThread) -> f64 {
     (thread.awake.as_secs_f64() / thread.observed.as_secs_f64()).min(1.0)
 }
 
-/// A thread that asks for nothing itself is there for progress; one that also asks makes progress in between.
-fn mode(thread: &TransferThread) -> &'static str {
-    let is_apart = thread.registered == 0 || thread.dispatched > thread.registered;
-    match (is_apart, busy(thread) >= POLLS) {
+/// A thread that makes the progress of others is there for that; one that makes its own does so in between.
+fn mode(model: &Model, thread: &TransferThread) -> &'static str {
+    match (is_apart(model, thread), busy(thread) >= POLLS) {
         (true, false) => "thread",
         (true, true) => "thread-polling",
         (false, true) => "polling",
         (false, false) => "blocking",
     }
+}
+
+/// Whether others ask, or are woken, and leave progress to this thread. It may ask, too: parts of transfers are asked for where the
+/// one before them is completed. Where nobody asks for what comes (active messages), it is another thread than the first.
+fn is_apart(model: &Model, thread: &TransferThread) -> bool {
+    let leaves = |other: &TransferThread| progress_made(other).saturating_mul(LEAVES) < progress_made(thread);
+    let mut others = model.ucx().threads_of(thread.process).filter(|other| other.tid != thread.tid);
+    let is_first = || model.process(thread.process).is_some_and(|state| state.process.pid.0 == thread.tid.0);
+    others.any(|other| (other.registered > 0 || other.woken > 0) && leaves(other))
+        || (thread.registered == 0 && !is_first())
 }
 
 fn deepest(model: &Model, process: ProcessRef, selection: &Selection) -> u64 {

@@ -9,9 +9,12 @@ use pyobs_model::{Event, Library, Nanos, Transfers};
 
 use super::told::operation_of;
 use super::{SLOW, TOLD, Ucx};
+use crate::families::extension::SPAN;
 
-/// From so many a second on they are counted when they are submitted. To follow one to its end takes some 25 µs.
+/// From so many a second on they are counted when they are submitted.
 const FAST: f64 = 10_000.0;
+/// What it takes to follow one to its end, about.
+const COST_S: f64 = 25e-6;
 /// From so many of UCXX's a second on, when they last: each takes some seven traps, of threads that wake each other.
 const FAST_UCXX: f64 = 1_000.0;
 const LASTING: Duration = Duration::from_secs(2);
@@ -21,6 +24,12 @@ const SLOWER: f64 = 0.5;
 const PERIOD: Duration = Duration::from_secs(10);
 /// One in so many is told of singly then, at the most.
 const MOMENT: u32 = 40;
+/// Such a moment is a quarter of the span over which a budget is held: up to so many times as many as may be followed all the time
+/// may be followed for it.
+const MORE_FOR_A_MOMENT: f64 = 2.0;
+/// Where fewer cost too much, that number is divided: by so much at the most, and so often at the most.
+const LESS: f64 = 4.0;
+const LESS_TIMES: u32 = 4;
 
 /// Transfers a second.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -53,17 +62,27 @@ enum Turn {
 
 pub(super) struct Pace {
     state: State,
+    /// For how long.
+    steady: Duration,
+    is_bound: bool,
+    /// From how many on they are counted.
     fast: Rate,
+    /// How often that was lowered, for fewer cost too much, and whether it was just now.
+    lowered: u32,
+    is_dear: bool,
 }
 
 impl Pace {
     /// `budget` in percent of one core, where one binds.
     pub(super) fn new(budget: Option<f64>) -> Self {
-        const COST_S: f64 = 25e-6;
         let allowed = budget.map_or(FAST, |budget| budget / 100.0 / COST_S);
         Self {
             state: State::Followed(Duration::ZERO),
+            steady: Duration::ZERO,
+            is_bound: budget.is_some(),
             fast: Rate { all: allowed.min(FAST), ucxx: allowed.min(FAST_UCXX) },
+            lowered: 0,
+            is_dear: false,
         }
     }
 
@@ -76,14 +95,38 @@ impl Pace {
         self.state = State::Followed(Duration::ZERO);
     }
 
+    /// Whether those that are counted, as many as that, are followed for a moment now and then.
+    fn has_moments(&self, rate: Rate) -> bool {
+        !self.is_bound || rate.all <= self.fast.all * MORE_FOR_A_MOMENT
+    }
+
+    /// Over a span they have cost so many times as much as they may. Whether they need not be given up, for it gets less.
+    fn slow_down(&mut self, times: f64) -> bool {
+        match self.state {
+            // The span had another state as well.
+            _ if self.steady < SPAN => true,
+            State::Followed(_) if self.lowered < LESS_TIMES => {
+                let times = times.min(LESS);
+                self.fast = Rate { all: self.fast.all / times, ucxx: self.fast.ucxx / times };
+                self.lowered += 1;
+                self.is_dear = true;
+                true
+            }
+            State::Leaving => true,
+            State::Followed(_) | State::Counted(_) => false,
+        }
+    }
+
     /// Takes how many were counted a second over the time since the last call, and whether it can be left at that.
     fn next(&mut self, rate: Rate, elapsed: Duration, may_count: bool) -> Option<Turn> {
-        let is_fast = |share: f64| [rate.all >= self.fast.all * share, rate.ucxx >= self.fast.ucxx * share];
+        self.steady += elapsed;
+        let (fast, is_dear) = (self.fast, std::mem::take(&mut self.is_dear));
+        let is_fast = |share: f64| [rate.all >= fast.all * share, rate.ucxx >= fast.ucxx * share];
         let (state, turn) = match self.state {
             State::Followed(before) => {
                 let [is_fast, has_many] = is_fast(1.0);
                 let long = if has_many { before + elapsed } else { Duration::ZERO };
-                if may_count && (is_fast || long > LASTING) {
+                if may_count && (is_fast || is_dear || long > LASTING) {
                     (State::Leaving, Some(Turn::Count))
                 } else {
                     (State::Followed(long), None)
@@ -94,7 +137,7 @@ impl Pace {
                 let long = before + elapsed;
                 if !may_count || !is_fast(SLOWER).contains(&true) {
                     (State::Followed(Duration::ZERO), Some(Turn::Follow))
-                } else if long >= PERIOD {
+                } else if long >= PERIOD && self.has_moments(rate) {
                     (State::Followed(LASTING), Some(Turn::Follow))
                 } else {
                     (State::Counted(long), None)
@@ -102,6 +145,9 @@ impl Pace {
             }
         };
         self.state = state;
+        if turn.is_some() {
+            self.steady = Duration::ZERO;
+        }
         turn
     }
 }
@@ -116,11 +162,7 @@ impl Ucx {
         control: &mut Array<MapData, u64>,
         events: &mut Vec<Event>,
     ) -> bool {
-        // A transfer of several buffers goes on from call to call: it cannot be counted by one of them.
-        let has_several =
-            |kind: &Kind| matches!(kind.operation & !OF_UCXX, operation::MULTI_SEND | operation::MULTI_RECV);
-        let may_count = !self.totals.keys().any(has_several) && !self.meter.is_over();
-        let turn = self.pace.next(rate, elapsed, may_count);
+        let turn = self.pace.next(rate, elapsed, self.may_count());
         match turn {
             Some(Turn::Count) => match control.set(control::COUNTED, counted::NEW, 0) {
                 Ok(()) => self.stray_until = u64::MAX,
@@ -133,9 +175,13 @@ impl Ucx {
                 let _ = control.set(control::COUNTED, counted::ALL, 0);
                 self.tell_every(((rate.all / TOLD).ceil() as u32).clamp(1, MOMENT), control);
                 if !std::mem::replace(&mut self.has_counted, true) {
+                    let moments = if self.pace.has_moments(rate) {
+                        ", and for a moment in ten seconds followed to their ends"
+                    } else {
+                        ", for that is what the budget allows"
+                    };
                     let what = format!(
-                        "{:.0} transfers a second: they are counted when they are submitted, and for a moment in ten seconds \
-                         followed to their ends",
+                        "{:.0} transfers a second: they are counted when they are submitted{moments}",
                         rate.all
                     );
                     events.push(Event::Shed { at: now, what: what.into() });
@@ -150,6 +196,25 @@ impl Ucx {
             None => {}
         }
         turn.is_some()
+    }
+
+    /// A transfer of several buffers goes on from call to call: it cannot be counted by one of them.
+    fn may_count(&self) -> bool {
+        let has_several =
+            |kind: &Kind| matches!(kind.operation & !OF_UCXX, operation::MULTI_SEND | operation::MULTI_RECV);
+        !self.totals.keys().any(has_several) && !self.meter.is_over()
+    }
+
+    /// Counts transfers where it costs more than it may to follow them, and takes the probes away where that costs more, too.
+    /// Returns a sentence then.
+    pub fn hold_budget(&mut self, run_time: Duration, runs: u64) -> Option<String> {
+        let excess = self.meter.exceeds(run_time, runs)?;
+        if self.may_count() && self.pace.slow_down(excess.times()) {
+            return None;
+        }
+        self.ends.close();
+        let rest = "what was under way then is not told of";
+        Some(self.probes.give_up(&mut self.meter, excess, "transfers", rest))
     }
 
     /// What is under way ends unseen. What is registered and not submitted yet is counted then.
@@ -239,5 +304,43 @@ mod tests {
         let mut pace = Pace::new(Some(1.0));
         assert_eq!(turns(&mut pace, &[300.0, 500.0]), [None, Some(Turn::Count)]);
         assert_eq!(turns(&mut Pace::new(Some(100.0)), &[9e3]), [None]);
+    }
+
+    #[test]
+    fn what_costs_too_much_is_given_up_only_when_it_was_counted_for_all_of_the_time() {
+        let mut pace = Pace::new(Some(1.0));
+        assert!(pace.slow_down(9.0));
+        assert_eq!(turns(&mut pace, &[2e5]), [Some(Turn::Count)]);
+        assert!(pace.slow_down(9.0));
+        assert_eq!(turns(&mut pace, &[2e5, 2e5]), [Some(Turn::Leave), None]);
+        assert!(pace.slow_down(9.0));
+        // It is two seconds now.
+        assert_eq!(turns(&mut pace, &[2e5; 7]), [None; 7]);
+        assert!(!pace.slow_down(9.0));
+    }
+
+    #[test]
+    fn where_few_cost_too_much_they_are_counted_then_and_given_up_in_the_end() {
+        let mut pace = Pace::new(Some(1.0));
+        assert_eq!(turns(&mut pace, &[150.0; 8]), [None; 8]);
+        assert!(pace.slow_down(2.0));
+        // Of 400 a second it allows 200 now.
+        assert_eq!(turns(&mut pace, &[150.0; 4]), [Some(Turn::Count), Some(Turn::Leave), None, None]);
+        assert_eq!(turns(&mut pace, &[90.0, 90.0, 250.0]), [Some(Turn::Follow), None, Some(Turn::Count)]);
+        let mut pace = Pace::new(Some(1.0));
+        let is_left = |_: &u32| {
+            turns(&mut pace, &[1.0; 12]);
+            pace.slow_down(2.0)
+        };
+        assert_eq!((0..9).take_while(is_left).count(), 4);
+    }
+
+    #[test]
+    fn a_moment_is_for_as_many_as_a_budget_allows() {
+        let moments = |rate| {
+            let told = turns(&mut Pace::new(Some(1.0)), &[rate; 200]);
+            told.iter().filter(|turn| **turn == Some(Turn::Follow)).count()
+        };
+        assert_eq!((moments(700.0), moments(900.0)), (4, 0));
     }
 }

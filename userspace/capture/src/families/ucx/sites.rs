@@ -160,7 +160,9 @@ pub(super) fn of(of: Of, elf: &Elf<'_>) -> Sites {
         Of::Ucp => of_ucp(elf),
         Of::Ucxx => of_ucxx(elf),
     };
-    let code = |site: &Site| elf.bytes(site.address, INSTRUCTION_MAX).unwrap_or_default();
+    // Where a library's code ends, there are not as many bytes.
+    let bytes = |site: &Site| (1..=INSTRUCTION_MAX).rev().find_map(|length| elf.bytes(site.address, length));
+    let code = |site: &Site| bytes(site).unwrap_or_default();
     sites.is_cheap = sites
         .always
         .iter()
