@@ -220,6 +220,29 @@ fn threads_are_known_by_what_they_do() {
 }
 
 #[test]
+fn the_report_and_findings_name_threads_by_the_roles_that_workers_have() {
+    // The event loop makes progress in between; another thread has nothing to do with transfers.
+    let event_loop = TransferThread { woken: 5, ..thread(MAIN, 1, 1, SECOND) };
+    let notifier = TransferThread { notified: 9, ..thread(NOTIFIER, 0, 0, 0) };
+    let other = Event::Thread { process: PROCESS, tid: Tid(45), name: "pool".into() };
+    let polls = thread(PROGRESS, 0, 500, 95 * SECOND / 10);
+    let model = filled([event_loop, polls, notifier].map(Event::TransferThread).into_iter().chain([other]));
+    let report = Report::new(&model, &Selection::default(), None);
+    let roles: Vec<_> = report.processes[0].threads.iter().map(|thread| (thread.tid, thread.role)).collect();
+    let expected =
+        [(MAIN, Some("event_loop")), (PROGRESS, Some("progress")), (NOTIFIER, Some("notifier")), (Tid(45), None)];
+    assert_eq!(roles, expected);
+    let workers = report.workers.unwrap();
+    for (tid, role) in roles {
+        let own: Vec<_> = workers.iter().filter(|worker| worker.tid == tid).map(|worker| worker.role).collect();
+        assert_eq!(role.is_none(), own.is_empty(), "{tid:?} is {own:?}");
+        assert!(role.is_none_or(|role| own.contains(&role)), "{tid:?} is {own:?}");
+    }
+    let [finding] = &found(&model, "ucx/busy-poll")[..] else { panic!() };
+    assert!(finding.summary.starts_with("thread 43 (python, progress) burns a core"), "{}", finding.summary);
+}
+
+#[test]
 fn a_core_that_is_burnt_by_polling_is_found() {
     let polls = |transfers, awake| filled([Event::TransferThread(thread(PROGRESS, 0, transfers, awake))]);
     let model = polls(500, 95 * SECOND / 10);

@@ -183,6 +183,10 @@ impl Ucx {
         self.threads.values()
     }
 
+    pub fn thread(&self, process: ProcessRef, tid: Tid) -> Option<&TransferThread> {
+        self.threads.get(&(process, tid))
+    }
+
     /// Those of a process.
     pub fn threads_of(&self, process: ProcessRef) -> impl Iterator<Item = &TransferThread> + '_ {
         self.threads.range((process, Tid(0))..=(process, Tid(u32::MAX))).map(|(_, thread)| thread)

@@ -96,8 +96,7 @@ fn gil(model: &Model, selection: &Selection, worker: &WorkerRow) -> Option<Findi
     let waited = worker.gil_wait.map_or(0.0, seconds);
     let waits = model.gil().waits(selection).filter(|wait| (wait.process, wait.tid) == (worker.process, worker.tid));
     let line = place(model, commonest(waits.map(|wait| (views::asked_at(model, wait.stack), Nanos(wait.count)))));
-    let summary =
-        format!("thread {who}, which makes progress, waited {} times for the GIL, mostly at {line}", worker.gil_waits);
+    let summary = format!("thread {who} waited {} times for the GIL, mostly at {line}", worker.gil_waits);
     let detail = format!(
         "Thread {who} hands transfers to UCX and completes them; while it waits for the GIL, no transfer goes on. It waited \
          {} times, {:.1} ms in all. A callback in Python, or an object of Python's that is released there, makes it take \

@@ -26,7 +26,7 @@ pub use residents::{ResidentRow, residents};
 pub use slots::{Series, Slots};
 pub use stages::{BUCKETS, Spread, Stage, bucket_start, queue, queue_over_time, spread, stages};
 pub use timeline::{Cells, Doing, Lane, LaneId, Timeline, timeline};
-pub use transfers::{Role, WorkerRow, has_transfer, transfers, workers};
+pub use transfers::{Role, WorkerRow, has_transfer, role, transfers, workers};
 pub use tree::{Node, NodeId, Tree, tree};
 pub use waits::{GilRow, GilShare, GilThread, SleepRow, gil_shares, gil_waits, sleeps, whole_sleeps};
 pub use weight::{Unit, Weight};

@@ -144,6 +144,12 @@ fn makes_progress(thread: &TransferThread) -> bool {
     thread.completed > 0 || thread.dispatched > 0
 }
 
+/// What a thread is called by: of several roles the one that is farthest from UCX, for whoever tells of transfers, or waits to be
+/// told, may make progress meanwhile. `None` for one that has nothing to do with transfers.
+pub fn role(model: &Model, process: ProcessRef, tid: Tid) -> Option<Role> {
+    model.ucx().thread(process, tid).and_then(|thread| roles(thread).max())
+}
+
 fn roles(thread: &TransferThread) -> impl Iterator<Item = Role> {
     let roles = [
         (Role::Progress, makes_progress(thread)),

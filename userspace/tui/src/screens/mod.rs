@@ -15,6 +15,7 @@ mod overview;
 mod page;
 mod processes;
 mod redundancy;
+mod thread;
 mod timeline;
 mod transfers;
 mod waits;

@@ -10,6 +10,7 @@ use ratatui::layout::Rect;
 
 use super::Outcome;
 use super::finding::severity;
+use super::thread::thread_name;
 use crate::binding::Action;
 use crate::draw::{Heading, Order, Row, put};
 use crate::filter::Filter;
@@ -197,9 +198,8 @@ impl ProcessesScreen {
                     row.rest(&format!("{ended}{}", head_of_command(state)), style);
                 }
                 Some(tid) => {
-                    let name = state.threads.get(&tid).and_then(|thread| thread.name.as_deref());
                     row.right(4, "", style);
-                    row.rest(&format!("  {}", text::head(name.unwrap_or("(no name)"), 512)), style);
+                    row.rest(&format!("  {}", thread_name(model, line.picked.process, tid)), style);
                 }
             }
         }

@@ -111,6 +111,21 @@ fn threads() {
 }
 
 #[test]
+fn threads_have_their_roles_wherever_they_are_named() {
+    // Processes with their threads, waits, the GIL's shares and waits, the timeline, the Overview's line of the GIL.
+    for (keys, names) in [
+        ("1t", ["python3 event_loop", "loader-0 progress"].as_slice()),
+        ("4", &["4243 loader-0 progress"]),
+        ("4m", &["4242 python3 event_loop", "4243 loader-0 progress"]),
+        ("9", &["4242 python3 event_loop", "4243 loader-0 progress"]),
+        ("0", &["4242 python3 event"]),
+    ] {
+        let picture = picture((200, 50), keys);
+        assert!(names.iter().all(|name| picture.contains(name)), "{keys}: {picture}");
+    }
+}
+
+#[test]
 fn overview_and_timeline() {
     for size in [(80, 24), (140, 40)] {
         assert_snapshot!(format!("overview_{}x{}", size.0, size.1), picture(size, "0"));

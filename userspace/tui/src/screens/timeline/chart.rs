@@ -9,6 +9,7 @@ use ratatui::style::Style;
 
 use crate::draw::{Row, put};
 use crate::screens::memory::segment_label;
+use crate::screens::thread::thread_label;
 use crate::text;
 use crate::theme::{Emphasis, Fuel, Theme};
 
@@ -173,11 +174,7 @@ pub(super) fn is_of(lane: LaneId, process: Option<pyobs_model::ProcessRef>, targ
 pub(super) fn label(model: &Model, lane: LaneId) -> String {
     let pid = |process| model.process(process).map_or(0, |state| state.process.pid.0);
     match lane {
-        LaneId::Thread(process, tid) => {
-            let thread = model.process(process).and_then(|state| state.threads.get(&tid));
-            let name = thread.and_then(|thread| thread.name.as_deref()).unwrap_or("(no name)");
-            format!("{tid} {}", text::head(name, 64))
-        }
+        LaneId::Thread(process, tid) => thread_label(model, process, tid),
         LaneId::Arenas(process, frame) => {
             let frame = frame.and_then(|id| model.frame(id));
             let file = frame.and_then(|frame| frame.file.as_deref()).map_or("?", text::base_name);
