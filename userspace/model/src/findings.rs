@@ -117,7 +117,7 @@ pub struct Finding {
 pub fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
     let mut findings = gil::find(model, selection);
     findings.extend(arena::find(model, selection));
-    findings.extend(shm::find(model));
+    findings.extend(shm::find(model, selection));
     findings.extend(nrt::find(model, selection));
     findings.extend(ucx::find(model, selection));
     findings.extend(redundancy::find(model, selection));

@@ -308,6 +308,7 @@ impl Model {
         self.offcpu.expire(self.now);
         self.gil.expire(self.now);
         self.eval.expire(self.now);
+        self.redundancy.expire(self.now);
         self.arenas.expire(self.now);
         self.shm.expire(self.now);
         self.ucx.expire(self.now);

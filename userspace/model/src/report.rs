@@ -293,7 +293,7 @@ impl Report {
             gil: model.is_on("gil").then(|| gil(source, selection, limit)),
             calls: model.is_on("eval").then(|| calls(model, selection, limit)),
             arenas: model.is_on("arena").then(|| arena::arenas(source, selection, limit)),
-            segments: model.is_on("shm").then(|| shm::segments(source, limit)),
+            segments: model.is_on("shm").then(|| shm::segments(source, selection, limit)),
             meminfos: model.is_on("nrt").then(|| nrt::meminfos(source, selection, limit)),
             transfers: model.is_on("ucx").then(|| ucx::transfers(source, selection, limit)),
             transfer_counts: model.is_on("ucx").then(|| ucx::counts(model, selection)),

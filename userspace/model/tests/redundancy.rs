@@ -50,7 +50,7 @@ fn one_tree_has_the_pairs_of_all_threads() {
         }
         model.apply(&pair(tid, 0, 0, false));
     }
-    let tree = pair_tree(&model, &Selection::default());
+    let tree = pair_tree(&model, &model.redundancy().pair_sums(&Selection::default()));
     let told: Vec<_> = tree
         .iter()
         .map(|node| (node.parent, node.is_second, node.frame.0, node.sum.equal, node.sum.compared))
@@ -73,7 +73,7 @@ fn what_is_rare_is_left_out_of_the_tree() {
     let mut model = model();
     (0..500).for_each(|_| model.apply(&pair(1, 0, 1, true)));
     model.apply(&pair(1, 1, 1, true));
-    let tree = pair_tree(&model, &Selection::default());
+    let tree = pair_tree(&model, &model.redundancy().pair_sums(&Selection::default()));
     assert_eq!(tree.len(), 4, "{tree:?}");
     assert_eq!(tree[0].sum.compared, 501, "but it counts");
 }
@@ -94,6 +94,53 @@ fn few_pairs_and_addresses_say_that_they_are_few() {
     assert_eq!(lines, [(11, true, Some(1.0)), (10, false, None)]);
     let pairs: Vec<_> = report.pairs.iter().map(|pair| (pair.compared, pair.enough_data)).collect();
     assert_eq!(pairs, [(7, true), (6, false)]);
+}
+
+/// In each of two seconds 20 samples, of which 10 are accesses; the calls and pairs are all in the first one.
+#[test]
+fn a_time_has_what_happened_in_it() {
+    const SECOND: u64 = 1_000_000_000;
+    let mut model = model();
+    let (process, tid, stack) = (ProcessRef(0), Tid(1), StackId(0));
+    for n in 0..40 {
+        let at = Nanos(n * SECOND / 20);
+        model.apply(&Event::Sample(Sample { at, process, tid, cpu: 0, stack, outcome: Outcome::Complete }));
+        let touched = Some(Touched::Metadata(Some("numpy.ndarray".into())));
+        if n % 2 == 0 {
+            model.apply(&Event::Access(Access { at, process, tid, stack, weight: 2, touched, stores: false }));
+        }
+        if n < 20 {
+            let (callee, compared) = ("cos".into(), Compared::Arguments { varying: 0 });
+            model.apply(&Event::Call(NativeCall { at, process, tid, stack, callee, compared }));
+            let compared = Compared::Result { same: true };
+            model.apply(&Event::Call(NativeCall { at, process, tid, stack, callee: "cos".into(), compared }));
+            if let Event::Pair(pair) = pair(1, 0, 0, true) {
+                model.apply(&Event::Pair(Pair { at, ..pair }));
+            }
+        }
+    }
+    model.advance(Nanos(4 * SECOND));
+    let told = |from: u64, to: Option<u64>, is_moving| {
+        let to = to.map(|to| Nanos(to * SECOND));
+        let selection = Selection { from: Some(Nanos(from * SECOND)), to, is_moving, ..Selection::default() };
+        let report = Report::new(&model, &selection, None);
+        let redundancy = report.redundancy.unwrap();
+        let mut ids: Vec<_> = report.findings.iter().map(|finding| finding.id).collect();
+        ids.dedup();
+        let lines: Vec<_> = redundancy.lines.iter().map(|line| (line.samples, line.native_share)).collect();
+        let calls: Vec<_> = redundancy.calls.iter().map(|call| call.samples).collect();
+        let pairs: Vec<_> = redundancy.pairs.iter().map(|pair| pair.compared).collect();
+        assert_eq!(redundancy.tree.is_empty(), pairs.is_empty());
+        (lines, calls, pairs, ids)
+    };
+    let both = vec!["redundancy/dispatch", "redundancy/recomputed"];
+    assert_eq!(told(0, None, false), (vec![(20, 0.5)], vec![20], vec![20], both.clone()));
+    // Ten addresses are too few for dispatch.
+    assert_eq!(told(0, Some(1), false), (vec![(10, 0.5)], vec![20], vec![20], both[1..].to_vec()));
+    assert_eq!(told(1, Some(2), false), (vec![(10, 0.5)], vec![], vec![], vec![]));
+    assert_eq!(told(2, Some(4), false), (vec![], vec![], vec![], vec![]));
+    // The last seconds of a dashboard are too few to prove anything.
+    assert_eq!(told(3, None, true), told(0, None, false));
 }
 
 #[test]

@@ -40,7 +40,7 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
     let mut found = Vec::new();
     for (process, states) in &transfers {
         found.extend(behind_gil(model, selection, *process, states));
-        found.extend(resent(model, *process, states));
+        found.extend(resent(model, selection, *process, states));
         found.extend(no_overlap(model, selection, *process, states));
     }
     found
@@ -149,7 +149,12 @@ fn behind_gil(
 }
 
 /// The same bytes of a shared segment, sent again unchanged.
-fn resent(model: &Model, process: ProcessRef, states: &[(TransferId, &State)]) -> Option<Finding> {
+fn resent(
+    model: &Model,
+    selection: &Selection,
+    process: ProcessRef,
+    states: &[(TransferId, &State)],
+) -> Option<Finding> {
     let mut sends: BTreeMap<Content, Vec<(TransferId, &State)>> = BTreeMap::new();
     for (id, state) in states {
         let transfer = &state.transfer;
@@ -174,7 +179,7 @@ fn resent(model: &Model, process: ProcessRef, states: &[(TransferId, &State)]) -
     let born = own_place(model, state.stack);
     let asked = own_place(model, same.iter().find_map(|(_, state)| model.ucx().stack(state)));
     let (count, vain) = (same.len() as u64, bytes.saturating_mul(same.len() as u64 - 1));
-    let writer = rewriter(model, process).map(|frame| place(model, Some(frame)));
+    let writer = rewriter(model, selection, process).map(|frame| place(model, Some(frame)));
     let rewritten = writer.as_ref().map_or_else(String::new, |line| {
         format!(" Meanwhile {line} mostly stored what was there already: likely it writes them again each time.")
     });
@@ -202,9 +207,9 @@ fn resent(model: &Model, process: ProcessRef, states: &[(TransferId, &State)]) -
 }
 
 /// The line whose stores into arrays leave what was there most often.
-fn rewriter(model: &Model, process: ProcessRef) -> Option<FrameId> {
+fn rewriter(model: &Model, selection: &Selection, process: ProcessRef) -> Option<FrameId> {
     let mut stores: BTreeMap<FrameId, (u64, u64)> = BTreeMap::new();
-    for (pair, sum) in model.redundancy().pairs() {
+    for (pair, sum) in views::redundancy(model, selection).pairs {
         if pair.process == process
             && pair.kind == PairKind::Store
             && let Some(line) = views::own_line(model, pair.second)

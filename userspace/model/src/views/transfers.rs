@@ -91,13 +91,16 @@ pub struct WorkerRow {
 /// From here on a thread does nothing else.
 const POLLS: f64 = 0.9;
 
+/// What threads did is looked at over all of a time that moves, for their roles.
 pub fn workers(model: &Model, selection: &Selection) -> Vec<WorkerRow> {
     let shares = gil_shares(model, selection);
     let samples = samples_by_thread(model, selection);
     let mut rows = Vec::new();
-    for thread in model.ucx().threads().filter(|thread| selection.has_thread(thread.process, thread.tid)) {
+    let lasting = Selection { tid: None, ..selection.lasting() };
+    let threads = model.ucx().threads_in(&lasting);
+    for thread in threads.iter().filter(|thread| selection.has_thread(thread.process, thread.tid)) {
         let share = shares.get(&thread.process).and_then(|share| share.threads.get(&thread.tid));
-        let progress = model.ucx().threads_of(thread.process).filter(|other| makes_progress(other));
+        let progress = threads.iter().filter(|other| other.process == thread.process && makes_progress(other));
         let progress = progress.max_by_key(|other| other.completed.saturating_add(other.dispatched));
         for role in roles(thread) {
             rows.push(WorkerRow {

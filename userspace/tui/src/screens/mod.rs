@@ -24,7 +24,7 @@ pub(crate) use flame::FlameScreen;
 pub(crate) use flame_natives::Natives;
 pub(crate) use frames::{FramesAside, FramesScreen, process_label};
 pub(crate) use health::{HealthScreen, lines as health_lines};
-pub(crate) use memory::{MemoryAside, MemoryScreen};
+pub(crate) use memory::{MemoryAside, MemoryScreen, Table as MemoryTable};
 pub(crate) use overview::OverviewScreen;
 pub(crate) use processes::{ProcessesScreen, headline};
 pub(crate) use redundancy::{RedundancyAside, RedundancyScreen};

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::HashSet;
 
 use pyobs_model::views::{self, ProcessRow};
-use pyobs_model::{Model, ProcessRef, ProcessState, Selection, Tid};
+use pyobs_model::{Model, Nanos, ProcessRef, ProcessState, Selection, Tid};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
@@ -43,6 +43,8 @@ pub(crate) struct ProcessesScreen {
     open: HashSet<ProcessRef>,
     rows: Vec<ProcessRow>,
     seconds: f64,
+    /// When the time ends that is looked at.
+    end: Nanos,
     shown: Vec<Line>,
     cursor: Cursor<Picked>,
 }
@@ -52,6 +54,7 @@ impl ProcessesScreen {
     pub(crate) fn compute(&mut self, model: &Model, selection: &Selection, seconds: f64) {
         self.rows = views::processes(model, selection);
         self.seconds = seconds;
+        self.end = selection.end().min(model.now());
     }
 
     pub(crate) fn arrange(&mut self, model: &Model, filter: Option<&Filter>, height: usize) {
@@ -60,7 +63,7 @@ impl ProcessesScreen {
             .iter()
             .enumerate()
             .filter_map(|(index, row)| Some((index, row, model.process(row.process)?)))
-            .filter(|(_, row, state)| state.is_alive(model.now()) || row.samples > 0)
+            .filter(|(_, row, state)| state.is_alive(self.end) || row.samples > 0)
             .filter(|(_, _, state)| {
                 let process = &state.process;
                 filter.is_none_or(|f| f.matches(&process.command) || f.matches(&process.pid.to_string()))

@@ -9,6 +9,7 @@ mod nasty;
 mod pictures;
 mod replay;
 mod screens;
+mod spans;
 mod states;
 pub(crate) mod synthetic;
 mod time;

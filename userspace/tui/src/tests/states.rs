@@ -12,7 +12,7 @@ const SIZES: [(u16, u16); 2] = [(80, 24), (140, 40)];
 const SCREENS: std::ops::RangeInclusive<char> = '0'..='9';
 
 /// Something of every family.
-fn events() -> Vec<Event> {
+pub(super) fn events() -> Vec<Event> {
     let is_of_redundancy =
         |event: &Event| matches!(event, Event::Access(_) | Event::Call(_) | Event::Pair(_) | Event::Watchpoints { .. });
     let is_of_transfers =

@@ -83,7 +83,8 @@ fn memory(line: &MemoryLine) -> String {
         1 => format!("1 {what} {}", number::bytes(bytes)),
         count => format!("{} {what}s {}", number::short(count), number::bytes(bytes)),
     };
-    let parts = [part("segment", line.segments), part("arena", line.arenas), part("MemInfo", line.meminfos)];
+    let known = [("segment", Some(line.segments)), ("arena", Some(line.arenas)), ("MemInfo", line.meminfos)];
+    let parts: Vec<String> = known.into_iter().filter_map(|(what, sum)| Some(part(what, sum?))).collect();
     parts.join(" · ")
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use pyobs_model::families::redundancy::{Accesses, CallSum, DISPATCH, Line, PairOf, PairSum, least_trials};
 use pyobs_model::findings::{self, Evidence, Finding};
-use pyobs_model::views::By;
+use pyobs_model::views::{By, RedundancyView};
 use pyobs_model::{FrameId, Model, Tid};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -41,9 +41,9 @@ impl Detail {
     pub(super) fn compute(
         &mut self,
         model: &Model,
+        view: &RedundancyView,
         line: Line,
         source: Option<&str>,
-        sum: Option<&Accesses>,
         known: &[Finding],
     ) {
         let detail = self;
@@ -56,7 +56,7 @@ impl Detail {
         }
         let process_words = format!("process   {}", process_label(model, process));
         detail.page.words(process_words, Some(Jump::process(line.process)));
-        if let Some(sum) = sum {
+        if let Some(sum) = view.lines.get(&line) {
             detail.accesses(sum);
         }
         let at = findings::place(model, Some(line.frame));
@@ -68,8 +68,8 @@ impl Detail {
             detail.page.heading(finding.id.to_uppercase());
             text::wrap(&finding.detail, WRAPPED).into_iter().for_each(|line| detail.words(line));
         }
-        detail.calls(model, line);
-        detail.pairs(model, line);
+        detail.calls(view, line);
+        detail.pairs(model, view, line);
     }
 
     pub(super) fn arrange(&mut self, height: usize) {
@@ -107,8 +107,8 @@ impl Detail {
     }
 
     /// Those that are made again first.
-    fn calls(&mut self, model: &Model, line: Line) {
-        let mut calls: Vec<_> = model.redundancy().calls().filter(|(call, _)| call.line == line).collect();
+    fn calls(&mut self, view: &RedundancyView, line: Line) {
+        let mut calls: Vec<_> = view.calls.iter().filter(|(call, _)| call.line == line).collect();
         calls.sort_by_key(|(_, sum)| Reverse((sum.same, sum.compared)));
         if !calls.is_empty() {
             self.page.heading("CALLS: SAME ARGUMENTS, SAME RESULTS AS THE LAST TIME");
@@ -125,9 +125,9 @@ impl Detail {
     }
 
     /// Those of all threads together, that are equal most often first.
-    fn pairs(&mut self, model: &Model, line: Line) {
+    fn pairs(&mut self, model: &Model, view: &RedundancyView, line: Line) {
         let mut sums: BTreeMap<PairOf, PairSum> = BTreeMap::new();
-        for (pair, sum) in model.redundancy().pairs().filter(|(pair, _)| line_of(model, pair) == Some(line)) {
+        for (pair, sum) in view.pairs.iter().filter(|(pair, _)| line_of(model, pair) == Some(line)) {
             sums.entry(PairOf { tid: Tid(0), ..pair.clone() }).or_default().add(sum);
         }
         let mut pairs: Vec<_> = sums.iter().collect();
