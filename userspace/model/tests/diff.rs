@@ -190,8 +190,9 @@ fn memory(model: &mut Model, count: u64, equal: u64) {
     for pair in 0..200 {
         let (process, tid, first, second) = (ProcessRef(0), Tid(7), StackId(0), StackId(0));
         let (kind, touched, unread) = (PairKind::Store, Touched::Unknown, None);
-        let (at, equal) = (Nanos(pair * MS), pair < equal);
-        model.apply(&Event::Pair(Pair { at, process, tid, first, second, kind, touched, bytes: 8, equal, unread }));
+        let (at, equal, address, bytes) = (Nanos(pair * MS), pair < equal, None, 8);
+        let pair = Pair { at, process, tid, first, second, kind, touched, address, bytes, equal, unread };
+        model.apply(&Event::Pair(pair));
     }
 }
 

@@ -35,6 +35,7 @@ fn pair(tid: u32, first: u32, second: u32, equal: bool) -> Event {
         second: StackId(second),
         kind: PairKind::Store,
         touched: Touched::Array("float64 4".into()),
+        address: None,
         bytes: 8,
         equal,
         unread: None,

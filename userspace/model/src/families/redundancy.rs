@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use super::past::{Past, Timed};
 use crate::{
-    Access, Compared, FrameId, History, Nanos, NativeCall, Pair, PairKind, Place, ProcessRef, Selection, StackId, Tid,
-    Touched, Watchpoints,
+    Access, Compared, FrameId, History, Nanos, NativeCall, Pair, PairKind, Place, ProcessRef, RegionId, Selection,
+    StackId, Tid, Touched, Watchpoints,
 };
 
 /// Names of one line that are counted, and those of all that are kept once.
@@ -96,6 +96,8 @@ pub struct PairOf {
     pub tid: Tid,
     pub first: StackId,
     pub second: StackId,
+    /// The arena or segment that the address lay in.
+    pub region: Option<RegionId>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -110,9 +112,9 @@ pub struct PairSum {
 }
 
 impl PairOf {
-    fn of(pair: &Pair) -> Self {
+    fn of(pair: &Pair, region: Option<RegionId>) -> Self {
         let Pair { process, tid, first, second, kind, .. } = *pair;
-        Self { process, kind, touched: pair.touched.clone(), tid, first, second }
+        Self { process, kind, touched: pair.touched.clone(), tid, first, second, region }
     }
 }
 
@@ -224,9 +226,9 @@ impl Timed for NativeCall {
     }
 }
 
-impl Timed for Pair {
+impl Timed for (Pair, Option<RegionId>) {
     fn at(&self) -> Nanos {
-        self.at
+        self.0.at
     }
 }
 
@@ -234,7 +236,7 @@ impl Timed for Pair {
 pub struct Redundancy {
     accesses: Past<At<Access>>,
     calls: Past<At<NativeCall>>,
-    pairs: Past<Pair>,
+    pairs: Past<(Pair, Option<RegionId>)>,
     /// Types, arrays and functions: each is kept once.
     names: HashSet<Arc<str>>,
     counts: Watchpoints,
@@ -258,9 +260,10 @@ impl Redundancy {
         self.accesses.push(At { line, event: Access { touched, ..access.clone() } });
     }
 
-    pub fn add_pair(&mut self, pair: &Pair) {
+    /// `region` is the arena or segment that its address lies in.
+    pub fn add_pair(&mut self, pair: &Pair, region: Option<RegionId>) {
         let touched = self.known(&pair.touched);
-        self.pairs.push(Pair { touched, ..pair.clone() });
+        self.pairs.push((Pair { touched, ..pair.clone() }, region));
     }
 
     /// `frame` is the line that its stack belongs to.
@@ -336,14 +339,14 @@ impl Redundancy {
     }
 
     /// The pairs whose second access `selection` has.
-    pub fn pairs<'a>(&'a self, selection: &'a Selection) -> impl Iterator<Item = &'a Pair> + 'a {
-        self.pairs.since_then(selection.from).filter(|pair| selection.has(pair.process, pair.tid, pair.at))
+    pub fn pairs<'a>(&'a self, selection: &'a Selection) -> impl Iterator<Item = &'a (Pair, Option<RegionId>)> + 'a {
+        self.pairs.since_then(selection.from).filter(|(pair, _)| selection.has(pair.process, pair.tid, pair.at))
     }
 
     pub fn pair_sums(&self, selection: &Selection) -> BTreeMap<PairOf, PairSum> {
         let mut sums: BTreeMap<PairOf, PairSum> = BTreeMap::new();
-        for pair in self.pairs(selection) {
-            sums.entry(PairOf::of(pair)).or_default().add(&PairSum::of(pair));
+        for (pair, region) in self.pairs(selection) {
+            sums.entry(PairOf::of(pair, *region)).or_default().add(&PairSum::of(pair));
         }
         sums
     }

@@ -256,6 +256,11 @@ impl Ucx {
         all.copied().chain(within).collect()
     }
 
+    /// Those of a process.
+    pub fn threads_of(&self, process: ProcessRef) -> impl Iterator<Item = &TransferThread> + '_ {
+        self.threads.range((process, Tid(0))..=(process, Tid(u32::MAX))).map(|(_, thread)| thread)
+    }
+
     pub fn thread(&self, process: ProcessRef, tid: Tid) -> Option<&TransferThread> {
         self.threads.get(&(process, tid))
     }

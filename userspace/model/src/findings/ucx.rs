@@ -88,8 +88,7 @@ fn busy_poll(model: &Model, worker: &WorkerRow) -> Option<Finding> {
 
 fn gil(model: &Model, selection: &Selection, worker: &WorkerRow) -> Option<Finding> {
     let is_apart = worker.role == Role::Progress && worker.mode.starts_with("thread");
-    let mut others = model.ucx().threads().filter(|other| other.process == worker.process && other.tid != worker.tid);
-    let others = others.any(|other| other.registered > 0);
+    let others = model.ucx().threads_of(worker.process).any(|other| other.tid != worker.tid && other.registered > 0);
     if !is_apart || !others || worker.gil_waits < GIL_WAITS {
         return None;
     }

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use serde::Serialize;
 
-use super::{FrameOut, StackOut, pid, source::Source};
+use super::{FrameOut, RegionOut, StackOut, pid, source::Source};
 use crate::families::redundancy::{Accesses, Line as Place, PairSum};
 use crate::views::{self, PairNode, RedundancyView, pair_tree};
 use crate::{Model, PairKind, Pid, Selection, Tid};
@@ -84,6 +84,8 @@ pub struct Pair {
     pub unread: u64,
     pub first: Side,
     pub second: Side,
+    /// `null` where it lay in none, or its address is not known.
+    pub region: Option<RegionOut>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -169,6 +171,7 @@ pub(super) fn redundancy(source: &Source<'_>, selection: &Selection, limit: usiz
             unread: sum.unread,
             first: side(pair.first),
             second: side(pair.second),
+            region: pair.region.and_then(|id| RegionOut::of(model, id)),
         })
     });
     Redundancy {

@@ -169,7 +169,7 @@ fn transfer(source: &Source<'_>, id: TransferId, state: &State, bytes: u64) -> O
 fn region(model: &Model, process: ProcessRef, region: &Region) -> Option<BufferRegion> {
     let id = match region.id {
         RegionId::MemInfo(_) => format!("{}:{:#x}", pid(model, process)?, region.address),
-        RegionId::Arena(_) | RegionId::Segment(_) => RegionOut::of(model, region)?.id,
+        RegionId::Arena(_) | RegionId::Segment(_) => RegionOut::of(model, region.id)?.id,
     };
     let birth = views::birthplace(model, views::region_birth(model, region));
     Some(BufferRegion {

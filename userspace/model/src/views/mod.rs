@@ -24,7 +24,7 @@ pub use lines::{asked_at, own_line};
 pub use machine::{CpuLine, GilLine, Machine, MemoryLine, TransfersLine, machine};
 pub use pairs::{PairNode, pair_tree};
 pub use processes::{ProcessRow, processes};
-pub use redundancy::{RedundancyView, redundancy};
+pub use redundancy::{RedundancyView, lies_in, redundancy, stores};
 pub use residents::{ResidentRow, residents};
 pub use segments::segments;
 pub use slots::{Series, Slots};

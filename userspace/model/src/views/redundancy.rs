@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::processes;
+use super::{own_line, processes};
 use crate::families::redundancy::{Accesses, CallOf, CallSum, Line, PairOf, PairSum};
-use crate::{Model, ProcessRef, Selection};
+use crate::{Model, Pair, PairKind, ProcessRef, RegionId, Selection};
 
 #[derive(Clone, Debug, Default)]
 pub struct RedundancyView {
@@ -40,4 +40,24 @@ pub fn redundancy(model: &Model, selection: &Selection) -> RedundancyView {
         pairs: family.pair_sums(selection),
         samples: processes(model, &of_processes).into_iter().map(|row| (row.process, row.samples)).collect(),
     }
+}
+
+/// The second ones of pairs of stores, by their lines.
+pub fn stores(model: &Model, selection: &Selection, is_meant: impl Fn(&Pair) -> bool) -> BTreeMap<Line, PairSum> {
+    let mut sums: BTreeMap<Line, PairSum> = BTreeMap::new();
+    for (pair, _) in model.redundancy().pairs(selection) {
+        if pair.kind == PairKind::Store
+            && is_meant(pair)
+            && let Some(frame) = own_line(model, pair.second)
+        {
+            sums.entry(Line { process: pair.process, frame }).or_default().add(&PairSum::of(pair));
+        }
+    }
+    sums
+}
+
+/// Whether the address of a pair lay in one of these, or in what lies in it; `None` where it is not known.
+pub fn lies_in(model: &Model, pair: &Pair, is_meant: impl Fn(RegionId) -> bool) -> Option<bool> {
+    let address = pair.address?;
+    Some(model.regions_at_time(pair.process, address, pair.at).any(|region| is_meant(region.id)))
 }

@@ -144,14 +144,29 @@ impl Source {
         columns: &[&str],
         condition: &str,
         damage: &mut Damage,
+        each: impl FnMut(u64, &Row<'_>) -> Option<()>,
+    ) -> Result<(), Error> {
+        self.scan_newer(table, (columns, &[]), condition, damage, each)
+    }
+
+    /// The same of a table that has got more columns since there are recordings: where all of these are there, they follow
+    /// the others, else none does.
+    pub(crate) fn scan_newer(
+        &self,
+        table: &'static str,
+        (columns, newer): (&[&str], &[&str]),
+        condition: &str,
+        damage: &mut Damage,
         mut each: impl FnMut(u64, &Row<'_>) -> Option<()>,
     ) -> Result<(), Error> {
-        match self.has(table, columns) {
-            Ok(true) => {}
+        let has = |columns| self.has(table, columns);
+        let columns = match has(columns).and_then(|all| Ok((all, has(newer)?))) {
+            Ok((true, true)) => [columns, newer].concat(),
+            Ok((true, false)) => columns.to_vec(),
             // A recording of a pyobs that did not have this family yet.
-            Ok(false) => return Ok(()),
+            Ok((false, _)) => return Ok(()),
             Err(error) => return self.judge(error, table, damage),
-        }
+        };
         let list = columns.join(", ");
         let sql =
             format!("SELECT rowid, {list} FROM main.{table} NOT INDEXED WHERE rowid > ?1 {condition} ORDER BY rowid");

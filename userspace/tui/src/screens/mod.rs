@@ -15,6 +15,7 @@ mod overview;
 mod page;
 mod processes;
 mod redundancy;
+mod region;
 mod thread;
 mod timeline;
 mod transfers;

@@ -42,6 +42,7 @@ pub(crate) fn dispatching() -> Vec<Event> {
             second: StackId(11),
             kind,
             touched: array(),
+            address: None,
             bytes: 8,
             equal: ms != 31,
             unread: (kind == PairKind::Store).then_some(ms % 4 == 1),

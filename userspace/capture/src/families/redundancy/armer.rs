@@ -312,10 +312,10 @@ impl Armer {
             // Objects come and go within calls.
             let outlives = !matches!(armed.touched, Some(Touched::Metadata(_)));
             let found = if armed.aim.reads { of_accesses(&armed.traps, outlives) } else { of_stores(&armed.traps) };
-            let Armed { id: watch, pid, key: WatchKey { tid, .. }, bytes, .. } = armed;
+            let Armed { id: watch, pid, key: WatchKey { tid, address, .. }, bytes, .. } = armed;
             if let (Some(mut found), Some(touched)) = (found, armed.touched) {
                 found.unread = found.unread.filter(|is_unread| !is_unread || !armed.is_shared);
-                self.tell(Told::Pair { pid, tid, watch, touched, bytes, found });
+                self.tell(Told::Pair { pid, tid, watch, touched, address, bytes, found });
             }
         }
     }

@@ -15,6 +15,7 @@ use crate::number;
 use crate::screens::Outcome;
 use crate::screens::frames::{process_label, process_of};
 use crate::screens::page::{Line, Page};
+use crate::screens::region::list_stores;
 use crate::trail::Jump;
 use crate::ui::Ui;
 
@@ -107,6 +108,7 @@ impl Detail {
         });
         self.page.list("PASSED ON", passed, PARTS_MAX);
         self.transfers(model);
+        list_stores(&mut self.page, model, |id| id == RegionId::Segment(self.id));
         if let Some(stack) = state.stack {
             let process = segment.creator.and_then(|pid| process_of(model, pid));
             self.page.stack("MADE IN, INNERMOST FRAME FIRST", model, process, stack);

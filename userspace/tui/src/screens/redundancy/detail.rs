@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use pyobs_model::families::redundancy::{Accesses, CallSum, DISPATCH, Line, PairOf, PairSum, least_trials};
 use pyobs_model::findings::{self, Evidence, Finding};
 use pyobs_model::views::{By, RedundancyView};
-use pyobs_model::{FrameId, Model, Tid};
+use pyobs_model::{FrameId, Model, RegionId, Tid};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
@@ -16,6 +16,7 @@ use crate::number;
 use crate::screens::Outcome;
 use crate::screens::frames::{name, place, process_label};
 use crate::screens::page::Page;
+use crate::screens::region::{owner_target, region_name};
 use crate::text;
 use crate::trail::Jump;
 use crate::ui::Ui;
@@ -23,6 +24,8 @@ use crate::ui::Ui;
 /// Pairs that are shown with their stacks, and calls.
 const PAIRS_MAX: usize = 20;
 const CALLS_MAX: usize = 20;
+/// Of each pair, where its addresses lie.
+const REGIONS_MAX: usize = 3;
 /// Cells of a line of a sentence.
 const WRAPPED: usize = 76;
 
@@ -126,13 +129,17 @@ impl Detail {
 
     /// Those of all threads together, that are equal most often first.
     fn pairs(&mut self, model: &Model, view: &RedundancyView, line: Line) {
-        let mut sums: BTreeMap<PairOf, PairSum> = BTreeMap::new();
+        let mut sums: BTreeMap<PairOf, (PairSum, BTreeMap<RegionId, PairSum>)> = BTreeMap::new();
         for (pair, sum) in view.pairs.iter().filter(|(pair, _)| line_of(model, pair) == Some(line)) {
-            sums.entry(PairOf { tid: Tid(0), ..pair.clone() }).or_default().add(sum);
+            let (all, regions) = sums.entry(PairOf { tid: Tid(0), region: None, ..pair.clone() }).or_default();
+            all.add(sum);
+            if let Some(region) = pair.region {
+                regions.entry(region).or_default().add(sum);
+            }
         }
         let mut pairs: Vec<_> = sums.iter().collect();
-        pairs.sort_by_key(|(_, sum)| Reverse((sum.equal, sum.compared)));
-        for (pair, sum) in pairs.into_iter().take(PAIRS_MAX) {
+        pairs.sort_by_key(|(_, (sum, _))| Reverse((sum.equal, sum.compared)));
+        for (pair, (sum, regions)) in pairs.into_iter().take(PAIRS_MAX) {
             let of = pair.touched.detail().map(|detail| format!(" {detail}")).unwrap_or_default();
             let (kind, memory) = (pair.kind.name().to_uppercase(), pair.touched.name().to_uppercase());
             let unread = match sum.looked {
@@ -154,6 +161,13 @@ impl Detail {
                         self.page.part(Part(one, other), jump);
                     }
                 }
+            }
+            let mut regions: Vec<_> = regions.iter().collect();
+            regions.sort_by_key(|(_, sum)| Reverse((sum.equal, sum.compared)));
+            for (region, sum) in regions.into_iter().take(REGIONS_MAX) {
+                let words = format!("{}: {} of {} equal", region_name(model, *region), sum.equal, sum.compared);
+                let jump = Jump::detail(Some(line.process), owner_target(model, *region), "region");
+                self.page.link("lies in", words, Some(jump));
             }
         }
     }
