@@ -1,4 +1,4 @@
-//! Regions of memory: what they are called, what shows them, and what was stored into them.
+//! Regions of memory: what they are called, what shows them, and what was sent out of them and stored into them.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -6,14 +6,16 @@ use std::collections::BTreeMap;
 use pyobs_model::families::redundancy::{Line as At, PairSum};
 use pyobs_model::findings::{self, Target};
 use pyobs_model::views::{birthplace, lies_in, region_birth, stores};
-use pyobs_model::{Model, Region, RegionId, Selection};
+use pyobs_model::{Model, Region, RegionId, Selection, Transfer};
 
 use super::frames::process_label;
 use super::memory::segment_label;
 use super::page::{Line, Page};
+use crate::number;
 use crate::trail::Jump;
 
-/// Lines of stores; the others are only counted.
+/// Transfers, and lines of stores; the others are only counted.
+const TRANSFERS_MAX: usize = 20;
 const LINES_MAX: usize = 5;
 
 /// `segment tensor_4242`.
@@ -47,6 +49,26 @@ pub(super) fn owner_target(model: &Model, id: RegionId) -> Target {
         }
         RegionId::MemInfo(_) => Target::MemInfos(None),
     }
+}
+
+/// The latest transfers whose buffers lay in regions that are meant.
+pub(super) fn list_transfers<P>(page: &mut Page<P>, model: &Model, is_meant: impl Fn(&Transfer, &Region) -> bool) {
+    let lies_there = |transfer: &Transfer| {
+        let begun = transfer.begun()?;
+        let mut around = model.regions_at_time(transfer.process, transfer.buffer, begun);
+        around.any(|region| is_meant(transfer, region)).then_some(begun)
+    };
+    let transfers = model.ucx().transfers();
+    let mut here: Vec<_> =
+        transfers.filter_map(|(id, state)| Some((lies_there(&state.transfer)?, id, &state.transfer))).collect();
+    here.sort_by_key(|(begun, id, _)| (Reverse(*begun), *id));
+    let lines = here.into_iter().map(|(begun, id, transfer)| {
+        let (at, size) = (begun.as_secs_f64(), number::bytes(transfer.bytes));
+        let words = format!("at {at:.3} s  {} of {size}", transfer.operation.name());
+        let jump = Jump::detail(Some(transfer.process), Target::Transfers(Some(id)), "transfer");
+        (Line::Words(words), Some(jump))
+    });
+    page.list("TRANSFERS OUT OF IT AND INTO IT, THE LATEST FIRST", lines, TRANSFERS_MAX);
 }
 
 /// Which lines stored into these regions what was there already, those first that did so with most bytes.

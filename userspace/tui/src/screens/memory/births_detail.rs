@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use pyobs_model::families::arena::State;
-use pyobs_model::views::BirthRow;
+use pyobs_model::views::{BirthRow, birthplace, region_birth};
 use pyobs_model::{Model, Nanos, RegionId};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -15,7 +15,7 @@ use crate::number;
 use crate::screens::Outcome;
 use crate::screens::frames::process_label;
 use crate::screens::page::{Line, Page};
-use crate::screens::region::list_stores;
+use crate::screens::region::{list_stores, list_transfers};
 use crate::trail::Jump;
 use crate::ui::Ui;
 
@@ -66,6 +66,13 @@ impl Detail {
         let arenas = states.iter().map(|state| (Line::Part(arena(state, first, now)), None));
         self.page.list("ARENAS, THOSE THAT LIVE FIRST", arenas, ARENAS_MAX);
         let ids: HashSet<RegionId> = row.ids.iter().copied().map(RegionId::Arena).collect();
+        list_transfers(&mut self.page, model, |transfer, region| match region.id {
+            RegionId::MemInfo(_) if row.ids.is_empty() => {
+                let birth = birthplace(model, region_birth(model, region));
+                transfer.process == row.process && birth == row.frame
+            }
+            id => ids.contains(&id),
+        });
         list_stores(&mut self.page, model, |id| ids.contains(&id));
         let escape = states.iter().find_map(|state| state.closed?.stack);
         if let Some(stack) = escape {
