@@ -183,6 +183,8 @@ pub(crate) struct Ui {
     /// The first line in sight, while the help is open.
     pub(crate) help: Option<usize>,
     pub(crate) notes: VecDeque<String>,
+    /// How old the newest event of a capture is that is late.
+    pub(crate) lag: Option<Nanos>,
     /// The latest note, until it has been shown long enough.
     pub(crate) status: Option<(String, Duration)>,
     pub(crate) board: Board,
@@ -230,6 +232,7 @@ impl Ui {
             prompt: None,
             help: None,
             notes: VecDeque::new(),
+            lag: None,
             status: None,
             board: Board::default(),
             spots: Spots::default(),

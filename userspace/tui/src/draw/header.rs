@@ -142,7 +142,10 @@ fn state(ui: &Ui, room: usize) -> (String, Style) {
         (_, Phase::Ended) if ui.paused.is_none() => ("ENDED".to_owned(), theme.warning()),
         (Source::Live, _) if ui.paused.is_some() => ("PAUSED".to_owned(), theme.warning()),
         (Source::Live, Phase::Starting) => ("STARTING".to_owned(), theme.dim()),
-        (Source::Live, _) => ("LIVE".to_owned(), theme.good()),
+        (Source::Live, _) => match ui.lag {
+            Some(lag) => (format!("LAGGING {} s", lag.0 / 1_000_000_000), theme.warning()),
+            None => ("LIVE".to_owned(), theme.good()),
+        },
     }
 }
 

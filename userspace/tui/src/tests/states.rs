@@ -1,5 +1,7 @@
 //! Every screen in every state, at the sizes of usual and large terminals. What is shown went through a recording.
 
+use std::time::Duration;
+
 use insta::assert_snapshot;
 use pyobs_model::{Event, Meta, Nanos, Reason, families};
 use pyobs_recording::{Reader, Writer};
@@ -90,8 +92,8 @@ fn going_on() {
 fn lagging() {
     all_screens("lagging", |size| {
         let mut bench = watching(size);
-        let (at, reason) = (Nanos(9_900_000_000), Reason::SleepUnseen);
-        bench.send(Batch::Events(vec![Event::Loss { at, reason, count: 5120 }]));
+        bench.now = Duration::from_secs(5);
+        bench.msg(Msg::Tick);
         bench
     });
 }
