@@ -7,6 +7,7 @@ mod joins;
 mod nrt;
 mod redundancy;
 mod shm;
+mod times;
 mod ucx;
 mod unread;
 
@@ -16,6 +17,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 pub use self::board::{Board, Entry, Key};
+pub use self::times::marks;
 use crate::families::Times;
 use crate::views::{Role, own_line, role};
 use crate::{FrameId, Model, Nanos, Pid, ProcessRef, SegmentId, Selection, StackId, Tid, TransferId};

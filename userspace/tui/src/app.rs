@@ -296,6 +296,10 @@ impl App {
             let end = self.ui.paused.unwrap_or(self.model.now());
             self.ui.board.update(end, findings::find(&self.model, &everyone));
         }
+        if self.ui.tab == Tab::Timeline {
+            let scope = self.ui.window_scope(&self.model);
+            self.ui.timeline.mark_findings(&self.model, &scope, &self.ui.board);
+        }
         self.arrange();
         self.compute_time = begin.elapsed();
         self.computed = now;

@@ -326,6 +326,12 @@ impl Redundancy {
         all.filter(|access| selection.has(access.event.process, access.event.tid, access.event.at))
     }
 
+    /// When native code below a line was sampled.
+    pub fn seen_at<'a>(&'a self, selection: &'a Selection, line: Line) -> impl Iterator<Item = Nanos> + 'a {
+        let is_there = move |of: &&At<Access>| of.event.process == line.process && of.line == line.frame;
+        self.selected(selection).filter(is_there).map(|of| of.event.at)
+    }
+
     pub fn calls(&self, selection: &Selection) -> BTreeMap<CallOf, CallSum> {
         let mut sums: BTreeMap<CallOf, CallSum> = BTreeMap::new();
         for At { line, event } in self.calls.since_then(selection.from) {

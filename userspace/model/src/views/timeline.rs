@@ -27,6 +27,8 @@ pub enum LaneId {
     /// Transfers in one stage.
     Transfers(ProcessRef, Stage),
     Segment(SegmentId),
+    /// How many findings rest on what happened then; none of [`timeline`]'s.
+    Findings,
 }
 
 /// What a thread did for most of a slot.

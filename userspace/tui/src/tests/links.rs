@@ -10,6 +10,7 @@ use pyobs_model::{
 };
 
 use super::{Bench, synthetic, transfers};
+use crate::app::Msg;
 use crate::{Batch, Source};
 
 const SIZE: (u16, u16) = (140, 40);
@@ -146,6 +147,25 @@ fn regions_lead_to_their_transfers_and_to_the_lines_that_store_into_them_and_bac
             (0..60).find_map(|_| bench.keys("↓").picture().lines().find(|it| it.contains(words)).map(str::to_owned));
         assert!(line.is_some(), "{keys}: {}", bench.picture());
     }
+}
+
+#[test]
+fn the_timeline_has_marks_of_findings_that_lead_to_their_evidence() {
+    let mut bench = Bench::waiting(SIZE);
+    let picture = bench.keys("w9←←←←←←←←").picture();
+    let lane = picture.lines().find(|line| line.contains("findings ")).unwrap();
+    // The waits of the one finding are spread over the ten seconds.
+    assert!(lane.matches('!').count() > 100, "{lane}");
+    assert!(picture.contains("1 finding rests on what happened then"), "{picture}");
+    assert!(picture.contains("! gil/convoy: thread 4243"), "{picture}");
+    bench.keys("\n");
+    assert!(crumbs(&mut bench).ends_with("Timeline › gil/convoy › Waits"), "{}", bench.picture());
+    bench.keys("\u{1b}");
+    assert_eq!(bench.picture().lines().skip(1).collect::<Vec<_>>(), picture.lines().skip(1).collect::<Vec<_>>());
+    // After the last event nothing rests on anything.
+    bench.now += std::time::Duration::from_secs(30);
+    bench.msg(Msg::Tick);
+    assert!(bench.keys("ww").picture().lines().all(|line| !line.contains("findings ")), "{}", bench.picture());
 }
 
 #[test]

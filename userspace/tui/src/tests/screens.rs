@@ -92,7 +92,7 @@ at_sizes!(flame_off_cpu, [SMALL, WIDE, HUGE], Bench::waiting, "3m↓↓");
 at_sizes!(flame_with_all_native_code, [WIDE], Bench::waiting, "3mff");
 at_sizes!(flame_without_native_code, [WIDE], Bench::waiting, "3mf");
 at_sizes!(timeline, [SMALL, USUAL, LARGE], Bench::sharing, "9");
-at_sizes!(timeline_of_waits, [USUAL, LARGE], Bench::waiting, "9↓←←←");
+at_sizes!(timeline_of_waits, [USUAL, LARGE], Bench::waiting, "9↓↓←←←");
 at_sizes!(timeline_zoomed, [USUAL, LARGE], Bench::waiting, "9←←←++");
 at_sizes!(timeline_with_a_span, [USUAL], Bench::waiting, "9←←←v←←←←v");
 at_sizes!(frames_of_a_span, [USUAL], Bench::waiting, "9←←←v←←←←v2");

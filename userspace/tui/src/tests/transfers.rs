@@ -129,7 +129,7 @@ fn threads_have_their_roles_wherever_they_are_named() {
 fn overview_and_timeline() {
     for size in [(80, 24), (140, 40)] {
         assert_snapshot!(format!("overview_{}x{}", size.0, size.1), picture(size, "0"));
-        let keys = format!("9{}{}", "↓".repeat(6), "←".repeat(size.0.into()));
+        let keys = format!("9{}{}", "↓".repeat(7), "←".repeat(size.0.into()));
         assert_snapshot!(format!("timeline_{}x{}", size.0, size.1), picture(size, &keys));
     }
 }

@@ -97,6 +97,10 @@ impl Chart<'_> {
         let slots = self.slots(area);
         match &lane.cells {
             Cells::Doing(cells) => self.draw_thread(model, cells, slots, buf),
+            Cells::Amounts(amounts) if lane.id == LaneId::Findings => {
+                let marks: String = amounts.iter().map(|count| if *count > 0 { '!' } else { ' ' }).collect();
+                put(buf, slots, 0, 0, &marks, theme.warning());
+            }
             Cells::Amounts(amounts) => {
                 let style = match lane.id {
                     LaneId::Transfers(..) => theme.own(),
@@ -183,5 +187,6 @@ pub(super) fn label(model: &Model, lane: LaneId) -> String {
         }
         LaneId::Transfers(process, stage) => format!("{} {}", pid(process), stage.name()),
         LaneId::Segment(id) => model.shm().get(id).map_or_else(String::new, segment_label),
+        LaneId::Findings => "findings".to_owned(),
     }
 }
