@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use pyobs_capture::cpython::attached::attach_to;
 use pyobs_capture::cpython::offsets::Position;
-use pyobs_capture::cpython::operands;
+use pyobs_capture::cpython::operands::{self, Operands};
 use pyobs_capture::cpython::version::Version;
 use pyobs_capture::memory::{Memory as _, ProcessMemory};
 use pyobs_tests::{Case, Python, Workload};
@@ -47,13 +47,16 @@ fn lie_where_the_source_says(python: &Python) {
     let told: Value = serde_json::from_slice(&output.stdout).unwrap();
     let number = |index: usize| u8::try_from(told["version"][index].as_u64().unwrap()).unwrap();
     let version = Version::new(number(0), number(1), number(2));
-    let found = |name: &str| -> BTreeSet<(String, u32, u32)> {
+    let all = |name: &str| -> Vec<Operands> {
         let code: Vec<u8> = serde_json::from_value(told[name]["code"].clone()).unwrap();
         let most = u32::try_from(told[name]["most"].as_u64().unwrap()).unwrap();
         let found = (0..code.len()).filter_map(|offset| operands::at(version, &code, offset));
         let found: Vec<_> = found.collect();
         assert!(found.iter().all(|operands| operands.below + operands.count <= most), "{version}: {found:?} in {most}");
-        found.into_iter().map(|one| (kind(&one).to_owned(), one.below, one.count)).collect()
+        found
+    };
+    let found = |name: &str| -> BTreeSet<(String, u32, u32)> {
+        all(name).iter().map(|one| (kind(one).to_owned(), one.below, one.count)).collect()
     };
     // From 3.11 on self or null lies beside what is called.
     let called = if version.minor >= 11 { 2 } else { 1 };
@@ -68,6 +71,8 @@ fn lie_where_the_source_says(python: &Python) {
     let works = found("items");
     // a[x], a[x] beneath 2 beneath a[x], their product, their sum.
     assert_eq!(works, BTreeSet::from([work(1), work(2), work(3)]), "{version}");
+    let subscripts = all("items").into_iter().filter(|one| one.instruction.contains("SUBSCR"));
+    assert_eq!(subscripts.map(|one| one.below).collect::<BTreeSet<_>>(), BTreeSet::from([1, 3]), "{version}");
 }
 
 /// Tells its thread state, and waits in a call, in a call, in a loop.
@@ -115,6 +120,6 @@ fn have_their_values(python: &Python) {
     assert_eq!(&name.to_ne_bytes(), b"builtin_", "{}", attached.version);
 }
 
-fn kind(operands: &operands::Operands) -> &'static str {
+fn kind(operands: &Operands) -> &'static str {
     if operands.called.is_some() { "call" } else { "work" }
 }

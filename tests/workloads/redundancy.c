@@ -24,6 +24,16 @@ void hammer(volatile double *value, long count)
         *value = *value + 1;
 }
 
+/* No access for as long as the count says. */
+unsigned long compute(long count)
+{
+    unsigned long value = 1;
+    for (long i = 0; i < count; i++)
+        for (int turn = 0; turn < 64; turn++)
+            __asm__ volatile("imul $31, %0" : "+r"(value));
+    return value;
+}
+
 /* Maps memory at an address, fills it, adds it up, and unmaps it. -1 where it cannot be had there. */
 double remap(void *at, long count, double value)
 {

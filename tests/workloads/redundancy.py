@@ -1,14 +1,16 @@
 """Calls a library so that a known share of its accesses is redundant, and says what came out.
 
-redundancy.py LIBRARY loads|stores|dead|storm|remap|dying|forks|execs PERCENT SECONDS [THREADS]
+redundancy.py LIBRARY loads|stores|dead|storm|compute|remap|dying|forks|execs PERCENT[,PERCENT]... SECONDS [THREADS]
 
 loads: of so many percent of the calls that read all values, the values are those that the call before read.
 stores: so many percent of the calls store what is there already.
 dead: so many percent of the calls store over what nobody has read.
 storm: one address is accessed all the time.
+compute: none is.
 remap: memory is mapped at one address, filled, read and unmapped, over and over.
 dying, forks, execs: threads that live for some milliseconds, children that do, and the process itself, which begins anew.
 
+Of several percentages each thread has one. It prints its steps, how many went wrong, and of threads their ids and percentages.
 SIGTERM ends it before its time; what came out it says all the same.
 """
 import ctypes
@@ -19,7 +21,8 @@ import threading
 import time
 
 COUNT = 4096
-path, kind, percent, seconds = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
+path, kind, seconds = sys.argv[1], sys.argv[2], float(sys.argv[4])
+percents = [int(percent) for percent in sys.argv[3].split(",")]
 deadline = time.monotonic() + seconds
 
 
@@ -35,6 +38,8 @@ library.load_all.argtypes = [ctypes.POINTER(ctypes.c_double), ctypes.c_long]
 library.store_all.argtypes = [ctypes.POINTER(ctypes.c_double), ctypes.c_long, ctypes.c_double]
 library.hammer.restype = None
 library.hammer.argtypes = [ctypes.POINTER(ctypes.c_double), ctypes.c_long]
+library.compute.restype = ctypes.c_ulong
+library.compute.argtypes = [ctypes.c_long]
 library.remap.restype = ctypes.c_double
 library.remap.argtypes = [ctypes.c_void_p, ctypes.c_long, ctypes.c_double]
 
@@ -43,6 +48,10 @@ def storm(step):
     value = ctypes.c_double(step)
     library.hammer(ctypes.byref(value), 100_000)
     return value.value != step + 100_000
+
+
+def compute(step):
+    return library.compute(10_000) != pow(31, 640_000, 2**64)
 
 
 def remap(step):
@@ -92,7 +101,7 @@ def repeat(one):
     return step, wrong
 
 
-def work(results):
+def work(results, percent):
     values = (ctypes.c_double * COUNT)()
     pointer = ctypes.cast(values, ctypes.POINTER(ctypes.c_double))
     step, value, total, wanted = 0, 1.5, 0.0, 0
@@ -118,18 +127,18 @@ def work(results):
                 got = library.load_all(pointer, COUNT)
                 total, wanted = total + got, wanted + (got != value * COUNT)
     wanted += any(one != value for one in values)
-    results.append((step, wanted))
+    results.append((step, wanted, threading.get_native_id(), percent))
 
 
-if kind in ("storm", "remap", "dying", "forks", "execs"):
+if kind in ("storm", "compute", "remap", "dying", "forks", "execs"):
     print(*repeat(globals()[kind]), flush=True)
     sys.exit()
 results = []
 count = int(sys.argv[5]) if len(sys.argv) > 5 else 1
-threads = [threading.Thread(target=work, args=(results,)) for _ in range(count - 1)]
+threads = [threading.Thread(target=work, args=(results, percents[n % len(percents)])) for n in range(1, count)]
 for thread in threads:
     thread.start()
-work(results)
+work(results, percents[0])
 for thread in threads:
     thread.join()
-print(sum(step for step, _ in results), sum(wrong for _, wrong in results), flush=True)
+print(sum(row[0] for row in results), sum(row[1] for row in results), *(word for row in results for word in row[2:]), flush=True)

@@ -1,4 +1,4 @@
-"""Waste that takes a few percent of the time, among honest work: redundancy_hidden.py slice|algorithm|api|memo|dead|none SECONDS.
+"""Waste that takes a few percent of the time, among honest work: redundancy_hidden.py slice|repeat|algorithm|api|memo|dead|none SECONDS.
 
 The honest work uses all that it makes. Prints the line that wastes, 0 for none.
 """
@@ -14,6 +14,7 @@ stream, scale = rng.random(200_000), 1.0 + 1e-7
 weights, gradients = np.zeros((4, 40)), rng.random((4, 40))
 rows, values = np.arange(40 * 64, dtype=float).reshape(40, 64), rng.random(100)
 angles, table, drift = rng.random(4000), np.zeros(4000), 0.0
+theta, turned = 0.3, np.eye(3)
 
 
 def plain():
@@ -44,6 +45,13 @@ def slice():
     for i in range(4):
         for j in range(40):
             weights[i, j] -= 0.01 * gradients[i, j]  # <- waste
+
+
+def repeat():
+    global turned
+    for _ in range(40):
+        a = np.cos(theta); b = np.sin(theta); turn = np.array([[a, -b, 0], [b, a, 0], [0, 0, 1.0]])  # <- waste
+        turned = np.dot(turn, turned)
 
 
 def algorithm():

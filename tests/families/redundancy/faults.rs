@@ -5,13 +5,13 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use std::thread;
 use std::time::Duration;
 
-use pyobs_tests::{Case, Folder, Record, Workload, case, json, needs, shared_library, workload};
+use pyobs_tests::{Case, Folder, Record, Recording, Workload, case, json, needs, shared_library, workload};
 
 use super::{known, record, run};
 
 pub fn cases() -> Vec<Case> {
     let lives = |name: &str, mode: &'static str, all: Result<(), String>| {
-        known(name, move || drop(run(&Folder::new(), &[mode, "0", "1.5"]))).needs(all)
+        known(name, move || is_watched(&run(&Folder::new(), &[mode, "0", "1.5"]))).needs(all)
     };
     vec![
         lives("threads_that_die_while_watched", "dying", Ok(())),
@@ -23,9 +23,40 @@ pub fn cases() -> Vec<Case> {
         known("registers_that_another_tool_has", || taken(4)),
         known("registers_of_which_another_tool_has_two", || taken(2)).needs(needs::all()),
         known("attached_and_detached_a_hundred_times", || cycles(100)).needs(needs::all()),
-        known("sixty_four_threads", || drop(run(&Folder::new(), &["stores", "50", "10", "64"]))).needs(needs::all()),
+        known("sixty_four_threads", || is_watched(&run(&Folder::new(), &["stores", "50", "10", "64"])))
+            .needs(needs::all()),
+        known("code_without_an_access_is_counted", undecoded),
+        known("a_typed_budget_binds_watchpoints", budget).needs(needs::all()),
         case("recordings_of_it_keep_the_whole_report", replayed).needs(needs::root()).needs(needs::python("3.12")),
     ]
+}
+
+fn is_watched(recording: &Recording) {
+    let seen = &recording.report["redundancy"];
+    let (armed, traps) = (json::count(seen, "/armed"), json::count(seen, "/traps"));
+    assert!(armed > 0 && traps <= 64 * armed, "{armed} watchpoints, {traps} traps");
+}
+
+/// A loop that accesses nothing has no address.
+fn undecoded() {
+    let seen = run(&Folder::new(), &["compute", "0", "2"]).report["redundancy"].take();
+    let (samples, undecoded) = (json::count(&seen, "/samples"), json::count(&seen, "/undecoded"));
+    assert!(samples > 100 && undecoded * 10 >= samples * 9, "{undecoded} of {samples} samples");
+}
+
+/// A storm costs more than so little: fewer samples are taken, which set fewer watchpoints, and the report says so.
+fn budget() {
+    let folder = Folder::new();
+    let library = shared_library(&workload("redundancy.c"), &folder);
+    let mut python = needs::python("3.12").unwrap().command();
+    python.arg(workload("redundancy.py")).arg(library).args(["storm", "0", "30"]);
+    let recording = record().argument("--budget").argument("0.5").command(python).run();
+    let shed = json::list(&recording.report, "/cost/shed");
+    assert!(shed.iter().any(|said| said.as_str().is_some_and(|said| said.contains("sampling at"))), "{shed:?}");
+    let seconds = json::number(&recording.report, "/recording/duration_s");
+    let traps = json::count(&recording.report, "/redundancy/traps");
+    // It takes the governor some seconds each time to see that it is not enough.
+    assert!((traps as f64) < 0.9 * 800.0 * seconds, "{traps} traps in {seconds} s");
 }
 
 /// A loop that accesses one address all the time traps as often as it is let.
@@ -33,8 +64,8 @@ fn storm() {
     let recording = run(&Folder::new(), &["storm", "0", "2"]);
     let seen = &recording.report["redundancy"];
     let (traps, seconds) = (json::count(seen, "/traps"), json::number(&recording.report, "/recording/duration_s"));
-    // A thousand a second, a hundred at once, and what the watchpoints that are set may still bring.
-    let most = 1000.0 * seconds + 100.0 + 4.0 * 64.0;
+    // Eight hundred a second, a hundred at once, and what the watchpoints that are set may still bring.
+    let most = 800.0 * seconds + 100.0 + 4.0 * 64.0;
     assert!(traps > 0 && (traps as f64) < most, "{traps} traps in {seconds} s");
 }
 
@@ -46,11 +77,15 @@ fn over() {
     let mut python = needs::python("3.12").unwrap().command();
     python.arg(workload("redundancy.py")).arg(library).args(["storm", "0", "3600"]);
     let program = Workload::start(python);
+    program.signal(libc::SIGSTOP);
     let running = record().pid(program.pid()).start();
+    // What a trap costs, pyobs finds out by some of its own.
+    let own = running.runs("redundancy_trap");
+    program.signal(libc::SIGCONT);
     thread::sleep(Duration::from_secs(3));
     program.signal(libc::SIGSTOP);
     thread::sleep(Duration::from_secs(1));
-    let runs = running.runs("redundancy_trap");
+    let runs = running.runs("redundancy_trap") - own;
     let seen = running.stop().report["redundancy"].take();
     program.signal(libc::SIGCONT);
     let (traps, armed) = (json::count(&seen, "/traps"), json::count(&seen, "/armed"));
@@ -70,7 +105,8 @@ fn taken(count: usize) {
     drop(others);
     program.signal(libc::SIGTERM);
     let seen = &recording.report["redundancy"];
-    assert!(json::count(seen, "/taken") > 0, "{seen:#}");
+    // Two watchpoints that are left are seldom both on when another is wanted.
+    assert!(count < 4 || json::count(seen, "/taken") > 0, "{seen:#}");
     assert_eq!(json::count(seen, "/armed") > 0, count < 4, "{seen:#}");
     assert_eq!(program.wait().stdout.split_whitespace().nth(1), Some("0"));
 }

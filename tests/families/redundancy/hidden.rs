@@ -6,7 +6,14 @@ use pyobs_tests::{Case, Recording, case, needs, workload};
 use super::{DEAD, DISPATCH, RECOMPUTED, lines, numpy, record};
 
 pub fn cases() -> Vec<Case> {
-    let kinds = [("slice", DISPATCH), ("algorithm", DISPATCH), ("api", DISPATCH), ("memo", RECOMPUTED), ("dead", DEAD)];
+    let kinds = [
+        ("slice", DISPATCH),
+        ("repeat", RECOMPUTED),
+        ("algorithm", DISPATCH),
+        ("api", DISPATCH),
+        ("memo", RECOMPUTED),
+        ("dead", DEAD),
+    ];
     let wastes = kinds.map(|(kind, id)| {
         hidden(&format!("{kind}_among_decoys_is_in_the_first_two"), move || {
             let (marked, recording) = run(kind, 60);

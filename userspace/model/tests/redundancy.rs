@@ -84,15 +84,24 @@ fn few_pairs_and_addresses_say_that_they_are_few() {
     let mut model = model();
     let access = |stack| {
         let (at, process, tid, stack) = (Nanos(1), ProcessRef(0), Tid(1), StackId(stack));
-        Event::Access(Access { at, process, tid, stack, weight: 1, touched: Some(Touched::Static), stores: false })
+        Event::Access(Access {
+            at,
+            process,
+            tid,
+            stack,
+            weight: 1,
+            touched: Some(Touched::Static),
+            stores: false,
+            element: false,
+        })
     };
-    (0..11).for_each(|_| model.apply(&access(0)));
-    (0..10).for_each(|_| model.apply(&access(1)));
+    (0..7).for_each(|_| model.apply(&access(0)));
+    (0..6).for_each(|_| model.apply(&access(1)));
     (0..7).for_each(|_| model.apply(&pair(1, 0, 1, true)));
     (0..6).for_each(|_| model.apply(&pair(1, 0, 0, true)));
     let report = Report::new(&model, &Selection::default(), None).redundancy.unwrap();
     let lines: Vec<_> = report.lines.iter().map(|line| (line.samples, line.enough_data, line.metadata_share)).collect();
-    assert_eq!(lines, [(11, true, Some(1.0)), (10, false, None)]);
+    assert_eq!(lines, [(7, true, Some(1.0)), (6, false, None)]);
     let pairs: Vec<_> = report.pairs.iter().map(|pair| (pair.compared, pair.enough_data)).collect();
     assert_eq!(pairs, [(7, true), (6, false)]);
 }
@@ -167,13 +176,16 @@ fn what_nobody_reads_is_for_who_stored_it() {
 
 #[test]
 fn only_work_on_objects_of_arrays_is_dispatch() {
-    let found = |touched: &[(Touched, u32)]| {
+    // One in `every` takes an element.
+    let dispatch = |every: u32, touched: &[(Touched, u32)]| {
         let mut model = model();
         for (touched, count) in touched {
             let (at, process, tid, stack) = (Nanos(1), ProcessRef(0), Tid(1), StackId(0));
-            let touched = Some(touched.clone());
-            let access = Access { at, process, tid, stack, weight: 1, touched, stores: false };
-            (0..*count).for_each(|_| model.apply(&Event::Access(access.clone())));
+            for number in 0..*count {
+                let (touched, element) = (Some(touched.clone()), number % every == 1);
+                let access = Access { at, process, tid, stack, weight: 1, touched, stores: false, element };
+                model.apply(&Event::Access(access));
+            }
         }
         Report::new(&model, &Selection::default(), None)
             .findings
@@ -181,12 +193,17 @@ fn only_work_on_objects_of_arrays_is_dispatch() {
             .filter(|it| it.id == "redundancy/dispatch")
             .count()
     };
+    let found = |touched: &[(Touched, u32)]| dispatch(u32::MAX, touched);
     let object = |name: &str| Touched::Metadata(Some(name.into()));
     let array = || Touched::Array("float64 9".into());
     assert_eq!(found(&[(object("numpy.ndarray"), 30), (Touched::Static, 70), (array(), 4)]), 1);
     assert_eq!(found(&[(Touched::Static, 100), (array(), 4)]), 0, "constants of what computes");
     assert_eq!(found(&[(object("coroutine"), 30), (Touched::Static, 70)]), 0, "no arrays");
     assert_eq!(found(&[(object("numpy.ndarray"), 30), (Touched::Static, 40), (array(), 40)]), 0, "data");
+    let small = [(object("numpy.ndarray"), 150), (Touched::Static, 250), (array(), 50)];
+    assert_eq!(dispatch(4, &small), 1, "elements");
+    assert_eq!(found(&small), 0, "whole arrays that are small");
+    assert_eq!(dispatch(25, &small), 0, "an element now and then");
 }
 
 #[test]

@@ -18,6 +18,8 @@ const COUNT: u64 = 16;
 const DEPTH_MAX: i64 = 1 << 12;
 /// A unit of bytecode.
 const UNIT: usize = 2;
+/// `NB_SUBSCR` in Include/opcode.h: what BINARY_OP does in the place of BINARY_SUBSCR, from 3.14 on.
+const SUBSCRIPT: u32 = 26;
 
 /// What an instruction takes from the stack, which it puts its result in the place of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +41,9 @@ pub fn at(version: Version, bytecode: &[u8], offset: usize) -> Option<Operands> 
     }
     let depth = depths(version, effects, bytecode).get(offset / UNIT).copied().flatten()?;
     let (name, _) = effects.get(*bytecode.get(offset)?)?;
-    let (count, called) = taken(name, argument(version, effects, bytecode, offset / UNIT))?;
+    let argument = argument(version, effects, bytecode, offset / UNIT);
+    let name = if name == "BINARY_OP" && argument == SUBSCRIPT && version.minor >= 14 { "BINARY_SUBSCR" } else { name };
+    let (count, called) = taken(name, argument)?;
     let names = u32::from(matches!(name, "CALL_KW" | "CALL_FUNCTION_KW"));
     let below = u32::try_from(depth).ok()?.checked_sub(count)?.checked_sub(names)?;
     Some(Operands { instruction: name, below, count, called })

@@ -5,6 +5,7 @@
 //! native calls are a pair ([`pairs`]). All that is done by a thread of its own ([`armer`]), for a watchpoint is worth the more
 //! the sooner it is set; what is here joins what it tells with the stacks, which are named by the session.
 
+mod allowance;
 mod armer;
 mod calls;
 mod code;
@@ -31,10 +32,11 @@ use pyobs_model::{
     Access, Compared, Event, Nanos, NativeCall, Pair, ProcessRef, Reason, Sampler, StackId, Tid, Touched, Watchpoints,
 };
 
+use self::allowance::SETTING;
 use self::armer::Armer;
 pub use self::calls::Maps as CallMaps;
 use self::calls::{Again, Calls, Interpreter};
-pub use self::slots::try_one as try_breakpoint;
+pub use self::slots::measure as measure_breakpoint;
 use self::source::{Decoded, Precise, Source};
 use self::told::{Order, Told};
 use crate::doctor::kernel_version;
@@ -59,14 +61,14 @@ pub const LOOKS_PER_SECOND: u32 = 250;
 const PATIENCE: Duration = Duration::from_secs(12);
 const STACKS_MAX: usize = 50_000;
 const TELL_EVERY: Duration = Duration::from_secs(1);
-/// What a trap costs besides its program, measured: the exception, in nanoseconds.
-const TRAP_COST: u64 = 3_300;
 
 /// The BPF side.
 pub struct Parts {
     pub ring: RingBuf<MapData>,
     pub watches: BpfMap<MapData, WatchKey, Watch>,
     pub program: File,
+    /// What a trap costs besides its program, in nanoseconds.
+    pub trap_cost: u64,
     pub calls: CallMaps,
 }
 
@@ -77,6 +79,7 @@ pub struct Redundancy {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
     start: Nanos,
+    trap_cost: u64,
     /// Whether samples are told of that nobody asked for.
     hides_samples: bool,
     processes: HashMap<u32, ProcessRef>,
@@ -91,7 +94,7 @@ pub struct Redundancy {
 }
 
 impl Redundancy {
-    pub fn start(parts: Parts, start: Nanos, hides_samples: bool, sampler: Sampler, rate_hz: u32) -> io::Result<Self> {
+    pub fn start(parts: Parts, start: Nanos, hides_samples: bool, sampler: Sampler) -> io::Result<Self> {
         let (orders, ordered) = channel();
         let (sender, told) = channel();
         let (counts, stop) = (Arc::<Mutex<Watchpoints>>::default(), Arc::<AtomicBool>::default());
@@ -109,7 +112,6 @@ impl Redundancy {
             told: sender,
             counts: Arc::clone(&counts),
             stop: Arc::clone(&stop),
-            rate_hz,
         };
         let thread = thread::Builder::new().name("pyobs-watch".to_owned()).spawn(move || {
             // Where that fails, it watches with more rights than it needs.
@@ -124,6 +126,7 @@ impl Redundancy {
             stop,
             thread: Some(thread),
             start,
+            trap_cost: parts.trap_cost,
             hides_samples,
             processes: HashMap::new(),
             samples: HashMap::new(),
@@ -195,8 +198,8 @@ impl Redundancy {
     /// Returns whether it is done; else a stack is missing yet.
     fn tell(&mut self, told: &Told, now: Nanos, keep_every: u64, events: &mut Vec<Event>) -> bool {
         let done = match told {
-            Told::Access { tid, time, touched, stores, again } => {
-                self.access(Tid(*tid), *time, keep_every, events, (touched, *stores, again))
+            Told::Access { tid, time, touched, stores, element, again } => {
+                self.access(Tid(*tid), *time, keep_every, events, (touched, *stores, *element, again))
             }
             Told::Pair { pid, tid, watch, touched, address, bytes, found } => {
                 let pair = |process, first, second| {
@@ -246,12 +249,13 @@ impl Redundancy {
         time: u64,
         keep_every: u64,
         events: &mut Vec<Event>,
-        (touched, stores, again): (&Option<Touched>, bool, &Option<Again>),
+        (touched, stores, element, again): (&Option<Touched>, bool, bool, &Option<Again>),
     ) -> Option<()> {
         let at = Nanos(time).saturating_sub(self.start);
         let (process, stack) = self.samples.remove(&(tid.0, at))?;
         let weight = u32::try_from(keep_every).unwrap_or(u32::MAX);
-        events.push(Event::Access(Access { at, process, tid, stack, weight, touched: touched.clone(), stores }));
+        let touched = touched.clone();
+        events.push(Event::Access(Access { at, process, tid, stack, weight, touched, stores, element }));
         if let Some(Again { callee, varying }) = again {
             let (callee, compared) = (Arc::clone(callee), Compared::Arguments { varying: *varying });
             events.push(Event::Call(NativeCall { at, process, tid, stack, callee, compared }));
@@ -324,9 +328,10 @@ impl Redundancy {
         self.counts.lock().map(|counts| *counts).unwrap_or_default()
     }
 
-    /// What traps have cost so far besides their programs.
+    /// What traps have cost so far besides their programs, and what it has cost to set watchpoints.
     pub fn trap_cost(&self) -> Nanos {
-        Nanos(self.counts().traps.saturating_mul(TRAP_COST))
+        let Watchpoints { traps, armed, .. } = self.counts();
+        Nanos((traps + armed * SETTING).saturating_mul(self.trap_cost))
     }
 
     /// Takes all watchpoints off; what they saw can be told then.

@@ -18,6 +18,14 @@ impl Letter<'_> {
             grouped(counts.armed),
             grouped(counts.traps)
         ));
+        let more = [
+            (counts.undecoded, "samples did not say what they access"),
+            (counts.taken, "watchpoints were not to be had: a debugger has them, or another tool"),
+            (counts.storms, "samples got no watchpoint: there were as many traps as are let"),
+        ];
+        for (count, what) in more.into_iter().filter(|(count, _)| *count > 0) {
+            self.line(&format!("  {} {what}.", grouped(count)));
+        }
         let mut lines: Vec<_> = view.lines.iter().collect();
         lines.sort_by_key(|(_, sum)| std::cmp::Reverse(sum.weight));
         if lines.is_empty() {

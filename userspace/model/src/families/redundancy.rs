@@ -14,10 +14,15 @@ use crate::{
 const NAMES_MAX: usize = 64;
 const NAMES_KEPT: usize = 50_000;
 
-/// Calls are dispatch when more than this share of their accesses is to objects, with what is likely taken off for chance.
-pub const DISPATCH: f64 = 0.8;
-/// And so many where what is unknown counts against it.
-const DISPATCH_AT_LEAST: f64 = 0.7;
+/// Calls are dispatch when more than this share of their accesses is to objects, with what is likely taken off for chance: of a
+/// line that takes single elements out of arrays, and of one that does not. Whole arrays may be so small that little else than
+/// objects is accessed, and nothing would be won by larger ones.
+pub const DISPATCH: f64 = 0.7;
+const DISPATCH_OF_WHOLE: f64 = 0.92;
+/// And so much less where what is unknown counts against it.
+const UNKNOWN: f64 = 0.1;
+/// A line takes elements when more than this share of its accesses is in instructions that do, for it may do so beside its work.
+const ELEMENTS: f64 = 0.05;
 /// Of accesses to an array, those that found or left what was there; of calls, those that were made before.
 pub const EQUAL: f64 = 0.7;
 
@@ -38,6 +43,8 @@ pub struct Accesses {
     pub array: u64,
     pub fixed: u64,
     pub unknown: u64,
+    /// Of these, those in instructions that take a single element out of an array.
+    pub elements: u64,
     /// Of metadata the types, of arrays what they are.
     pub names: BTreeMap<Arc<str>, u64>,
 }
@@ -53,6 +60,7 @@ impl Accesses {
             Touched::Static => self.fixed += 1,
             Touched::Unknown => self.unknown += 1,
         }
+        self.elements += u64::from(access.element);
         if let Some(name) = touched.detail()
             && (self.names.len() < NAMES_MAX || self.names.contains_key(name))
         {
@@ -79,11 +87,16 @@ impl Accesses {
         self.known() >= least_trials(DISPATCH)
     }
 
+    pub fn takes_elements(&self) -> bool {
+        least_share(self.elements, self.known()) > ELEMENTS
+    }
+
     /// Whether native code looks at objects, not at data. Unknown memory may be either: a library's own tables, or data that
     /// nobody refers to any more.
     pub fn is_dispatch(&self) -> bool {
+        let bound = if self.takes_elements() { DISPATCH } else { DISPATCH_OF_WHOLE };
         let objects = self.objects();
-        least_share(objects, objects + self.array) > DISPATCH && least_share(objects, self.known()) > DISPATCH_AT_LEAST
+        least_share(objects, objects + self.array) > bound && least_share(objects, self.known()) > bound - UNKNOWN
     }
 }
 
@@ -427,6 +440,6 @@ mod tests {
             assert!(least_share(least, least) > share, "{share}: {least}");
             assert!(least_share(least - 1, least - 1) <= share, "{share}: {least}");
         }
-        assert_eq!((least_trials(EQUAL), least_trials(DISPATCH)), (7, 11));
+        assert_eq!((least_trials(DISPATCH), least_trials(DISPATCH_OF_WHOLE)), (7, 32));
     }
 }

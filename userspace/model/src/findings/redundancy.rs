@@ -84,9 +84,9 @@ fn dispatch(model: &Model, line: Line, sum: &Accesses, native: f64) -> Option<Fi
     let names: Vec<&str> = names.into_iter().take(3).map(|(_, name)| name).collect();
     let detail = format!(
         "{} samples ({:.0}% of the process) were in native code that this line called. Of the {} whose address is known, {} \
-         ({:.0}%) accessed objects, their types and other data of libraries, and only {} the data of arrays: the time goes into calls, not into data. {}Work on \
-         whole arrays, by slices or one call for all elements, has the same result in fewer calls (likely: an element loop, \
-         very small arrays, or a function of arrays used on single numbers).",
+         ({:.0}%) accessed objects, their types and other data of libraries, and only {} the data of arrays: the time goes into \
+         calls, not into data. {}{}Work on whole arrays, by slices or one call for all elements, has the same result in fewer \
+         calls (likely: {}).",
         sum.samples,
         native * 100.0,
         sum.known(),
@@ -94,6 +94,16 @@ fn dispatch(model: &Model, line: Line, sum: &Accesses, native: f64) -> Option<Fi
         metadata * 100.0,
         sum.array,
         if names.is_empty() { String::new() } else { format!("Most often accessed: {}. ", names.join(", ")) },
+        if sum.elements == 0 {
+            String::new()
+        } else {
+            format!("{} took a single element out of an array. ", sum.elements)
+        },
+        if sum.takes_elements() {
+            "an element loop"
+        } else {
+            "very small arrays, or a function of arrays used on single numbers"
+        },
     );
     Some(Finding {
         id: "redundancy/dispatch",
@@ -114,6 +124,7 @@ fn dispatch(model: &Model, line: Line, sum: &Accesses, native: f64) -> Option<Fi
             ("metadata", Evidence::Count(sum.metadata)),
             ("static", Evidence::Count(sum.fixed)),
             ("array", Evidence::Count(sum.array)),
+            ("elements", Evidence::Count(sum.elements)),
             ("metadata_share", Evidence::Number(metadata)),
         ]),
         cost: Cost::time(native * metadata),

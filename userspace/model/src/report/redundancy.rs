@@ -46,6 +46,8 @@ pub struct Line {
     #[serde(rename = "static")]
     pub fixed: u64,
     pub unknown: u64,
+    /// Of these, those in instructions that take a single element out of an array.
+    pub elements: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -135,6 +137,7 @@ pub(super) fn redundancy(source: &Source<'_>, selection: &Selection, limit: usiz
             array: sum.array,
             fixed: sum.fixed,
             unknown: sum.unknown,
+            elements: sum.elements,
         })
     };
     let mut calls: Vec<_> = view.calls.iter().collect();

@@ -17,7 +17,8 @@ CREATE TABLE accesses (
     weight  INTEGER NOT NULL,
     memory  TEXT,
     detail  TEXT,
-    stores  INTEGER NOT NULL
+    stores  INTEGER NOT NULL,
+    element INTEGER
 );
 CREATE TABLE access_pairs (
     at_ns   INTEGER NOT NULL,
@@ -55,8 +56,8 @@ CREATE TABLE watchpoints (
 );";
 
 pub(crate) fn access(connection: &Connection, access: &Access) -> rusqlite::Result<()> {
-    let sql = "INSERT INTO accesses (at_ns, process, tid, stack, weight, memory, detail, stores)
-               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+    let sql = "INSERT INTO accesses (at_ns, process, tid, stack, weight, memory, detail, stores, element)
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
     let touched = access.touched.as_ref();
     connection.prepare_cached(sql)?.execute(params![
         integer(access.at.0),
@@ -67,6 +68,7 @@ pub(crate) fn access(connection: &Connection, access: &Access) -> rusqlite::Resu
         touched.map(Touched::name),
         touched.and_then(Touched::detail).map(|detail| bounded(detail)),
         access.stores,
+        access.element,
     ])?;
     Ok(())
 }
@@ -123,7 +125,7 @@ pub(crate) fn read(
     mut each: impl FnMut(Event),
 ) -> Result<(), Error> {
     let columns = ["at_ns", "process", "tid", "stack", "weight", "memory", "detail", "stores"];
-    source.scan("accesses", &columns, &range.condition(), damage, |_, row| {
+    source.scan_newer("accesses", (&columns, &["element"]), &range.condition(), damage, |_, row| {
         let touched = match row.maybe_text(6)? {
             Some(memory) => Some(Touched::from_name(&memory, row.maybe_text(7)?)?),
             None => None,
@@ -136,6 +138,7 @@ pub(crate) fn read(
             weight: row.small(5)?,
             touched,
             stores: row.number(8)? != 0,
+            element: row.maybe_number(9).flatten().is_some_and(|element| element != 0),
         }));
         Some(())
     })?;

@@ -216,6 +216,7 @@ pub fn every_event() -> Vec<Event> {
         weight: 2,
         touched,
         stores: true,
+        element: after == 61,
     };
     events.push(Event::Access(access(60, None)));
     events.push(Event::Access(access(61, Some(Touched::Metadata(None)))));

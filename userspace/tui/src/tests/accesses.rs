@@ -14,7 +14,16 @@ fn at(ms: u64) -> Nanos {
 }
 
 fn access(ms: u64, stack: u32, touched: Option<Touched>, stores: bool) -> Event {
-    Event::Access(Access { at: at(ms), process: PROCESS, tid: TID, stack: StackId(stack), weight: 1, touched, stores })
+    Event::Access(Access {
+        at: at(ms),
+        process: PROCESS,
+        tid: TID,
+        stack: StackId(stack),
+        weight: 1,
+        touched,
+        stores,
+        element: false,
+    })
 }
 
 fn call(ms: u64, stack: u32, callee: &str, compared: Compared) -> Event {

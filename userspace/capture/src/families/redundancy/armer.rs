@@ -15,10 +15,11 @@ use pyobs_abi::redundancy::{PASSED_OVER, Registers, SpotKey, Trap, Watch, WatchK
 use pyobs_model::{Touched, Watchpoints};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::calls::{Calls, Wanted};
+use super::allowance::{Allowance, SETTING};
+use super::calls::{Calls, Sampled, Wanted};
 use super::code::{Code, Did};
 use super::emulator::Access;
-use super::pairs::{Seen, of_accesses, of_stores};
+use super::pairs::{Seen, found, of_accesses, of_stores};
 use super::place::Place;
 use super::slots::Aim;
 use super::source::{Part, Source};
@@ -28,9 +29,10 @@ use crate::record::read;
 
 /// A watchpoint is taken off after this time without an end.
 const TIMEOUT: Duration = Duration::from_millis(200);
-/// Native calls that one watchpoint sees: those of two stores, and what says that the second is over; those of a load or
-/// store, of what may come between, and of the next.
+/// Native calls that one watchpoint sees: those of two stores, and what says that the second is over; of a load, what may come
+/// between, and the next; and of a store that may be read, of which there may be more between.
 const STORE_CALLS: u32 = 3;
+const LOAD_CALLS: u32 = 3;
 const READ_CALLS: u32 = 4;
 /// Traps of one watchpoint.
 const TRAPS_MAX: u32 = 64;
@@ -38,13 +40,10 @@ const TRAPS_MAX: u32 = 64;
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// While nothing is set.
 const REST: Duration = Duration::from_millis(100);
-/// Traps for each sample that is asked for, of all threads, in a second at the most, and at once, before no more watchpoints are
-/// set: with its program and the stack that it takes a trap costs some 20 microseconds, and to set one and take it off as much
-/// as so many traps, for the thread's CPU is interrupted each time.
-const TRAPS_PER_SAMPLE: f64 = 5.0;
-const TRAPS_PER_SECOND: f64 = 1000.0;
-const TRAPS_AT_ONCE: f64 = 100.0;
-const SETTING: f64 = 3.0;
+/// Up to so many calls, less one, are passed over first, by chance: the first access behind a moment is the likelier one the longer
+/// nobody came before it, and of accesses that take turns one kind would be looked at more often than the other. So many even out
+/// turns of two, of three and of six.
+const TURNS: u64 = 6;
 /// Of stores every so many-th is watched for reads as well, to see whether it is ever read.
 const WATCH_READS: u64 = 3;
 
@@ -58,7 +57,6 @@ pub struct Armer {
     pub told: Sender<Told>,
     pub counts: Arc<std::sync::Mutex<Watchpoints>>,
     pub stop: Arc<AtomicBool>,
-    pub rate_hz: u32,
 }
 
 struct State {
@@ -68,9 +66,7 @@ struct State {
     counts: Watchpoints,
     next: u64,
     random: u64,
-    /// Traps that may still come, and when it was told last.
-    allowance: (f64, Instant),
-    traps_per_second: f64,
+    allowance: Allowance,
 }
 
 impl Armer {
@@ -82,8 +78,7 @@ impl Armer {
             counts: Watchpoints::default(),
             next: 1,
             random: 0x9e37_79b9_7f4a_7c15,
-            allowance: (TRAPS_AT_ONCE, Instant::now()),
-            traps_per_second: TRAPS_PER_SECOND.min(f64::from(self.rate_hz) * TRAPS_PER_SAMPLE),
+            allowance: Allowance::default(),
         };
         let mut looked = Instant::now();
         while !self.stop.load(Ordering::Relaxed) {
@@ -145,9 +140,10 @@ impl Armer {
             return;
         }
         let (tid, time) = (sample.header.tid, sample.header.time);
+        state.allowance.earn(time);
         if sample.words == PASSED_OVER {
             if sample.address == 0 {
-                self.tell(Told::Access { tid, time, touched: None, stores: false, again: None });
+                self.tell(Told::Access { tid, time, touched: None, stores: false, element: false, again: None });
             }
             return;
         }
@@ -161,7 +157,7 @@ impl Armer {
             }
             return;
         }
-        let (again, wanted) = self.calls.sampled(place, sample);
+        let Sampled { again, wanted, element } = self.calls.sampled(place, sample);
         // Results of calls and memory take turns.
         let wanted = wanted.filter(|_| state.random().is_multiple_of(2));
         if let Some(wanted) = &wanted {
@@ -169,14 +165,14 @@ impl Armer {
         }
         let Some(access) = access else {
             state.counts.undecoded += 1;
-            return self.tell(Told::Access { tid, time, touched: None, stores: false, again });
+            return self.tell(Told::Access { tid, time, touched: None, stores: false, element, again });
         };
         let touched = if wanted.is_none() && self.source.is_watched(sample) {
             self.watch(state, sample, &access)
         } else {
             state.places.get_mut(&sample.header.pid).and_then(|place| place.classify(access.address, sample))
         };
-        self.tell(Told::Access { tid, time, touched, stores: access.writes, again });
+        self.tell(Told::Access { tid, time, touched, stores: access.writes, element, again });
     }
 
     /// Watches memory, and tells what it is. Set first, looked at afterwards: the sooner the better.
@@ -208,7 +204,7 @@ impl Armer {
             instruction: wanted.instruction,
             ..unset()
         };
-        self.set(state, sample, aim, watch, 8, Some(wanted.key));
+        self.set(state, sample, aim, watch, (8, 0), Some(wanted.key));
     }
 
     /// Watches memory. Returns the watchpoint's number.
@@ -224,8 +220,14 @@ impl Armer {
         } else {
             (Aim { address: part.start, length: part.length, reads: false }, part.start, part.length as u32)
         };
-        let calls_max = if aim.reads { READ_CALLS } else { STORE_CALLS };
-        self.set(state, sample, aim, Watch { read_address, read_length, calls_max, ..unset() }, part.length, None)
+        let calls_max = match access.writes {
+            false => LOAD_CALLS,
+            true if aim.reads => READ_CALLS,
+            true => STORE_CALLS,
+        };
+        let passed = (state.random() % TURNS) as u32;
+        let watch = Watch { read_address, read_length, calls_max: calls_max + passed, ..unset() };
+        self.set(state, sample, aim, watch, (part.length, passed), None)
     }
 
     fn set(
@@ -234,10 +236,10 @@ impl Armer {
         sample: &Registers,
         aim: Aim,
         watch: Watch,
-        bytes: u64,
+        (bytes, passed): (u64, u32),
         result: Option<SpotKey>,
     ) -> Option<u64> {
-        if state.is_stormy() {
+        if state.allowance.is_spent() {
             state.counts.storms += 1;
             return None;
         }
@@ -261,7 +263,7 @@ impl Armer {
         self.watches.insert(key, Watch { id, ..watch }, 0).ok()?;
         let since = Instant::now();
         let (touched, is_shared, traps) = (None, false, Vec::new());
-        let armed = Armed { id, pid, key, aim, bytes, since, touched, is_shared, traps, counted: 0, result };
+        let armed = Armed { id, pid, key, aim, bytes, passed, since, touched, is_shared, traps, counted: 0, result };
         if !state.threads.set(armed) {
             // The thread is gone, or has become another program.
             let _ = self.watches.remove(&key);
@@ -270,7 +272,7 @@ impl Armer {
             return None;
         }
         state.counts.armed += 1;
-        state.allowance.0 -= SETTING;
+        state.allowance.spend(SETTING);
         Some(id)
     }
 
@@ -279,7 +281,7 @@ impl Armer {
         let Some(armed) = state.threads.armed(trap.header.tid, trap.id) else { return };
         let new = armed.count(trap.number);
         state.counts.traps += new;
-        state.allowance.0 -= new as f64;
+        state.allowance.spend(new);
         if let Some(key) = armed.result {
             return self.returned(state, key, trap);
         }
@@ -305,13 +307,18 @@ impl Armer {
         let is_over = |armed: &Armed| self.seen(armed).is_none_or(|watch| watch.is_over());
         for mut armed in state.threads.take(which, is_over) {
             // Not all traps are told of.
-            let new = self.seen(&armed).map_or(0, |watch| armed.count(watch.traps));
+            let seen = self.seen(&armed);
+            let new = seen.map_or(0, |watch| armed.count(watch.traps));
+            let is_whole = seen.is_some_and(|watch| watch.calls >= watch.calls_max);
             state.counts.traps += new;
-            state.allowance.0 -= new as f64;
+            state.allowance.spend(new);
             let _ = self.watches.remove(&armed.key);
             // Objects come and go within calls.
             let outlives = !matches!(armed.touched, Some(Touched::Metadata(_)));
-            let found = if armed.aim.reads { of_accesses(&armed.traps, outlives) } else { of_stores(&armed.traps) };
+            let found = found(&armed.traps, armed.passed, is_whole, |traps| match armed.aim.reads {
+                true => of_accesses(traps, outlives),
+                false => of_stores(traps),
+            });
             let Armed { id: watch, pid, key: WatchKey { tid, address, .. }, bytes, .. } = armed;
             if let (Some(mut found), Some(touched)) = (found, armed.touched) {
                 found.unread = found.unread.filter(|is_unread| !is_unread || !armed.is_shared);
@@ -369,13 +376,5 @@ impl State {
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
         self.random
-    }
-
-    /// What came beyond the allowance is paid back first.
-    fn is_stormy(&mut self) -> bool {
-        let (left, told) = self.allowance;
-        let left = (left + told.elapsed().as_secs_f64() * self.traps_per_second).min(TRAPS_AT_ONCE);
-        self.allowance = (left, Instant::now());
-        left <= 0.0
     }
 }

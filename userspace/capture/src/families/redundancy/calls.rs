@@ -12,7 +12,7 @@ use pyobs_abi::process::NONE;
 use pyobs_abi::redundancy::{ClassKey, OPERANDS, Operand, Registers, Spot, SpotKey, Trap, class, period};
 use pyobs_abi::stack::Frame;
 
-use super::place::Place;
+use super::place::{ARRAY, Place};
 use super::{CLASSES_MAX, SPOTS_MAX};
 use crate::cpython::offsets::Layout;
 use crate::cpython::operands::{self, Located, Operands};
@@ -21,6 +21,8 @@ use crate::memory::{Memory, ProcessMemory};
 
 /// An object's header.
 const HEADER: u64 = 16;
+/// Indices of more numbers no program has that is worth looking at.
+const DIMENSIONS: u64 = 8;
 
 /// The kernel side's maps.
 pub struct Maps {
@@ -50,6 +52,15 @@ pub struct Wanted {
     pub instruction: u64,
 }
 
+/// What a sample says of the instruction that it is in.
+#[derive(Default)]
+pub struct Sampled {
+    pub again: Option<Again>,
+    pub wanted: Option<Wanted>,
+    /// The instruction takes a single element out of an array.
+    pub element: bool,
+}
+
 struct Known {
     /// `None` where nothing can be told of it.
     operands: Option<Operands>,
@@ -72,27 +83,30 @@ impl Calls {
     }
 
     /// What the sample says of the call that it is in, and where the result goes if the arguments were those of the last.
-    pub fn sampled(&mut self, place: &mut Place, sample: &Registers) -> (Option<Again>, Option<Wanted>) {
+    pub fn sampled(&mut self, place: &mut Place, sample: &Registers) -> Sampled {
         let key = SpotKey { pid: sample.header.pid, padding: 0, code: sample.code, detail: sample.detail };
         if !self.spots.contains_key(&key) {
             self.learn(place, key);
         }
-        let Some(known) = self.spots.get_mut(&key) else { return (None, None) };
-        let Some(operands) = known.operands.as_ref().filter(|_| sample.operands_at != 0) else { return (None, None) };
+        let Some(known) = self.spots.get_mut(&key) else { return Sampled::default() };
+        let Some(operands) = known.operands.as_ref().filter(|_| sample.operands_at != 0) else {
+            return Sampled::default();
+        };
         let given = &sample.operands[..(operands.count as usize).min(OPERANDS)];
-        let called = operands.called;
+        let (called, instruction) = (operands.called, operands.instruction);
         let mut name = || called_name(place, called.map_or(&[][..], |called| &given[..called as usize]));
-        let callee = known.callee.get_or_insert_with(|| name().unwrap_or_else(|| Arc::from(operands.instruction)));
+        let callee = known.callee.get_or_insert_with(|| name().unwrap_or_else(|| Arc::from(instruction)));
         let callee = Arc::clone(callee);
         let prints = prints(given);
         self.classify(place, sample.header.pid, given);
-        let (Some(known), Some(prints)) = (self.spots.get_mut(&key), prints) else { return (None, None) };
+        let told = Sampled { element: takes_element(place, instruction, given), ..Sampled::default() };
+        let (Some(known), Some(prints)) = (self.spots.get_mut(&key), prints) else { return told };
         let now = period(sample.header.time);
         let before = known.arguments.replace((now, prints));
-        let Some((_, before)) = before.filter(|(then, _)| *then == now) else { return (None, None) };
+        let Some((_, before)) = before.filter(|(then, _)| *then == now) else { return told };
         let varying = varying(&before, &prints, called.unwrap_or(0));
         let wanted = Wanted { key, address: sample.operands_at, instruction: known.instruction };
-        (Some(Again { callee, varying }), (varying == 0).then_some(wanted))
+        Sampled { again: Some(Again { callee, varying }), wanted: (varying == 0).then_some(wanted), ..told }
     }
 
     /// Whether the result that a trap saw is the last one's, and of what; `None` where there is nothing to compare with.
@@ -154,6 +168,32 @@ impl Calls {
     }
 }
 
+/// `array[number]` and `array[number, number]`: one element, or one row, at a time.
+fn takes_element(place: &mut Place, instruction: &str, given: &[Operand]) -> bool {
+    let [container, index] = given else { return false };
+    if !instruction.starts_with("BINARY_SUBSCR") || place.type_name(container.class).as_deref() != Some(ARRAY) {
+        return false;
+    }
+    let Some(kind) = place.type_name(index.class) else { return false };
+    if &*kind != "tuple" {
+        return is_number(&kind);
+    }
+    // PyTupleObject: how many there are, and they.
+    let word = |place: &Place, at: u64| place.memory().read_u64(at).unwrap_or(0);
+    let items = index.object.wrapping_add(HEADER + 8);
+    let count = word(place, index.object.wrapping_add(HEADER));
+    (1..=DIMENSIONS).contains(&count)
+        && (0..count).all(|number| {
+            let item = word(place, items + 8 * number);
+            let class = word(place, item.wrapping_add(8));
+            place.type_name(class).is_some_and(|name| is_number(&name))
+        })
+}
+
+fn is_number(name: &str) -> bool {
+    matches!(name, "int" | "numpy.int64" | "numpy.longlong" | "numpy.int32" | "numpy.uint64")
+}
+
 /// What objects of a type are told by: what can change behind an address that stays is told by nothing.
 fn class_of(name: &str, has_tag: bool) -> u64 {
     match name {
@@ -175,7 +215,7 @@ fn class_of(name: &str, has_tag: bool) -> u64 {
         | "numpy._DTypeMeta" => class::ADDRESS,
         "int" if has_tag => class::INT_TAGGED,
         "int" => class::INT,
-        "numpy.ndarray" => class::ARRAY,
+        ARRAY => class::ARRAY,
         _ => class::UNKNOWN,
     }
 }

@@ -28,6 +28,19 @@ pub struct Found {
     pub second: u32,
 }
 
+/// What `of` finds behind so many calls. Of a watchpoint that did not see all that it was to see, behind fewer where there is
+/// nothing.
+pub fn found(traps: &[Seen], passed: u32, is_whole: bool, of: impl Fn(&[Seen]) -> Option<Found>) -> Option<Found> {
+    let mut calls: Vec<usize> = vec![0];
+    calls.extend(traps.chunk_by(|one, other| one.call == other.call).scan(0, |end, call| {
+        *end += call.len();
+        Some(*end)
+    }));
+    let last = calls.len().min(passed as usize + 1);
+    let tried = if is_whole { 1 } else { last };
+    calls[..last].iter().rev().take(tried).find_map(|start| of(&traps[*start..]))
+}
+
 /// Of a watch on stores: the last store of the first call against the last of the second, for memory is often cleared
 /// before it is filled. That the second call is over, the third one's trap says.
 pub fn of_stores(traps: &[Seen]) -> Option<Found> {
@@ -91,6 +104,17 @@ mod tests {
         assert_eq!(of_stores(&traps[..4]), None, "the second call may go on");
         let unreadable = Seen { value: None, ..store(2, 7) };
         assert_eq!(of_stores(&[store(1, 7), unreadable, store(3, 0)]), None);
+    }
+
+    #[test]
+    fn calls_are_passed_over_as_long_as_there_are_others() {
+        let traps = [(1, 7), (2, 7), (3, 8), (3, 9), (4, 9), (5, 0)].map(|(call, value)| seen(Did::Store, call, value));
+        let equal = |passed| found(&traps, passed, false, of_stores).map(|found| (found.equal, found.first));
+        assert_eq!([0, 1, 2].map(equal), [Some((true, 1)), Some((false, 2)), Some((true, 3))]);
+        assert_eq!(equal(5), equal(2), "there is no other");
+        assert_eq!(found(&traps, 5, true, of_stores), None, "what is there is behind it");
+        assert_eq!(found(&traps[..2], 3, false, of_stores), None);
+        assert_eq!(found(&[], 3, false, of_stores), None);
     }
 
     #[test]

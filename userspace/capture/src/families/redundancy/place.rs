@@ -21,7 +21,7 @@ const TYPES_MAX: usize = 4096;
 const NAME_MAX: usize = 96;
 /// What a dead process leaves behind is forgotten after this time.
 const IDLE: Duration = Duration::from_secs(30);
-const ARRAY: &str = "numpy.ndarray";
+pub const ARRAY: &str = "numpy.ndarray";
 /// Words of the innermost Python frame that may refer to arrays.
 const FRAME_WORDS: usize = 64;
 const DIMENSIONS_MAX: usize = 32;
@@ -321,6 +321,8 @@ impl Place {
         let element = self.memory.read_u64(descr.wrapping_add(OBJECT)).ok().and_then(|kind| self.type_name(kind));
         let element = element.as_deref().map_or("?", |name| name.rsplit('.').next().unwrap_or(name)).to_owned();
         let shape: Vec<String> = shape.iter().map(i64::to_string).collect();
-        Some(Touched::Array(Arc::from(format!("{element} {}", shape.join("x")))))
+        let shape = shape.join("x");
+        // One without dimensions has a single element.
+        Some(Touched::Array(Arc::from(if nd == 0 { element } else { format!("{element} {shape}") })))
     }
 }

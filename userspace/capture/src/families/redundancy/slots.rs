@@ -10,6 +10,8 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use perf_event_open::config::{Cpu, Opts, Priv, Proc, SampleOn};
 use perf_event_open::count::Counter;
@@ -82,15 +84,29 @@ impl Slot {
     }
 }
 
-/// Whether the processor and the kernel have watchpoints at all. Those that others have taken may come free.
-pub fn try_one(program: &File) -> io::Result<()> {
-    const THIS_THREAD: u32 = 0;
-    static WORD: u64 = 0;
-    let aim = Aim { address: (&raw const WORD).addr() as u64, length: 8, reads: false };
-    match Slot::open(THIS_THREAD, aim, program) {
-        Err(error) if error.raw_os_error() != Some(libc::ENOSPC) => Err(error),
-        _ => Ok(()),
-    }
+/// The thread that asks, as the kernel has it.
+const THIS_THREAD: u32 = 0;
+/// What a trap takes where it cannot be measured, for others have taken all watchpoints: as on the slowest machine at hand.
+const TRAP_COST_NS: u64 = 13_800;
+
+/// What a trap takes besides what its program does where it has something to do, in nanoseconds. Fails where the processor or the
+/// kernel has no watchpoints at all; those that others have taken may come free.
+pub fn measure(program: &File) -> io::Result<u64> {
+    const TRAPS: u32 = 64;
+    const ROUNDS: u32 = 5;
+    let word = AtomicU64::new(0);
+    let slot =
+        match Slot::open(THIS_THREAD, Aim { address: word.as_ptr().addr() as u64, length: 8, reads: false }, program) {
+            Err(error) if error.raw_os_error() == Some(libc::ENOSPC) => return Ok(TRAP_COST_NS),
+            other => other?,
+        };
+    slot.counter.enable()?;
+    let rounds = (0..ROUNDS).map(|_| {
+        let start = Instant::now();
+        (0..TRAPS).for_each(|number| word.store(number.into(), Ordering::Relaxed));
+        start.elapsed() / TRAPS
+    });
+    Ok(rounds.min().unwrap_or_default().as_nanos() as u64)
 }
 
 #[cfg(test)]

@@ -21,6 +21,8 @@ pub struct Armed {
     pub key: WatchKey,
     pub aim: Aim,
     pub bytes: u64,
+    /// The calls that are passed over.
+    pub passed: u32,
     pub since: Instant,
     pub touched: Option<Touched>,
     /// Other processes may read it, which no watchpoint here sees.

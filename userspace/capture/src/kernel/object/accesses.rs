@@ -26,9 +26,10 @@ impl Object {
         let program: &mut PerfEvent = program(&mut self.ebpf, name)?;
         let loaded = program.load().and_then(|()| Ok(program.fd()?.as_fd().try_clone_to_owned()?));
         let program = File::from(loaded.map_err(|error| ObjectError::Program { name, error })?);
-        redundancy::try_breakpoint(&program).map_err(ObjectError::Breakpoint)?;
+        let trap_cost = redundancy::measure_breakpoint(&program).map_err(ObjectError::Breakpoint)?;
         Ok(redundancy::Parts {
             program,
+            trap_cost,
             ring: take(&mut self.ebpf, "REDUNDANCY_RING")?,
             watches: take(&mut self.ebpf, "REDUNDANCY_WATCHES")?,
             calls: redundancy::CallMaps {
