@@ -3,6 +3,7 @@
 #![allow(clippy::allow_attributes, dead_code, reason = "each test binary uses its part")]
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
+pub mod found;
 pub mod perfetto;
 
 use std::sync::Arc;
