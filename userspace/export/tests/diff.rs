@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Builder, fills, frame, meta, parsed_svg};
+use common::{Builder, fills, frame, is_kept, meta, parsed_svg};
 use pyobs_export::{Error, Options, Weight, diff, escape};
 use pyobs_model::*;
 use serde_json::Value;
@@ -65,6 +65,7 @@ fn the_picture_has_processes_by_their_program() {
         assert!(texts.iter().any(|text| text.starts_with(expected)), "{expected}: {texts:#?}");
     }
     assert_eq!(svg, picture(&model(7, 200, 800, "hot"), &model(9, 700, 300, "hot")), "always the same");
+    is_kept("export-diff.svg", &svg);
     let empty = Model::new(meta("host"), History::All);
     assert!(parsed_svg(&picture(&empty, &empty)).iter().any(|text| text.trim() == "no samples"));
 }

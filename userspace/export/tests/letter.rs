@@ -102,12 +102,12 @@ fn three_are_told_in_full_the_dearest_first_and_the_others_in_a_line_each() {
     assert!(numbered.iter().zip(names).all(|(line, name)| line.trim().starts_with(name)), "{text}");
     assert_eq!(text.matches("Try:").count(), 3);
     let rest: Vec<&str> = part("Also found").skip(1).collect();
-    let line = |number, kib| {
-        format!(
-            "  warning shm/residue, python3.12 (7): left_{number} ({kib} KiB) is left behind by processes that have ended"
-        )
+    let lines = |number: u32, kib| {
+        let about =
+            format!("  warning shm/residue, python3.12 (7): left_{number} ({kib} KiB) is left behind by processes");
+        [format!("{about} that have"), format!("    ended, at save (/srv/app/main.py:{})", number + 1)]
     };
-    assert_eq!(rest, [&line(3, 3072), &line(4, 2048), "  and 1 more"]);
+    assert_eq!(rest, [&lines(3, 3072)[..], &lines(4, 2048)[..], &["  and 1 more".to_owned()]].concat());
 }
 
 #[test]

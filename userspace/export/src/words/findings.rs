@@ -23,8 +23,11 @@ impl Letter<'_> {
         if self.limit > FIRST && board.entries().len() > FIRST {
             self.section("Also found", "");
             for entry in board.entries().take(self.limit).skip(FIRST) {
+                let finding = &entry.finding;
+                let place = self.place(finding).filter(|place| !finding.summary.contains(place));
+                let place = place.map(|place| format!(", at {place}")).unwrap_or_default();
                 let alike = alike(entry).map(|alike| format!(" ({alike})")).unwrap_or_default();
-                self.wrapped_at(4, "  ", &format!("{}{alike}", self.headline(&entry.finding)));
+                self.wrapped_at(4, "  ", &format!("{}{place}{alike}", self.headline(finding)));
             }
         }
         self.rest(board.entries().len());

@@ -33,7 +33,7 @@ const AT_SEND: Option<&str> = Some("send (/srv/app/main.py:20)");
 const AT_MAKE: Option<&str> = Some("make (/srv/app/main.py:30)");
 
 pub fn cases() -> Vec<Case> {
-    let case = |id, events, line, number, advice| Case { id, model: model(events), line, number, advice };
+    let case = |id, events: Vec<Event>, line, number, advice| Case { id, model: model(&events), line, number, advice };
     vec![
         case("gil/convoy", convoy(), AT_COMPUTE, "100 times", "compute in another process"),
         case("arena/sparse", sparse(), AT_MAKE, "40 arenas of 40 MiB", "build large and short-lived data"),
@@ -60,7 +60,7 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-fn model(events: Vec<Event>) -> Model {
+fn model(events: &[Event]) -> Model {
     let mut it = Builder::new("h");
     let probes = families::NAMES.iter().map(ToString::to_string).collect();
     it.model = Model::new(Meta { probes, ..meta("build-host") }, History::All);
