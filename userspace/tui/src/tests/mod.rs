@@ -1,6 +1,7 @@
 //! Whole screens, drawn into memory.
 
 mod accesses;
+mod evidence;
 mod fuzz;
 mod kinds;
 mod links;
