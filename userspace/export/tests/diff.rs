@@ -106,7 +106,7 @@ fn waiting(waits: u64, left: u32) -> Model {
     it.model = Model::new(Meta { probes, ..meta("host") }, History::All);
     it.process(0, 7, "/usr/bin/python3.12 main.py", &[(7, "MainThread"), (8, "other")]);
     let [asks, holds] = ["asks", "holds"].map(|name| frame(FrameKind::Python, name, "/srv/app/main.py", 3, 1));
-    it.samples(0, 8, 1000, Outcome::Complete, &[holds.clone()]);
+    it.samples(0, 8, 1000, Outcome::Complete, std::slice::from_ref(&holds));
     let (asks, holds) = (it.stack(&[asks]), it.stack(&[holds]));
     for wait in 1..=waits {
         let (at, process, total) = (Nanos(wait * 100_000_000), ProcessRef(0), Nanos(5_000_000));

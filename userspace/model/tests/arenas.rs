@@ -1,7 +1,5 @@
 //! Arenas that cannot be given back, and the line at which what keeps them was born.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by a panic")]
-
 use pyobs_model::findings::{self, Cost, Evidence, Finding, Severity, Target};
 use pyobs_model::*;
 
