@@ -117,7 +117,16 @@ fn a_time_has_what_happened_in_it() {
         model.apply(&Event::Sample(Sample { at, process, tid, cpu: 0, stack, outcome: Outcome::Complete }));
         let touched = Some(Touched::Metadata(Some("numpy.ndarray".into())));
         if n % 2 == 0 {
-            model.apply(&Event::Access(Access { at, process, tid, stack, weight: 2, touched, stores: false }));
+            model.apply(&Event::Access(Access {
+                at,
+                process,
+                tid,
+                stack,
+                weight: 2,
+                touched,
+                stores: false,
+                element: false,
+            }));
         }
         if n < 20 {
             let (callee, compared) = ("cos".into(), Compared::Arguments { varying: 0 });

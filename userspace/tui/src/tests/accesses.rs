@@ -13,7 +13,7 @@ fn at(ms: u64) -> Nanos {
     Nanos(ms * 1_000_000)
 }
 
-fn access(ms: u64, stack: u32, touched: Option<Touched>, stores: bool) -> Event {
+pub(super) fn access(ms: u64, stack: u32, touched: Option<Touched>, stores: bool) -> Event {
     Event::Access(Access {
         at: at(ms),
         process: PROCESS,

@@ -6,7 +6,7 @@ use insta::assert_snapshot;
 use pyobs_model::{Event, Meta, Nanos, Reason, families};
 use pyobs_recording::{Reader, Writer};
 
-use super::{Bench, accesses, synthetic, transfers};
+use super::{Bench, EVERYWHERE, accesses, synthetic, transfers};
 use crate::app::Msg;
 use crate::{Batch, Source, Tape};
 
@@ -121,6 +121,28 @@ fn ended() {
 #[test]
 fn of_an_empty_recording() {
     all_screens("of_an_empty_recording", |size| Bench::replaying(Tape::new(recorded(&[]).0), size));
+}
+
+/// A recording gives back events of one time in another order than they came in.
+#[test]
+fn what_is_live_and_what_is_replayed_look_the_same() {
+    let (meta, read) = recorded(&events());
+    // Between what says that it is live, and the keys.
+    let body = |mut bench: Bench, keys: &str| {
+        let picture = bench.keys(keys).picture();
+        let lines: Vec<String> = picture.lines().map(str::to_owned).collect();
+        lines[1..lines.len() - 1].to_vec()
+    };
+    for size in SIZES {
+        for keys in EVERYWHERE.iter().filter(|keys| !keys.contains(['?', '/'])) {
+            let mut live = live(size);
+            live.send(Batch::Events(events()));
+            live.msg(Msg::Ended);
+            let replayed = Bench::replaying(synthetic::tape(meta.clone(), read.clone()), size);
+            // A replay begins with the whole recording, and its next window is the one that is the first of what is live.
+            assert_eq!(body(live, keys), body(replayed, &format!("w{keys}")), "{keys}");
+        }
+    }
 }
 
 #[test]
