@@ -289,7 +289,7 @@ fn called_again() -> Vec<Event> {
 fn pairs(kind: PairKind, unread: Option<bool>) -> Vec<Event> {
     let (at, process, equal) = (Nanos(1), PROCESS, unread.is_none());
     let (first, second, touched) = (COMPUTES, COMPUTES, array());
-    let pair = Pair { at, process, tid: MAIN, first, second, kind, touched, bytes: 8, equal, unread };
+    let pair = Pair { at, process, tid: MAIN, first, second, kind, touched, address: None, bytes: 8, equal, unread };
     vec![Event::Pair(pair); 30]
 }
 

@@ -189,5 +189,17 @@ fn access(at: Nanos, index: u32, turn: u32, events: &mut Vec<Event>) {
     }
     let (first, second, equal) = (stack(index, turn), stack(index, turn + 1), turn.is_multiple_of(2));
     let (kind, touched, unread) = (PairKind::Store, array(), None);
-    events.push(Event::Pair(Pair { at, process, tid, first, second, kind, touched, bytes: 8, equal, unread }));
+    events.push(Event::Pair(Pair {
+        at,
+        process,
+        tid,
+        first,
+        second,
+        kind,
+        touched,
+        address: None,
+        bytes: 8,
+        equal,
+        unread,
+    }));
 }
