@@ -267,7 +267,7 @@ fn dispatch() -> Vec<Event> {
             weight: 1,
             touched,
             stores: false,
-            element: false,
+            element: true,
         })
     };
     accesses.map(access).collect()
