@@ -22,7 +22,7 @@ use serde_json::Value;
 fn main() -> ExitCode {
     let mut cases: Vec<Case> = vec![
         case("the_family_is_off_unless_asked_for", off_by_default).needs(needs::root()),
-        known("half_of_the_loads_are_redundant", || share("loads", 50, "3", "load", "equal", "compared")),
+        known("half_of_the_loads_are_redundant", || share("loads", 50, "6", "load", "equal", "compared")),
         known("stores_of_each_of_four_threads_change_as_much_as_they_do", threads),
         known("half_of_the_stores_are_never_read", || share("dead", 50, "25", "store", "unread", "looked"))
             .needs(needs::all()),
@@ -107,7 +107,7 @@ fn share_of_sums((of, all): (u64, u64), percent: u64, kind: &str) {
 }
 
 fn threads() {
-    let recording = run(&Folder::new(), &["stores", "0,25,75,100", "8", "4"]);
+    let recording = run(&Folder::new(), &["stores", "0,25,75,100", "12", "4"]);
     let told: Vec<u64> = recording.stdout.split_whitespace().map(|word| word.parse().unwrap()).collect();
     assert_eq!(told.len(), 2 + 2 * 4, "{told:?}");
     for thread in told[2..].chunks(2) {

@@ -193,6 +193,12 @@ pub struct Recording {
 }
 
 impl Recording {
+    /// `pyobs report`.
+    #[track_caller]
+    pub fn words(&self) -> String {
+        pyobs([OsStr::new("report"), self.file.as_os_str()])
+    }
+
     /// `pyobs export --format FORMAT` with more arguments.
     #[track_caller]
     pub fn export(&self, format: &str, arguments: &[&str]) -> String {

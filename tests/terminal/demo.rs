@@ -163,7 +163,19 @@ fn faults() {
     let found = found(&recording, &planted);
     let missing: Vec<_> = planted.difference(&found).collect();
     assert!(missing.is_empty(), "{missing:#?} not found: {:#}", recording.report["findings"]);
+    told(&recording, &planted);
     shown(&recording, &planted);
+}
+
+/// Each line is in the report in words, the first three things of which say what to try.
+#[track_caller]
+fn told(recording: &Recording, planted: &BTreeSet<(String, String)>) {
+    let words = recording.words();
+    let text: String = words.split_whitespace().collect();
+    let is_told = |(id, place): &&(String, String)| text.contains(id.as_str()) && text.contains(file_and_line(place));
+    let missing: Vec<_> = planted.iter().filter(|fault| !is_told(fault)).collect();
+    assert!(missing.is_empty(), "{missing:#?} not told:\n{words}");
+    assert_eq!((words.matches("What matters first").count(), words.matches(" Try: ").count()), (1, 3), "{words}");
 }
 
 /// Each stands in the replay's list of findings, and below the list when it is selected, with its file and line.
@@ -216,20 +228,21 @@ fn leaves_nothing() {
     assert_eq!(segments(first), [""; 0]);
 }
 
+/// The whole machine is watched: it is to be idle but for these.
 fn idle() {
     let sleeping = "import time\nprint('ready', flush=True)\nwhile True: time.sleep(0.5)";
     let waiting = "import threading, time\nfor _ in range(3): threading.Thread(target=threading.Event().wait, daemon=True).start()\n\
                    print('ready', flush=True)\ntime.sleep(600)";
     let reading = "import socket\nhere, there = socket.socketpair()\nprint('ready', flush=True)\nhere.recv(1)";
-    let mut record = watch().seconds(12.0);
-    let mut asleep = Vec::new();
-    for program in [sleeping, waiting, reading] {
+    let asleep = [sleeping, waiting, reading].map(|program| {
         let mut program = Workload::start(python().unwrap().inline(program));
         program.wait_for("ready");
-        record = record.pid(program.pid());
-        asleep.push(program);
+        program
+    });
+    let recording = watch().seconds(12.0).run();
+    for program in &asleep {
+        recording.process(program.pid());
     }
-    let recording = record.run();
     drop(asleep);
     assert_eq!(json::list(&recording.report, "/findings"), &[] as &[Value]);
 }

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Builder, frame, meta, parsed_svg};
+use common::{Builder, fills, frame, is_kept, meta, parsed_svg};
 use pyobs_export::{Error, Options, Weight, diff, escape};
 use pyobs_model::*;
 use serde_json::Value;
@@ -65,6 +65,7 @@ fn the_picture_has_processes_by_their_program() {
         assert!(texts.iter().any(|text| text.starts_with(expected)), "{expected}: {texts:#?}");
     }
     assert_eq!(svg, picture(&model(7, 200, 800, "hot"), &model(9, 700, 300, "hot")), "always the same");
+    is_kept("export-diff.svg", &svg);
     let empty = Model::new(meta("host"), History::All);
     assert!(parsed_svg(&picture(&empty, &empty)).iter().any(|text| text.trim() == "no samples"));
 }
@@ -79,4 +80,52 @@ fn what_one_of_them_does_not_have_is_refused_and_hostile_names_are_text() {
     let (before, after) = (model_of("a"), model(7, 900, 1, &name));
     in_words(&before, &after);
     assert_eq!(picture(&before, &after).matches("<script").count(), 1, "inferno's own");
+}
+
+#[test]
+fn what_grew_is_red_what_shrank_is_blue_and_what_did_neither_is_grey() {
+    let (few, many) = (model(7, 200, 800, "hot"), model(9, 700, 300, "hot"));
+    for (before, after, grown, shrunk) in [(&few, &many, "hot (", "cold ("), (&many, &few, "cold (", "hot (")] {
+        let fills = fills(&picture(before, after));
+        let of = |name: &str| fills.iter().find(|(frame, _)| frame.starts_with(name)).map(|(_, fill)| *fill).unwrap();
+        let ([r, g, b], [red, green, blue]) = (of(grown), of(shrunk));
+        assert!(r > g && g == b, "{grown} is red: {fills:?}");
+        assert!(blue > green && green == red, "{shrunk} is blue: {fills:?}");
+        // Who calls them has the same own share, none, in both.
+        let [r, g, b] = of("&lt;module&gt; (");
+        assert!(r == g && g == b, "{fills:?}");
+    }
+    let same = fills(&picture(&few, &model(9, 400, 1600, "hot")));
+    assert!(same.iter().all(|(_, [r, g, b])| r == g && g == b), "twice as much of everything is no change: {same:?}");
+}
+
+/// The first function waits for the GIL behind the second; segments of a line are left behind.
+fn waiting(waits: u64, left: u32) -> Model {
+    let mut it = Builder::new("host");
+    let probes = families::NAMES.iter().map(ToString::to_string).collect();
+    it.model = Model::new(Meta { probes, ..meta("host") }, History::All);
+    it.process(0, 7, "/usr/bin/python3.12 main.py", &[(7, "MainThread"), (8, "other")]);
+    let [asks, holds] = ["asks", "holds"].map(|name| frame(FrameKind::Python, name, "/srv/app/main.py", 3, 1));
+    it.samples(0, 8, 1000, Outcome::Complete, std::slice::from_ref(&holds));
+    let (asks, holds) = (it.stack(&[asks]), it.stack(&[holds]));
+    for wait in 1..=waits {
+        let (at, process, total) = (Nanos(wait * 100_000_000), ProcessRef(0), Nanos(5_000_000));
+        let holder = Some(GilHolder { tid: Tid(8), stack: holds });
+        let wait = GilWait { at, process, tid: Tid(7), stack: asks, holder, count: 1, total, length: total };
+        it.model.apply(&Event::GilWait(wait));
+    }
+    for id in 0..left {
+        let (kind, bytes, creator) = (SegmentKind::Shm, 1 << 20, Some(Pid(7)));
+        let segment = Segment { dev: 1, ino: id.into(), generation: 0, kind, name: None, linked: true, bytes, creator };
+        for change in [SegmentChange::Begun(segment), SegmentChange::Born(asks)] {
+            it.model.apply(&Event::Segment { at: Nanos(1), id: SegmentId(id), change });
+        }
+    }
+    it.model
+}
+
+#[test]
+fn words_tell_of_waits_for_the_gil_of_segments_and_of_findings() {
+    insta::assert_snapshot!("waits_and_segments_new", in_words(&waiting(0, 0), &waiting(95, 100)));
+    insta::assert_snapshot!("waits_and_segments_gone", in_words(&waiting(95, 100), &waiting(0, 0)));
 }

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Builder, OF_SAMPLES, checked_speedscope, exported, fills, frame, in_words, meta, parsed_svg};
+use common::{Builder, OF_SAMPLES, checked_speedscope, exported, fills, frame, in_words, is_kept, meta, parsed_svg};
 use pyobs_export::{Error, Format, Options, Weight, escape, export, words};
 use pyobs_model::*;
 use serde_json::Value;
@@ -108,6 +108,7 @@ fn the_svg_is_whole_and_shows_every_frame() {
         assert!(texts.iter().any(|text| text == expected), "{expected}: {texts:#?}");
     }
     assert_eq!(svg, exported(&example(), Format::Svg, &lines()), "the same model is the same picture");
+    is_kept("export-flame.svg", &svg);
 }
 
 /// In degrees, from red over green and blue.

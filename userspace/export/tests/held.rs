@@ -2,6 +2,7 @@
 
 mod common;
 
+use common::perfetto::timeline;
 use common::{Builder, checked_speedscope, exported, frame, meta, parsed_svg};
 use pyobs_export::{Error, Format, Options, Weight, export};
 use pyobs_model::FrameKind::Python;
@@ -81,6 +82,27 @@ fn every_format_says_that_it_is_bytes() {
     assert_eq!(samples["weightType"], "bytes");
     let weights = samples["weight"].as_array().unwrap();
     assert_eq!(weights.iter().map(|weight| weight.as_u64().unwrap()).sum::<u64>(), total);
+}
+
+/// By seconds of the recording.
+fn counted(model: &Model, name: &str) -> Vec<(f64, i64)> {
+    let all = timeline(model, &Options::default());
+    all.counters[name].iter().map(|(micros, bytes)| (micros / 1e6, *bytes)).collect()
+}
+
+#[test]
+fn counters_of_a_timeline_are_what_lives_at_each_time() {
+    let mut model = example();
+    // Another segment, from 3 on; the first one's memory is given back at 5.
+    let creator = Some(Pid(4242));
+    let (dev, ino, generation, kind, name, linked) = (27, 6, 0, SegmentKind::Memfd, None, false);
+    let segment = Segment { dev, ino, generation, kind, name, linked, bytes: MIB, creator };
+    model.apply(&Event::Segment { at: at(3), id: SegmentId(1), change: SegmentChange::Begun(segment) });
+    model.apply(&Event::Segment { at: at(5), id: SegmentId(0), change: SegmentChange::Released });
+    let arenas = [(0.0, 1), (1.0, 2), (1.0, 3), (3.0, 2), (4.0, 1), (4.0, 0)];
+    assert_eq!(counted(&model, "arenas"), arenas.map(|(at, mib)| (at, mib << 20)), "all end with their process");
+    let segments = [(2.0, 5 << 10), (3.0, (5 << 10) + 1), (5.0, 1)].map(|(at, mib)| (at, mib << 20));
+    assert_eq!(counted(&model, "segments"), segments);
 }
 
 #[test]

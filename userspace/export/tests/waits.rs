@@ -167,7 +167,7 @@ fn hostile_names_and_numbers_do_no_harm() {
         }
     }
     let text = in_words(&model, 10);
-    assert!(text.contains("thread 2 (") && text.contains("Findings"), "{text}");
+    assert!(text.contains("thread 2 (") && text.contains("What matters first"), "{text}");
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod joins;
 mod nrt;
 mod redundancy;
 mod shm;
+mod times;
 mod ucx;
 mod unread;
 
@@ -16,8 +17,9 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 pub use self::board::{Board, Entry, Key};
+pub use self::times::marks;
 use crate::families::Times;
-use crate::views::own_line;
+use crate::views::{Role, own_line, role};
 use crate::{FrameId, Model, Nanos, Pid, ProcessRef, SegmentId, Selection, StackId, Tid, TransferId};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -117,7 +119,7 @@ pub struct Finding {
 pub fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
     let mut findings = gil::find(model, selection);
     findings.extend(arena::find(model, selection));
-    findings.extend(shm::find(model));
+    findings.extend(shm::find(model, selection));
     findings.extend(nrt::find(model, selection));
     findings.extend(ucx::find(model, selection));
     findings.extend(redundancy::find(model, selection));
@@ -172,11 +174,10 @@ fn own_place(model: &Model, stack: Option<StackId>) -> String {
     place(model, stack.and_then(|stack| own_line(model, stack)))
 }
 
-/// `4250 (io-worker)`.
+/// `4250 (io-worker)`, or `4251 (python, progress)` of a thread with a role.
 fn name(model: &Model, process: ProcessRef, tid: Tid) -> String {
     let thread = model.process(process).and_then(|state| state.threads.get(&tid));
-    match thread.and_then(|thread| thread.name.as_deref()) {
-        Some(name) => format!("{tid} ({name})"),
-        None => tid.to_string(),
-    }
+    let name = thread.and_then(|thread| thread.name.as_deref());
+    let words: Vec<&str> = name.into_iter().chain(role(model, process, tid).map(Role::name)).collect();
+    if words.is_empty() { tid.to_string() } else { format!("{tid} ({})", words.join(", ")) }
 }

@@ -226,7 +226,8 @@ impl Model {
             Event::Pair(pair) => {
                 let known = self.has_stack(pair.first) && self.has_stack(pair.second);
                 if known && self.sees(pair.process, pair.tid) {
-                    self.redundancy.add_pair(pair);
+                    let region = pair.address.and_then(|address| self.owner_at(pair.process, address, pair.at));
+                    self.redundancy.add_pair(pair, region);
                 }
             }
             Event::Call(call) => {
@@ -308,6 +309,7 @@ impl Model {
         self.offcpu.expire(self.now);
         self.gil.expire(self.now);
         self.eval.expire(self.now);
+        self.redundancy.expire(self.now);
         self.arenas.expire(self.now);
         self.shm.expire(self.now);
         self.ucx.expire(self.now);

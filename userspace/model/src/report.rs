@@ -26,7 +26,7 @@ pub use self::ucx::{Transfer, TransferCount, TransferQueue, TransferStage, Worke
 
 use crate::families::{Times, eval, gil, offcpu};
 use crate::findings::{self, Finding};
-use crate::views::{self, GilShare, Look};
+use crate::views::{self, GilShare, Look, Role};
 use crate::{Frame, FrameKind, Model, Nanos, Pid, ProcessRef, Selection, Tid, WaitReason, Waker};
 
 /// The version of the JSON shape.
@@ -119,7 +119,8 @@ pub struct GilThread {
 pub struct Thread {
     pub tid: Tid,
     pub name: Option<String>,
-    pub role: Option<String>,
+    /// One of those that it has among `workers`.
+    pub role: Option<&'static str>,
     pub samples: u64,
 }
 
@@ -292,7 +293,7 @@ impl Report {
             gil: model.is_on("gil").then(|| gil(source, selection, limit)),
             calls: model.is_on("eval").then(|| calls(model, selection, limit)),
             arenas: model.is_on("arena").then(|| arena::arenas(source, selection, limit)),
-            segments: model.is_on("shm").then(|| shm::segments(source, limit)),
+            segments: model.is_on("shm").then(|| shm::segments(source, selection, limit)),
             meminfos: model.is_on("nrt").then(|| nrt::meminfos(source, selection, limit)),
             transfers: model.is_on("ucx").then(|| ucx::transfers(source, selection, limit)),
             transfer_counts: model.is_on("ucx").then(|| ucx::counts(model, selection)),
@@ -324,7 +325,7 @@ fn processes(model: &Model, selection: &Selection) -> Vec<Process> {
                 .map(|(tid, thread)| Thread {
                     tid: *tid,
                     name: thread.name.as_deref().map(str::to_owned),
-                    role: None,
+                    role: views::role(model, row.process, *tid).map(Role::name),
                     samples: row.threads.get(tid).copied().unwrap_or(0),
                 })
                 .collect(),

@@ -13,6 +13,8 @@ pub struct Selection {
     pub from: Option<Nanos>,
     /// Exclusive.
     pub to: Option<Nanos>,
+    /// It begins later as time goes on: what takes longer to be proved is looked at from the first time on.
+    pub is_moving: bool,
 }
 
 impl Selection {
@@ -30,6 +32,16 @@ impl Selection {
 
     pub fn has(&self, process: ProcessRef, tid: Tid, at: Nanos) -> bool {
         self.has_thread(process, tid) && self.has_time(at)
+    }
+
+    /// For what takes long to be proved, and for what has come to stay.
+    pub fn lasting(&self) -> Self {
+        Self { from: self.from.filter(|_| !self.is_moving), ..self.clone() }
+    }
+
+    /// Where its time ends.
+    pub fn end(&self) -> Nanos {
+        self.to.unwrap_or(Nanos(u64::MAX))
     }
 
     /// Whether it restricts time, so that sums over all time do not answer it.

@@ -204,3 +204,26 @@ pub struct TransferThread {
     pub observed: Nanos,
     pub awake: Nanos,
 }
+
+impl TransferThread {
+    /// What came after an earlier word of it.
+    #[must_use]
+    pub fn since(&self, before: Option<&Self>) -> Self {
+        let Some(before) = before else { return *self };
+        let time = |of: fn(&Self) -> Nanos| of(self).saturating_sub(of(before));
+        let count = |of: fn(&Self) -> u64| of(self).saturating_sub(of(before));
+        Self {
+            registered: count(|it| it.registered),
+            submitted: count(|it| it.submitted),
+            dispatched: count(|it| it.dispatched),
+            completed: count(|it| it.completed),
+            notified: count(|it| it.notified),
+            woken: count(|it| it.woken),
+            progress: count(|it| it.progress),
+            probed: time(|it| it.probed),
+            observed: time(|it| it.observed),
+            awake: time(|it| it.awake),
+            ..*self
+        }
+    }
+}

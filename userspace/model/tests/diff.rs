@@ -190,8 +190,9 @@ fn memory(model: &mut Model, count: u64, equal: u64) {
     for pair in 0..200 {
         let (process, tid, first, second) = (ProcessRef(0), Tid(7), StackId(0), StackId(0));
         let (kind, touched, unread) = (PairKind::Store, Touched::Unknown, None);
-        let (at, equal) = (Nanos(pair * MS), pair < equal);
-        model.apply(&Event::Pair(Pair { at, process, tid, first, second, kind, touched, bytes: 8, equal, unread }));
+        let (at, equal, address, bytes) = (Nanos(pair * MS), pair < equal, None, 8);
+        let pair = Pair { at, process, tid, first, second, kind, touched, address, bytes, equal, unread };
+        model.apply(&Event::Pair(pair));
     }
 }
 
@@ -214,4 +215,96 @@ fn births_and_redundant_pairs_are_compared_by_where_they_are() {
     assert_eq!(pairs.iter().map(|row| (row.equal.verdict, row.equal.after)).collect::<Vec<_>>(), [(more, 0.9)]);
     let diff = Diff::new(&side(10, 100), &side(12, 110));
     assert!(!diff.changed, "{diff:#?}");
+}
+
+/// Waits of 5 ms for the GIL, 100 ms apart, of the first function behind the second.
+fn gil_waits(count: u64) -> Model {
+    let mut model = model("/a", &[("asks", 500), ("holds", 500)], 0);
+    for wait in 1..=count {
+        let (at, process, tid, total) = (Nanos(wait * 100 * MS), ProcessRef(0), Tid(7), Nanos(5 * MS));
+        let holder = Some(GilHolder { tid: Tid(8), stack: StackId(1) });
+        let wait = GilWait { at, process, tid, stack: StackId(0), holder, count: 1, total, length: total };
+        model.apply(&Event::GilWait(wait));
+    }
+    model
+}
+
+#[test]
+fn waits_for_the_gil_are_compared_by_who_waits_behind_whom() {
+    let rows = |before, after| Diff::new(&gil_waits(before), &gil_waits(after)).gil.unwrap();
+    for (before, after, verdict) in
+        [(20, 95, Verdict::More), (95, 20, Verdict::Less), (0, 95, Verdict::New), (95, 0, Verdict::Gone)]
+    {
+        let rows = rows(before, after);
+        let [row] = &rows.changed[..] else { panic!("{rows:#?}") };
+        assert_eq!((rows.compared, row.per_s.verdict), (1, Some(verdict)), "{before} {after}");
+        let functions = [&row.waiter, &row.holder].map(|place| &*place.as_ref().unwrap().function);
+        assert_eq!((functions, row.count_before, row.count_after), (["asks", "holds"], before, after));
+        // In 10 s.
+        assert!((row.per_s.after - after as f64 * 0.0005).abs() < 1e-9, "{row:?}");
+    }
+    assert_eq!(rows(60, 65).changed, []);
+    assert_eq!(rows(0, 3).changed, [], "three may be chance");
+}
+
+#[test]
+fn what_is_less_or_gone_of_each_list_is_called_so() {
+    let side = |count, equal| {
+        let mut model = model("/a", &[("f", 1000)], 0);
+        memory(&mut model, count, equal);
+        model
+    };
+    for (after, equal, verdict) in [(10, 20, Verdict::Less), (0, 0, Verdict::Gone)] {
+        let diff = Diff::new(&side(100, 180), &side(after, equal));
+        let verdict = Some(verdict);
+        let arenas = diff.arenas.unwrap().changed;
+        assert_eq!(
+            arenas.iter().map(|row| (row.born.verdict, row.kept.verdict)).collect::<Vec<_>>(),
+            [(verdict, verdict)]
+        );
+        assert_eq!((arenas[0].kept_bytes_before, arenas[0].kept_bytes_after), (100 << 20, after << 20));
+        let segments = diff.segments.unwrap().changed;
+        let told = segments.iter().map(|row| (row.kind, row.made.verdict, row.residue.verdict));
+        assert_eq!(told.collect::<Vec<_>>(), [(SegmentKind::Shm, verdict, verdict)]);
+        assert_eq!((segments[0].bytes_before, segments[0].bytes_after), (100 << 20, after << 20));
+        let pairs = diff.redundancy.unwrap().changed;
+        let told = pairs.iter().map(|row| (row.equal.verdict, row.redundant_bytes_before, row.redundant_bytes_after));
+        assert_eq!(told.collect::<Vec<_>>(), [(verdict, 180 * 8, equal * 8)]);
+    }
+}
+
+#[test]
+fn stages_that_got_shorter_are_less_and_without_transfers_nothing_is_said_of_them() {
+    let side = |micros: Option<u64>| {
+        let mut model = model("/a", &[("f", 1000)], 0);
+        micros.into_iter().for_each(|micros| transfers(&mut model, micros));
+        model
+    };
+    let rows = Diff::new(&side(Some(3000)), &side(Some(1000))).transfers.unwrap().changed;
+    let [row] = &rows[..] else { panic!("{rows:#?}") };
+    assert_eq!((row.stage, row.count_before, row.count_after), ("pending", 1000, 1000));
+    for (delta, before) in [(row.p50, 4497e-6), (row.p90, 5697e-6)] {
+        let delta = delta.unwrap();
+        assert_eq!(delta.verdict, Some(Verdict::Less));
+        assert!((delta.before - before).abs() < 1e-9 && (delta.after - before / 3.0).abs() < 1e-9, "{delta:?}");
+    }
+    let gone = Diff::new(&side(Some(300)), &side(None)).transfers.unwrap();
+    assert_eq!((gone.compared, gone.changed), (1, Vec::new()));
+}
+
+#[test]
+fn findings_of_one_of_them_are_told_and_are_no_change() {
+    let side = |count| {
+        let mut model = model("/a", &[("f", 1000)], 0);
+        memory(&mut model, count, 100);
+        model
+    };
+    let told = |before, after| {
+        let diff = Diff::new(&side(before), &side(after));
+        (diff.findings.new, diff.findings.gone, diff.changed)
+    };
+    let residue = || vec!["shm/residue".to_owned()];
+    assert_eq!(told(0, 1), (residue(), Vec::new(), false), "one segment may be chance");
+    assert_eq!(told(1, 0), (Vec::new(), residue(), false));
+    assert_eq!(told(1, 1), (Vec::new(), Vec::new(), false));
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use pyobs_model::findings::{self, Evidence, Finding};
+use pyobs_model::report::Report;
 use pyobs_model::*;
 
 const MS: u64 = 1_000_000;
@@ -155,6 +156,7 @@ fn sent(hash: impl Fn(u64) -> u64, buffer: impl Fn(u64) -> u64, equal: bool) -> 
             second: WRITES,
             kind: PairKind::Store,
             touched: Touched::Array("float64 9".into()),
+            address: None,
             bytes: 8,
             equal,
             unread: None,
@@ -182,6 +184,61 @@ fn what_changes_or_is_another_place_or_no_segment_is_not_sent_again() {
     assert_eq!(found(&sent(|id| id, |_| 0x10_0000, true), "shm/resent"), []);
     assert_eq!(found(&sent(|_| 9, |id| 0x10_0000 + id * 8192, true), "shm/resent"), []);
     assert_eq!(found(&sent(|_| 9, |_| 0x9000_0000, true), "shm/resent"), []);
+}
+
+/// Many stores, of whatever process, at a line and an address: into the segment, from 1 MiB on, or into another array.
+fn stored(process: ProcessRef, line: StackId, address: u64) -> impl Iterator<Item = Event> {
+    (0..40).map(move |n| {
+        let (at, tid, kind) = (Nanos((500 + n) * MS), MAIN, PairKind::Store);
+        let touched = Touched::Array("float64 9".into());
+        let (first, second, address) = (line, line, Some(address + n * 8));
+        let (bytes, equal, unread) = (8, true, None);
+        Event::Pair(Pair { at, process, tid, first, second, kind, touched, address, bytes, equal, unread })
+    })
+}
+
+#[test]
+fn only_who_stores_into_the_segment_rewrites_it() {
+    let rewriter = |more: Vec<Event>| {
+        let mut model = sent(|_| 9, |_| 0x10_0000, false);
+        more.iter().for_each(|event| model.apply(event));
+        let [finding] = &found(&model, "shm/resent")[..] else { panic!() };
+        finding.evidence.get("rewritten_at").cloned()
+    };
+    let text = |line: &str| Some(Evidence::Text(line.to_owned()));
+    // Twice as many as into the segment; and right before it.
+    let elsewhere = [0x9000_0000, 0xa000_0000, 0x10_0000 - 4096].map(|at| stored(PROCESS, MAKES, at));
+    let mut events: Vec<_> = elsewhere.into_iter().flatten().collect();
+    assert_eq!(rewriter(events.clone()), None, "another array");
+    events.extend(stored(PROCESS, COMPUTES, 0x10_0000 + 4096));
+    assert_eq!(rewriter(events), text("compute (/app/main.py:10)"));
+    // Another process has it elsewhere.
+    let process = Process { pid: Pid(43), ppid: Pid(1), command: "python".into(), python: None, started: None };
+    let mapped = SegmentChange::Mapped { pid: Pid(43), address: 0x70_0000, bytes: 4 << 20, offset: 0 };
+    let other = ProcessRef(1);
+    let there =
+        [Event::Process { id: other, process }, Event::Segment { at: Nanos(MS), id: SegmentId(3), change: mapped }];
+    let there = || there.clone().into_iter();
+    assert_eq!(rewriter(there().chain(stored(other, MAKES, 0x70_0000)).collect()), text("make (/app/main.py:30)"));
+    assert_eq!(rewriter(there().chain(stored(other, MAKES, 0x10_0000)).collect()), None, "its own memory");
+}
+
+#[test]
+fn the_report_has_the_region_of_a_pair() {
+    let mut model = sent(|_| 9, |_| 0x10_0000, true);
+    stored(PROCESS, COMPUTES, 0x10_0000).chain(stored(PROCESS, MAKES, 0x9000_0000)).for_each(|it| model.apply(&it));
+    let pairs = Report::new(&model, &Selection::default(), None).redundancy.unwrap().pairs;
+    let of = |function: &str| {
+        let pair = pairs.iter().find(|pair| &*pair.first.stack[0].function == function).unwrap();
+        (pair.compared, pair.region.as_ref().map(|region| (region.kind, region.id.clone())))
+    };
+    assert_eq!(of("compute"), (40, Some(("segment", "1:2:3".to_owned()))));
+    assert_eq!(of("make"), (40, None));
+    assert_eq!(of("write"), (40, None), "its address is not known");
+    let stores = views::stores(&model, &Selection::default(), |pair| {
+        views::lies_in(&model, pair, |id| id == RegionId::Segment(SegmentId(3))) == Some(true)
+    });
+    assert_eq!(stores.into_values().map(|sum| sum.redundant_bytes).collect::<Vec<_>>(), [40 * 8]);
 }
 
 /// Rounds of 100 ms: transfers of 40 ms, and samples of a stack for 50 ms, which begin so long after the transfer.

@@ -35,6 +35,7 @@ fn pair(tid: u32, first: u32, second: u32, equal: bool) -> Event {
         second: StackId(second),
         kind: PairKind::Store,
         touched: Touched::Array("float64 4".into()),
+        address: None,
         bytes: 8,
         equal,
         unread: None,
@@ -50,7 +51,7 @@ fn one_tree_has_the_pairs_of_all_threads() {
         }
         model.apply(&pair(tid, 0, 0, false));
     }
-    let tree = pair_tree(&model, &Selection::default());
+    let tree = pair_tree(&model, &model.redundancy().pair_sums(&Selection::default()));
     let told: Vec<_> = tree
         .iter()
         .map(|node| (node.parent, node.is_second, node.frame.0, node.sum.equal, node.sum.compared))
@@ -73,7 +74,7 @@ fn what_is_rare_is_left_out_of_the_tree() {
     let mut model = model();
     (0..500).for_each(|_| model.apply(&pair(1, 0, 1, true)));
     model.apply(&pair(1, 1, 1, true));
-    let tree = pair_tree(&model, &Selection::default());
+    let tree = pair_tree(&model, &model.redundancy().pair_sums(&Selection::default()));
     assert_eq!(tree.len(), 4, "{tree:?}");
     assert_eq!(tree[0].sum.compared, 501, "but it counts");
 }
@@ -103,6 +104,62 @@ fn few_pairs_and_addresses_say_that_they_are_few() {
     assert_eq!(lines, [(7, true, Some(1.0)), (6, false, None)]);
     let pairs: Vec<_> = report.pairs.iter().map(|pair| (pair.compared, pair.enough_data)).collect();
     assert_eq!(pairs, [(7, true), (6, false)]);
+}
+
+/// In each of two seconds 40 samples, of which 20 are accesses; the calls and pairs are all in the first one.
+#[test]
+fn a_time_has_what_happened_in_it() {
+    const SECOND: u64 = 1_000_000_000;
+    let mut model = model();
+    let (process, tid, stack) = (ProcessRef(0), Tid(1), StackId(0));
+    for n in 0..80 {
+        let at = Nanos(n * SECOND / 40);
+        model.apply(&Event::Sample(Sample { at, process, tid, cpu: 0, stack, outcome: Outcome::Complete }));
+        let touched = Some(Touched::Metadata(Some("numpy.ndarray".into())));
+        if n % 2 == 0 {
+            model.apply(&Event::Access(Access {
+                at,
+                process,
+                tid,
+                stack,
+                weight: 2,
+                touched,
+                stores: false,
+                element: false,
+            }));
+        }
+        if n < 40 {
+            let (callee, compared) = ("cos".into(), Compared::Arguments { varying: 0 });
+            model.apply(&Event::Call(NativeCall { at, process, tid, stack, callee, compared }));
+            let compared = Compared::Result { same: true };
+            model.apply(&Event::Call(NativeCall { at, process, tid, stack, callee: "cos".into(), compared }));
+            if let Event::Pair(pair) = pair(1, 0, 0, true) {
+                model.apply(&Event::Pair(Pair { at, ..pair }));
+            }
+        }
+    }
+    model.advance(Nanos(4 * SECOND));
+    let told = |from: u64, to: Option<u64>, is_moving| {
+        let to = to.map(|to| Nanos(to * SECOND));
+        let selection = Selection { from: Some(Nanos(from * SECOND)), to, is_moving, ..Selection::default() };
+        let report = Report::new(&model, &selection, None);
+        let redundancy = report.redundancy.unwrap();
+        let mut ids: Vec<_> = report.findings.iter().map(|finding| finding.id).collect();
+        ids.dedup();
+        let lines: Vec<_> = redundancy.lines.iter().map(|line| (line.samples, line.native_share)).collect();
+        let calls: Vec<_> = redundancy.calls.iter().map(|call| call.samples).collect();
+        let pairs: Vec<_> = redundancy.pairs.iter().map(|pair| pair.compared).collect();
+        assert_eq!(redundancy.tree.is_empty(), pairs.is_empty());
+        (lines, calls, pairs, ids)
+    };
+    let both = vec!["redundancy/dispatch", "redundancy/recomputed"];
+    assert_eq!(told(0, None, false), (vec![(40, 0.5)], vec![40], vec![40], both.clone()));
+    // Twenty addresses are too few for dispatch.
+    assert_eq!(told(0, Some(1), false), (vec![(20, 0.5)], vec![40], vec![40], both[1..].to_vec()));
+    assert_eq!(told(1, Some(2), false), (vec![(20, 0.5)], vec![], vec![], vec![]));
+    assert_eq!(told(2, Some(4), false), (vec![], vec![], vec![], vec![]));
+    // The last seconds of a dashboard are too few to prove anything.
+    assert_eq!(told(3, None, true), told(0, None, false));
 }
 
 #[test]
@@ -148,7 +205,7 @@ fn only_work_on_objects_of_arrays_is_dispatch() {
     let found = |touched: &[(Touched, u32)]| dispatch(u32::MAX, touched);
     let object = |name: &str| Touched::Metadata(Some(name.into()));
     let array = || Touched::Array("float64 9".into());
-    assert_eq!(found(&[(object("numpy.ndarray"), 30), (Touched::Static, 70), (array(), 4)]), 1);
+    assert_eq!(found(&[(object("numpy.ndarray"), 30), (Touched::Static, 70), (array(), 2)]), 1);
     assert_eq!(found(&[(Touched::Static, 100), (array(), 4)]), 0, "constants of what computes");
     assert_eq!(found(&[(object("coroutine"), 30), (Touched::Static, 70)]), 0, "no arrays");
     assert_eq!(found(&[(object("numpy.ndarray"), 30), (Touched::Static, 40), (array(), 40)]), 0, "data");

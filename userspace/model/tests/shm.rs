@@ -55,6 +55,39 @@ fn a_name_is_residue_when_all_who_held_it_have_ended() {
     assert_eq!(verdict(&of(SegmentKind::File, &changes)), Verdict::Released);
 }
 
+/// What is said of an earlier time is what was said then.
+#[test]
+fn a_time_has_the_verdict_that_there_was_then() {
+    let ended = |pid| SegmentChange::Ended { pid };
+    let unlinked = || SegmentChange::Unlinked { by: None };
+    let residue = [holds(MAKER, 1, 1), holds(OTHER, 0, 1), holds(MAKER, 0, 0), ended(OTHER), ended(MAKER)];
+    let removed = [&residue[..], &[unlinked(), SegmentChange::Gone]].concat();
+    let kept = [holds(MAKER, 1, 0), holds(MAKER, 0, 0), holds(OTHER, 1, 0), unlinked(), holds(OTHER, 0, 0)];
+    for changes in [&residue[..], &removed, &kept] {
+        let whole = of(SegmentKind::Shm, changes);
+        let state = whole.shm().get(SegmentId(0)).unwrap();
+        for seen in 0..=changes.len() {
+            let then = of(SegmentKind::Shm, &changes[..seen]);
+            // The first event, which is none of the changes, is at 1.
+            let selection = Selection { to: Some(Nanos(seen as u64 + 2)), ..Selection::default() };
+            let expected = then.shm().get(SegmentId(0)).unwrap();
+            assert_eq!(state.verdict_at(selection.end()), expected.verdict(), "{seen} of {changes:?}");
+            assert_eq!(state.holders_at(selection.end()), expected.holders.len(), "{seen} of {changes:?}");
+            let told = findings::find(&whole, &selection);
+            assert_eq!(
+                told.iter().map(|finding| finding.id).collect::<Vec<_>>(),
+                found(&then),
+                "{seen} of {changes:?}"
+            );
+        }
+    }
+    let before = Selection { to: Some(Nanos(1)), ..Selection::default() };
+    assert!(views::segments(&of(SegmentKind::Shm, &residue), &before).is_empty(), "it had not begun");
+    let after = Selection { from: Some(Nanos(100)), ..Selection::default() };
+    assert_eq!(views::segments(&of(SegmentKind::Shm, &residue), &after).len(), 1, "it is still there");
+    assert!(views::segments(&of(SegmentKind::Shm, &removed), &after).is_empty(), "it is gone");
+}
+
 #[test]
 fn a_descriptor_on_its_way_holds_what_nobody_else_does() {
     let (from, to) = (MAKER, OTHER);

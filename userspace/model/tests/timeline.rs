@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use pyobs_model::findings::{self, Cost, Evidence, Finding, Severity, Target};
 use pyobs_model::views::{Cells, Doing, LaneId, Slots, Stage, timeline};
 use pyobs_model::*;
 
@@ -150,6 +151,44 @@ fn arenas_segments_and_transfers_have_lanes_of_what_there_is_at_a_time() {
             (LaneId::Segment(SegmentId(0)), Cells::Amounts(vec![0, 0, 0, 0, 0, 0, 0, 0, 7, 7])),
         ]
     );
+}
+
+#[test]
+fn findings_have_marks_where_that_happened_on_which_they_rest() {
+    let mut model = model();
+    let kind = SegmentKind::Shm;
+    let segment = Segment { dev: 1, ino: 1, generation: 0, kind, name: None, linked: true, bytes: 7, creator: None };
+    let of_segment = |at, change| Event::Segment { at: Nanos(at * SECOND / 10), id: SegmentId(0), change };
+    let access = |at: u64, stack| {
+        let (at, weight, touched, stores) = (Nanos(at * SECOND / 100), 1, None, false);
+        let (process, tid, stack) = (PROCESS, MAIN, StackId(stack));
+        Event::Access(Access { at, process, tid, stack, weight, touched, stores, element: false })
+    };
+    for event in [
+        waited(45, 20, MAIN),
+        waited(95, 1, IO),
+        of_segment(6, SegmentChange::Begun(segment)),
+        of_segment(8, SegmentChange::Gone),
+        access(5, 0),
+        access(77, 1),
+    ] {
+        model.apply(&event);
+    }
+    let marks = |target, key: Option<&'static str>| {
+        let evidence = key.into_iter().map(|key| (key, Evidence::Count(1))).collect();
+        let (id, severity, summary, detail) = ("a/b", Severity::Info, String::new(), String::new());
+        let (process, pid, cost, target) = (Some(PROCESS), None, Cost::default(), Some(target));
+        let finding = Finding { id, severity, summary, detail, process, pid, evidence, cost, target };
+        let marks = findings::marks(&model, &Selection::default(), tenths(), &finding);
+        (0..10).filter(|slot| marks[*slot]).collect::<Vec<_>>()
+    };
+    assert_eq!(marks(Target::GilWaits(MAIN), None), [2, 3, 4]);
+    assert_eq!(marks(Target::Worker(IO), Some("waits")), [9]);
+    assert_eq!(marks(Target::Worker(IO), None), [] as [usize; 0], "not of the time in which it waits");
+    assert_eq!(marks(Target::Segment(SegmentId(0)), None), [6, 7, 8]);
+    assert_eq!(marks(Target::Line(FrameId(0)), None), [0]);
+    assert_eq!(marks(Target::Line(FrameId(1)), None), [7]);
+    assert_eq!(marks(Target::MemInfos(None), None), [] as [usize; 0]);
 }
 
 #[test]

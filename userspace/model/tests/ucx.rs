@@ -262,6 +262,78 @@ fn a_thread_that_makes_its_own_progress_does_so_in_between() {
 }
 
 #[test]
+fn the_report_and_findings_name_threads_by_the_roles_that_workers_have() {
+    // The event loop makes progress in between; another thread has nothing to do with transfers.
+    let event_loop = TransferThread { woken: 5, ..thread(MAIN, 1, 1, SECOND) };
+    let notifier = TransferThread { notified: 9, ..thread(NOTIFIER, 0, 0, 0) };
+    let other = Event::Thread { process: PROCESS, tid: Tid(45), name: "pool".into() };
+    let polls = thread(PROGRESS, 0, 500, 95 * SECOND / 10);
+    let model = filled([event_loop, polls, notifier].map(Event::TransferThread).into_iter().chain([other]));
+    let report = Report::new(&model, &Selection::default(), None);
+    let roles: Vec<_> = report.processes[0].threads.iter().map(|thread| (thread.tid, thread.role)).collect();
+    let expected =
+        [(MAIN, Some("event_loop")), (PROGRESS, Some("progress")), (NOTIFIER, Some("notifier")), (Tid(45), None)];
+    assert_eq!(roles, expected);
+    let workers = report.workers.unwrap();
+    for (tid, role) in roles {
+        let own: Vec<_> = workers.iter().filter(|worker| worker.tid == tid).map(|worker| worker.role).collect();
+        assert_eq!(role.is_none(), own.is_empty(), "{tid:?} is {own:?}");
+        assert!(role.is_none_or(|role| own.contains(&role)), "{tid:?} is {own:?}");
+    }
+    let [finding] = &found(&model, "ucx/busy-poll")[..] else { panic!() };
+    assert!(finding.summary.starts_with("thread 43 (python, progress) burns a core"), "{}", finding.summary);
+}
+
+/// A word a second; in the third second the thread did nothing, and from the fifth on nothing is told.
+#[test]
+fn a_time_has_what_threads_did_in_it() {
+    let word = |second: u64, completed, awake| TransferThread {
+        at: Nanos(second * SECOND),
+        completed,
+        dispatched: completed,
+        observed: Nanos(second * SECOND),
+        awake: Nanos(awake * MS),
+        ..thread(PROGRESS, 0, 0, 0)
+    };
+    let told = [word(1, 10, 500), word(2, 30, 1500), word(3, 30, 1500), word(4, 31, 1600)];
+    let count = |second: u64| {
+        let (process, library, operation) = (PROCESS, Library::Ucx, Operation::Put);
+        let (at, spent) = (Nanos(second * SECOND), Nanos(0));
+        let (immediate, failed, unfollowed, every) = (0, 0, 0, 1);
+        Event::Transfers(Transfers {
+            at,
+            process,
+            library,
+            operation,
+            count: second,
+            bytes: 8,
+            immediate,
+            failed,
+            spent,
+            unfollowed,
+            every,
+        })
+    };
+    let model = filled(told.map(Event::TransferThread).into_iter().chain([1, 2].map(count)));
+    let workers = |from: u64, to: Option<u64>, is_moving| {
+        let (from, to) = (Some(Nanos(from * MS)), to.map(|to| Nanos(to * MS)));
+        let selection = Selection { from, to, is_moving, ..Selection::default() };
+        let rows = views::workers(&model, &selection);
+        let sums = model.ucx().sums(&selection).into_values().map(|sum| sum.count).sum::<u64>();
+        (rows.iter().map(|row| (row.thread.completed, row.busy)).collect::<Vec<_>>(), sums)
+    };
+    assert_eq!(workers(0, None, false), (vec![(31, 0.4)], 3));
+    assert_eq!(workers(0, Some(1000), false).0, [(10, 0.5)]);
+    // A word is about the second before it.
+    assert_eq!(workers(1000, Some(2000), false), (vec![(20, 1.0)], 1));
+    assert_eq!(workers(1400, Some(1500), false).0, [(20, 1.0)]);
+    assert_eq!(workers(500, Some(1500), false).0, [(30, 0.75)]);
+    assert_eq!(workers(2000, Some(3000), false), (vec![], 2), "it has no role then");
+    assert_eq!(workers(4000, Some(9000), false), (vec![], 0));
+    assert_eq!(workers(9000, None, true).0, [(31, 0.4)]);
+}
+
+#[test]
 fn a_core_that_is_burnt_by_polling_is_found() {
     let polls = |transfers, awake| filled([Event::TransferThread(thread(PROGRESS, 0, transfers, awake))]);
     let model = polls(500, 95 * SECOND / 10);

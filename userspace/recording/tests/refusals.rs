@@ -63,6 +63,15 @@ fn a_newer_format_is_refused_in_a_sentence() {
 }
 
 #[test]
+fn a_format_without_a_number_is_refused_in_a_sentence() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.pyobs");
+    write(&path, &every_event());
+    Connection::open(&path).unwrap().execute_batch("PRAGMA user_version = 0").unwrap();
+    refused(Reader::open(&path), "a.pyobs is damaged (its format has no number) and cannot be read; record again");
+}
+
+#[test]
 fn only_recordings_and_empty_files_are_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);

@@ -3,7 +3,9 @@
 mod common;
 
 use common::{Program, every_event, meta, read, write};
-use pyobs_model::{Event, Nanos, Pid, ProcessRef, Reason, Sample, Selection, Sleep, Tid, WaitReason, Waker, views};
+use pyobs_model::{
+    Event, Nanos, Pair, Pid, ProcessRef, Reason, Sample, Selection, Sleep, Tid, WaitReason, Waker, views,
+};
 use pyobs_recording::{Reader, Writer};
 
 #[test]
@@ -17,6 +19,21 @@ fn every_event_comes_back_as_it_was() {
     assert!(reader.is_finished());
     let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().collect();
     assert_eq!(left.len(), 1, "nothing is left beside the recording: {left:?}");
+}
+
+#[test]
+fn a_recording_from_before_a_column_was_added_opens() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.pyobs");
+    write(&path, &every_event());
+    rusqlite::Connection::open(&path).unwrap().execute_batch("ALTER TABLE access_pairs DROP COLUMN address").unwrap();
+    let without = |event: Event| match event {
+        Event::Pair(pair) => Event::Pair(Pair { address: None, ..pair }),
+        event => event,
+    };
+    let expected: Vec<_> = every_event().into_iter().map(without).collect();
+    assert_eq!(read(&path), expected);
+    assert_ne!(expected, every_event());
 }
 
 #[test]

@@ -5,7 +5,7 @@ mod mouse;
 
 use std::time::{Duration, Instant};
 
-use pyobs_model::{Model, Selection, findings};
+use pyobs_model::{Event, Model, Nanos, Selection, findings};
 
 use crate::clock::Clock;
 use crate::input::{Key, Mouse};
@@ -41,6 +41,8 @@ const COMPUTE_INTERVAL_MAX: Duration = Duration::from_secs(10);
 const HEARTBEAT: Duration = Duration::from_secs(1);
 const NOTE_TIME: Duration = Duration::from_secs(10);
 const NOTES_KEPT: usize = 100;
+/// What is shown is late when the newest event is older than this.
+const LAG: Nanos = Nanos(2_000_000_000);
 
 /// What the picture lags behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -67,6 +69,8 @@ pub(crate) struct App {
     compute_time: Duration,
     beat: Duration,
     clock: Clock,
+    /// The time of the newest event.
+    newest: Nanos,
 }
 
 impl App {
@@ -85,6 +89,7 @@ impl App {
             compute_time: Duration::ZERO,
             beat: Duration::ZERO,
             clock: Clock::default(),
+            newest: Nanos(0),
         }
     }
 
@@ -138,7 +143,9 @@ impl App {
                 for event in &events {
                     self.model.apply(event);
                 }
+                self.newest = events.iter().filter_map(Event::at).fold(self.newest, Nanos::max);
                 self.clock.set(now, self.model.now());
+                self.look_for_lag(now);
                 if self.ui.phase == Phase::Starting {
                     self.ui.phase = Phase::Running;
                     self.mark(Stale::View);
@@ -163,6 +170,12 @@ impl App {
         }
     }
 
+    /// A capture that is well has something to tell every second, if only what it costs.
+    fn look_for_lag(&mut self, now: Duration) {
+        let lag = self.clock.time(now).map(|time| time.saturating_sub(self.newest));
+        self.ui.lag = lag.filter(|lag| *lag > LAG);
+    }
+
     fn is_running_live(&self) -> bool {
         self.ui.source == Source::Live && self.ui.phase == Phase::Running
     }
@@ -180,6 +193,7 @@ impl App {
             if let Some(time) = self.clock.time(now) {
                 self.model.advance(time);
             }
+            self.look_for_lag(now);
             self.stale = self.stale.max(Stale::Events);
             self.has_changed = true;
         }
@@ -281,6 +295,10 @@ impl App {
         if matches!(self.ui.tab, Tab::Overview | Tab::Processes | Tab::Health | Tab::Timeline) {
             let end = self.ui.paused.unwrap_or(self.model.now());
             self.ui.board.update(end, findings::find(&self.model, &everyone));
+        }
+        if self.ui.tab == Tab::Timeline {
+            let scope = self.ui.window_scope(&self.model);
+            self.ui.timeline.mark_findings(&self.model, &scope, &self.ui.board);
         }
         self.arrange();
         self.compute_time = begin.elapsed();

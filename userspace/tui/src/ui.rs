@@ -11,8 +11,8 @@ use ratatui::layout::Rect;
 use crate::binding::Context;
 use crate::filter::Filter;
 use crate::screens::{
-    self, FlameScreen, FramesScreen, HealthScreen, MemoryScreen, OverviewScreen, ProcessesScreen, RedundancyScreen,
-    TimelineScreen, TransfersScreen, WaitsScreen,
+    self, FlameScreen, FramesScreen, HealthScreen, MemoryScreen, MemoryTable, OverviewScreen, ProcessesScreen,
+    RedundancyScreen, TimelineScreen, TransfersScreen, WaitsScreen,
 };
 use crate::source::Sources;
 use crate::spots::Spots;
@@ -79,11 +79,6 @@ impl Tab {
     /// The key that shows it.
     pub(crate) fn key(self) -> usize {
         Self::ALL.iter().position(|other| *other == self).unwrap_or(0)
-    }
-
-    /// Whether it shows a span of time, rather than all that is known.
-    pub(crate) fn is_windowed(self) -> bool {
-        !matches!(self, Self::Health | Self::Redundancy)
     }
 
     pub(crate) fn neighbour(self, by: usize) -> Self {
@@ -188,6 +183,8 @@ pub(crate) struct Ui {
     /// The first line in sight, while the help is open.
     pub(crate) help: Option<usize>,
     pub(crate) notes: VecDeque<String>,
+    /// How old the newest event of a capture is that is late.
+    pub(crate) lag: Option<Nanos>,
     /// The latest note, until it has been shown long enough.
     pub(crate) status: Option<(String, Duration)>,
     pub(crate) board: Board,
@@ -235,6 +232,7 @@ impl Ui {
             prompt: None,
             help: None,
             notes: VecDeque::new(),
+            lag: None,
             status: None,
             board: Board::default(),
             spots: Spots::default(),
@@ -345,18 +343,31 @@ impl Ui {
         }
     }
 
+    /// Whether the screen in sight can be of a span of time. Losses are counted from the beginning on, MemInfos are added up where
+    /// they were born, and what processes have in memory is what was seen when somebody looked last.
+    pub(crate) fn takes_span(&self) -> bool {
+        let is_of_now = matches!(self.memory.table(), MemoryTable::MemInfos | MemoryTable::Processes);
+        self.tab != Tab::Health && !(self.tab == Tab::Memory && is_of_now)
+    }
+
+    /// And of the window, which moves on. What is redundant takes longer to be proved.
+    pub(crate) fn takes_window(&self) -> bool {
+        self.takes_span() && self.tab != Tab::Redundancy
+    }
+
     /// The time that is looked at, as it stands in a sentence.
     pub(crate) fn when(&self) -> String {
-        match self.span {
+        match self.span.filter(|_| self.takes_span()) {
             Some((from, to)) => format!("from {:.3} s to {:.3} s", from.as_secs_f64(), to.as_secs_f64()),
-            None => self.window.phrase(),
+            None if self.takes_window() => self.window.phrase(),
+            None => Window::All.phrase(),
         }
     }
 
     pub(crate) fn scope(&self, model: &Model) -> Scope {
         let scope = self.window_scope(model);
         let Some((from, to)) = self.span else { return scope };
-        let selection = Selection { from: Some(from), to: Some(to), ..scope.selection };
+        let selection = Selection { from: Some(from), to: Some(to), is_moving: false, ..scope.selection };
         Scope { selection, seconds: to.saturating_sub(from).as_secs_f64(), ..scope }
     }
 
@@ -380,6 +391,7 @@ impl Ui {
             tid: self.picked.and_then(|picked| picked.tid),
             from,
             to: self.paused.map(|at| Nanos(at.0.saturating_add(1))),
+            is_moving: self.window != Window::All,
         };
         Scope { selection, seconds: end.saturating_sub(begin).as_secs_f64(), look: self.look }
     }

@@ -201,7 +201,7 @@ impl Redundancy {
             Told::Access { tid, time, touched, stores, element, again } => {
                 self.access(Tid(*tid), *time, keep_every, events, (touched, *stores, *element, again))
             }
-            Told::Pair { pid, tid, watch, touched, bytes, found } => {
+            Told::Pair { pid, tid, watch, touched, address, bytes, found } => {
                 let pair = |process, first, second| {
                     Event::Pair(Pair {
                         at: now,
@@ -211,6 +211,7 @@ impl Redundancy {
                         second,
                         kind: found.kind,
                         touched: touched.clone(),
+                        address: Some(*address),
                         bytes: *bytes,
                         equal: found.equal,
                         unread: found.unread,

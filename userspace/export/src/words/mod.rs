@@ -1,6 +1,8 @@
 //! `pyobs report`: a short letter about a recording.
 
+mod advice;
 mod arena;
+mod findings;
 mod redundancy;
 mod shm;
 mod ucx;
@@ -9,7 +11,6 @@ mod waits;
 use std::fmt::Write as _;
 use std::io::Write;
 
-use pyobs_model::findings::{self, Board, Entry};
 use pyobs_model::views::{self, By, FrameRow, Look};
 use pyobs_model::{Frame, FrameKind, Model, Selection};
 
@@ -17,6 +18,8 @@ use crate::names::{grouped, meta};
 use crate::{Error, escape, names};
 
 const WIDTH: usize = 100;
+/// Of sentences that go on in the next line.
+const INDENT: usize = 12;
 
 /// Widths of the columns that hold text.
 const PLACE: usize = 32;
@@ -100,25 +103,6 @@ impl Letter<'_> {
         let cores = samples as f64 / (seconds * f64::from(about.rate_hz)).max(1.0);
         let samples = grouped(samples);
         self.line(&format!("{samples} samples in {processes}, which kept {cores:.2} CPUs busy on average."));
-    }
-
-    fn findings(&mut self) {
-        let mut board = Board::default();
-        board.update(self.model.now(), findings::find(self.model, &Selection::default()));
-        if board.is_empty() {
-            return;
-        }
-        self.section("Findings", "");
-        for Entry { finding, others, .. } in board.entries().take(self.limit) {
-            let process = finding.process.and_then(|process| self.model.process(process));
-            let process = process.map(|state| format!(", {}", names::process(&state.process))).unwrap_or_default();
-            self.wrapped(&format!("  {}{process}: ", finding.severity.name()), &finding.summary);
-            self.wrapped(&" ".repeat(12), &finding.detail);
-            if *others > 0 {
-                self.line(&format!("{:12}And {} more like it.", "", grouped(*others as u64)));
-            }
-        }
-        self.rest(board.entries().len());
     }
 
     fn processes(&mut self) {
@@ -221,11 +205,16 @@ impl Letter<'_> {
 
     /// A sentence after `first`, continued below where it does not fit.
     fn wrapped(&mut self, first: &str, sentence: &str) {
+        self.wrapped_at(INDENT, first, sentence);
+    }
+
+    /// The same, with so many spaces before each line below; at most as many as [`INDENT`].
+    fn wrapped_at(&mut self, indent: usize, first: &str, sentence: &str) {
         let mut line = first.to_owned();
-        for word in sentence.split_whitespace().map(|word| escape::line(word, WIDTH - 12)) {
+        for word in sentence.split_whitespace().map(|word| escape::line(word, WIDTH - INDENT)) {
             if line.chars().count() + word.chars().count() > WIDTH {
                 self.line(&line);
-                line = " ".repeat(12);
+                line = " ".repeat(indent);
             }
             let _ = write!(line, "{word} ");
         }

@@ -1,6 +1,8 @@
 //! What native code below Python lines accesses.
 
+use pyobs_model::Selection;
 use pyobs_model::families::redundancy::{DISPATCH, EQUAL, least_trials};
+use pyobs_model::views::{self, RedundancyView};
 
 use super::Letter;
 use crate::escape;
@@ -9,7 +11,7 @@ use crate::names::grouped;
 impl Letter<'_> {
     pub(super) fn redundancy(&mut self) {
         self.section("Redundancy", "memory that native code accesses, by the Python line that called it");
-        let (family, counts) = (self.model.redundancy(), self.model.redundancy().counts());
+        let (view, counts) = (views::redundancy(self.model, &Selection::default()), self.model.redundancy().counts());
         self.line(&format!(
             "  {} samples in native code, {} watchpoints, {} traps.",
             grouped(counts.samples),
@@ -24,7 +26,7 @@ impl Letter<'_> {
         for (count, what) in more.into_iter().filter(|(count, _)| *count > 0) {
             self.line(&format!("  {} {what}.", grouped(count)));
         }
-        let mut lines: Vec<_> = family.lines().collect();
+        let mut lines: Vec<_> = view.lines.iter().collect();
         lines.sort_by_key(|(_, sum)| std::cmp::Reverse(sum.weight));
         if lines.is_empty() {
             return;
@@ -53,12 +55,11 @@ impl Letter<'_> {
             let least = least_trials(DISPATCH);
             self.line(&format!("  few: not enough data. Fewer than {least} known addresses could prove nothing."));
         }
-        self.calls_again();
+        self.calls_again(&view);
     }
 
-    fn calls_again(&mut self) {
-        let calls = self.model.redundancy().calls().filter(|(_, sum)| sum.same > 0);
-        let mut calls: Vec<_> = calls.map(|(call, sum)| (call.clone(), *sum)).collect();
+    fn calls_again(&mut self, view: &RedundancyView) {
+        let mut calls: Vec<_> = view.calls.iter().filter(|(_, sum)| sum.same > 0).collect();
         if calls.is_empty() {
             return;
         }

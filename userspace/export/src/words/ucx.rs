@@ -1,7 +1,7 @@
 //! Transfers of UCX: how many of each kind, and how long their stages took.
 
 use pyobs_model::findings::size;
-use pyobs_model::views;
+use pyobs_model::{Selection, views};
 
 use super::Letter;
 use crate::escape;
@@ -12,7 +12,7 @@ const PROCESS: usize = 24;
 impl Letter<'_> {
     pub(super) fn transfers(&mut self) {
         self.section("Transfers", "of UCX and UCXX, by process and kind");
-        let sums: Vec<_> = self.model.ucx().sums().collect();
+        let sums = self.model.ucx().sums(&Selection::default());
         if sums.is_empty() {
             return self.line("  Nothing was seen.");
         }

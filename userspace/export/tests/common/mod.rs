@@ -3,8 +3,10 @@
 #![allow(clippy::allow_attributes, dead_code, reason = "each test binary uses its part")]
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
+pub mod found;
 pub mod perfetto;
 
+use std::path::Path;
 use std::sync::Arc;
 
 use pyobs_export::{Format, Options, escape, export, words};
@@ -201,4 +203,15 @@ pub fn in_words(model: &Model, limit: usize) -> String {
         assert_eq!(line.chars().find(|c| escape::is_unsafe(*c)), None, "{line}");
     }
     text
+}
+
+/// Compares a picture of the documentation with what is drawn; with `PYOBS_PICTURES` set, makes it anew.
+#[track_caller]
+pub fn is_kept(name: &str, drawn: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/pictures").join(name);
+    if std::env::var_os("PYOBS_PICTURES").is_some() {
+        std::fs::write(&path, drawn).unwrap();
+    }
+    let kept = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(kept == drawn, "docs/pictures/{name} is not what is drawn; PYOBS_PICTURES=1 makes it anew");
 }

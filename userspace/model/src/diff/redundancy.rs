@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::noise::{self, Delta};
 use super::{Compared, Place, changed, join};
-use crate::{Model, PairKind};
+use crate::{Model, PairKind, Selection};
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PairChange {
@@ -46,7 +46,7 @@ pub(super) fn pairs(before: &Model, after: &Model) -> Compared<PairChange> {
 fn side(model: &Model) -> (BTreeMap<Key, Equal>, u64) {
     let mut sums: BTreeMap<Key, Equal> = BTreeMap::new();
     let mut all = 0_u64;
-    for (pair, sum) in model.redundancy().pairs() {
+    for (pair, sum) in model.redundancy().pair_sums(&Selection::default()) {
         let place = |stack| Place::of_stack(model, Some(stack));
         let equal = sums.entry((pair.kind, place(pair.first), place(pair.second))).or_default();
         equal.count = equal.count.saturating_add(sum.equal);

@@ -98,6 +98,8 @@ pub struct Pair {
     pub second: StackId,
     pub kind: PairKind,
     pub touched: Touched,
+    /// Of the access, or of a byte of it. `None` where it was not recorded.
+    pub address: Option<u64>,
     /// Of the access.
     pub bytes: u64,
     /// The second found or left the value of the first.

@@ -82,6 +82,11 @@ impl State {
         self.died.is_none_or(|(_, cause)| cause == Cause::ProcessEnd)
     }
 
+    /// Whether nobody had given it back before `end`.
+    pub fn is_kept_at(&self, end: Nanos) -> bool {
+        self.is_kept() || self.died.is_some_and(|(at, _)| at >= end)
+    }
+
     /// Whether it lived.
     fn die(&mut self, at: Nanos, cause: Cause) -> bool {
         let lived = self.is_live();

@@ -90,6 +90,11 @@ impl Cpu {
         self.samples.since_then(selection.from).filter(|sample| selection.has(sample.process, sample.tid, sample.at))
     }
 
+    /// Samples from then on are kept.
+    pub fn since(&self) -> Nanos {
+        self.samples.since()
+    }
+
     /// All samples since the recording began, also those that the window has forgotten.
     pub fn total(&self) -> u64 {
         self.total

@@ -1,19 +1,18 @@
 //! Work between Python and native code that changes nothing: what the native code below a line accesses, and what pairs of
 //! accesses of one address came to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use super::past::{Past, Timed};
 use crate::{
-    Access, Compared, FrameId, History, Nanos, NativeCall, Pair, PairKind, Place, ProcessRef, Selection, StackId, Tid,
-    Touched, Watchpoints,
+    Access, Compared, FrameId, History, Nanos, NativeCall, Pair, PairKind, Place, ProcessRef, RegionId, Selection,
+    StackId, Tid, Touched, Watchpoints,
 };
 
-/// More places than this no program has that is worth looking at; what comes after is not added up.
-const PAIRS_MAX: usize = 50_000;
-const CALLS_MAX: usize = 50_000;
+/// Names of one line that are counted, and those of all that are kept once.
 const NAMES_MAX: usize = 64;
+const NAMES_KEPT: usize = 50_000;
 
 /// Calls are dispatch when more than this share of their accesses is to objects, with what is likely taken off for chance: of a
 /// line that takes single elements out of arrays, and of one that does not. Whole arrays may be so small that little else than
@@ -51,6 +50,24 @@ pub struct Accesses {
 }
 
 impl Accesses {
+    fn add(&mut self, access: &Access) {
+        self.samples += 1;
+        self.weight += u64::from(access.weight);
+        let Some(touched) = &access.touched else { return };
+        match touched {
+            Touched::Metadata(_) => self.metadata += 1,
+            Touched::Array(_) => self.array += 1,
+            Touched::Static => self.fixed += 1,
+            Touched::Unknown => self.unknown += 1,
+        }
+        self.elements += u64::from(access.element);
+        if let Some(name) = touched.detail()
+            && (self.names.len() < NAMES_MAX || self.names.contains_key(name))
+        {
+            *self.names.entry(Arc::clone(name)).or_default() += 1;
+        }
+    }
+
     /// Samples whose address is known.
     pub fn known(&self) -> u64 {
         self.metadata + self.array + self.fixed + self.unknown
@@ -92,6 +109,8 @@ pub struct PairOf {
     pub tid: Tid,
     pub first: StackId,
     pub second: StackId,
+    /// The arena or segment that the address lay in.
+    pub region: Option<RegionId>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -105,7 +124,25 @@ pub struct PairSum {
     pub unread: u64,
 }
 
+impl PairOf {
+    fn of(pair: &Pair, region: Option<RegionId>) -> Self {
+        let Pair { process, tid, first, second, kind, .. } = *pair;
+        Self { process, kind, touched: pair.touched.clone(), tid, first, second, region }
+    }
+}
+
 impl PairSum {
+    pub fn of(pair: &Pair) -> Self {
+        Self {
+            compared: 1,
+            equal: u64::from(pair.equal),
+            total_bytes: pair.bytes,
+            redundant_bytes: if pair.equal { pair.bytes } else { 0 },
+            looked: u64::from(pair.unread.is_some()),
+            unread: u64::from(pair.unread == Some(true)),
+        }
+    }
+
     /// Whether there are so many that they could prove anything.
     pub fn is_enough(&self) -> bool {
         self.compared >= least_trials(EQUAL)
@@ -114,8 +151,8 @@ impl PairSum {
     pub fn add(&mut self, other: &Self) {
         self.compared += other.compared;
         self.equal += other.equal;
-        self.total_bytes += other.total_bytes;
-        self.redundant_bytes += other.redundant_bytes;
+        self.total_bytes = self.total_bytes.saturating_add(other.total_bytes);
+        self.redundant_bytes = self.redundant_bytes.saturating_add(other.redundant_bytes);
         self.looked += other.looked;
         self.unread += other.unread;
     }
@@ -142,6 +179,15 @@ pub struct CallSum {
 }
 
 impl CallSum {
+    fn of(compared: Compared) -> Self {
+        match compared {
+            Compared::Arguments { varying } => {
+                Self { compared: 1, same: u64::from(varying == 0), varying, ..Self::default() }
+            }
+            Compared::Result { same } => Self { results: 1, same_results: u64::from(same), ..Self::default() },
+        }
+    }
+
     /// Whether there are so many that they could prove anything.
     pub fn is_enough(&self) -> bool {
         self.compared >= least_trials(EQUAL)
@@ -168,169 +214,190 @@ impl CallSum {
     }
 }
 
-/// A sample in native code that may have changed nothing.
-#[derive(Clone, Copy, Debug)]
-struct Idle {
-    at: Nanos,
-    place: Place,
-    line: Line,
-    weight: u32,
-    /// It was storing into an array; else it accessed what dispatch looks at.
-    stores: bool,
+/// An access or a call, and the line that its stack belongs to.
+#[derive(Clone, Debug)]
+struct At<T> {
+    line: FrameId,
+    event: T,
 }
 
-impl Timed for Idle {
+impl<T: Timed> Timed for At<T> {
+    fn at(&self) -> Nanos {
+        self.event.at()
+    }
+}
+
+impl Timed for Access {
     fn at(&self) -> Nanos {
         self.at
     }
 }
 
+impl Timed for NativeCall {
+    fn at(&self) -> Nanos {
+        self.at
+    }
+}
+
+impl Timed for (Pair, Option<RegionId>) {
+    fn at(&self) -> Nanos {
+        self.0.at
+    }
+}
+
 #[derive(Debug)]
 pub struct Redundancy {
-    lines: BTreeMap<Line, Accesses>,
-    calls: BTreeMap<CallOf, CallSum>,
-    idle: Past<Idle>,
-    pairs: BTreeMap<PairOf, PairSum>,
+    accesses: Past<At<Access>>,
+    calls: Past<At<NativeCall>>,
+    pairs: Past<(Pair, Option<RegionId>)>,
+    /// Types, arrays and functions: each is kept once.
+    names: HashSet<Arc<str>>,
     counts: Watchpoints,
 }
 
 impl Redundancy {
     pub fn new(history: History) -> Self {
         Self {
-            lines: BTreeMap::new(),
-            calls: BTreeMap::new(),
-            idle: Past::new(history),
-            pairs: BTreeMap::new(),
+            accesses: Past::new(history),
+            calls: Past::new(history),
+            pairs: Past::new(history),
+            names: HashSet::new(),
             counts: Watchpoints::default(),
         }
     }
 
     /// `frame` is the line that its stack belongs to.
     pub fn add_access(&mut self, access: &Access, frame: Option<FrameId>) {
-        let Some(frame) = frame else { return };
-        self.add_idle(access, Line { process: access.process, frame });
-        let sum = self.lines.entry(Line { process: access.process, frame }).or_default();
-        sum.samples += 1;
-        sum.weight += u64::from(access.weight);
-        let Some(touched) = &access.touched else { return };
-        match touched {
-            Touched::Metadata(_) => sum.metadata += 1,
-            Touched::Array(_) => sum.array += 1,
-            Touched::Static => sum.fixed += 1,
-            Touched::Unknown => sum.unknown += 1,
-        }
-        sum.elements += u64::from(access.element);
-        if let Some(name) = touched.detail()
-            && (sum.names.len() < NAMES_MAX || sum.names.contains_key(name))
-        {
-            *sum.names.entry(Arc::clone(name)).or_default() += 1;
-        }
+        let Some(line) = frame else { return };
+        let touched = access.touched.as_ref().map(|touched| self.known(touched));
+        self.accesses.push(At { line, event: Access { touched, ..access.clone() } });
     }
 
-    pub fn add_pair(&mut self, pair: &Pair) {
-        let key = PairOf {
-            process: pair.process,
-            kind: pair.kind,
-            touched: pair.touched.clone(),
-            tid: pair.tid,
-            first: pair.first,
-            second: pair.second,
-        };
-        if self.pairs.len() >= PAIRS_MAX && !self.pairs.contains_key(&key) {
-            return;
-        }
-        let equal = u64::from(pair.equal);
-        self.pairs.entry(key).or_default().add(&PairSum {
-            compared: 1,
-            equal,
-            total_bytes: pair.bytes,
-            redundant_bytes: equal * pair.bytes,
-            looked: u64::from(pair.unread.is_some()),
-            unread: u64::from(pair.unread == Some(true)),
-        });
-    }
-
-    fn add_idle(&mut self, access: &Access, line: Line) {
-        let stores = match access.touched {
-            Some(Touched::Metadata(_) | Touched::Static) => false,
-            Some(Touched::Array(_)) if access.stores => true,
-            _ => return,
-        };
-        let (at, weight) = (access.at, access.weight);
-        let place = Place { process: access.process, tid: access.tid, stack: access.stack };
-        self.idle.push(Idle { at, place, line, weight, stores });
-        while self.idle.expire(at).is_some() {}
+    /// `region` is the arena or segment that its address lies in.
+    pub fn add_pair(&mut self, pair: &Pair, region: Option<RegionId>) {
+        let touched = self.known(&pair.touched);
+        self.pairs.push((Pair { touched, ..pair.clone() }, region));
     }
 
     /// `frame` is the line that its stack belongs to.
     pub fn add_call(&mut self, call: &NativeCall, frame: Option<FrameId>) {
-        let Some(frame) = frame else { return };
-        let line = Line { process: call.process, frame };
-        let key = CallOf { line, callee: Arc::clone(&call.callee) };
-        if self.calls.len() >= CALLS_MAX && !self.calls.contains_key(&key) {
-            return;
+        let Some(line) = frame else { return };
+        let callee = self.name(&call.callee);
+        self.calls.push(At { line, event: NativeCall { callee, ..call.clone() } });
+    }
+
+    fn known(&mut self, touched: &Touched) -> Touched {
+        match touched {
+            Touched::Metadata(name) => Touched::Metadata(name.as_ref().map(|name| self.name(name))),
+            Touched::Array(name) => Touched::Array(self.name(name)),
+            Touched::Static | Touched::Unknown => touched.clone(),
         }
-        let sum = self.calls.entry(key).or_default();
-        match call.compared {
-            Compared::Arguments { varying } => {
-                sum.compared += 1;
-                sum.same += u64::from(varying == 0);
-                sum.varying |= varying;
-            }
-            Compared::Result { same } => {
-                sum.results += 1;
-                sum.same_results += u64::from(same);
-            }
+    }
+
+    fn name(&mut self, name: &Arc<str>) -> Arc<str> {
+        if let Some(known) = self.names.get(name) {
+            return Arc::clone(known);
         }
+        if self.names.len() < NAMES_KEPT {
+            self.names.insert(Arc::clone(name));
+        }
+        Arc::clone(name)
+    }
+
+    /// Forgets what is older than the window before `now`.
+    pub fn expire(&mut self, now: Nanos) {
+        while self.accesses.expire(now).is_some() {}
+        while self.calls.expire(now).is_some() {}
+        while self.pairs.expire(now).is_some() {}
+    }
+
+    /// Accesses from then on are kept.
+    pub fn since(&self) -> Nanos {
+        self.accesses.since()
     }
 
     pub fn set_counts(&mut self, counts: Watchpoints) {
         self.counts = counts;
     }
 
+    /// Since the recording began.
     pub fn counts(&self) -> Watchpoints {
         self.counts
     }
 
-    pub fn lines(&self) -> impl Iterator<Item = (Line, &Accesses)> + '_ {
-        self.lines.iter().map(|(line, sum)| (*line, sum))
+    /// What the accesses that `selection` has come to, by line.
+    pub fn lines(&self, selection: &Selection) -> BTreeMap<Line, Accesses> {
+        let mut lines: BTreeMap<Line, Accesses> = BTreeMap::new();
+        for At { line, event } in self.selected(selection) {
+            lines.entry(Line { process: event.process, frame: *line }).or_default().add(event);
+        }
+        lines
     }
 
-    pub fn calls(&self) -> impl Iterator<Item = (&CallOf, &CallSum)> + '_ {
-        self.calls.iter()
+    fn selected<'a>(&'a self, selection: &'a Selection) -> impl Iterator<Item = &'a At<Access>> + 'a {
+        let all = self.accesses.since_then(selection.from);
+        all.filter(|access| selection.has(access.event.process, access.event.tid, access.event.at))
     }
 
-    /// Samples in native code that went into dispatch, and those that store into arrays at lines where most stores left what
-    /// was there; `line` tells the line that a stack belongs to.
+    /// When native code below a line was sampled.
+    pub fn seen_at<'a>(&'a self, selection: &'a Selection, line: Line) -> impl Iterator<Item = Nanos> + 'a {
+        let is_there = move |of: &&At<Access>| of.event.process == line.process && of.line == line.frame;
+        self.selected(selection).filter(is_there).map(|of| of.event.at)
+    }
+
+    pub fn calls(&self, selection: &Selection) -> BTreeMap<CallOf, CallSum> {
+        let mut sums: BTreeMap<CallOf, CallSum> = BTreeMap::new();
+        for At { line, event } in self.calls.since_then(selection.from) {
+            if selection.has(event.process, event.tid, event.at) {
+                let line = Line { process: event.process, frame: *line };
+                let key = CallOf { line, callee: Arc::clone(&event.callee) };
+                sums.entry(key).or_default().add(&CallSum::of(event.compared));
+            }
+        }
+        sums
+    }
+
+    /// The pairs whose second access `selection` has.
+    pub fn pairs<'a>(&'a self, selection: &'a Selection) -> impl Iterator<Item = &'a (Pair, Option<RegionId>)> + 'a {
+        self.pairs.since_then(selection.from).filter(|(pair, _)| selection.has(pair.process, pair.tid, pair.at))
+    }
+
+    pub fn pair_sums(&self, selection: &Selection) -> BTreeMap<PairOf, PairSum> {
+        let mut sums: BTreeMap<PairOf, PairSum> = BTreeMap::new();
+        for (pair, region) in self.pairs(selection) {
+            sums.entry(PairOf::of(pair, *region)).or_default().add(&PairSum::of(pair));
+        }
+        sums
+    }
+
+    /// Samples in native code that went into dispatch, and those that store into arrays at lines where most stores, of whatever
+    /// time, left what was there; `line` tells the line that a stack belongs to.
     pub fn redundant<'a>(
         &'a self,
         selection: &'a Selection,
         line: impl Fn(StackId) -> Option<FrameId>,
     ) -> impl Iterator<Item = (Nanos, Place, u64)> + 'a {
-        let mut stores: BTreeMap<Line, (u64, u64)> = BTreeMap::new();
-        let pairs = self
-            .pairs
-            .iter()
-            .filter(|(pair, _)| pair.kind == PairKind::Store && matches!(pair.touched, Touched::Array(_)));
-        for (pair, sum) in pairs {
-            let Some(frame) = line(pair.second) else { continue };
-            let (equal, compared) = stores.entry(Line { process: pair.process, frame }).or_default();
-            (*equal, *compared) = (*equal + sum.equal, *compared + sum.compared);
+        let mut stores: BTreeMap<Line, PairSum> = BTreeMap::new();
+        for (pair, sum) in self.pair_sums(&Selection::default()) {
+            if pair.kind == PairKind::Store
+                && matches!(pair.touched, Touched::Array(_))
+                && let Some(frame) = line(pair.second)
+            {
+                stores.entry(Line { process: pair.process, frame }).or_default().add(&sum);
+            }
         }
-        let selected = self
-            .idle
-            .since_then(selection.from)
-            .filter(|idle| selection.has(idle.place.process, idle.place.tid, idle.at));
-        selected
-            .filter(move |idle| {
-                let (equal, compared) = stores.get(&idle.line).copied().unwrap_or_default();
-                !idle.stores || compared > 0 && equal * 2 > compared
-            })
-            .map(|idle| (idle.at, idle.place, u64::from(idle.weight)))
-    }
-
-    pub fn pairs(&self) -> impl Iterator<Item = (&PairOf, &PairSum)> + '_ {
-        self.pairs.iter()
+        let is_redundant = move |of: &&At<Access>| match of.event.touched {
+            Some(Touched::Metadata(_) | Touched::Static) => true,
+            Some(Touched::Array(_)) if of.event.stores => {
+                let line = Line { process: of.event.process, frame: of.line };
+                stores.get(&line).is_some_and(|sum| sum.equal * 2 > sum.compared)
+            }
+            _ => false,
+        };
+        self.selected(selection).filter(is_redundant).map(|At { event, .. }| {
+            let place = Place { process: event.process, tid: event.tid, stack: event.stack };
+            (event.at, place, u64::from(event.weight))
+        })
     }
 }
 

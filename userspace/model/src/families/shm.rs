@@ -37,6 +37,8 @@ pub struct PastHolder {
     pub mappings: u32,
     pub from: Nanos,
     pub to: Nanos,
+    /// When the process ended.
+    pub ended: Option<Nanos>,
 }
 
 /// A descriptor came from one process to another.
@@ -85,6 +87,8 @@ pub struct State {
     pub evicted: Option<Nanos>,
     /// When it ended, in whatever way that is known.
     pub ended: Option<Nanos>,
+    /// When anything was told of it last.
+    changed: Nanos,
     /// Bytes that have memory, as somebody looked last: each counted once.
     pub allocated: Option<u64>,
     pub holders: BTreeMap<Pid, Holder>,
@@ -106,6 +110,7 @@ impl State {
             unlinked: None,
             evicted: None,
             ended: None,
+            changed: at,
             allocated: None,
             holders: BTreeMap::new(),
             past: Vec::new(),
@@ -130,6 +135,28 @@ impl State {
         }
     }
 
+    /// How many held it right before `end`.
+    pub fn holders_at(&self, end: Nanos) -> usize {
+        let past = self.past.iter().filter(|past| past.from < end && past.to >= end);
+        self.holders.values().filter(|holder| holder.since < end).count() + past.count()
+    }
+
+    /// What it was right before `end`, as far as that is told: of descriptors on their way only how many there are now is known.
+    pub fn verdict_at(&self, end: Nanos) -> Verdict {
+        let held_by = |past: &&PastHolder| past.from < end;
+        let lived_on = |past: &PastHolder| past.ended.is_none_or(|ended| ended >= end);
+        let is_linked = self.segment.linked || self.unlinked.is_some_and(|unlink| unlink.at >= end);
+        match self.ended {
+            // Nothing has happened to it since.
+            None if self.changed < end => self.verdict(),
+            Some(ended) if ended < end => Verdict::Released,
+            _ if self.holders_at(end) > 0 => Verdict::Held,
+            _ if self.segment.kind != SegmentKind::Shm || !is_linked => Verdict::Released,
+            _ if self.past.iter().filter(held_by).any(lived_on) => Verdict::Held,
+            _ => Verdict::Residue,
+        }
+    }
+
     /// `dev:ino:generation`.
     pub fn id(&self) -> String {
         format!("{}:{}:{}", self.segment.dev, self.segment.ino, self.segment.generation)
@@ -147,6 +174,7 @@ impl State {
     }
 
     fn apply(&mut self, at: Nanos, change: &SegmentChange) {
+        self.changed = self.changed.max(at);
         match change {
             SegmentChange::Begun(_) => {}
             SegmentChange::Born(stack) => self.stack = Some(*stack),
@@ -163,6 +191,9 @@ impl State {
             SegmentChange::Ended { pid } => {
                 self.holds(at, *pid, 0, 0);
                 self.alive.remove(pid);
+                for past in self.past.iter_mut().filter(|past| past.pid == *pid) {
+                    past.ended.get_or_insert(at);
+                }
             }
             SegmentChange::Unlinked { by } => {
                 self.segment.linked = false;
@@ -203,7 +234,7 @@ impl State {
             let Some(holder) = self.holders.remove(&pid) else { return };
             let (fds, mappings) = self.most.remove(&pid).unwrap_or_default();
             if self.past.len() < PAST_MAX {
-                self.past.push(PastHolder { pid, fds, mappings, from: holder.since, to: at });
+                self.past.push(PastHolder { pid, fds, mappings, from: holder.since, to: at, ended: None });
             }
             return;
         }

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use super::{Past, Timed};
 use crate::{
-    History, Library, Nanos, Operation, ProcessRef, StackId, Tid, Transfer, TransferChange, TransferId, TransferThread,
-    Transfers,
+    History, Library, Nanos, Operation, ProcessRef, Selection, StackId, Tid, Transfer, TransferChange, TransferId,
+    TransferThread, Transfers,
 };
 
 /// Stacks and wakes that are told before their transfers.
@@ -45,6 +46,14 @@ struct Early {
     woken: Option<Woken>,
 }
 
+/// What was told of a thread: before a time, in it, and so far.
+#[derive(Default)]
+struct Span<'a> {
+    before: Option<&'a TransferThread>,
+    last: Option<&'a TransferThread>,
+    latest: Option<&'a TransferThread>,
+}
+
 /// The key of sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Kind {
@@ -67,6 +76,25 @@ pub struct Sum {
     pub every: u32,
 }
 
+impl Kind {
+    fn of(transfers: &Transfers) -> Self {
+        let Transfers { process, library, operation, .. } = *transfers;
+        Self { process, library, operation }
+    }
+}
+
+impl Sum {
+    fn add(&mut self, transfers: &Transfers) {
+        self.count = self.count.saturating_add(transfers.count);
+        self.bytes = self.bytes.saturating_add(transfers.bytes);
+        self.immediate = self.immediate.saturating_add(transfers.immediate);
+        self.failed = self.failed.saturating_add(transfers.failed);
+        self.spent = self.spent.saturating_add(transfers.spent);
+        self.unfollowed = self.unfollowed.saturating_add(transfers.unfollowed);
+        self.every = self.every.max(transfers.every);
+    }
+}
+
 #[derive(Debug)]
 pub struct Ucx {
     history: History,
@@ -75,8 +103,23 @@ pub struct Ucx {
     /// The order in which those came that are early.
     early_order: VecDeque<TransferId>,
     sums: BTreeMap<Kind, Sum>,
+    totals: Past<Transfers>,
     threads: BTreeMap<(ProcessRef, Tid), TransferThread>,
+    /// What was told of threads before.
+    told: Past<TransferThread>,
     swept: Nanos,
+}
+
+impl Timed for Transfers {
+    fn at(&self) -> Nanos {
+        self.at
+    }
+}
+
+impl Timed for TransferThread {
+    fn at(&self) -> Nanos {
+        self.at
+    }
 }
 
 impl Ucx {
@@ -87,7 +130,9 @@ impl Ucx {
             early: BTreeMap::new(),
             early_order: VecDeque::new(),
             sums: BTreeMap::new(),
+            totals: Past::new(history),
             threads: BTreeMap::new(),
+            told: Past::new(history),
             swept: Nanos(0),
         }
     }
@@ -136,22 +181,18 @@ impl Ucx {
     }
 
     pub fn add_total(&mut self, transfers: Transfers) {
-        let Transfers { process, library, operation, .. } = transfers;
-        let sum = self.sums.entry(Kind { process, library, operation }).or_default();
-        sum.count = sum.count.saturating_add(transfers.count);
-        sum.bytes = sum.bytes.saturating_add(transfers.bytes);
-        sum.immediate = sum.immediate.saturating_add(transfers.immediate);
-        sum.failed = sum.failed.saturating_add(transfers.failed);
-        sum.spent = sum.spent.saturating_add(transfers.spent);
-        sum.unfollowed = sum.unfollowed.saturating_add(transfers.unfollowed);
-        sum.every = sum.every.max(transfers.every);
+        self.sums.entry(Kind::of(&transfers)).or_default().add(&transfers);
+        self.totals.push(transfers);
     }
 
     pub fn add_thread(&mut self, thread: TransferThread) {
         self.threads.insert((thread.process, thread.tid), thread);
+        self.told.push(thread);
     }
 
     pub fn expire(&mut self, now: Nanos) {
+        while self.totals.expire(now).is_some() {}
+        while self.told.expire(now).is_some() {}
         let History::Window { length, .. } = self.history else { return };
         if now.saturating_sub(self.swept) < SWEEP {
             return;
@@ -175,16 +216,52 @@ impl Ucx {
         state.stack.or_else(|| self.get(state.transfer.parent?)?.stack)
     }
 
-    pub fn sums(&self) -> impl Iterator<Item = (Kind, Sum)> + '_ {
-        self.sums.iter().map(|(kind, sum)| (*kind, *sum))
+    /// Of the processes and the time that `selection` has.
+    pub fn sums(&self, selection: &Selection) -> BTreeMap<Kind, Sum> {
+        let mut sums: BTreeMap<Kind, Sum> = BTreeMap::new();
+        if selection.is_timed() {
+            for transfers in self.totals.since_then(selection.from).filter(|word| selection.has_time(word.at)) {
+                sums.entry(Kind::of(transfers)).or_default().add(transfers);
+            }
+        } else {
+            sums.clone_from(&self.sums);
+        }
+        sums.retain(|kind, _| selection.has_process(kind.process));
+        sums
     }
 
     pub fn threads(&self) -> impl Iterator<Item = &TransferThread> + '_ {
         self.threads.values()
     }
 
+    /// What the threads that `selection` has did in its time. A word of a thread is about the time since the one before, or since
+    /// it was first looked at: those that are in part about the time count.
+    pub fn threads_in(&self, selection: &Selection) -> Vec<TransferThread> {
+        let (from, end) = (selection.from.unwrap_or_default(), selection.end());
+        let mut spans: BTreeMap<(ProcessRef, Tid), Span<'_>> = BTreeMap::new();
+        let told = self.told.iter().filter(|word| selection.is_timed() && selection.has_thread(word.process, word.tid));
+        for word in told {
+            let span = spans.entry((word.process, word.tid)).or_default();
+            let begun = span.latest.map_or_else(|| word.at.saturating_sub(word.observed), |latest| latest.at);
+            if word.at <= from {
+                span.before = Some(word);
+            } else if begun < end {
+                span.last = Some(word);
+            }
+            span.latest = Some(word);
+        }
+        let all =
+            self.threads.values().filter(|word| !selection.is_timed() && selection.has_thread(word.process, word.tid));
+        let within = spans.into_values().filter_map(|span| Some(span.last?.since(span.before)));
+        all.copied().chain(within).collect()
+    }
+
     /// Those of a process.
     pub fn threads_of(&self, process: ProcessRef) -> impl Iterator<Item = &TransferThread> + '_ {
         self.threads.range((process, Tid(0))..=(process, Tid(u32::MAX))).map(|(_, thread)| thread)
+    }
+
+    pub fn thread(&self, process: ProcessRef, tid: Tid) -> Option<&TransferThread> {
+        self.threads.get(&(process, tid))
     }
 }

@@ -23,8 +23,11 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
     }
     let mut found: Vec<Finding> =
         processes.into_iter().filter_map(|(process, rows)| sparse(model, process, &rows)).collect();
-    let states = model.arenas().arenas().filter(|(_, state)| views::is_selected(state, selection) && state.is_kept());
-    found.extend(states.filter_map(|(_, state)| leaked(model, state, state.closed.filter(|closed| !closed.popped)?)));
+    let end = selection.end();
+    let states = model.arenas().arenas().map(|(_, state)| state);
+    let states = states.filter(|state| views::is_selected(state, selection) && state.is_kept_at(end));
+    let closed = |state: &State| state.closed.filter(|closed| !closed.popped && closed.at < end);
+    found.extend(states.filter_map(|state| leaked(model, state, closed(state)?)));
     found.sort_by_key(|finding| finding.pid);
     found
 }

@@ -4,9 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Cost, Evidence, Finding, Severity, Target, commonest, name, own_place, place, seconds, size};
+use crate::families::redundancy::PairSum;
 use crate::families::ucx::State;
 use crate::views;
-use crate::{FrameId, Model, Nanos, PairKind, ProcessRef, RegionId, SegmentId, Selection, StackId, Tid, TransferId};
+use crate::{FrameId, Model, Nanos, ProcessRef, RegionId, SegmentId, Selection, StackId, Tid, TransferId};
 
 /// From so many transfers on, of which so many were held up, for so long in the middle.
 const TRANSFERS: usize = 10;
@@ -40,7 +41,7 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
     let mut found = Vec::new();
     for (process, states) in &transfers {
         found.extend(behind_gil(model, selection, *process, states));
-        found.extend(resent(model, *process, states));
+        found.extend(resent(model, selection, *process, states));
         found.extend(no_overlap(model, selection, *process, states));
     }
     found
@@ -149,7 +150,12 @@ fn behind_gil(
 }
 
 /// The same bytes of a shared segment, sent again unchanged.
-fn resent(model: &Model, process: ProcessRef, states: &[(TransferId, &State)]) -> Option<Finding> {
+fn resent(
+    model: &Model,
+    selection: &Selection,
+    process: ProcessRef,
+    states: &[(TransferId, &State)],
+) -> Option<Finding> {
     let mut sends: BTreeMap<Content, Vec<(TransferId, &State)>> = BTreeMap::new();
     for (id, state) in states {
         let transfer = &state.transfer;
@@ -174,7 +180,7 @@ fn resent(model: &Model, process: ProcessRef, states: &[(TransferId, &State)]) -
     let born = own_place(model, state.stack);
     let asked = own_place(model, same.iter().find_map(|(_, state)| model.ucx().stack(state)));
     let (count, vain) = (same.len() as u64, bytes.saturating_mul(same.len() as u64 - 1));
-    let writer = rewriter(model, process).map(|frame| place(model, Some(frame)));
+    let writer = rewriter(model, selection, process, segment).map(|frame| place(model, Some(frame)));
     let rewritten = writer.as_ref().map_or_else(String::new, |line| {
         format!(" Meanwhile {line} mostly stored what was there already: likely it writes them again each time.")
     });
@@ -201,22 +207,16 @@ fn resent(model: &Model, process: ProcessRef, states: &[(TransferId, &State)]) -
     Some(Finding { cost: Cost::bytes(vain), target: Some(Target::Transfers(latest)), ..found })
 }
 
-/// The line whose stores into arrays leave what was there most often.
-fn rewriter(model: &Model, process: ProcessRef) -> Option<FrameId> {
-    let mut stores: BTreeMap<FrameId, (u64, u64)> = BTreeMap::new();
-    for (pair, sum) in model.redundancy().pairs() {
-        if pair.process == process
-            && pair.kind == PairKind::Store
-            && let Some(line) = views::own_line(model, pair.second)
-        {
-            let (compared, equal) = stores.entry(line).or_default();
-            *compared = compared.saturating_add(sum.compared);
-            *equal = equal.saturating_add(sum.equal);
-        }
-    }
-    let is_vain = |(compared, equal): &(u64, u64)| *compared >= STORES && *equal as f64 > REWRITTEN * *compared as f64;
-    let vain = stores.into_iter().filter(|(_, sums)| is_vain(sums));
-    vain.max_by_key(|(frame, (_, equal))| (*equal, std::cmp::Reverse(*frame))).map(|(frame, _)| frame)
+/// The line whose stores into a segment, by whatever process, leave what was there most often. Of those whose address is not known
+/// all of the process that sends it may be.
+fn rewriter(model: &Model, selection: &Selection, process: ProcessRef, segment: SegmentId) -> Option<FrameId> {
+    let everyone = Selection { processes: None, tid: None, ..selection.lasting() };
+    let stores = views::stores(model, &everyone, |pair| {
+        views::lies_in(model, pair, |id| id == RegionId::Segment(segment)).unwrap_or(pair.process == process)
+    });
+    let is_vain = |sum: &PairSum| sum.compared >= STORES && sum.equal as f64 > REWRITTEN * sum.compared as f64;
+    let vain = stores.into_iter().filter(|(_, sum)| is_vain(sum));
+    vain.max_by_key(|(line, sum)| (sum.equal, std::cmp::Reverse(*line))).map(|(line, _)| line.frame)
 }
 
 /// The process computes, then waits for transfers, then computes: never both.

@@ -9,11 +9,12 @@ use crate::{Model, Selection};
 
 pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
     let sums = model.nrt().sums().filter(|(site, sum)| selection.has_process(site.process) && sum.live() > 0);
-    sums.filter_map(|(site, sum)| leaked(model, site, sum)).collect()
+    let ended = |site: Site| model.process(site.process)?.ended.filter(|at| selection.lasting().has_time(*at));
+    sums.filter(|(site, _)| ended(*site).is_some()).filter_map(|(site, sum)| leaked(model, site, sum)).collect()
 }
 
 fn leaked(model: &Model, site: Site, sum: &Sum) -> Option<Finding> {
-    let state = model.process(site.process).filter(|state| state.ended.is_some())?;
+    let state = model.process(site.process)?;
     let line = own_place(model, Some(site.stack));
     let (live, bytes) = (sum.live(), size(sum.bytes));
     let detail = format!(

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use super::{Cost, Evidence, Finding, Severity, Target, place};
 use crate::families::redundancy::{Accesses, CallOf, CallSum, EQUAL, Line, PairSum, least_share};
-use crate::views::own_line;
+use crate::views::{self, own_line};
 use crate::{FrameId, Model, PairKind, ProcessRef, Selection, Touched};
 
 /// A line is looked at from this share of its process's samples on.
@@ -25,15 +25,16 @@ const SERIOUS: f64 = 0.25;
 
 pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
     let mut found = Vec::new();
-    let mut lines: Vec<(Line, &Accesses)> =
-        model.redundancy().lines().filter(|(line, _)| selection.has_process(line.process)).collect();
+    let view = views::redundancy(model, selection);
+    let mut lines: Vec<(&Line, &Accesses)> = view.lines.iter().collect();
     lines.sort_by_key(|(_, sum)| Reverse(sum.weight));
-    found.extend(lines.into_iter().filter_map(|(line, sum)| dispatch(model, line, sum)));
-    let calls = model.redundancy().calls().filter(|(call, _)| selection.has_process(call.line.process));
-    found.extend(calls.filter_map(|(call, sum)| again(model, call, sum)));
+    let lines = lines.into_iter();
+    found.extend(lines.filter_map(|(line, sum)| dispatch(model, *line, sum, view.share(line.process, sum.samples))));
+    let calls = view.calls.iter();
+    found.extend(calls.filter_map(|(call, sum)| again(model, call, sum, view.share(call.line.process, sum.compared))));
     let mut sums: BTreeMap<(ProcessRef, PairKind, FrameId), Sums> = BTreeMap::new();
     let mut unread: BTreeMap<(ProcessRef, FrameId), (Sums, BTreeMap<FrameId, u64>)> = BTreeMap::new();
-    for (pair, sum) in model.redundancy().pairs().filter(|(pair, _)| selection.has_process(pair.process)) {
+    for (pair, sum) in &view.pairs {
         let (Touched::Array(shape), Some(second)) = (&pair.touched, own_line(model, pair.second)) else {
             continue;
         };
@@ -69,13 +70,8 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
     found
 }
 
-fn share(model: &Model, process: ProcessRef, samples: u64) -> f64 {
-    let all = model.process(process).map_or(0, |state| state.samples).max(samples);
-    samples as f64 / all.max(1) as f64
-}
-
-fn dispatch(model: &Model, line: Line, sum: &Accesses) -> Option<Finding> {
-    let native = share(model, line.process, sum.samples);
+/// `native` is the share of the process's samples that these are.
+fn dispatch(model: &Model, line: Line, sum: &Accesses, native: f64) -> Option<Finding> {
     let has_objects = least_share(sum.metadata, sum.objects()) > OBJECTS;
     let has_arrays = sum.array > 0 || sum.names.keys().any(|name| name.starts_with(NUMPY));
     if native < LEAST || !(has_objects && has_arrays && sum.is_dispatch()) {
@@ -137,8 +133,7 @@ fn dispatch(model: &Model, line: Line, sum: &Accesses) -> Option<Finding> {
 }
 
 /// A call that is made again with the same arguments and the same result.
-fn again(model: &Model, call: &CallOf, sum: &CallSum) -> Option<Finding> {
-    let native = share(model, call.line.process, sum.compared);
+fn again(model: &Model, call: &CallOf, sum: &CallSum, native: f64) -> Option<Finding> {
     if native < LEAST || !sum.is_again(EQUAL) {
         return None;
     }

@@ -4,18 +4,21 @@ use std::collections::BTreeMap;
 
 use super::{Cost, Evidence, Finding, Severity, Target, own_place, size};
 use crate::families::shm::{State, Unlink, Verdict};
-use crate::{Model, SegmentId};
+use crate::views;
+use crate::{Model, SegmentId, Selection};
 
 /// In the command line of the process that `multiprocessing` starts to clean up after others.
 const TRACKER: &str = "multiprocessing.resource_tracker";
 
-pub(super) fn find(model: &Model) -> Vec<Finding> {
+pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
+    let selection = &selection.lasting();
     let mut found = Vec::new();
-    for (id, state) in model.shm().segments() {
-        if state.verdict() == Verdict::Residue {
+    for (id, state) in views::segments(model, selection) {
+        if state.verdict_at(selection.end()) == Verdict::Residue {
             found.push(residue(model, id, state));
         }
-        found.extend(state.unlinked.and_then(|unlink| unlinked_in_use(model, id, state, &unlink)));
+        let unlinked = state.unlinked.filter(|unlink| selection.has_time(unlink.at));
+        found.extend(unlinked.and_then(|unlink| unlinked_in_use(model, id, state, &unlink)));
     }
     found
 }

@@ -43,8 +43,8 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
     for (process, states) in &by_process {
         let of_it: Vec<&WorkerRow> = workers.iter().filter(|worker| worker.process == *process).collect();
         found.extend(slow_notify(model, selection, *process, states, &of_it));
-        found.extend(queue_grows(model, *process));
-        found.extend(unfinished(model, *process, states, &of_it));
+        found.extend(queue_grows(model, selection, *process));
+        found.extend(unfinished(model, selection, *process, states, &of_it));
         found.extend(resend(model, *process, states));
     }
     found
@@ -100,8 +100,7 @@ fn gil(model: &Model, selection: &Selection, worker: &WorkerRow) -> Option<Findi
     let waited = worker.gil_wait.map_or(0.0, seconds);
     let waits = model.gil().waits(selection).filter(|wait| (wait.process, wait.tid) == (worker.process, worker.tid));
     let line = place(model, commonest(waits.map(|wait| (views::asked_at(model, wait.stack), Nanos(wait.count)))));
-    let summary =
-        format!("thread {who}, which makes progress, waited {} times for the GIL, mostly at {line}", worker.gil_waits);
+    let summary = format!("thread {who} waited {} times for the GIL, mostly at {line}", worker.gil_waits);
     let detail = format!(
         "Thread {who} hands transfers to UCX and completes them; while it waits for the GIL, no transfer goes on. It waited \
          {} times, {:.1} ms in all. A callback in Python, or an object of Python's that is released there, makes it take \
@@ -170,8 +169,9 @@ fn slow_notify(
     Some(finding(model, process, ("ucx/slow-notify", Severity::Warning), (summary, detail), evidence))
 }
 
-fn queue_grows(model: &Model, process: ProcessRef) -> Option<Finding> {
-    let depths = views::queue(model, &Selection { processes: Some([process].into()), ..Selection::default() });
+fn queue_grows(model: &Model, selection: &Selection, process: ProcessRef) -> Option<Finding> {
+    let of_process = Selection { processes: Some([process].into()), tid: None, ..selection.lasting() };
+    let depths = views::queue(model, &of_process);
     let quarter = depths.len() / 4;
     let deepest = |part: &[(Nanos, u64)]| part.iter().map(|(_, depth)| *depth).max();
     let first = deepest(depths.get(..quarter)?)?;
@@ -190,12 +190,18 @@ fn queue_grows(model: &Model, process: ProcessRef) -> Option<Finding> {
 }
 
 /// Transfers without an end, and an interpreter that does not end for a thread that nobody stopped.
-fn unfinished(model: &Model, process: ProcessRef, states: &[&State], workers: &[&WorkerRow]) -> Option<Finding> {
+fn unfinished(
+    model: &Model,
+    selection: &Selection,
+    process: ProcessRef,
+    states: &[&State],
+    workers: &[&WorkerRow],
+) -> Option<Finding> {
     let has_ended = model.process(process)?.ended.is_some();
     let left: Vec<&&State> = states.iter().filter(|state| state.transfer.completed.is_none()).collect();
     let notifier = workers.iter().find(|worker| worker.role == Role::Notifier);
     if let Some(notifier) = notifier.filter(|_| !has_ended)
-        && let Some(since) = shuts_down(model, process)
+        && let Some(since) = shuts_down(model, selection, process)
     {
         let who = name(model, process, notifier.tid);
         let summary = format!(
@@ -241,8 +247,8 @@ fn unfinished(model: &Model, process: ProcessRef, states: &[&State], workers: &[
 }
 
 /// How long a thread of the process has waited in `threading._shutdown` (Lib/threading.py).
-fn shuts_down(model: &Model, process: ProcessRef) -> Option<Nanos> {
-    let selection = Selection { processes: Some([process].into()), ..Selection::default() };
+fn shuts_down(model: &Model, selection: &Selection, process: ProcessRef) -> Option<Nanos> {
+    let selection = Selection { processes: Some([process].into()), tid: None, ..selection.lasting() };
     let is_shutdown = |stack| {
         model.stack(stack).iter().filter_map(|frame| model.frame(*frame)).any(|frame| {
             &*frame.function == "_shutdown" && frame.file.as_deref().is_some_and(|file| file.ends_with("threading.py"))

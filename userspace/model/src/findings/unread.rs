@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Cost, Evidence, Finding, Severity, Target, place, size};
 use crate::families::shm::{State, Verdict};
-use crate::views::own_line;
+use crate::views::{self, own_line};
 use crate::{FrameId, Model, Nanos, ProcessRef, RegionId, SegmentId, SegmentKind, Selection};
 
 /// Less than this is not worth a word.
@@ -30,7 +30,9 @@ struct Made {
 pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
     let sent = sent(model);
     let mut lines: BTreeMap<(ProcessRef, FrameId), Made> = BTreeMap::new();
-    for (id, state) in model.shm().segments().filter(|(_, state)| is_filled(state)) {
+    let selection = &selection.lasting();
+    let end = selection.end();
+    for (id, state) in views::segments(model, selection).into_iter().filter(|(_, state)| is_filled(state)) {
         let maker = state.segment.creator.and_then(|pid| model.process_at(pid, state.begun));
         let Some((process, _)) = maker.filter(|(process, _)| selection.has_process(*process)) else { continue };
         let Some(line) = state.stack.and_then(|stack| own_line(model, stack)) else { continue };
@@ -38,7 +40,7 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
             continue;
         }
         // What is left behind is a finding of its own.
-        let is_over = match state.verdict() {
+        let is_over = match state.verdict_at(end) {
             Verdict::Residue => continue,
             Verdict::Released => true,
             Verdict::Held => false,
@@ -46,7 +48,7 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
         let made = lines.entry((process, line)).or_default();
         if sent.contains(&id) || has_readers(state) {
             made.read += 1;
-        } else if is_over || model.now().saturating_sub(state.begun) >= WAIT {
+        } else if is_over || model.now().min(end).saturating_sub(state.begun) >= WAIT {
             made.unread.push(id);
             made.bytes = made.bytes.saturating_add(bytes(state));
             made.lives |= !is_over;

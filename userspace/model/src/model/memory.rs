@@ -25,6 +25,12 @@ impl Model {
         spaces.filter_map(move |space| self.regions.at_time(space, address, at))
     }
 
+    /// The arena or the segment that lay innermost at an address of a process then: what the report has an `id` of.
+    pub fn owner_at(&self, process: ProcessRef, address: u64, at: Nanos) -> Option<RegionId> {
+        let mut all = self.regions_at_time(process, address, at).map(|region| region.id);
+        all.find(|id| !matches!(id, RegionId::MemInfo(_)))
+    }
+
     /// A process's mappings of segments that are there now, by address. Any process may have some.
     pub fn mappings(&self, pid: Pid) -> impl Iterator<Item = &Region> + '_ {
         self.regions.live(Space::Segments(pid))

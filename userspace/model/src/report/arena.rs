@@ -54,7 +54,7 @@ pub(super) fn id(model: &Model, state: &State) -> Option<String> {
 fn region(model: &Model, state: &State) -> Option<RegionOut> {
     let address = state.slab.filter(|_| !is_own(&state.arena))?;
     let around = model.regions_at_time(state.arena.process, address, state.begun);
-    around.filter(|region| !matches!(region.id, RegionId::Arena(id) if model.arenas().get(id).is_none_or(|it| !is_own(&it.arena)))).find_map(|region| RegionOut::of(model, region))
+    around.filter(|region| !matches!(region.id, RegionId::Arena(id) if model.arenas().get(id).is_none_or(|it| !is_own(&it.arena)))).find_map(|region| RegionOut::of(model, region.id))
 }
 
 fn arena(source: &Source<'_>, state: &State) -> Option<Arena> {

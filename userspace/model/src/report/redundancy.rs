@@ -4,9 +4,9 @@ use std::cmp::Reverse;
 
 use serde::Serialize;
 
-use super::{FrameOut, StackOut, pid, source::Source};
+use super::{FrameOut, RegionOut, StackOut, pid, source::Source};
 use crate::families::redundancy::{Accesses, Line as Place, PairSum};
-use crate::views::{PairNode, pair_tree};
+use crate::views::{self, PairNode, RedundancyView, pair_tree};
 use crate::{Model, PairKind, Pid, Selection, Tid};
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -86,6 +86,8 @@ pub struct Pair {
     pub unread: u64,
     pub first: Side,
     pub second: Side,
+    /// `null` where it lay in none, or its address is not known.
+    pub region: Option<RegionOut>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -117,18 +119,17 @@ pub enum Access {
 
 pub(super) fn redundancy(source: &Source<'_>, selection: &Selection, limit: usize) -> Redundancy {
     let model = source.model;
-    let (family, counts, rate_hz) = (model.redundancy(), model.redundancy().counts(), model.meta().rate_hz);
+    let view = views::redundancy(model, selection);
+    let (counts, rate_hz) = (model.redundancy().counts(), model.meta().rate_hz);
     let cost = |sum: &Accesses| sum.weight as f64 * sum.metadata_share().unwrap_or(0.0);
-    let mut lines: Vec<(Place, &Accesses)> =
-        family.lines().filter(|(line, _)| selection.has_process(line.process)).collect();
+    let mut lines: Vec<(&Place, &Accesses)> = view.lines.iter().collect();
     lines.sort_by(|one, other| cost(other.1).total_cmp(&cost(one.1)));
-    let line = |(place, sum): (Place, &Accesses)| {
-        let all = model.process(place.process).map_or(0, |state| state.samples).max(sum.samples);
+    let line = |(place, sum): (&Place, &Accesses)| {
         Some(Line {
             pid: pid(model, place.process)?,
             frame: FrameOut::from(model.frame(place.frame)?),
             native_s: sum.weight as f64 / f64::from(rate_hz.max(1)),
-            native_share: sum.samples as f64 / all as f64,
+            native_share: view.share(place.process, sum.samples),
             samples: sum.samples,
             enough_data: sum.is_enough(),
             metadata_share: sum.metadata_share(),
@@ -139,7 +140,7 @@ pub(super) fn redundancy(source: &Source<'_>, selection: &Selection, limit: usiz
             elements: sum.elements,
         })
     };
-    let mut calls: Vec<_> = family.calls().filter(|(call, _)| selection.has_process(call.line.process)).collect();
+    let mut calls: Vec<_> = view.calls.iter().collect();
     calls.sort_by_key(|(_, sum)| Reverse((sum.same, sum.compared)));
     let calls = calls.into_iter().take(limit).filter_map(|(call, sum)| {
         let seen = |count| (sum.results > 0).then_some(count);
@@ -155,7 +156,7 @@ pub(super) fn redundancy(source: &Source<'_>, selection: &Selection, limit: usiz
             varying: sum.varying().collect(),
         })
     });
-    let mut pairs: Vec<_> = family.pairs().filter(|(pair, _)| selection.has_process(pair.process)).collect();
+    let mut pairs: Vec<_> = view.pairs.iter().collect();
     pairs.sort_by_key(|(_, sum)| Reverse((sum.redundant_bytes, sum.compared)));
     let pairs = pairs.into_iter().take(limit).filter_map(|(pair, sum)| {
         let side = |id| Side { tid: pair.tid, stack: source.stack(id) };
@@ -173,6 +174,7 @@ pub(super) fn redundancy(source: &Source<'_>, selection: &Selection, limit: usiz
             unread: sum.unread,
             first: side(pair.first),
             second: side(pair.second),
+            region: pair.region.and_then(|id| RegionOut::of(model, id)),
         })
     });
     Redundancy {
@@ -188,11 +190,11 @@ pub(super) fn redundancy(source: &Source<'_>, selection: &Selection, limit: usiz
         lines: lines.into_iter().take(limit).filter_map(line).collect(),
         calls: calls.collect(),
         pairs: pairs.collect(),
-        tree: tree(model, selection),
+        tree: tree(model, &view),
     }
 }
 
-fn tree(model: &Model, selection: &Selection) -> Vec<Node> {
+fn tree(model: &Model, view: &RedundancyView) -> Vec<Node> {
     let node = |node: PairNode| {
         let frame = FrameOut::from(model.frame(node.frame)?);
         let access = if node.is_second { Access::Second } else { Access::First };
@@ -200,5 +202,5 @@ fn tree(model: &Model, selection: &Selection) -> Vec<Node> {
         Some(Node { parent: node.parent, access, frame, equal, compared, redundant_bytes, total_bytes })
     };
     // Its frames are known: none is left out.
-    pair_tree(model, selection).into_iter().filter_map(node).collect()
+    pair_tree(model, &view.pairs).into_iter().filter_map(node).collect()
 }

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::arena;
-use crate::{Model, Region, RegionId};
+use crate::{Model, RegionId};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RegionOut {
@@ -15,12 +15,12 @@ pub struct RegionOut {
 
 impl RegionOut {
     /// `None` for what the report has no `id` of: a MemInfo, a semaphore, what was forgotten.
-    pub fn of(model: &Model, region: &Region) -> Option<Self> {
-        let id = match region.id {
+    pub fn of(model: &Model, region: RegionId) -> Option<Self> {
+        let id = match region {
             RegionId::Arena(id) => arena::id(model, model.arenas().get(id)?)?,
             RegionId::Segment(id) => model.shm().get(id).filter(|state| !state.is_semaphore())?.id(),
             RegionId::MemInfo(_) => return None,
         };
-        Some(Self { kind: region.id.kind(), id })
+        Some(Self { kind: region.kind(), id })
     }
 }

@@ -5,8 +5,9 @@ use std::cmp::Reverse;
 use serde::Serialize;
 
 use super::{StackOut, source::Source};
-use crate::families::shm::{self, PastHolder, State};
-use crate::{Model, Nanos, Pid, RegionId, SegmentId, SegmentKind};
+use crate::families::shm::{self, PastHolder, State, Verdict};
+use crate::views;
+use crate::{Model, Nanos, Pid, RegionId, SegmentId, SegmentKind, Selection};
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Segment {
@@ -81,16 +82,17 @@ pub struct Pass {
 
 impl From<&PastHolder> for Past {
     fn from(past: &PastHolder) -> Self {
-        let PastHolder { pid, fds, mappings, from, to } = *past;
+        let PastHolder { pid, fds, mappings, from, to, .. } = *past;
         Self { holder: Holder { pid, fds, mappings }, from_s: from.as_secs_f64(), to_s: to.as_secs_f64() }
     }
 }
 
 /// The largest first.
-pub(super) fn segments(source: &Source<'_>, limit: usize) -> Vec<Segment> {
-    let mut states: Vec<(SegmentId, &State)> = source.model.shm().segments().collect();
+pub(super) fn segments(source: &Source<'_>, selection: &Selection, limit: usize) -> Vec<Segment> {
+    let mut states = views::segments(source.model, selection);
     states.sort_by_key(|(_, state)| Reverse(state.segment.bytes));
-    states.into_iter().take(limit).map(|(id, state)| segment(source, id, state)).collect()
+    let out = |(id, state): (SegmentId, &State)| segment(source, id, state, state.verdict_at(selection.end()));
+    states.into_iter().take(limit).map(out).collect()
 }
 
 fn holder(model: &Model, id: SegmentId, pid: Pid, holder: &shm::Holder) -> Now {
@@ -108,7 +110,7 @@ fn holder(model: &Model, id: SegmentId, pid: Pid, holder: &shm::Holder) -> Now {
     }
 }
 
-fn segment(source: &Source<'_>, id: SegmentId, state: &State) -> Segment {
+fn segment(source: &Source<'_>, id: SegmentId, state: &State, verdict: Verdict) -> Segment {
     let segment = &state.segment;
     let seconds = |at: Option<Nanos>| at.map(Nanos::as_secs_f64);
     Segment {
@@ -132,7 +134,7 @@ fn segment(source: &Source<'_>, id: SegmentId, state: &State) -> Segment {
             .iter()
             .map(|pass| Pass { from_pid: pass.from, to_pid: pass.to, at_s: pass.at.as_secs_f64() })
             .collect(),
-        verdict: state.verdict().name(),
+        verdict: verdict.name(),
         stack: source.maybe_stack(state.stack),
     }
 }

@@ -169,7 +169,7 @@ fn transfer(source: &Source<'_>, id: TransferId, state: &State, bytes: u64) -> O
 fn region(model: &Model, process: ProcessRef, region: &Region) -> Option<BufferRegion> {
     let id = match region.id {
         RegionId::MemInfo(_) => format!("{}:{:#x}", pid(model, process)?, region.address),
-        RegionId::Arena(_) | RegionId::Segment(_) => RegionOut::of(model, region)?.id,
+        RegionId::Arena(_) | RegionId::Segment(_) => RegionOut::of(model, region.id)?.id,
     };
     let birth = views::birthplace(model, views::region_birth(model, region));
     Some(BufferRegion {
@@ -180,22 +180,25 @@ fn region(model: &Model, process: ProcessRef, region: &Region) -> Option<BufferR
 }
 
 pub(super) fn counts(model: &Model, selection: &Selection) -> Vec<TransferCount> {
-    let sums = model.ucx().sums().filter(|(kind, _)| selection.has_process(kind.process));
-    sums.filter_map(|(kind, sum)| {
-        Some(TransferCount {
-            pid: pid(model, kind.process)?,
-            library: kind.library,
-            operation: kind.operation,
-            count: sum.count,
-            bytes: sum.bytes,
-            immediate: sum.immediate,
-            failed: sum.failed,
-            total_s: sum.spent.as_secs_f64(),
-            unfollowed: sum.unfollowed,
-            told_every: sum.every,
+    model
+        .ucx()
+        .sums(selection)
+        .into_iter()
+        .filter_map(|(kind, sum)| {
+            Some(TransferCount {
+                pid: pid(model, kind.process)?,
+                library: kind.library,
+                operation: kind.operation,
+                count: sum.count,
+                bytes: sum.bytes,
+                immediate: sum.immediate,
+                failed: sum.failed,
+                total_s: sum.spent.as_secs_f64(),
+                unfollowed: sum.unfollowed,
+                told_every: sum.every,
+            })
         })
-    })
-    .collect()
+        .collect()
 }
 
 pub(super) fn stages(model: &Model, selection: &Selection) -> Vec<TransferStage> {

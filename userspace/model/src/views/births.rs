@@ -49,10 +49,11 @@ impl BirthRow {
         self.bytes = self.bytes.saturating_add(sum.kept_bytes);
     }
 
-    fn add(&mut self, id: ArenaId, state: &State) {
+    /// As it was right before `end`; how full it is was seen when somebody looked last.
+    fn add(&mut self, id: ArenaId, state: &State, end: Nanos) {
         self.born += 1;
         self.ids.push(id);
-        if !state.is_kept() {
+        if !state.is_kept_at(end) {
             return;
         }
         self.live += 1;
@@ -102,8 +103,9 @@ pub fn arenas(model: &Model, selection: &Selection) -> Vec<BirthRow> {
         let new = || BirthRow::new(process, Arc::clone(kind), frame, stack);
         add(rows.entry((process, Arc::clone(kind), frame)).or_insert_with(new));
     };
+    let end = selection.end();
     for (id, state) in model.arenas().arenas().filter(|(_, state)| is_selected(state, selection)) {
-        put(state.arena.process, &state.arena.kind, model.arenas().birth(state), &|row| row.add(id, state));
+        put(state.arena.process, &state.arena.kind, model.arenas().birth(state), &|row| row.add(id, state, end));
     }
     // When these lived is not known any more.
     let forgotten = model.arenas().forgotten().filter(|_| selection.from.or(selection.to).is_none());

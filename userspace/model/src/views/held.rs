@@ -10,14 +10,14 @@ const UNKNOWN: StackId = StackId(u32::MAX);
 /// Arenas, segments and MemInfos that were not given back by the end of the selected time, and when they were made. What lived
 /// until its process ended counts. Memory belongs to no thread: it is put down to the main one.
 pub(super) fn held<'a>(model: &'a Model, selection: &'a Selection) -> impl Iterator<Item = Piece> + 'a {
-    let end = selection.to.unwrap_or(Nanos(u64::MAX));
+    let end = selection.end();
     let piece = move |at: Nanos, process: ProcessRef, stack: Option<StackId>, bytes: u64| {
         let tid = Tid(model.process(process)?.process.pid.0);
         let is_selected = at < end && bytes > 0 && selection.has_thread(process, tid);
         is_selected.then_some((at, Place { process, tid, stack: stack.unwrap_or(UNKNOWN) }, bytes))
     };
     let arenas = model.arenas().arenas().filter_map(move |(_, state)| {
-        let is_held = state.is_kept() || state.died.is_some_and(|(at, _)| at >= end);
+        let is_held = state.is_kept_at(end);
         let stack = model.arenas().birth(state);
         is_held.then(|| piece(state.begun, state.arena.process, stack, state.held()))?
     });

@@ -7,6 +7,7 @@ use foldhash::HashMap;
 
 use super::slots::Running;
 use super::{Series, Slots, gil_shares, own_line, spread, transfers};
+use crate::families::nrt::Sum;
 use crate::{FrameId, Model, Nanos, ProcessRef, Selection, StackId, Tid};
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -46,7 +47,8 @@ pub struct MemoryLine {
     /// What lives at the end of the time: segments, arenas, MemInfos; each `(how many, bytes)`.
     pub segments: (u64, u64),
     pub arenas: (u64, u64),
-    pub meminfos: (u64, u64),
+    /// Of an earlier time than the latest that is not known.
+    pub meminfos: Option<(u64, u64)>,
     /// Bytes of segments and arenas.
     pub series: Series,
 }
@@ -134,8 +136,10 @@ fn memory(model: &Model, selection: &Selection, slots: Slots) -> MemoryLine {
     for (_, state) in model.arenas().arenas().filter(|(_, state)| selection.has_process(state.arena.process)) {
         lives(state.begun, state.died.map(|(at, _)| at), state.arena.bytes, &mut line.arenas);
     }
-    for (_, sum) in model.nrt().sums().filter(|(site, _)| selection.has_process(site.process)) {
-        line.meminfos = (line.meminfos.0 + sum.live(), line.meminfos.1.saturating_add(sum.bytes));
+    if selection.end() > model.now() {
+        let sums = model.nrt().sums().filter(|(site, _)| selection.has_process(site.process));
+        let add = |(count, bytes): (u64, u64), sum: &Sum| (count + sum.live(), bytes.saturating_add(sum.bytes));
+        line.meminfos = Some(sums.fold((0, 0), |all, (_, sum)| add(all, sum)));
     }
     line.series = running.series();
     line

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::families::redundancy::PairSum;
-use crate::{FrameId, Model, Selection};
+use crate::families::redundancy::{PairOf, PairSum};
+use crate::{FrameId, Model};
 
 /// What has less than one in so many of the pairs is left out.
 const LEAST: u64 = 200;
@@ -26,9 +26,9 @@ struct Branch {
 }
 
 /// Its nodes, each before its children, those with more redundant bytes first.
-pub fn pair_tree(model: &Model, selection: &Selection) -> Vec<PairNode> {
+pub fn pair_tree(model: &Model, pairs: &BTreeMap<PairOf, PairSum>) -> Vec<PairNode> {
     let mut branches = vec![Branch::default()];
-    for (pair, sum) in model.redundancy().pairs().filter(|(pair, _)| selection.has_process(pair.process)) {
+    for (pair, sum) in pairs {
         let known = |id| model.stack(id).iter().copied().filter(|frame| model.frame(*frame).is_some());
         let first = known(pair.first).map(|frame| (false, frame));
         let second = known(pair.second).map(|frame| (true, frame));

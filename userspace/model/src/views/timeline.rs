@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::slots::Running;
-use super::{Series, Slots, Stage, arenas, birthplace, has_transfer};
+use super::{Series, Slots, Stage, arenas, birthplace, has_transfer, segments};
 use crate::{FrameId, Model, Nanos, ProcessRef, SegmentId, Selection, StackId, Tid, WaitReason};
 
 /// Lanes of one process, and of all together.
@@ -27,6 +27,8 @@ pub enum LaneId {
     /// Transfers in one stage.
     Transfers(ProcessRef, Stage),
     Segment(SegmentId),
+    /// How many findings rest on what happened then; none of [`timeline`]'s.
+    Findings,
 }
 
 /// What a thread did for most of a slot.
@@ -222,15 +224,7 @@ fn transfer_lanes(model: &Model, selection: &Selection, slots: Slots) -> Vec<Lan
 }
 
 fn segment_lanes(model: &Model, selection: &Selection, slots: Slots) -> Vec<Lane> {
-    let mut segments: Vec<_> = model.shm().segments().collect();
-    segments.retain(|(_, state)| state.begun <= slots.to && state.ended.is_none_or(|ended| ended >= slots.from));
-    if let Some(processes) = &selection.processes {
-        let pids: Vec<_> = processes.iter().filter_map(|id| Some(model.process(*id)?.process.pid)).collect();
-        segments.retain(|(_, state)| {
-            let mut all = state.holders.keys().copied().chain(state.past.iter().map(|past| past.pid));
-            all.any(|pid| pids.contains(&pid))
-        });
-    }
+    let mut segments = segments(model, selection);
     segments.sort_by_key(|(id, state)| (std::cmp::Reverse(state.segment.bytes), *id));
     let lane = |(id, state): (SegmentId, &crate::families::shm::State)| {
         let mut sums = Running::new(slots);

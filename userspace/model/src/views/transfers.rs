@@ -94,20 +94,23 @@ const POLLS: f64 = 0.9;
 /// thread that asked.
 const LEAVES: u64 = 10;
 
+/// What threads did is looked at over all of a time that moves, for their roles.
 pub fn workers(model: &Model, selection: &Selection) -> Vec<WorkerRow> {
     let shares = gil_shares(model, selection);
     let samples = samples_by_thread(model, selection);
     let mut rows = Vec::new();
-    for thread in model.ucx().threads().filter(|thread| selection.has_thread(thread.process, thread.tid)) {
+    let lasting = Selection { tid: None, ..selection.lasting() };
+    let threads = model.ucx().threads_in(&lasting);
+    for thread in threads.iter().filter(|thread| selection.has_thread(thread.process, thread.tid)) {
         let share = shares.get(&thread.process).and_then(|share| share.threads.get(&thread.tid));
-        let progress = model.ucx().threads_of(thread.process).filter(|other| makes_progress(other));
+        let progress = threads.iter().filter(|other| other.process == thread.process && makes_progress(other));
         let progress = progress.max_by_key(|other| progress_made(other));
         for role in roles(thread) {
             rows.push(WorkerRow {
                 process: thread.process,
                 tid: thread.tid,
                 role,
-                mode: progress.map_or("unknown", |thread| mode(model, thread)),
+                mode: progress.map_or("unknown", |thread| mode(model, &threads, thread)),
                 thread: *thread,
                 busy: busy(thread),
                 python: samples
@@ -151,6 +154,12 @@ fn progress_made(thread: &TransferThread) -> u64 {
     thread.completed.saturating_add(thread.dispatched)
 }
 
+/// What a thread is called by: of several roles the one that is farthest from UCX, for whoever tells of transfers, or waits to be
+/// told, may make progress meanwhile. `None` for one that has nothing to do with transfers.
+pub fn role(model: &Model, process: ProcessRef, tid: Tid) -> Option<Role> {
+    model.ucx().thread(process, tid).and_then(|thread| roles(thread).max())
+}
+
 fn roles(thread: &TransferThread) -> impl Iterator<Item = Role> {
     let roles = [
         (Role::Progress, makes_progress(thread)),
@@ -168,8 +177,8 @@ fn busy(thread: &TransferThread) -> f64 {
 }
 
 /// A thread that makes the progress of others is there for that; one that makes its own does so in between.
-fn mode(model: &Model, thread: &TransferThread) -> &'static str {
-    match (is_apart(model, thread), busy(thread) >= POLLS) {
+fn mode(model: &Model, threads: &[TransferThread], thread: &TransferThread) -> &'static str {
+    match (is_apart(model, threads, thread), busy(thread) >= POLLS) {
         (true, false) => "thread",
         (true, true) => "thread-polling",
         (false, true) => "polling",
@@ -179,9 +188,9 @@ fn mode(model: &Model, thread: &TransferThread) -> &'static str {
 
 /// Whether others ask, or are woken, and leave progress to this thread. It may ask, too: parts of transfers are asked for where the
 /// one before them is completed. Where nobody asks for what comes (active messages), it is another thread than the first.
-fn is_apart(model: &Model, thread: &TransferThread) -> bool {
+fn is_apart(model: &Model, threads: &[TransferThread], thread: &TransferThread) -> bool {
     let leaves = |other: &TransferThread| progress_made(other).saturating_mul(LEAVES) < progress_made(thread);
-    let mut others = model.ucx().threads_of(thread.process).filter(|other| other.tid != thread.tid);
+    let mut others = threads.iter().filter(|other| other.process == thread.process && other.tid != thread.tid);
     let is_first = || model.process(thread.process).is_some_and(|state| state.process.pid.0 == thread.tid.0);
     others.any(|other| (other.registered > 0 || other.woken > 0) && leaves(other))
         || (thread.registered == 0 && !is_first())

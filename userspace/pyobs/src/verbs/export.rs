@@ -61,5 +61,6 @@ fn selection(arguments: &Export, model: &Model) -> Result<Selection, Failure> {
         tid: arguments.tid.map(Tid),
         from: arguments.from.map(Nanos::from_secs_f64),
         to: arguments.to.map(Nanos::from_secs_f64),
+        is_moving: false,
     })
 }

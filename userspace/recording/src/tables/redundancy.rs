@@ -31,7 +31,8 @@ CREATE TABLE access_pairs (
     detail  TEXT,
     bytes   INTEGER NOT NULL,
     equal   INTEGER NOT NULL,
-    unread  INTEGER
+    unread  INTEGER,
+    address INTEGER
 );
 CREATE TABLE native_calls (
     at_ns   INTEGER NOT NULL,
@@ -74,8 +75,8 @@ pub(crate) fn access(connection: &Connection, access: &Access) -> rusqlite::Resu
 
 pub(crate) fn pair(connection: &Connection, pair: &Pair) -> rusqlite::Result<()> {
     let sql = "INSERT INTO access_pairs
-               (at_ns, process, tid, first_stack, second_stack, kind, memory, detail, bytes, equal, unread)
-               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
+               (at_ns, process, tid, first_stack, second_stack, kind, memory, detail, bytes, equal, unread, address)
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
     connection.prepare_cached(sql)?.execute(params![
         integer(pair.at.0),
         pair.process.0,
@@ -88,6 +89,7 @@ pub(crate) fn pair(connection: &Connection, pair: &Pair) -> rusqlite::Result<()>
         integer(pair.bytes),
         pair.equal,
         pair.unread,
+        pair.address.map(integer),
     ])?;
     Ok(())
 }
@@ -153,7 +155,7 @@ pub(crate) fn read(
         "equal",
         "unread",
     ];
-    source.scan("access_pairs", &columns, &range.condition(), damage, |_, row| {
+    source.scan_newer("access_pairs", (&columns, &["address"]), &range.condition(), damage, |_, row| {
         each(Event::Pair(Pair {
             at: Nanos(row.number(1)?),
             process: ProcessRef(row.small(2)?),
@@ -162,6 +164,7 @@ pub(crate) fn read(
             second: StackId(row.small(5)?),
             kind: PairKind::from_name(&row.text(6)?)?,
             touched: Touched::from_name(&row.text(7)?, row.maybe_text(8)?)?,
+            address: row.maybe_number(12).flatten(),
             bytes: row.number(9)?,
             equal: row.number(10)? != 0,
             unread: row.maybe_number(11)?.map(|unread| unread != 0),

@@ -221,7 +221,7 @@ pub fn every_event() -> Vec<Event> {
     events.push(Event::Access(access(60, None)));
     events.push(Event::Access(access(61, Some(Touched::Metadata(None)))));
     events.push(Event::Access(access(62, Some(Touched::Array("float64 3x4".into())))));
-    let pair = |after, kind, touched, unread| Pair {
+    let pair = |after, kind, touched, unread: Option<bool>| Pair {
         at: Nanos(at.0 + after),
         process: ProcessRef(0),
         tid: Tid(4250),
@@ -229,6 +229,7 @@ pub fn every_event() -> Vec<Event> {
         second: StackId(1),
         kind,
         touched,
+        address: unread.map(|_| 0x7f12_3456_7008),
         bytes: 8,
         equal: true,
         unread,

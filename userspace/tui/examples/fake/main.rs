@@ -2,6 +2,7 @@
 //!
 //! `cargo run -p pyobs-tui --example fake [live | replay | empty | starting | failing | panic | nasty | many | cpu]`
 
+mod crowd;
 mod programs;
 
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use pyobs_model::{
 use pyobs_tui::{Batch, Color, Options, Source, Tape, replay, run};
 use tokio::sync::mpsc;
 
+use crowd::Crowd;
 use programs::{EVIL, PROGRAMS, Program};
 
 /// What falls on a stack.
@@ -68,6 +70,7 @@ struct Fake {
     functions: Vec<Vec<FrameId>>,
     random: Random,
     is_cpu_only: bool,
+    crowd: Option<Crowd>,
 }
 
 impl Fake {
@@ -112,7 +115,7 @@ impl Fake {
             all.push((program, drawn));
             functions.push(own);
         }
-        Self { programs: all, functions, random: Random(88_172_645_463_325_252), is_cpu_only: false }
+        Self { programs: all, functions, random: Random(88_172_645_463_325_252), is_cpu_only: false, crowd: None }
     }
 
     fn sample(&mut self, from: Duration, until: Duration, events: &mut Vec<Event>) {
@@ -148,6 +151,9 @@ impl Fake {
         }
         if !self.is_cpu_only {
             self.wait(from, until, events);
+        }
+        if let Some(crowd) = &mut self.crowd {
+            crowd.tell(nanos(until), events);
         }
         events.push(Event::Cost {
             at: nanos(until),
@@ -250,35 +256,6 @@ fn meta() -> Meta {
     }
 }
 
-/// 200 processes and 50,000 frames.
-fn many(events: &mut Vec<Event>) -> Fake {
-    let programs = (0..200)
-        .map(|index| Program {
-            pid: 10_000 + index * 8,
-            python: Some("3.12.1"),
-            command: "python3 worker.py --queue default",
-            threads: &["python3"],
-            shapes: "",
-            busy: 1,
-        })
-        .collect();
-    let mut fake = Fake::new(programs, events);
-    let mut stack = 0;
-    for (index, (_, shapes)) in fake.programs.iter_mut().enumerate() {
-        for shape in 0..10u32 {
-            let first = (index as u32 * 10 + shape) * 25;
-            for id in first..first + 25 {
-                let text = format!("function_{} /srv/many/module_{}.py {}", id % 5000, id % 300, 1 + id / 5000);
-                events.push(Event::Frame { id: FrameId(id), frame: frame(&text) });
-            }
-            events.push(Event::Stack { id: StackId(stack), frames: (first..first + 25).map(FrameId).collect() });
-            shapes.push((Fall::Samples(1), StackId(stack)));
-            stack += 1;
-        }
-    }
-    fake
-}
-
 fn main() -> std::io::Result<()> {
     let what = std::env::args().nth(1).unwrap_or_else(|| "live".to_owned());
     let history = History::Window { length: Nanos(120_000_000_000), samples: 2_000_000 };
@@ -288,7 +265,7 @@ fn main() -> std::io::Result<()> {
     }
     let mut events = Vec::new();
     let mut fake = match what.as_str() {
-        "many" => many(&mut events),
+        "many" => crowd::many(&mut events),
         "nasty" => Fake::new(vec![EVIL], &mut events),
         "empty" | "starting" => Fake::new(Vec::new(), &mut events),
         _ => Fake::new(PROGRAMS.iter().map(|p| Program { ..*p }).collect(), &mut events),

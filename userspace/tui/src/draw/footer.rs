@@ -67,7 +67,7 @@ fn is_shown(model: &Model, ui: &Ui, binding: &Binding) -> bool {
         Action::Back => ui.has_way_back() || ui.help.is_some(),
         Action::Filter => ui.takes_filter(),
         Action::Open if ui.tab == Tab::Overview => !ui.board.is_empty(),
-        Action::Window => ui.tab.is_windowed(),
+        Action::Window => ui.takes_window() || ui.span.is_some(),
         Action::Measure if matches!(ui.tab, Tab::Waits | Tab::Memory | Tab::Transfers) => true,
         Action::Measure => Weight::ALL.iter().filter(|weight| weight.is_known(model)).count() > 1,
         Action::Calls => model.is_on("eval") || ui.frames.shows_calls(),

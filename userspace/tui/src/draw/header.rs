@@ -142,7 +142,10 @@ fn state(ui: &Ui, room: usize) -> (String, Style) {
         (_, Phase::Ended) if ui.paused.is_none() => ("ENDED".to_owned(), theme.warning()),
         (Source::Live, _) if ui.paused.is_some() => ("PAUSED".to_owned(), theme.warning()),
         (Source::Live, Phase::Starting) => ("STARTING".to_owned(), theme.dim()),
-        (Source::Live, _) => ("LIVE".to_owned(), theme.good()),
+        (Source::Live, _) => match ui.lag {
+            Some(lag) => (format!("LAGGING {} s", lag.0 / 1_000_000_000), theme.warning()),
+            None => ("LIVE".to_owned(), theme.good()),
+        },
     }
 }
 
@@ -189,12 +192,12 @@ fn chips(model: &Model, ui: &Ui, room: u16) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let shows_calls = ui.context() == Context::Calls;
     let shows_frames = matches!(ui.tab, Tab::Frames | Tab::Flame) && !shows_calls;
-    let span = ui.span.filter(|_| ui.tab.is_windowed());
-    if ui.tab.is_windowed() && (span.is_none() || ui.tab == Tab::Timeline) {
+    if ui.takes_window() && (ui.span.is_none() || ui.tab == Tab::Timeline) {
         pieces.push(chip(3, ui.window.chip(ui.position)));
     }
-    if let Some((from, to)) = span {
-        pieces.push(chip(5, format!("{:.2}–{:.2} s", from.as_secs_f64(), to.as_secs_f64())));
+    if let Some((from, to)) = ui.span {
+        let of_span = || format!("{:.2}–{:.2} s", from.as_secs_f64(), to.as_secs_f64());
+        pieces.push(chip(5, if ui.takes_span() { of_span() } else { "of all time".to_owned() }));
     }
     if shows_frames {
         let measure = match ui.look.weight {

@@ -148,10 +148,9 @@ fn nothing(model: &Model, ui: &Ui, pythons: u64, is_live: bool) -> Option<Messag
 
 /// The keys that would show more, as a sentence.
 fn wider(ui: &Ui) -> &'static str {
-    let is_windowed = ui.tab.is_windowed();
-    let looks_back = is_windowed && ui.window != Window::All;
+    let looks_back = ui.takes_window() && ui.window != Window::All;
     match (ui.picked.is_some(), looks_back) {
-        _ if is_windowed && ui.span.is_some() => " Esc shows the time around it.",
+        _ if ui.takes_span() && ui.span.is_some() => " Esc shows the time around it.",
         (true, true) => " Esc shows all processes, w looks further back.",
         (true, false) => " Esc shows all processes.",
         (false, true) => " w looks further back.",

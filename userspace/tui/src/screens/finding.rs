@@ -3,7 +3,9 @@
 use pyobs_model::findings::{Cost, Evidence, Finding, Severity};
 use ratatui::style::Style;
 
+use super::Outcome;
 use crate::theme::Theme;
+use crate::trail::{Jump, Place};
 use crate::{number, text};
 
 pub(super) fn severity(theme: Theme, severity: Severity) -> Style {
@@ -19,6 +21,12 @@ pub(super) fn mark(theme: Theme, severity: Severity) -> (&'static str, Style) {
         Severity::Warning => ("! ", theme.warning()),
         Severity::Info => ("i ", theme.dim()),
     }
+}
+
+/// Leads to what shows the facts that it rests on.
+pub(super) fn evidence(finding: &Finding) -> Outcome {
+    let jump = |target| Jump { process: finding.process, place: Place::Row(target), why: finding.id };
+    finding.target.map_or(Outcome::Nothing, |target| Outcome::Jump(jump(target)))
 }
 
 /// In at most nine characters: a share of a thread's time, or memory.

@@ -9,12 +9,11 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::Outcome;
-use super::finding::{cost, mark, summary};
+use super::finding::{cost, evidence, mark, summary};
 use crate::binding::Action;
 use crate::draw::{Heading, Order, Row, how_to_see, put};
 use crate::list::Listing;
 use crate::text;
-use crate::trail::{Jump, Place};
 use crate::ui::Ui;
 
 /// The machine's lines and their heading.
@@ -76,12 +75,7 @@ impl OverviewScreen {
             return Outcome::Nothing;
         }
         match (action, self.selected(board).map(|entry| &entry.finding)) {
-            (Action::Open, Some(finding)) => match finding.target {
-                Some(target) => {
-                    Outcome::Jump(Jump { process: finding.process, place: Place::Row(target), why: finding.id })
-                }
-                None => Outcome::Nothing,
-            },
+            (Action::Open, Some(finding)) => evidence(finding),
             _ => Outcome::Nothing,
         }
     }

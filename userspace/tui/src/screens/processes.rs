@@ -4,12 +4,13 @@ use std::cmp::Reverse;
 use std::collections::HashSet;
 
 use pyobs_model::views::{self, ProcessRow};
-use pyobs_model::{Model, ProcessRef, ProcessState, Selection, Tid};
+use pyobs_model::{Model, Nanos, ProcessRef, ProcessState, Selection, Tid};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::Outcome;
 use super::finding::severity;
+use super::thread::thread_name;
 use crate::binding::Action;
 use crate::draw::{Heading, Order, Row, put};
 use crate::filter::Filter;
@@ -42,6 +43,8 @@ pub(crate) struct ProcessesScreen {
     open: HashSet<ProcessRef>,
     rows: Vec<ProcessRow>,
     seconds: f64,
+    /// When the time ends that is looked at.
+    end: Nanos,
     shown: Vec<Line>,
     cursor: Cursor<Picked>,
 }
@@ -51,6 +54,7 @@ impl ProcessesScreen {
     pub(crate) fn compute(&mut self, model: &Model, selection: &Selection, seconds: f64) {
         self.rows = views::processes(model, selection);
         self.seconds = seconds;
+        self.end = selection.end().min(model.now());
     }
 
     pub(crate) fn arrange(&mut self, model: &Model, filter: Option<&Filter>, height: usize) {
@@ -59,7 +63,7 @@ impl ProcessesScreen {
             .iter()
             .enumerate()
             .filter_map(|(index, row)| Some((index, row, model.process(row.process)?)))
-            .filter(|(_, row, state)| state.is_alive(model.now()) || row.samples > 0)
+            .filter(|(_, row, state)| state.is_alive(self.end) || row.samples > 0)
             .filter(|(_, _, state)| {
                 let process = &state.process;
                 filter.is_none_or(|f| f.matches(&process.command) || f.matches(&process.pid.to_string()))
@@ -197,9 +201,8 @@ impl ProcessesScreen {
                     row.rest(&format!("{ended}{}", head_of_command(state)), style);
                 }
                 Some(tid) => {
-                    let name = state.threads.get(&tid).and_then(|thread| thread.name.as_deref());
                     row.right(4, "", style);
-                    row.rest(&format!("  {}", text::head(name.unwrap_or("(no name)"), 512)), style);
+                    row.rest(&format!("  {}", thread_name(model, line.picked.process, tid)), style);
                 }
             }
         }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use pyobs_model::Model;
 use pyobs_model::families::redundancy::{Accesses, CallSum, DISPATCH, Line, PairOf, PairSum, least_trials};
 use pyobs_model::findings::{self, Finding, Target};
-use pyobs_model::views::{By, own_line};
+use pyobs_model::views::{self, By, own_line};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
@@ -73,32 +73,29 @@ pub(crate) struct RedundancyScreen {
 
 impl RedundancyScreen {
     pub(crate) fn compute(&mut self, model: &Model, scope: &Scope, sources: &mut Sources) {
-        let family = model.redundancy();
+        let view = views::redundancy(model, &scope.selection);
         let mut pairs: BTreeMap<Line, PairSum> = BTreeMap::new();
-        for (pair, sum) in family.pairs() {
+        for (pair, sum) in &view.pairs {
             if let Some(line) = line_of(model, pair) {
                 pairs.entry(line).or_default().add(sum);
             }
         }
         let mut calls: BTreeMap<Line, CallSum> = BTreeMap::new();
-        for (call, sum) in family.calls() {
+        for (call, sum) in &view.calls {
             calls.entry(call.line).or_default().add(sum);
         }
         self.findings = findings::find(model, &scope.selection);
         self.findings.retain(|finding| finding.id.starts_with("redundancy/"));
-        let lines = family.lines().filter(|(line, _)| scope.selection.has_process(line.process));
-        self.rows = lines
-            .map(|(line, sum)| Entry {
-                line,
-                sum: sum.clone(),
-                pairs: pairs.get(&line).copied().unwrap_or_default(),
-                calls: calls.get(&line).copied().unwrap_or_default(),
-            })
-            .collect();
+        let entry = |(line, sum): (&Line, &Accesses)| Entry {
+            line: *line,
+            sum: sum.clone(),
+            pairs: pairs.get(line).copied().unwrap_or_default(),
+            calls: calls.get(line).copied().unwrap_or_default(),
+        };
+        self.rows = view.lines.iter().map(entry).collect();
         if let Some(line) = self.open {
             let source = sources.read(model, line.process, line.frame);
-            let sum = self.rows.iter().find(|row| row.line == line).map(|row| &row.sum);
-            self.detail.compute(model, line, source, sum, &self.findings);
+            self.detail.compute(model, &view, line, source, &self.findings);
         }
     }
 

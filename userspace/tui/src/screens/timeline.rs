@@ -1,17 +1,18 @@
-//! Lanes of threads, arenas, transfers and segments under one axis of time, with a cursor, and a span of time that the other
+//! Lanes of findings, threads, arenas, transfers and segments under one axis of time, with a cursor, and a span of time that the other
 //! screens can be restricted to.
 
 mod chart;
 mod facts;
 
-use pyobs_model::findings::{Board, Target};
-use pyobs_model::views::{self, LaneId, Slots, Timeline};
-use pyobs_model::{Model, Nanos};
+use pyobs_model::findings::{self, Board, Finding, Target};
+use pyobs_model::views::{self, Cells, Lane, LaneId, Slots, Timeline};
+use pyobs_model::{Model, Nanos, Selection};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use self::facts::Facts;
 use super::Outcome;
+use super::finding::evidence;
 use crate::binding::Action;
 use crate::draw::{put, put_more};
 use crate::list::Listing;
@@ -36,6 +37,8 @@ pub(crate) struct TimelineScreen {
     /// Where a span was begun.
     mark: Option<Nanos>,
     facts: Facts,
+    /// Of findings, by their places on the board: in which slots that happened on which they rest.
+    marks: Vec<(usize, Vec<bool>)>,
 }
 
 impl TimelineScreen {
@@ -44,6 +47,27 @@ impl TimelineScreen {
         let begin = scope.selection.from.unwrap_or_else(|| first(model)).min(all.to);
         let (from, to) = self.view.unwrap_or((begin, all.to));
         self.timeline = views::timeline(model, &scope.selection, Slots { from, to, ..all });
+    }
+
+    /// Puts the lane of the findings first, where any has a time.
+    pub(crate) fn mark_findings(&mut self, model: &Model, scope: &Scope, board: &Board) {
+        let slots = self.slots();
+        // What ends later may have begun before.
+        let within = Selection { from: Some(slots.from), ..scope.selection.clone() };
+        let marks = board.entries().map(|entry| findings::marks(model, &within, slots, &entry.finding));
+        self.marks = marks.enumerate().filter(|(_, marks)| marks.contains(&true)).collect();
+        if !self.marks.is_empty() {
+            let count = |slot: usize| self.marks.iter().filter(|(_, marks)| marks[slot]).count() as u64;
+            let cells = Cells::Amounts((0..slots.count).map(count).collect());
+            self.timeline.lanes.insert(0, Lane { id: LaneId::Findings, cells });
+        }
+    }
+
+    /// The findings that rest on the time at the cursor.
+    fn found<'board>(&self, board: &'board Board) -> Vec<&'board Finding> {
+        let column = self.column();
+        let here = self.marks.iter().filter(|(_, marks)| marks.get(column) == Some(&true));
+        here.filter_map(|(index, _)| board.get(*index)).map(|entry| &entry.finding).collect()
     }
 
     pub(crate) fn arrange(&mut self, model: &Model, board: &Board, body: Rect) {
@@ -56,8 +80,11 @@ impl TimelineScreen {
     fn look(&mut self, model: &Model, board: &Board) {
         let selected = self.listing.selected().copied();
         let lane = selected.and_then(|id| self.timeline.lanes.iter().find(|lane| lane.id == id));
-        self.facts =
-            lane.map_or_else(Facts::default, |lane| Facts::of(model, board, lane, self.slots(), self.column()));
+        self.facts = match lane {
+            None => Facts::default(),
+            Some(Lane { id: LaneId::Findings, .. }) => Facts::of_findings(self.at(), &self.found(board)),
+            Some(lane) => Facts::of(model, board, lane, self.slots(), self.column()),
+        };
     }
 
     fn slots(&self) -> Slots {
@@ -107,10 +134,22 @@ impl TimelineScreen {
             Action::Mark => return self.end_span(),
             Action::SeekHere => return Outcome::Seek(self.at()),
             Action::Open if self.mark.is_some() => return self.end_span(),
-            Action::Open => return self.listing.selected().map_or(Outcome::Nothing, |lane| open(*lane)),
+            Action::Open => return self.listing.selected().map_or(Outcome::Nothing, |lane| self.open(*lane, board)),
             _ => {}
         }
         Outcome::Nothing
+    }
+
+    /// The screen that tells more of a lane, and of findings the first one at the cursor.
+    fn open(&self, lane: LaneId, board: &Board) -> Outcome {
+        let jump = |process, target| Outcome::Jump(Jump { process, place: Place::Row(target), why: "lane" });
+        match lane {
+            LaneId::Thread(process, tid) => Outcome::Pick(Picked { process, tid: Some(tid) }),
+            LaneId::Arenas(process, frame) => jump(Some(process), Target::Arenas(frame)),
+            LaneId::Transfers(process, _) => jump(Some(process), Target::Transfers(None)),
+            LaneId::Segment(id) => jump(None, Target::Segment(id)),
+            LaneId::Findings => self.found(board).first().map_or(Outcome::Nothing, |finding| evidence(finding)),
+        }
     }
 
     fn end_span(&mut self) -> Outcome {
@@ -228,15 +267,4 @@ fn lane_rows(body: Rect) -> usize {
 fn first(model: &Model) -> Nanos {
     let sample = model.cpu().samples().next().map(|sample| sample.at);
     sample.filter(|_| model.cpu().total() > 0).unwrap_or_default().min(model.offcpu().since().max(model.gil().since()))
-}
-
-/// The screen that tells more of a lane.
-fn open(lane: LaneId) -> Outcome {
-    let jump = |process, target| Outcome::Jump(Jump { process, place: Place::Row(target), why: "lane" });
-    match lane {
-        LaneId::Thread(process, tid) => Outcome::Pick(Picked { process, tid: Some(tid) }),
-        LaneId::Arenas(process, frame) => jump(Some(process), Target::Arenas(frame)),
-        LaneId::Transfers(process, _) => jump(Some(process), Target::Transfers(None)),
-        LaneId::Segment(id) => jump(None, Target::Segment(id)),
-    }
 }

@@ -15,6 +15,7 @@ use ratatui::layout::Rect;
 
 use super::Outcome;
 use super::frames::matches;
+use super::thread::thread_label;
 use crate::binding::Action;
 use crate::filter::Filter;
 use crate::list::{Listing, turned};
@@ -284,16 +285,6 @@ impl Line {
     }
 }
 
-/// `4243 loader-0`.
-fn thread_label(model: &Model, process: ProcessRef, tid: Tid) -> String {
-    let thread = model.process(process).and_then(|state| state.threads.get(&tid));
-    named(tid, thread.and_then(|thread| thread.name.as_deref()))
-}
-
 fn waker_label(waker: &Waker) -> String {
-    named(waker.tid, Some(&waker.name))
-}
-
-fn named(tid: Tid, name: Option<&str>) -> String {
-    format!("{tid} {}", text::head(name.unwrap_or("(no name)"), 512))
+    format!("{} {}", waker.tid, text::head(&waker.name, 512))
 }

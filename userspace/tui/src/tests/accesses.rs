@@ -13,7 +13,7 @@ fn at(ms: u64) -> Nanos {
     Nanos(ms * 1_000_000)
 }
 
-fn access(ms: u64, stack: u32, touched: Option<Touched>, stores: bool) -> Event {
+pub(super) fn access(ms: u64, stack: u32, touched: Option<Touched>, stores: bool) -> Event {
     Event::Access(Access {
         at: at(ms),
         process: PROCESS,
@@ -51,6 +51,7 @@ pub(crate) fn dispatching() -> Vec<Event> {
             second: StackId(11),
             kind,
             touched: array(),
+            address: None,
             bytes: 8,
             equal: ms != 31,
             unread: (kind == PairKind::Store).then_some(ms % 4 == 1),

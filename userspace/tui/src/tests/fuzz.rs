@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use pyobs_model::Nanos;
 
-use super::{Bench, synthetic};
+use super::{Bench, EVERYWHERE, synthetic};
 use crate::app::{Flow, Msg};
 use crate::binding::BINDINGS;
 use crate::input::{Key, Mouse, Pointing};
-use crate::{Batch, Source};
+use crate::{Batch, Color, Source};
 
 /// Xorshift: the same run on every machine.
 struct Random(u64);
@@ -68,12 +68,13 @@ fn shake(bench: &mut Bench, random: &mut Random, steps: usize) {
 
 #[test]
 fn random_keys_do_not_panic() {
-    for seed in 1..=12u64 {
+    for seed in 1..=15u64 {
         let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
-        let mut bench = match seed % 4 {
+        let mut bench = match seed % 5 {
             0 => Bench::replay((80, 24)),
             1 => Bench::live((100, 30)),
             2 => Bench::waiting((100, 30)),
+            3 => Bench::of_all((100, 30), Color::Rich),
             _ => Bench::new(synthetic::model(), Source::Live, (60, 15)),
         };
         shake(&mut bench, &mut random, 1500);
@@ -82,27 +83,8 @@ fn random_keys_do_not_panic() {
 
 #[test]
 fn every_size_can_be_drawn() {
-    for keys in [
-        "0",
-        "0\n",
-        "9",
-        "9←v←\n",
-        "9++←←",
-        "1t",
-        "2",
-        "2\n",
-        "2cp",
-        "2m\n",
-        "3mf↓↓↓",
-        "4",
-        "4\n",
-        "4m",
-        "4m\n",
-        "5",
-        "2?",
-        "4/x",
-    ] {
-        let mut bench = Bench::waiting((80, 24));
+    for keys in EVERYWHERE.iter().copied().chain(["9←v←\n", "9++←←"]) {
+        let mut bench = Bench::of_all((80, 24), Color::Rich);
         bench.keys(keys);
         for width in (0..70).step_by(3).chain([250]) {
             for height in (0..20).chain([80]) {

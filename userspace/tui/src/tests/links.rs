@@ -4,7 +4,14 @@ use std::collections::BTreeSet;
 
 use insta::assert_snapshot;
 
-use super::{Bench, transfers};
+use pyobs_model::{
+    Access, Event, MemInfoChange, MemInfoId, Nanos, Pair, PairKind, Pid, ProcessRef, Segment, SegmentChange, SegmentId,
+    SegmentKind, StackId, Tid, Touched, families,
+};
+
+use super::{Bench, synthetic, transfers};
+use crate::app::Msg;
+use crate::{Batch, Source};
 
 const SIZE: (u16, u16) = (140, 40);
 
@@ -79,6 +86,98 @@ fn a_transfer_leads_to_what_its_buffer_lies_in() {
     let led = follow_all(&mut bench, 5);
     assert!(led.iter().any(|crumbs| crumbs.contains("buffer › Memory › A segment, or arenas")), "{led:#?}");
     assert!(led.iter().any(|crumbs| crumbs.contains("thread › Frames")), "{led:#?}");
+}
+
+/// Transfers out of a segment, out of an arena in it and out of a MemInfo, and stores into it.
+fn regions() -> Bench {
+    let at = Nanos(0);
+    let mut events = transfers::events();
+    let (kind, name, creator) = (SegmentKind::Shm, Some("pool".into()), Some(Pid(4242)));
+    let segment = Segment { dev: 27, ino: 9, generation: 0, kind, name, linked: true, bytes: 64 << 20, creator };
+    let (pid, address, bytes) = (Pid(4242), 0x7f12_0000_0000 - (1 << 20), 64 << 20);
+    for change in [
+        SegmentChange::Begun(segment),
+        SegmentChange::Born(StackId(11)),
+        SegmentChange::Holds { pid, fds: 1, mappings: 1 },
+        SegmentChange::Mapped { pid, address, bytes, offset: 0 },
+    ] {
+        events.push(Event::Segment { at, id: SegmentId(0), change });
+    }
+    // Those of the transfers from 50 on lie in it.
+    let (process, stack, data) = (ProcessRef(0), StackId(11), 0x7f12_0000_0000 + 50 * 4096);
+    let change = MemInfoChange::Born { process, bytes: 50 * 4096, data, stack };
+    events.push(Event::MemInfo { at, id: MemInfoId(0), change });
+    for n in 0..40 {
+        let (at, tid, kind, touched) =
+            (Nanos(n * 1_000_000), Tid(4242), PairKind::Store, Touched::Array("f8 9".into()));
+        let (first, second, address, bytes) = (StackId(6), StackId(11), Some(0x7f12_0000_0000), 8);
+        let (equal, unread) = (n > 1, None);
+        let pair = Pair { at, process, tid, first, second, kind, touched, address, bytes, equal, unread };
+        events.push(Event::Pair(pair));
+        let (weight, touched, stores) = (1, None, true);
+        events.push(Event::Access(Access { at, process, tid, stack, weight, touched, stores, element: false }));
+    }
+    events.sort_by_key(Event::at);
+    let mut bench = Bench::new(synthetic::model_of(families::NAMES), Source::Live, SIZE);
+    bench.send(Batch::Events(events));
+    bench
+}
+
+#[test]
+fn regions_lead_to_their_transfers_and_to_the_lines_that_store_into_them_and_back() {
+    for (keys, count) in [("6", 100), ("6m", 100), ("6mm", 50)] {
+        let mut bench = regions();
+        let picture = bench.keys(keys).keys("\n").picture();
+        assert!(picture.contains("TRANSFERS OUT OF IT"), "{keys}: {picture}");
+        let led = follow_all(&mut bench, 8);
+        assert!(led.iter().any(|crumbs| crumbs.ends_with("transfer › Transfers › A transfer")), "{keys}: {led:#?}");
+        // Twenty are listed, and the others counted.
+        let others = format!("and {} others", count - 20);
+        let mut bench = regions();
+        bench.keys(keys).keys("\n");
+        let has_others = (0..40).any(|_| bench.keys("↓").picture().contains(&others));
+        assert!(has_others, "{keys}: {others}");
+    }
+    // The arena lies in the segment, and the MemInfo in the arena: what was stored is told of each that the report knows.
+    for keys in ["6\n", "6m\n", "7\n"] {
+        let mut bench = regions();
+        bench.keys(keys);
+        let words = "38 of 40 stores, 304 of 320 B";
+        let line =
+            (0..60).find_map(|_| bench.keys("↓").picture().lines().find(|it| it.contains(words)).map(str::to_owned));
+        assert!(line.is_some(), "{keys}: {}", bench.picture());
+    }
+}
+
+#[test]
+fn the_timeline_has_marks_of_findings_that_lead_to_their_evidence() {
+    let mut bench = Bench::waiting(SIZE);
+    let picture = bench.keys("w9←←←←←←←←").picture();
+    let lane = picture.lines().find(|line| line.contains("findings ")).unwrap();
+    // The waits of the one finding are spread over the ten seconds.
+    assert!(lane.matches('!').count() > 100, "{lane}");
+    assert!(picture.contains("1 finding rests on what happened then"), "{picture}");
+    assert!(picture.contains("! gil/convoy: thread 4243"), "{picture}");
+    bench.keys("\n");
+    assert!(crumbs(&mut bench).ends_with("Timeline › gil/convoy › Waits"), "{}", bench.picture());
+    bench.keys("\u{1b}");
+    assert_eq!(bench.picture().lines().skip(1).collect::<Vec<_>>(), picture.lines().skip(1).collect::<Vec<_>>());
+    // After the last event nothing rests on anything.
+    bench.now += std::time::Duration::from_secs(30);
+    bench.msg(Msg::Tick);
+    assert!(bench.keys("ww").picture().lines().all(|line| !line.contains("findings ")), "{}", bench.picture());
+}
+
+#[test]
+fn a_line_leads_to_the_region_that_it_stores_into() {
+    let mut bench = regions();
+    bench.keys("8\n");
+    let led = follow_all(&mut bench, 3);
+    assert!(led.iter().any(|crumbs| crumbs.contains("region › Memory")), "{led:#?}");
+    let mut bench = regions();
+    bench.keys("8\n");
+    let is_told = (0..40).any(|_| bench.keys("↓").picture().contains("an arena of pymalloc: 38 of 40 equal"));
+    assert!(is_told, "{}", bench.picture());
 }
 
 #[test]

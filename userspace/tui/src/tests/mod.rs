@@ -1,6 +1,7 @@
 //! Whole screens, drawn into memory.
 
 mod accesses;
+mod evidence;
 mod fuzz;
 mod kinds;
 mod links;
@@ -9,6 +10,7 @@ mod nasty;
 mod pictures;
 mod replay;
 mod screens;
+mod spans;
 mod states;
 pub(crate) mod synthetic;
 mod time;
@@ -23,6 +25,43 @@ use ratatui::backend::TestBackend;
 use crate::app::{App, Flow, Msg};
 use crate::input::Key;
 use crate::{Batch, Color, Options, Source, Tape};
+
+/// Keys that lead to every screen, table and detail.
+const EVERYWHERE: [&str; 33] = [
+    "0",
+    "0\n",
+    "1",
+    "1t",
+    "2",
+    "2f",
+    "2\n",
+    "2c",
+    "2cp",
+    "2m\n",
+    "2?",
+    "2/x",
+    "3↓↓",
+    "3mf↓↓↓",
+    "4",
+    "4\n",
+    "4m",
+    "4m\n",
+    "4/x",
+    "5",
+    "6",
+    "6\n",
+    "6m",
+    "6m\n",
+    "6mm",
+    "6mm\n",
+    "6mmm",
+    "7",
+    "7\n",
+    "7m",
+    "8",
+    "8\n",
+    "9",
+];
 
 /// An app with a terminal in memory and a clock that moves only when told to.
 struct Bench {
@@ -82,6 +121,13 @@ impl Bench {
     fn dispatching(size: (u16, u16)) -> Self {
         let mut bench = Self::new(synthetic::model_of(families::NAMES), Source::Live, size);
         bench.send(Batch::Events(accesses::dispatching()));
+        bench
+    }
+
+    /// With something of every family.
+    fn of_all(size: (u16, u16), color: Color) -> Self {
+        let mut bench = Self::with_color(synthetic::model_of(families::NAMES), Source::Live, size, color);
+        bench.send(Batch::Events(states::events()));
         bench
     }
 

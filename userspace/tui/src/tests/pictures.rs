@@ -120,7 +120,7 @@ fn pictures_of_the_documentation_are_what_is_drawn() {
         ("transfers", of(transfers::events()), "7"),
         ("transfer", of(transfers::events()), "7\n"),
         ("redundancy", of(accesses::dispatching()), "8"),
-        ("timeline", of(synthetic::sharing()), "9↓←←←"),
+        ("timeline", of(synthetic::sharing()), "9↓↓←←←"),
         ("replay", of(synthetic::sharing()), "{....]] 9"),
     ] {
         bench.keys(keys).draw();

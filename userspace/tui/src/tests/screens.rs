@@ -4,7 +4,7 @@ use insta::assert_snapshot;
 use pyobs_model::{Event, Nanos, Reason};
 use ratatui::style::{Color as Ink, Style};
 
-use super::{Bench, synthetic};
+use super::{Bench, EVERYWHERE, synthetic};
 use crate::{Batch, Color, Source};
 
 const SMALL: (u16, u16) = (60, 15);
@@ -56,32 +56,32 @@ at_sizes!(waits_by_function, [WIDE], Bench::waiting, "4lsss");
 at_sizes!(waits_of_one_thread, [WIDE], Bench::waiting, "1t↓↓\n4");
 at_sizes!(waits_filtered, [WIDE], Bench::waiting, "4/^lock$\n");
 at_sizes!(waits_that_do_not_match, [WIDE], Bench::waiting, "4/zzz\n");
-at_sizes!(wait_detail, [SMALL, WIDE, HUGE], Bench::waiting, "4↓\n");
-at_sizes!(wait_for_the_gil_detail, [SMALL, WIDE, HUGE], Bench::waiting, "4m\n");
+at_sizes!(wait_detail, [SMALL, USUAL, WIDE, LARGE, HUGE], Bench::waiting, "4↓\n");
+at_sizes!(wait_for_the_gil_detail, [SMALL, USUAL, WIDE, LARGE, HUGE], Bench::waiting, "4m\n");
 at_sizes!(waits_that_are_off, [SMALL, WIDE], Bench::live, "4");
 at_sizes!(findings, [SMALL, WIDE], Bench::waiting, "1");
 at_sizes!(findings_in_health, [SMALL, WIDE], Bench::waiting, "5");
 at_sizes!(frames_off_cpu, [SMALL, WIDE, HUGE], Bench::waiting, "2mf");
 at_sizes!(frames_by_waits_for_the_gil, [WIDE], Bench::waiting, "2mm");
 at_sizes!(frame_detail_off_cpu, [SMALL, WIDE], Bench::waiting, "2mf\n");
-at_sizes!(calls, [SMALL, WIDE, HUGE], Bench::waiting, "2c");
+at_sizes!(calls, [SMALL, USUAL, WIDE, LARGE, HUGE], Bench::waiting, "2c");
 at_sizes!(calls_split_by_process, [WIDE], Bench::waiting, "2cp");
 at_sizes!(calls_that_are_off, [WIDE], Bench::live, "2c");
 at_sizes!(memory, [SMALL, WIDE, HUGE], Bench::sharing, "6");
 at_sizes!(memory_by_verdict, [WIDE], Bench::sharing, "6sss");
 at_sizes!(memory_filtered, [WIDE], Bench::sharing, "6/memfd\n");
 at_sizes!(memory_of_one_process, [WIDE], Bench::sharing, "1\n6");
-at_sizes!(segment_detail, [SMALL, WIDE, HUGE], Bench::sharing, "6\n");
-at_sizes!(arenas, [SMALL, WIDE, HUGE], Bench::sharing, "6m");
+at_sizes!(segment_detail, [SMALL, USUAL, WIDE, LARGE, HUGE], Bench::sharing, "6\n");
+at_sizes!(arenas, [SMALL, USUAL, WIDE, LARGE, HUGE], Bench::sharing, "6m");
 at_sizes!(arenas_by_use, [WIDE], Bench::sharing, "6msss");
-at_sizes!(arena_detail, [SMALL, WIDE, HUGE], Bench::sharing, "6m\n");
-at_sizes!(meminfos, [WIDE], Bench::sharing, "6mm");
-at_sizes!(meminfos_detail, [WIDE], Bench::sharing, "6mm\n");
+at_sizes!(arena_detail, [SMALL, USUAL, WIDE, LARGE, HUGE], Bench::sharing, "6m\n");
+at_sizes!(meminfos, [USUAL, WIDE, LARGE], Bench::sharing, "6mm");
+at_sizes!(meminfos_detail, [USUAL, WIDE, LARGE], Bench::sharing, "6mm\n");
 at_sizes!(arenas_that_are_off, [WIDE], Bench::live, "6m");
 at_sizes!(redundancy, [SMALL, WIDE, HUGE], Bench::dispatching, "8");
 at_sizes!(redundancy_by_calls, [WIDE], Bench::dispatching, "8sss");
-at_sizes!(redundancy_detail, [SMALL, WIDE, HUGE], Bench::dispatching, "8\n");
-at_sizes!(redundancy_of_calls_detail, [HUGE], Bench::dispatching, "8sss\n");
+at_sizes!(redundancy_detail, [SMALL, USUAL, WIDE, LARGE, HUGE], Bench::dispatching, "8\n");
+at_sizes!(redundancy_of_calls_detail, [USUAL, LARGE, HUGE], Bench::dispatching, "8sss\n");
 at_sizes!(redundancy_that_is_off, [SMALL, WIDE], Bench::live, "8");
 at_sizes!(flame_of_redundant_samples, [WIDE], Bench::dispatching, "3mmm");
 at_sizes!(flame_of_memory, [WIDE], Bench::sharing, "3mmmm↓↓");
@@ -92,7 +92,7 @@ at_sizes!(flame_off_cpu, [SMALL, WIDE, HUGE], Bench::waiting, "3m↓↓");
 at_sizes!(flame_with_all_native_code, [WIDE], Bench::waiting, "3mff");
 at_sizes!(flame_without_native_code, [WIDE], Bench::waiting, "3mf");
 at_sizes!(timeline, [SMALL, USUAL, LARGE], Bench::sharing, "9");
-at_sizes!(timeline_of_waits, [USUAL, LARGE], Bench::waiting, "9↓←←←");
+at_sizes!(timeline_of_waits, [USUAL, LARGE], Bench::waiting, "9↓↓←←←");
 at_sizes!(timeline_zoomed, [USUAL, LARGE], Bench::waiting, "9←←←++");
 at_sizes!(timeline_with_a_span, [USUAL], Bench::waiting, "9←←←v←←←←v");
 at_sizes!(frames_of_a_span, [USUAL], Bench::waiting, "9←←←v←←←←v2");
@@ -237,9 +237,8 @@ fn only_what_is_watched_can_be_measured() {
 
 #[test]
 fn no_color_means_no_color() {
-    for keys in ["0", "1", "2", "3↓↓", "4", "5", "9", "2?", "2/x"] {
-        let mut bench = Bench::with_color(synthetic::filled(), Source::Live, USUAL, Color::Off);
-        bench.send(Batch::Events(Vec::new()));
+    for keys in EVERYWHERE {
+        let mut bench = Bench::of_all(USUAL, Color::Off);
         bench.keys(keys).draw();
         let is_plain = |style: Style| [style.fg, style.bg].iter().all(|ink| matches!(ink, None | Some(Ink::Reset)));
         assert!(bench.terminal.backend().buffer().content.iter().all(|cell| is_plain(cell.style())), "{keys}");
@@ -248,12 +247,13 @@ fn no_color_means_no_color() {
 
 #[test]
 fn basic_color_uses_the_sixteen() {
-    for keys in ["0", "9", "1", "2f", "3↓↓", "4", "4m", "5", "2?"] {
-        let mut bench = Bench::with_color(synthetic::filled(), Source::Live, USUAL, Color::Basic);
-        bench.send(Batch::Events(Vec::new()));
+    for keys in EVERYWHERE {
+        let mut bench = Bench::of_all(USUAL, Color::Basic);
         bench.keys(keys).draw();
         let cells = &bench.terminal.backend().buffer().content;
-        assert!(cells.iter().all(|cell| !matches!(cell.fg, Ink::Indexed(_) | Ink::Rgb(..))), "{keys}");
+        let is_rich = |ink: Ink| matches!(ink, Ink::Indexed(_) | Ink::Rgb(..));
+        assert!(cells.iter().all(|cell| !is_rich(cell.fg) && !is_rich(cell.bg)), "{keys}");
+        assert!(cells.iter().any(|cell| cell.fg != Ink::Reset || cell.bg != Ink::Reset), "{keys}");
     }
 }
 

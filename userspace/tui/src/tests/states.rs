@@ -1,10 +1,12 @@
 //! Every screen in every state, at the sizes of usual and large terminals. What is shown went through a recording.
 
+use std::time::Duration;
+
 use insta::assert_snapshot;
 use pyobs_model::{Event, Meta, Nanos, Reason, families};
 use pyobs_recording::{Reader, Writer};
 
-use super::{Bench, accesses, synthetic, transfers};
+use super::{Bench, EVERYWHERE, accesses, synthetic, transfers};
 use crate::app::Msg;
 use crate::{Batch, Source, Tape};
 
@@ -12,7 +14,7 @@ const SIZES: [(u16, u16); 2] = [(80, 24), (140, 40)];
 const SCREENS: std::ops::RangeInclusive<char> = '0'..='9';
 
 /// Something of every family.
-fn events() -> Vec<Event> {
+pub(super) fn events() -> Vec<Event> {
     let is_of_redundancy =
         |event: &Event| matches!(event, Event::Access(_) | Event::Call(_) | Event::Pair(_) | Event::Watchpoints { .. });
     let is_of_transfers =
@@ -90,8 +92,8 @@ fn going_on() {
 fn lagging() {
     all_screens("lagging", |size| {
         let mut bench = watching(size);
-        let (at, reason) = (Nanos(9_900_000_000), Reason::SleepUnseen);
-        bench.send(Batch::Events(vec![Event::Loss { at, reason, count: 5120 }]));
+        bench.now = Duration::from_secs(5);
+        bench.msg(Msg::Tick);
         bench
     });
 }
@@ -119,6 +121,28 @@ fn ended() {
 #[test]
 fn of_an_empty_recording() {
     all_screens("of_an_empty_recording", |size| Bench::replaying(Tape::new(recorded(&[]).0), size));
+}
+
+/// A recording gives back events of one time in another order than they came in.
+#[test]
+fn what_is_live_and_what_is_replayed_look_the_same() {
+    let (meta, read) = recorded(&events());
+    // Between what says that it is live, and the keys.
+    let body = |mut bench: Bench, keys: &str| {
+        let picture = bench.keys(keys).picture();
+        let lines: Vec<String> = picture.lines().map(str::to_owned).collect();
+        lines[1..lines.len() - 1].to_vec()
+    };
+    for size in SIZES {
+        for keys in EVERYWHERE.iter().filter(|keys| !keys.contains(['?', '/'])) {
+            let mut live = live(size);
+            live.send(Batch::Events(events()));
+            live.msg(Msg::Ended);
+            let replayed = Bench::replaying(synthetic::tape(meta.clone(), read.clone()), size);
+            // A replay begins with the whole recording, and its next window is the one that is the first of what is live.
+            assert_eq!(body(live, keys), body(replayed, &format!("w{keys}")), "{keys}");
+        }
+    }
 }
 
 #[test]

@@ -41,11 +41,6 @@ pub(crate) fn tape(meta: Meta, mut events: Vec<Event>) -> Tape {
     tape
 }
 
-/// With all events.
-pub(crate) fn filled() -> Model {
-    fill(Model::new(meta(), History::All), &events())
-}
-
 pub(crate) fn fill(mut model: Model, events: &[Event]) -> Model {
     for event in events {
         model.apply(event);

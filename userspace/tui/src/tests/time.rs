@@ -59,6 +59,33 @@ fn a_live_window_moves_on_without_events() {
 }
 
 #[test]
+fn a_capture_that_tells_nothing_new_lags_until_it_does() {
+    let mut bench = Bench::live((80, 24));
+    let mut header = |seconds: u64, events: Option<Vec<Event>>| {
+        bench.now = Duration::from_secs(seconds);
+        if let Some(events) = events {
+            bench.send(Batch::Events(events));
+        }
+        bench.msg(Msg::Tick);
+        bench.picture().lines().next().unwrap().trim_matches('"').trim().to_owned()
+    };
+    // The events end at 10 s.
+    assert!(header(2, None).ends_with("LIVE"));
+    assert!(header(3, None).ends_with("LAGGING 3 s"));
+    // What comes is old.
+    let old = vec![synthetic::sample(11_000, 0, 4242, 0, Outcome::Complete)];
+    assert!(header(8, Some(old)).ends_with("LAGGING 7 s"));
+    let new = vec![synthetic::sample(18_500, 0, 4242, 0, Outcome::Complete)];
+    assert!(header(9, Some(new)).ends_with("LIVE"));
+    bench.now = Duration::from_secs(20);
+    bench.msg(Msg::Tick);
+    assert!(bench.picture().contains("LAGGING 11 s"));
+    assert!(!bench.keys(" ").picture().contains("LAGGING"), "{}", bench.picture());
+    bench.msg(Msg::Ended);
+    assert!(!bench.picture().contains("LAGGING"));
+}
+
+#[test]
 fn the_last_picture_of_a_capture_stays() {
     let mut bench = Bench::live((80, 24));
     bench.msg(Msg::Ended);

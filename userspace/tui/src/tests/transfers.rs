@@ -11,7 +11,7 @@ use crate::Batch;
 
 const MICRO: u64 = 1_000;
 
-fn transfer(id: u64) -> Transfer {
+pub(super) fn transfer(id: u64) -> Transfer {
     let begun = Nanos(id * 8_000_000);
     let after = |micros: u64| Some(begun.saturating_add(Nanos(micros * MICRO)));
     let sends = id.is_multiple_of(2);
@@ -37,6 +37,35 @@ fn transfer(id: u64) -> Transfer {
     }
 }
 
+pub(super) fn seen(id: u64, transfer: Transfer) -> [Event; 2] {
+    let at = transfer.completed.or(transfer.submitted).unwrap_or_default();
+    let id = TransferId(id);
+    [TransferChange::Seen(Box::new(transfer)), TransferChange::Asked(StackId(11))].map(|change| Event::Transfer {
+        at,
+        id,
+        change,
+    })
+}
+
+/// What a thread has done in 10 s.
+pub(super) fn thread(tid: u32, registered: u64, dispatched: u64, woken: u64, awake_ms: u64) -> Event {
+    Event::TransferThread(TransferThread {
+        at: Nanos(9_900_000_000),
+        process: ProcessRef(0),
+        tid: Tid(tid),
+        registered,
+        submitted: dispatched,
+        dispatched,
+        completed: dispatched,
+        notified: 0,
+        woken,
+        progress: dispatched / 4,
+        probed: Nanos(if dispatched == 0 { 0 } else { 30_000_000 }),
+        observed: Nanos(10_000_000_000),
+        awake: Nanos(awake_ms * 1_000_000),
+    })
+}
+
 pub(super) fn events() -> Vec<Event> {
     let mut events = synthetic::waiting();
     let (kind, address) = ("pymalloc".into(), 0x7f12_0000_0000);
@@ -46,32 +75,13 @@ pub(super) fn events() -> Vec<Event> {
     }
     for id in 0..100 {
         let transfer = transfer(id);
-        let at = transfer.completed.or(transfer.submitted).unwrap_or_default();
+        events.extend(seen(id, transfer));
         let id = TransferId(id);
-        events.push(Event::Transfer { at, id, change: TransferChange::Seen(Box::new(transfer)) });
-        events.push(Event::Transfer { at, id, change: TransferChange::Asked(StackId(11)) });
         if let Some(over) = transfer.completed {
             let (notified, at) = (over.saturating_add(Nanos(20 * MICRO)), over.saturating_add(Nanos(300 * MICRO)));
             events.push(Event::Transfer { at, id, change: TransferChange::Woken { notified, tid: Tid(4242) } });
         }
     }
-    let thread = |tid, registered, dispatched, woken, awake_ms: u64| {
-        Event::TransferThread(TransferThread {
-            at: Nanos(9_900_000_000),
-            process: ProcessRef(0),
-            tid: Tid(tid),
-            registered,
-            submitted: dispatched,
-            dispatched,
-            completed: dispatched,
-            notified: 0,
-            woken,
-            progress: dispatched / 4,
-            probed: Nanos(if dispatched == 0 { 0 } else { 30_000_000 }),
-            observed: Nanos(10_000_000_000),
-            awake: Nanos(awake_ms * 1_000_000),
-        })
-    };
     events.extend([thread(4242, 100, 0, 99, 1_500), thread(4243, 0, 100, 0, 400)]);
     events
 }
@@ -100,21 +110,38 @@ fn sorted_and_filtered() {
 
 #[test]
 fn one_transfer() {
-    for size in [(60, 15), (100, 30)] {
+    for size in [(60, 15), (80, 24), (100, 30), (140, 40)] {
         assert_snapshot!(format!("transfer_detail_{}x{}", size.0, size.1), picture(size, "7↓↓\n"));
     }
 }
 
 #[test]
 fn threads() {
-    assert_snapshot!(picture((100, 30), "7m"));
+    for size in [(80, 24), (100, 30), (140, 40)] {
+        assert_snapshot!(format!("threads_{}x{}", size.0, size.1), picture(size, "7m"));
+    }
+}
+
+#[test]
+fn threads_have_their_roles_wherever_they_are_named() {
+    // Processes with their threads, waits, the GIL's shares and waits, the timeline, the Overview's line of the GIL.
+    for (keys, names) in [
+        ("1t", ["python3 event_loop", "loader-0 progress"].as_slice()),
+        ("4", &["4243 loader-0 progress"]),
+        ("4m", &["4242 python3 event_loop", "4243 loader-0 progress"]),
+        ("9", &["4242 python3 event_loop", "4243 loader-0 progress"]),
+        ("0", &["4242 python3 event"]),
+    ] {
+        let picture = picture((200, 50), keys);
+        assert!(names.iter().all(|name| picture.contains(name)), "{keys}: {picture}");
+    }
 }
 
 #[test]
 fn overview_and_timeline() {
     for size in [(80, 24), (140, 40)] {
         assert_snapshot!(format!("overview_{}x{}", size.0, size.1), picture(size, "0"));
-        let keys = format!("9{}{}", "↓".repeat(6), "←".repeat(size.0.into()));
+        let keys = format!("9{}{}", "↓".repeat(7), "←".repeat(size.0.into()));
         assert_snapshot!(format!("timeline_{}x{}", size.0, size.1), picture(size, &keys));
     }
 }

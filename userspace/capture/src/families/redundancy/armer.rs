@@ -319,10 +319,10 @@ impl Armer {
                 true => of_accesses(traps, outlives),
                 false => of_stores(traps),
             });
-            let Armed { id: watch, pid, key: WatchKey { tid, .. }, bytes, .. } = armed;
+            let Armed { id: watch, pid, key: WatchKey { tid, address, .. }, bytes, .. } = armed;
             if let (Some(mut found), Some(touched)) = (found, armed.touched) {
                 found.unread = found.unread.filter(|is_unread| !is_unread || !armed.is_shared);
-                self.tell(Told::Pair { pid, tid, watch, touched, bytes, found });
+                self.tell(Told::Pair { pid, tid, watch, touched, address, bytes, found });
             }
         }
     }

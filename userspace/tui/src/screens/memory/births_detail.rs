@@ -1,8 +1,10 @@
 //! The arenas or MemInfos that one line gave birth to: each arena with how full it is and when it lived, and where they were born.
 
+use std::collections::HashSet;
+
 use pyobs_model::families::arena::State;
-use pyobs_model::views::BirthRow;
-use pyobs_model::{Model, Nanos};
+use pyobs_model::views::{BirthRow, birthplace, region_birth};
+use pyobs_model::{Model, Nanos, RegionId};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
@@ -13,6 +15,7 @@ use crate::number;
 use crate::screens::Outcome;
 use crate::screens::frames::process_label;
 use crate::screens::page::{Line, Page};
+use crate::screens::region::{list_stores, list_transfers};
 use crate::trail::Jump;
 use crate::ui::Ui;
 
@@ -62,6 +65,15 @@ impl Detail {
         let first = states.iter().map(|state| state.begun).min().unwrap_or_default();
         let arenas = states.iter().map(|state| (Line::Part(arena(state, first, now)), None));
         self.page.list("ARENAS, THOSE THAT LIVE FIRST", arenas, ARENAS_MAX);
+        let ids: HashSet<RegionId> = row.ids.iter().copied().map(RegionId::Arena).collect();
+        list_transfers(&mut self.page, model, |transfer, region| match region.id {
+            RegionId::MemInfo(_) if row.ids.is_empty() => {
+                let birth = birthplace(model, region_birth(model, region));
+                transfer.process == row.process && birth == row.frame
+            }
+            id => ids.contains(&id),
+        });
+        list_stores(&mut self.page, model, |id| ids.contains(&id));
         let escape = states.iter().find_map(|state| state.closed?.stack);
         if let Some(stack) = escape {
             self.page.stack("OBJECTS ESCAPED IN, INNERMOST FRAME FIRST", model, process, stack);

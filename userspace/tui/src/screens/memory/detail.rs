@@ -1,11 +1,7 @@
 //! One segment: what it is, who holds and held it, whom it was passed to, where it was made.
 
-use std::cmp::Reverse;
-
 use pyobs_model::families::shm::State;
-use pyobs_model::findings::Target;
-use pyobs_model::views::buffer_region;
-use pyobs_model::{Model, Nanos, Pid, RegionId, SegmentId, Transfer, TransferId};
+use pyobs_model::{Model, Nanos, Pid, RegionId, SegmentId};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
@@ -15,12 +11,12 @@ use crate::number;
 use crate::screens::Outcome;
 use crate::screens::frames::{process_label, process_of};
 use crate::screens::page::{Line, Page};
+use crate::screens::region::{list_stores, list_transfers};
 use crate::trail::Jump;
 use crate::ui::Ui;
 
 /// Of each kind; the others are only counted.
 const PARTS_MAX: usize = 100;
-const TRANSFERS_MAX: usize = 20;
 const BAR: usize = 24;
 
 struct Holder {
@@ -106,23 +102,12 @@ impl Detail {
             (Line::Words(format!("{}  {from} → {}", at(pass.at), who(pass.to))), to(pass.to))
         });
         self.page.list("PASSED ON", passed, PARTS_MAX);
-        self.transfers(model);
+        list_transfers(&mut self.page, model, |_, region| region.id == RegionId::Segment(self.id));
+        list_stores(&mut self.page, model, |id| id == RegionId::Segment(self.id));
         if let Some(stack) = state.stack {
             let process = segment.creator.and_then(|pid| process_of(model, pid));
             self.page.stack("MADE IN, INNERMOST FRAME FIRST", model, process, stack);
         }
-    }
-
-    /// The latest whose buffers lie in it.
-    fn transfers(&mut self, model: &Model) {
-        let transfers = model.ucx().transfers();
-        let here = transfers.filter(|(_, state)| {
-            buffer_region(model, &state.transfer).is_some_and(|region| region.id == RegionId::Segment(self.id))
-        });
-        let mut here: Vec<_> = here.collect();
-        here.sort_by_key(|(id, state)| (Reverse(state.transfer.begun()), *id));
-        let lines: Vec<_> = here.into_iter().map(|(id, state)| transfer_line(id, &state.transfer)).collect();
-        self.page.list("TRANSFERS OUT OF IT AND INTO IT, THE LATEST FIRST", lines.into_iter(), TRANSFERS_MAX);
     }
 
     pub(super) fn arrange(&mut self, height: usize) {
@@ -150,11 +135,4 @@ fn at(at: Nanos) -> String {
 
 fn who(model: &Model, pid: Pid) -> String {
     process_of(model, pid).map_or_else(|| pid.to_string(), |id| process_label(model, Some(id)))
-}
-
-fn transfer_line(id: TransferId, transfer: &Transfer) -> (Line<Holder>, Option<Jump>) {
-    let when = transfer.begun().map(|begun| format!("{}  ", at(begun))).unwrap_or_default();
-    let words = format!("{when}{} of {}", transfer.operation.name(), number::bytes(transfer.bytes));
-    let jump = Jump::detail(Some(transfer.process), Target::Transfers(Some(id)), "transfer");
-    (Line::Words(words), Some(jump))
 }

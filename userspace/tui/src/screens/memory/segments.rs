@@ -1,11 +1,10 @@
 //! Memory that processes share: the segments, the largest first, and what became of each.
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
 
 use pyobs_model::families::shm::{State, Verdict};
-use pyobs_model::views::{By, own_line};
-use pyobs_model::{FrameId, Model, Nanos, Pid, SegmentId, SegmentKind};
+use pyobs_model::views::{self, By, own_line};
+use pyobs_model::{FrameId, Model, Nanos, SegmentId, SegmentKind};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
@@ -65,26 +64,15 @@ impl Segments {
             detail.compute(model);
             return;
         }
-        let pids = |state: &State| -> BTreeSet<Pid> {
-            state.holders.keys().copied().chain(state.past.iter().map(|past| past.pid)).collect()
-        };
-        let picked: Option<BTreeSet<Pid>> = scope
-            .selection
-            .processes
-            .as_ref()
-            .map(|processes| processes.iter().filter_map(|id| Some(model.process(*id)?.process.pid)).collect());
-        let is_in_sight = |state: &State| {
-            let is_picked = picked.as_ref().is_none_or(|picked| !picked.is_disjoint(&pids(state)));
-            is_picked && state.begun <= self.to && state.ended.is_none_or(|ended| ended >= self.from)
-        };
-        let lines = model.shm().segments().filter(|(_, state)| is_in_sight(state)).map(|(id, state)| Line {
+        let end = scope.selection.end();
+        let lines = views::segments(model, &scope.selection).into_iter().map(|(id, state)| Line {
             id,
             bytes: state.segment.bytes,
             kind: state.segment.kind,
-            verdict: state.verdict(),
+            verdict: state.verdict_at(end),
             begun: state.begun,
             ended: state.ended,
-            holders: state.holders.len(),
+            holders: state.holders_at(end),
             name: label(state),
             frame: state.stack.and_then(|stack| own_line(model, stack)),
         });

@@ -8,6 +8,7 @@ use ratatui::layout::Rect;
 use crate::draw::{Heading, Row};
 use crate::number;
 use crate::screens::frames::{self, process_label};
+use crate::screens::thread::thread_label;
 use crate::text;
 use crate::ui::Ui;
 
@@ -70,11 +71,7 @@ fn at(frame: &Frame) -> String {
 
 fn gil(model: &Model, line: &GilLine) -> String {
     let Some(process) = line.process else { return "nobody holds it or waits for it".to_owned() };
-    let thread = line.holder.map(|tid| {
-        let thread = model.process(process).and_then(|state| state.threads.get(&tid));
-        let name = thread.and_then(|thread| thread.name.as_deref()).unwrap_or("(no name)");
-        format!(", most by {tid} {}", text::fit(name, 16))
-    });
+    let thread = line.holder.map(|tid| format!(", most by {}", text::fit(&thread_label(model, process, tid), 24)));
     let of = text::fit(&process_label(model, Some(process)), 24);
     let waiting = number::two_digits(line.wanted);
     format!("{waiting} waiting · {:.0} % held{} · {of}", line.held * 100.0, thread.unwrap_or_default())
@@ -86,7 +83,8 @@ fn memory(line: &MemoryLine) -> String {
         1 => format!("1 {what} {}", number::bytes(bytes)),
         count => format!("{} {what}s {}", number::short(count), number::bytes(bytes)),
     };
-    let parts = [part("segment", line.segments), part("arena", line.arenas), part("MemInfo", line.meminfos)];
+    let known = [("segment", Some(line.segments)), ("arena", Some(line.arenas)), ("MemInfo", line.meminfos)];
+    let parts: Vec<String> = known.into_iter().filter_map(|(what, sum)| Some(part(what, sum?))).collect();
     parts.join(" · ")
 }
 

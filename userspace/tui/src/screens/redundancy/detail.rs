@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use pyobs_model::families::redundancy::{Accesses, CallSum, DISPATCH, Line, PairOf, PairSum, least_trials};
 use pyobs_model::findings::{self, Evidence, Finding};
-use pyobs_model::views::By;
-use pyobs_model::{FrameId, Model, Tid};
+use pyobs_model::views::{By, RedundancyView};
+use pyobs_model::{FrameId, Model, RegionId, Tid};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
@@ -16,6 +16,7 @@ use crate::number;
 use crate::screens::Outcome;
 use crate::screens::frames::{name, place, process_label};
 use crate::screens::page::Page;
+use crate::screens::region::{owner_target, region_name};
 use crate::text;
 use crate::trail::Jump;
 use crate::ui::Ui;
@@ -23,6 +24,8 @@ use crate::ui::Ui;
 /// Pairs that are shown with their stacks, and calls.
 const PAIRS_MAX: usize = 20;
 const CALLS_MAX: usize = 20;
+/// Of each pair, where its addresses lie.
+const REGIONS_MAX: usize = 3;
 /// Cells of a line of a sentence.
 const WRAPPED: usize = 76;
 
@@ -41,9 +44,9 @@ impl Detail {
     pub(super) fn compute(
         &mut self,
         model: &Model,
+        view: &RedundancyView,
         line: Line,
         source: Option<&str>,
-        sum: Option<&Accesses>,
         known: &[Finding],
     ) {
         let detail = self;
@@ -56,7 +59,7 @@ impl Detail {
         }
         let process_words = format!("process   {}", process_label(model, process));
         detail.page.words(process_words, Some(Jump::process(line.process)));
-        if let Some(sum) = sum {
+        if let Some(sum) = view.lines.get(&line) {
             detail.accesses(sum);
         }
         let at = findings::place(model, Some(line.frame));
@@ -68,8 +71,8 @@ impl Detail {
             detail.page.heading(finding.id.to_uppercase());
             text::wrap(&finding.detail, WRAPPED).into_iter().for_each(|line| detail.words(line));
         }
-        detail.calls(model, line);
-        detail.pairs(model, line);
+        detail.calls(view, line);
+        detail.pairs(model, view, line);
     }
 
     pub(super) fn arrange(&mut self, height: usize) {
@@ -107,8 +110,8 @@ impl Detail {
     }
 
     /// Those that are made again first.
-    fn calls(&mut self, model: &Model, line: Line) {
-        let mut calls: Vec<_> = model.redundancy().calls().filter(|(call, _)| call.line == line).collect();
+    fn calls(&mut self, view: &RedundancyView, line: Line) {
+        let mut calls: Vec<_> = view.calls.iter().filter(|(call, _)| call.line == line).collect();
         calls.sort_by_key(|(_, sum)| Reverse((sum.same, sum.compared)));
         if !calls.is_empty() {
             self.page.heading("CALLS: SAME ARGUMENTS, SAME RESULTS AS THE LAST TIME");
@@ -125,14 +128,18 @@ impl Detail {
     }
 
     /// Those of all threads together, that are equal most often first.
-    fn pairs(&mut self, model: &Model, line: Line) {
-        let mut sums: BTreeMap<PairOf, PairSum> = BTreeMap::new();
-        for (pair, sum) in model.redundancy().pairs().filter(|(pair, _)| line_of(model, pair) == Some(line)) {
-            sums.entry(PairOf { tid: Tid(0), ..pair.clone() }).or_default().add(sum);
+    fn pairs(&mut self, model: &Model, view: &RedundancyView, line: Line) {
+        let mut sums: BTreeMap<PairOf, (PairSum, BTreeMap<RegionId, PairSum>)> = BTreeMap::new();
+        for (pair, sum) in view.pairs.iter().filter(|(pair, _)| line_of(model, pair) == Some(line)) {
+            let (all, regions) = sums.entry(PairOf { tid: Tid(0), region: None, ..pair.clone() }).or_default();
+            all.add(sum);
+            if let Some(region) = pair.region {
+                regions.entry(region).or_default().add(sum);
+            }
         }
         let mut pairs: Vec<_> = sums.iter().collect();
-        pairs.sort_by_key(|(_, sum)| Reverse((sum.equal, sum.compared)));
-        for (pair, sum) in pairs.into_iter().take(PAIRS_MAX) {
+        pairs.sort_by_key(|(_, (sum, _))| Reverse((sum.equal, sum.compared)));
+        for (pair, (sum, regions)) in pairs.into_iter().take(PAIRS_MAX) {
             let of = pair.touched.detail().map(|detail| format!(" {detail}")).unwrap_or_default();
             let (kind, memory) = (pair.kind.name().to_uppercase(), pair.touched.name().to_uppercase());
             let unread = match sum.looked {
@@ -154,6 +161,13 @@ impl Detail {
                         self.page.part(Part(one, other), jump);
                     }
                 }
+            }
+            let mut regions: Vec<_> = regions.iter().collect();
+            regions.sort_by_key(|(_, sum)| Reverse((sum.equal, sum.compared)));
+            for (region, sum) in regions.into_iter().take(REGIONS_MAX) {
+                let words = format!("{}: {} of {} equal", region_name(model, *region), sum.equal, sum.compared);
+                let jump = Jump::detail(Some(line.process), owner_target(model, *region), "region");
+                self.page.link("lies in", words, Some(jump));
             }
         }
     }

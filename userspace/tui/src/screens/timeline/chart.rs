@@ -9,6 +9,7 @@ use ratatui::style::Style;
 
 use crate::draw::{Row, put};
 use crate::screens::memory::segment_label;
+use crate::screens::thread::thread_label;
 use crate::text;
 use crate::theme::{Emphasis, Fuel, Theme};
 
@@ -96,6 +97,10 @@ impl Chart<'_> {
         let slots = self.slots(area);
         match &lane.cells {
             Cells::Doing(cells) => self.draw_thread(model, cells, slots, buf),
+            Cells::Amounts(amounts) if lane.id == LaneId::Findings => {
+                let marks: String = amounts.iter().map(|count| if *count > 0 { '!' } else { ' ' }).collect();
+                put(buf, slots, 0, 0, &marks, theme.warning());
+            }
             Cells::Amounts(amounts) => {
                 let style = match lane.id {
                     LaneId::Transfers(..) => theme.own(),
@@ -173,11 +178,7 @@ pub(super) fn is_of(lane: LaneId, process: Option<pyobs_model::ProcessRef>, targ
 pub(super) fn label(model: &Model, lane: LaneId) -> String {
     let pid = |process| model.process(process).map_or(0, |state| state.process.pid.0);
     match lane {
-        LaneId::Thread(process, tid) => {
-            let thread = model.process(process).and_then(|state| state.threads.get(&tid));
-            let name = thread.and_then(|thread| thread.name.as_deref()).unwrap_or("(no name)");
-            format!("{tid} {}", text::head(name, 64))
-        }
+        LaneId::Thread(process, tid) => thread_label(model, process, tid),
         LaneId::Arenas(process, frame) => {
             let frame = frame.and_then(|id| model.frame(id));
             let file = frame.and_then(|frame| frame.file.as_deref()).map_or("?", text::base_name);
@@ -186,5 +187,6 @@ pub(super) fn label(model: &Model, lane: LaneId) -> String {
         }
         LaneId::Transfers(process, stage) => format!("{} {}", pid(process), stage.name()),
         LaneId::Segment(id) => model.shm().get(id).map_or_else(String::new, segment_label),
+        LaneId::Findings => "findings".to_owned(),
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use pyobs_model::families::ucx::State;
-use pyobs_model::findings::{Board, place, size};
+use pyobs_model::findings::{Board, Finding, place, size};
 use pyobs_model::views::{Cells, Doing, Lane, LaneId, Slots, birthplace, buffer_region, region_birth};
 use pyobs_model::{FrameId, Model, Nanos, ProcessRef, Selection, Tid, WaitReason};
 use ratatui::style::Style;
@@ -37,6 +37,16 @@ impl Facts {
         Self { what: format!("{at}  {name}: {what}"), why, finding: finding.map(|entry| entry.finding.summary.clone()) }
     }
 
+    pub(super) fn of_findings(at: Nanos, found: &[&Finding]) -> Self {
+        let at = format!("{:.3} s", at.as_secs_f64());
+        let count = number::plural(found.len() as u64, "finding rests", "findings rest");
+        let (what, why) = (format!("{at}  {count} on what happened then"), String::new());
+        let Some((first, others)) = found.split_first() else { return Self { what, why, finding: None } };
+        let others: Vec<&str> = others.iter().map(|finding| finding.id).collect();
+        let why = if others.is_empty() { why } else { format!("also {}", others.join(", ")) };
+        Self { what, why, finding: Some(format!("{}: {}", first.id, first.summary)) }
+    }
+
     pub(super) fn lines(&self, theme: Theme) -> Vec<(String, Style)> {
         let mut lines = vec![(self.what.clone(), theme.strong())];
         if !self.why.is_empty() {
@@ -48,7 +58,7 @@ impl Facts {
 }
 
 fn within(process: ProcessRef, tid: Option<Tid>, (from, to): (Nanos, Nanos)) -> Selection {
-    Selection { processes: Some([process].into()), tid, from: Some(from), to: Some(to) }
+    Selection { processes: Some([process].into()), tid, from: Some(from), to: Some(to), is_moving: false }
 }
 
 fn thread(
@@ -94,7 +104,7 @@ fn thread(
 
 fn amount(model: &Model, lane: LaneId, amount: u64, span: (Nanos, Nanos)) -> (String, String) {
     match lane {
-        LaneId::Thread(..) => Default::default(),
+        LaneId::Thread(..) | LaneId::Findings => Default::default(),
         LaneId::Arenas(process, frame) => {
             let of = process_label(model, Some(process));
             (format!("{} of arenas", size(amount)), format!("born at {}, in {of}", place(model, frame)))

@@ -3,7 +3,7 @@
 use pyobs_model::families::ucx::State;
 use pyobs_model::findings::Target;
 use pyobs_model::views::{By, Stage, birthplace, buffer_region, region_birth};
-use pyobs_model::{FrameId, Model, Nanos, Region, RegionId, TransferId};
+use pyobs_model::{Model, Nanos, Region, RegionId, TransferId};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
@@ -11,8 +11,8 @@ use crate::binding::Action;
 use crate::number;
 use crate::screens::Outcome;
 use crate::screens::frames::{place, process_label};
-use crate::screens::memory::segment_label;
 use crate::screens::page::{Line, Page};
+use crate::screens::region::{list_stores, region_name, region_target};
 use crate::trail::Jump;
 use crate::ui::Ui;
 
@@ -55,7 +55,7 @@ impl Detail {
         pair("buffer", format!("{:#x}", transfer.buffer));
         let region = buffer_region(model, transfer);
         let birth = region.and_then(|region| birthplace(model, region_birth(model, region)));
-        let owner = region.map(|region| Jump::detail(process, region_target(region, birth), "buffer"));
+        let owner = region.map(|region| Jump::detail(process, region_target(model, region), "buffer"));
         self.page.link("lies in", region_words(model, region), owner);
         if let Some((id, frame)) = birth.and_then(|id| Some((id, model.frame(id)?))) {
             self.page.link("born at", place(frame, By::Line), Some(Jump::frame(process, id)));
@@ -90,6 +90,10 @@ impl Detail {
         moment("woken", state.woken.map(|woken| woken.woken), state.woken.map(|woken| woken.tid));
         self.stages(state);
         self.parts(model);
+        let begun = transfer.begun().unwrap_or_default();
+        let around = model.regions_at_time(transfer.process, transfer.buffer, begun).map(|region| region.id);
+        let around: Vec<RegionId> = around.collect();
+        list_stores(&mut self.page, model, |id| around.contains(&id));
         if let Some(stack) = model.ucx().stack(state) {
             self.page.stack("ASKED FOR IN, INNERMOST FRAME FIRST", model, process, stack);
         }
@@ -143,25 +147,7 @@ impl Detail {
     }
 }
 
-/// What shows the region that a buffer lies in.
-fn region_target(region: &Region, birth: Option<FrameId>) -> Target {
-    match region.id {
-        RegionId::Arena(_) => Target::Arenas(birth),
-        RegionId::Segment(id) => Target::Segment(id),
-        RegionId::MemInfo(_) => Target::MemInfos(birth),
-    }
-}
-
 fn region_words(model: &Model, region: Option<&Region>) -> String {
     let Some(region) = region else { return "plain memory".to_owned() };
-    let what = match region.id {
-        RegionId::Arena(id) => {
-            model.arenas().get(id).map_or_else(|| "an arena".to_owned(), |it| format!("an arena of {}", it.arena.kind))
-        }
-        RegionId::Segment(id) => {
-            model.shm().get(id).map_or_else(|| "a segment".to_owned(), |it| format!("segment {}", segment_label(it)))
-        }
-        RegionId::MemInfo(_) => "a MemInfo".to_owned(),
-    };
-    format!("{what} at {:#x}, {}", region.address, number::bytes(region.bytes))
+    format!("{} at {:#x}, {}", region_name(model, region.id), region.address, number::bytes(region.bytes))
 }

@@ -9,12 +9,13 @@ use pyobs_model::{FrameId, FrameKind, Model, Nanos, StackId};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::{Cause, Wait, thread_label, waker_label};
+use super::{Cause, Wait, waker_label};
 use crate::binding::Action;
 use crate::number;
 use crate::screens::Outcome;
 use crate::screens::frames::{name, place, process_label, process_of};
 use crate::screens::page::{Line, Page};
+use crate::screens::thread::thread_label;
 use crate::trail::Jump;
 use crate::ui::{Scope, Ui};
 

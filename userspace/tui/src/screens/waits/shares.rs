@@ -9,9 +9,9 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::tables::PlaceWidths;
-use super::thread_label;
 use crate::draw::{Heading, Row, how_to_see, put};
 use crate::screens::frames::process_label;
+use crate::screens::thread::thread_label;
 use crate::ui::Ui;
 use crate::{number, text};
 

@@ -5,9 +5,10 @@ use pyobs_model::{Frame, Model};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::{Cause, Line, Sort, WaitsScreen, thread_label, waker_label};
+use super::{Cause, Line, Sort, WaitsScreen, waker_label};
 use crate::draw::{Heading, Order, Row};
 use crate::screens::frames::{name, place};
+use crate::screens::thread::thread_label;
 use crate::theme::Theme;
 use crate::ui::Ui;
 use crate::{number, text};

@@ -1,0 +1,87 @@
+//! What was found: three things with all that is known of them, and the rest in a line each.
+
+use pyobs_model::findings::{self, Board, Cost, Entry, Evidence, Finding, size};
+use pyobs_model::{Selection, families};
+
+use super::{Letter, advice, share};
+use crate::names::{self, grouped};
+
+/// So many have a paragraph.
+const FIRST: usize = 3;
+
+impl Letter<'_> {
+    pub(super) fn findings(&mut self) {
+        let mut board = Board::default();
+        board.update(self.model.now(), findings::find(self.model, &Selection::default()));
+        if board.is_empty() {
+            return self.nothing_found();
+        }
+        self.section("What matters first", "");
+        for (entry, number) in board.entries().take(self.limit.min(FIRST)).zip(1..) {
+            self.paragraph(number, entry);
+        }
+        if self.limit > FIRST && board.entries().len() > FIRST {
+            self.section("Also found", "");
+            for entry in board.entries().take(self.limit).skip(FIRST) {
+                let finding = &entry.finding;
+                let place = self.place(finding).filter(|place| !finding.summary.contains(place));
+                let place = place.map(|place| format!(", at {place}")).unwrap_or_default();
+                let alike = alike(entry).map(|alike| format!(" ({alike})")).unwrap_or_default();
+                self.wrapped_at(4, "  ", &format!("{}{place}{alike}", self.headline(finding)));
+            }
+        }
+        self.rest(board.entries().len());
+    }
+
+    fn nothing_found(&mut self) {
+        let off: Vec<&str> = families::NAMES.iter().copied().filter(|family| !self.model.is_on(family)).collect();
+        let off = if off.is_empty() { String::new() } else { format!(" (not watched: {})", off.join(", ")) };
+        self.line("");
+        self.wrapped_at(0, "", &format!("Nothing of what was watched looks wrong{off}."));
+    }
+
+    fn paragraph(&mut self, number: usize, entry: &Entry) {
+        let finding = &entry.finding;
+        let (seen, advice) = advice::split(finding);
+        self.wrapped_at(5, &format!("  {number}. "), &self.headline(finding));
+        for (label, text) in [
+            ("Where", self.place(finding).map(str::to_owned)),
+            ("Costs", costs(entry.cost)),
+            ("Alike", alike(entry)),
+            ("Seen", Some(seen)),
+            ("Try", advice.map(str::to_owned)),
+        ] {
+            if let Some(text) = text {
+                self.wrapped(&format!("     {:<7}", format!("{label}:")), &text);
+            }
+        }
+    }
+
+    fn headline(&self, finding: &Finding) -> String {
+        let process = finding.process.and_then(|process| self.model.process(process));
+        let process = process.map(|state| format!(", {}", names::process(&state.process))).unwrap_or_default();
+        format!("{} {}{process}: {}", finding.severity.name(), finding.id, finding.summary)
+    }
+
+    /// The line that something has to change at, where it is known.
+    fn place<'finding>(&self, finding: &'finding Finding) -> Option<&'finding str> {
+        let unknown = findings::place(self.model, None);
+        let evidence = ["holder_line", "line"].into_iter().find_map(|name| finding.evidence.get(name))?;
+        match evidence {
+            Evidence::Text(place) if *place != unknown => Some(place),
+            _ => None,
+        }
+    }
+}
+
+fn costs(cost: Cost) -> Option<String> {
+    if cost.time > 0.0 {
+        Some(format!("{} of one thread's time", share(cost.time)))
+    } else {
+        (cost.bytes > 0).then(|| format!("{} of memory that is held, or sent, in vain", size(cost.bytes)))
+    }
+}
+
+fn alike(entry: &Entry) -> Option<String> {
+    (entry.others > 0).then(|| format!("and {} more like it", grouped(entry.others as u64)))
+}

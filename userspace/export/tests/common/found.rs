@@ -1,0 +1,298 @@
+//! A model for each finding that there is, with no more in it than that one takes.
+
+use pyobs_model::*;
+
+use super::{Builder, frame, meta};
+
+const MS: u64 = 1_000_000;
+const SECOND: u64 = 1000 * MS;
+const PROCESS: ProcessRef = ProcessRef(0);
+const PID: Pid = Pid(4242);
+const MAIN: Tid = Tid(4242);
+const OTHER: Tid = Tid(4243);
+
+// Lines, by the number of their stack.
+const COMPUTES: StackId = StackId(0);
+const SENDS: StackId = StackId(1);
+const MAKES: StackId = StackId(2);
+const SHUTDOWN: StackId = StackId(3);
+
+pub struct Case {
+    pub id: &'static str,
+    pub model: Model,
+    /// Where the finding is, if at a line.
+    pub line: Option<&'static str>,
+    /// One of its numbers, with what it counts.
+    pub number: &'static str,
+    /// Of what there is to try.
+    pub advice: &'static str,
+}
+
+const AT_COMPUTE: Option<&str> = Some("compute (/srv/app/main.py:10)");
+const AT_SEND: Option<&str> = Some("send (/srv/app/main.py:20)");
+const AT_MAKE: Option<&str> = Some("make (/srv/app/main.py:30)");
+
+pub fn cases() -> Vec<Case> {
+    let case = |id, events: Vec<Event>, line, number, advice| Case { id, model: model(&events), line, number, advice };
+    vec![
+        case("gil/convoy", convoy(), AT_COMPUTE, "100 times", "compute in another process"),
+        case("arena/sparse", sparse(), AT_MAKE, "40 arenas of 40 MiB", "build large and short-lived data"),
+        case("arena/leaked", leaked(), AT_MAKE, "3 objects have been made", "before its context ends"),
+        case("shm/residue", residue(), AT_MAKE, "has 4096 KiB", "unlink its segments"),
+        case("shm/unlinked_in_use", unlinked_in_use(), AT_MAKE, "1 other process", "attach with track=False"),
+        case("shm/unread", unread(), AT_MAKE, "4096 KiB", "leave the copy out"),
+        case("shm/resent", resent(), AT_SEND, "sent 5 times", "Send what has changed"),
+        case("nrt/leaked", meminfo(), AT_MAKE, "1 of the 1 MemInfos", "not given back"),
+        case("ucx/busy-poll", busy_poll(), None, "100 transfers a second", "waits for events"),
+        case("ucx/gil-on-progress-thread", gil_of_progress(), AT_SEND, "25 times", "futures"),
+        case("ucx/slow-notify", told_late(0), None, "8.0 ms", "another one"),
+        case("ucx/behind-gil", told_late(5 * MS), AT_COMPUTE, "40 of 40 transfers", "give the GIL away"),
+        case("ucx/queue-grows", queue_grows(), None, "transfers waited at once", "fewer transfers"),
+        case("ucx/unfinished", unfinished(), AT_SEND, "1 transfers were asked for", "or cancel it"),
+        case("ucx/unfinished", not_stopped(), None, "4.0 s", "in a `finally`"),
+        case("ucx/resend", resend(), AT_SEND, "sent 5 times", "send only what has changed"),
+        case("ucx/no-overlap", no_overlap(), AT_COMPUTE, "of 500 samples", "before the computing begins"),
+        case("redundancy/dispatch", dispatch(), AT_COMPUTE, "Of the 104 whose", "Work on whole arrays"),
+        case("redundancy/recomputed", called_again(), AT_COMPUTE, "30 of 30 times", "made once"),
+        case("redundancy/recomputed", pairs(PairKind::Store, None), AT_COMPUTE, "30 of 30 times", "keep its result"),
+        case("redundancy/dead-store", dead(), AT_COMPUTE, "30 of 30 times", "need not be computed"),
+        case("redundancy/reread", pairs(PairKind::Load, None), AT_COMPUTE, "30 of 30 times", "unless that line is hot"),
+    ]
+}
+
+fn model(events: &[Event]) -> Model {
+    let mut it = Builder::new("h");
+    let probes = families::NAMES.iter().map(ToString::to_string).collect();
+    it.model = Model::new(Meta { probes, ..meta("build-host") }, History::All);
+    it.process(0, PID.0, "/usr/bin/python3.12 main.py", &[(MAIN.0, "MainThread"), (OTHER.0, "other")]);
+    it.process(1, 5000, "python3 -c from multiprocessing.resource_tracker import main;main(4)", &[]);
+    let own = |function, line| frame(FrameKind::Python, function, "/srv/app/main.py", line, 1);
+    for frame in [
+        own("compute", 10),
+        own("send", 20),
+        own("make", 30),
+        frame(FrameKind::Python, "_shutdown", "/usr/lib/python3.12/threading.py", 1592, 1590),
+    ] {
+        it.stack(&[frame]);
+    }
+    events.iter().for_each(|event| it.model.apply(event));
+    it.model.advance(Nanos(10 * SECOND));
+    it.model
+}
+
+fn gil_wait(at: u64, length: u64) -> Event {
+    let (at, process, total) = (Nanos(at), PROCESS, Nanos(length));
+    let holder = Some(GilHolder { tid: MAIN, stack: COMPUTES });
+    Event::GilWait(GilWait { at, process, tid: OTHER, stack: SENDS, holder, count: 1, total, length: total })
+}
+
+fn convoy() -> Vec<Event> {
+    let held = |tid, ms| Event::GilHeld { at: Nanos(10 * SECOND), process: PROCESS, tid, held: Nanos(ms * MS) };
+    let waits = (0..100).map(|round| gil_wait((round + 1) * 100 * MS, 20 * MS));
+    waits.chain([held(MAIN, 9000), held(OTHER, 10)]).collect()
+}
+
+fn arenas(count: u32, kind: &str, changes: &[ArenaChange]) -> Vec<Event> {
+    let all = |id: u32| {
+        let address = 0x1000_0000 + (u64::from(id) << 20);
+        let arena = Arena { process: PROCESS, kind: kind.into(), address, bytes: 1 << 20, born: true, parent: None };
+        let all = [ArenaChange::Begun(arena), ArenaChange::Born(MAKES)].into_iter().chain(changes.to_vec());
+        all.map(move |change| Event::Arena { at: Nanos(SECOND), id: ArenaId(id), change })
+    };
+    (0..count).flat_map(all).collect()
+}
+
+fn sparse() -> Vec<Event> {
+    arenas(40, "pymalloc", &[ArenaChange::Filled(Filled { slabs: 64, used: 2, bytes: 30_000 })])
+}
+
+fn leaked() -> Vec<Event> {
+    let objects = Objects { born: 3, dead: 1, slabs: 2, bytes: 512 };
+    let closed = ArenaChange::Closed { escaped: 1, popped: false };
+    arenas(1, "lib", &[ArenaChange::Objects(objects), closed, ArenaChange::Escaped(MAKES)])
+}
+
+/// Of 4 MiB, mapped at 1 MiB.
+fn segment(changes: &[SegmentChange]) -> Vec<Event> {
+    let (kind, name, bytes) = (SegmentKind::Shm, Some("tensor".into()), 4 << 20);
+    let segment = Segment { dev: 1, ino: 2, generation: 3, kind, name, linked: true, bytes, creator: Some(PID) };
+    let holds = SegmentChange::Holds { pid: PID, fds: 1, mappings: 1 };
+    let mapped = SegmentChange::Mapped { pid: PID, address: 0x10_0000, bytes, offset: 0 };
+    let all = [SegmentChange::Begun(segment), SegmentChange::Born(MAKES), holds, mapped];
+    let all = all.into_iter().chain(changes.to_vec()).zip(0..);
+    all.map(|(change, at)| Event::Segment { at: Nanos(at), id: SegmentId(0), change }).collect()
+}
+
+fn residue() -> Vec<Event> {
+    segment(&[SegmentChange::Ended { pid: PID }])
+}
+
+fn unlinked_in_use() -> Vec<Event> {
+    segment(&[SegmentChange::Unlinked { by: Some(Pid(5000)) }])
+}
+
+fn unread() -> Vec<Event> {
+    let allocated = SegmentChange::Allocated(4 << 20);
+    segment(&[allocated, SegmentChange::Unlinked { by: Some(PID) }, SegmentChange::Released])
+}
+
+fn meminfo() -> Vec<Event> {
+    let change = MemInfoChange::Born { process: PROCESS, bytes: 4096, data: 0, stack: MAKES };
+    let born = Event::MemInfo { at: Nanos(SECOND), id: MemInfoId(0), change };
+    vec![born, Event::ProcessEnd { id: PROCESS, at: Nanos(2 * SECOND) }]
+}
+
+/// Asked for by the main thread, and pending for so long in another one.
+fn transfer(begun: u64, pending: u64) -> Transfer {
+    Transfer {
+        process: PROCESS,
+        library: Library::Ucxx,
+        operation: Operation::TagSend,
+        bytes: 1 << 20,
+        tag: None,
+        through: 7,
+        buffer: 0x10_0000,
+        registered: Some(Nanos(begun)),
+        submitted: Some(Nanos(begun)),
+        completed: Some(Nanos(begun + pending)),
+        immediate: false,
+        status: Some(0),
+        tid: MAIN,
+        submitter: Some(OTHER),
+        completer: Some(OTHER),
+        protocol: None,
+        parent: None,
+        hash: None,
+    }
+}
+
+fn seen(id: u64, transfer: Transfer) -> [Event; 2] {
+    let at = transfer.completed.or(transfer.submitted).unwrap_or_default();
+    let event = |change| Event::Transfer { at, id: TransferId(id), change };
+    [event(TransferChange::Seen(Box::new(transfer))), event(TransferChange::Asked(SENDS))]
+}
+
+fn resend() -> Vec<Event> {
+    (0..5).flat_map(|id| seen(id, Transfer { hash: Some(9), ..transfer(10 + id * 100 * MS, MS) })).collect()
+}
+
+fn resent() -> Vec<Event> {
+    segment(&[]).into_iter().chain(resend()).collect()
+}
+
+fn thread(tid: Tid, registered: u64, dispatched: u64, awake_ms: u64) -> TransferThread {
+    TransferThread {
+        at: Nanos(10 * SECOND),
+        process: PROCESS,
+        tid,
+        registered,
+        submitted: dispatched,
+        dispatched,
+        completed: dispatched,
+        notified: 0,
+        woken: 0,
+        progress: 0,
+        probed: Nanos(0),
+        observed: Nanos(10 * SECOND),
+        awake: Nanos(awake_ms * MS),
+    }
+}
+
+fn busy_poll() -> Vec<Event> {
+    vec![Event::TransferThread(thread(OTHER, 0, 500, 9_500))]
+}
+
+fn gil_of_progress() -> Vec<Event> {
+    let threads = [thread(MAIN, 100, 0, 1000), thread(OTHER, 0, 100, 1000)].map(Event::TransferThread);
+    threads.into_iter().chain((1..=25).map(|round| gil_wait(round * 100 * MS, MS))).collect()
+}
+
+/// Over after 1 ms, and Python is told of it 8 ms later, after a wait for the GIL of so long.
+fn told_late(waited: u64) -> Vec<Event> {
+    let round = |id: u64| {
+        let over = id * 20 * MS + MS;
+        let change = TransferChange::Woken { notified: Nanos(over), tid: OTHER };
+        let woken = Event::Transfer { at: Nanos(over + 8 * MS), id: TransferId(id), change };
+        let wait = (waited > 0).then(|| gil_wait(over + waited, waited));
+        seen(id, transfer(id * 20 * MS, MS)).into_iter().chain(wait).chain([woken])
+    };
+    (0..40).flat_map(round).collect()
+}
+
+fn queue_grows() -> Vec<Event> {
+    let queued = |id: u64| {
+        let submitted = Some(Nanos((id + id / 2) * MS));
+        Transfer { submitted, completed: submitted, ..transfer(id * MS, 0) }
+    };
+    (0..400).flat_map(|id| seen(id, queued(id))).collect()
+}
+
+fn unfinished() -> Vec<Event> {
+    let open = Transfer { completed: None, completer: None, status: None, ..transfer(0, 0) };
+    seen(0, open).into_iter().chain([Event::ProcessEnd { id: PROCESS, at: Nanos(SECOND) }]).collect()
+}
+
+fn not_stopped() -> Vec<Event> {
+    let notifier = TransferThread { notified: 9, ..thread(OTHER, 0, 0, 0) };
+    let (at, process, total) = (Nanos(5 * SECOND), PROCESS, Nanos(4 * SECOND));
+    let (reason, count, length, waker) = (WaitReason::Lock, 1, total, None);
+    let sleep = Sleep { at, process, tid: MAIN, stack: SHUTDOWN, reason, count, total, length, waker };
+    vec![Event::TransferThread(notifier), Event::Sleep(sleep)]
+}
+
+/// Rounds of 100 ms: a transfer of 40 ms, then samples for 50 ms.
+fn no_overlap() -> Vec<Event> {
+    let round = |id: u64| {
+        let begun = id * 100 * MS;
+        let samples = (0..5).map(move |tick| {
+            let (at, process, outcome) = (Nanos(begun + 45 * MS + tick * 10 * MS), PROCESS, Outcome::Complete);
+            Event::Sample(Sample { at, process, tid: MAIN, cpu: 0, stack: COMPUTES, outcome })
+        });
+        seen(id, transfer(begun, 40 * MS)).into_iter().chain(samples)
+    };
+    (0..100).flat_map(round).collect()
+}
+
+fn dispatch() -> Vec<Event> {
+    let object = Touched::Metadata(Some("numpy.ndarray".into()));
+    let all = [(object, 30), (Touched::Static, 70), (array(), 4)];
+    let accesses = all.into_iter().flat_map(|(touched, count)| (0..count).map(move |_| touched.clone()));
+    let access = |touched| {
+        let (at, process, touched) = (Nanos(1), PROCESS, Some(touched));
+        Event::Access(Access {
+            at,
+            process,
+            tid: MAIN,
+            stack: COMPUTES,
+            weight: 1,
+            touched,
+            stores: false,
+            element: true,
+        })
+    };
+    accesses.map(access).collect()
+}
+
+fn array() -> Touched {
+    Touched::Array("float64 9".into())
+}
+
+fn called_again() -> Vec<Event> {
+    let call = |compared| {
+        let (at, process, callee) = (Nanos(1), PROCESS, "cos".into());
+        Event::Call(NativeCall { at, process, tid: MAIN, stack: COMPUTES, callee, compared })
+    };
+    (0..30).flat_map(|_| [Compared::Arguments { varying: 0 }, Compared::Result { same: true }].map(call)).collect()
+}
+
+/// Pairs that are equal, or stores of other values that nobody has read.
+fn pairs(kind: PairKind, unread: Option<bool>) -> Vec<Event> {
+    let (at, process, equal) = (Nanos(1), PROCESS, unread.is_none());
+    let (first, second, touched) = (COMPUTES, COMPUTES, array());
+    let pair = Pair { at, process, tid: MAIN, first, second, kind, touched, address: None, bytes: 8, equal, unread };
+    vec![Event::Pair(pair); 30]
+}
+
+fn dead() -> Vec<Event> {
+    pairs(PairKind::Store, Some(true))
+}

@@ -1,0 +1,128 @@
+//! What the report says first: three things in full, the rest in a line each, or that there is nothing.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by a panic")]
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use common::{Builder, found, in_words, meta};
+use pyobs_model::*;
+
+/// The paragraph that has these words in its first lines, with single spaces, by its labels; the first has none.
+#[track_caller]
+fn paragraph(text: &str, words: &str) -> Vec<(String, String)> {
+    let first = text.lines().position(|line| line.starts_with("  1. ")).unwrap_or_else(|| panic!("{text}"));
+    let mut paragraphs: Vec<Vec<(String, String)>> = Vec::new();
+    for line in text.lines().skip(first).take_while(|line| !line.is_empty()) {
+        let (label, rest) = line.split_at(12.min(line.len()));
+        if line.starts_with("  ") && !line.starts_with("   ") {
+            paragraphs.push(vec![(String::new(), line.to_owned())]);
+        } else if let Some(label) = label.trim().strip_suffix(':').filter(|_| label.starts_with("     ")) {
+            paragraphs.last_mut().unwrap().push((label.to_owned(), rest.trim().to_owned()));
+        } else {
+            let (_, before) = paragraphs.last_mut().unwrap().last_mut().unwrap();
+            *before += &format!(" {}", line.trim());
+        }
+    }
+    let found = paragraphs.into_iter().find(|paragraph| paragraph[0].1.contains(words));
+    found.unwrap_or_else(|| panic!("no {words}: {text}"))
+}
+
+fn labelled<'a>(paragraph: &'a [(String, String)], label: &str) -> Option<&'a str> {
+    paragraph.iter().find(|(own, _)| own == label).map(|(_, text)| text.as_str())
+}
+
+#[test]
+fn each_finding_has_its_line_a_number_and_what_to_try() {
+    for case in found::cases() {
+        let text = in_words(&case.model, 10);
+        let paragraph = paragraph(&text, case.id);
+        assert_eq!(labelled(&paragraph, "Where"), case.line, "{}: {text}", case.id);
+        let (headline, seen) = (&paragraph[0].1, labelled(&paragraph, "Seen").unwrap());
+        assert!(headline.contains(case.number) || seen.contains(case.number), "{}: {text}", case.id);
+        let tried = labelled(&paragraph, "Try").unwrap_or_default();
+        assert!(tried.contains(case.advice) && tried.ends_with('.'), "{}: {text}", case.id);
+        assert!(!seen.contains(case.advice), "it is said once: {text}");
+    }
+}
+
+/// Names of findings in the model's own sources.
+fn ids() -> BTreeSet<String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../model/src/findings");
+    let mut ids = BTreeSet::new();
+    for file in std::fs::read_dir(folder).unwrap() {
+        let source = std::fs::read_to_string(file.unwrap().path()).unwrap();
+        let quoted = source.split('"').filter(|text| !text.contains(char::is_whitespace));
+        ids.extend(quoted.filter(|text| is_id(text)).map(str::to_owned));
+    }
+    ids
+}
+
+fn is_id(text: &str) -> bool {
+    let families = families::NAMES.iter().filter_map(|family| text.strip_prefix(family)?.strip_prefix('/'));
+    families
+        .into_iter()
+        .any(|name| !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase() || "-_".contains(c)))
+}
+
+#[test]
+fn no_finding_is_without_a_case_here() {
+    let cases: BTreeSet<String> = found::cases().into_iter().map(|case| case.id.to_owned()).collect();
+    assert_eq!(ids(), cases);
+}
+
+/// Segments that are left behind by so many lines, and a thread that waits behind another.
+fn many(lines: u32) -> Model {
+    let mut it = Builder::new("h");
+    let probes = families::NAMES.iter().map(ToString::to_string).collect();
+    it.model = Model::new(Meta { probes, ..meta("build-host") }, History::All);
+    it.process(0, 7, "/usr/bin/python3.12 main.py", &[(7, "MainThread")]);
+    for line in 0..lines {
+        let stack = it.stack(&[common::frame(FrameKind::Python, "save", "/srv/app/main.py", line + 1, 1)]);
+        let (kind, name, creator) = (SegmentKind::Shm, Some(format!("left_{line}").into()), Some(Pid(7)));
+        let (ino, bytes) = (u64::from(line), u64::from(lines - line) << 20);
+        let segment = Segment { dev: 1, ino, generation: 0, kind, name, linked: true, bytes, creator };
+        for change in [SegmentChange::Begun(segment), SegmentChange::Born(stack), SegmentChange::Ended { pid: Pid(7) }]
+        {
+            it.model.apply(&Event::Segment { at: Nanos(1), id: SegmentId(line), change });
+        }
+    }
+    it.model
+}
+
+#[test]
+fn three_are_told_in_full_the_dearest_first_and_the_others_in_a_line_each() {
+    let text = in_words(&many(6), 5);
+    let part = |from: &str| text[text.find(from).unwrap()..].lines().take_while(|line| !line.is_empty());
+    let numbered: Vec<&str> = part("What matters first").filter(|line| line.as_bytes()[2].is_ascii_digit()).collect();
+    let names = ["1. warning shm/residue, python3.12 (7): left_0 (6144 KiB)", "2. ", "3. "];
+    assert_eq!(numbered.len(), 3, "{text}");
+    assert!(numbered.iter().zip(names).all(|(line, name)| line.trim().starts_with(name)), "{text}");
+    assert_eq!(text.matches("Try:").count(), 3);
+    let rest: Vec<&str> = part("Also found").skip(1).collect();
+    let lines = |number: u32, kib| {
+        let about =
+            format!("  warning shm/residue, python3.12 (7): left_{number} ({kib} KiB) is left behind by processes");
+        [format!("{about} that have"), format!("    ended, at save (/srv/app/main.py:{})", number + 1)]
+    };
+    assert_eq!(rest, [&lines(3, 3072)[..], &lines(4, 2048)[..], &["  and 1 more".to_owned()]].concat());
+}
+
+#[test]
+fn fewer_than_four_leave_nothing_to_add_and_a_limit_holds() {
+    assert!(!in_words(&many(3), 10).contains("Also found"));
+    let text = in_words(&many(3), 1);
+    assert_eq!((text.matches("Try:").count(), text.contains("  and 2 more")), (1, true), "{text}");
+}
+
+#[test]
+fn nothing_is_said_in_a_sentence_with_what_was_not_watched() {
+    let all = families::NAMES.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let told = |probes| in_words(&Model::new(Meta { probes, ..meta("h") }, History::All), 10);
+    assert!(told(all.clone()).contains("\nNothing of what was watched looks wrong.\n"));
+    let text = told(all.into_iter().filter(|family| family != "eval").collect());
+    assert!(text.contains("\nNothing of what was watched looks wrong (not watched: eval).\n"), "{text}");
+    assert!(!in_words(&many(1), 10).contains("looks wrong"));
+}

@@ -1,0 +1,51 @@
+//! When that happened on which a finding rests.
+
+use super::{Finding, Target};
+use crate::families::redundancy::Line;
+use crate::views::{self, Slots};
+use crate::{Model, Nanos, ProcessRef, Selection, Tid};
+
+/// In which of these parts of time it did; in none where that is not told by time.
+pub fn marks(model: &Model, selection: &Selection, slots: Slots, finding: &Finding) -> Vec<bool> {
+    let mut marks = vec![false; slots.count];
+    for (from, to) in times(model, selection, finding) {
+        if let Some((first, last)) = slots.ends(from, to) {
+            marks[first..=last].fill(true);
+        }
+    }
+    marks
+}
+
+fn times(model: &Model, selection: &Selection, finding: &Finding) -> Vec<(Nanos, Nanos)> {
+    let (Some(target), process) = (finding.target, finding.process) else { return Vec::new() };
+    let life = |begun: Nanos, ended: Option<Nanos>| (begun, ended.unwrap_or(model.now()));
+    match (target, process) {
+        (Target::Segment(id), _) => {
+            model.shm().get(id).map(|state| life(state.begun, state.ended)).into_iter().collect()
+        }
+        (Target::GilWaits(tid), Some(process)) => waits(model, selection, process, tid),
+        // One that polls does so all the time.
+        (Target::Worker(tid), Some(process)) if finding.evidence.contains_key("waits") => {
+            waits(model, selection, process, tid)
+        }
+        (Target::Transfers(one), Some(process)) => {
+            let all = model.ucx().transfers().filter(|(_, state)| state.transfer.process == process);
+            let meant = all.filter(|(id, _)| one.is_none_or(|one| one == *id));
+            meant.filter_map(|(_, state)| Some(life(state.transfer.begun()?, state.ended()))).collect()
+        }
+        (Target::Arenas(frame), Some(process)) => {
+            let rows = views::arenas(model, selection).into_iter();
+            let ids = rows.filter(|row| (row.process, row.frame) == (process, frame)).flat_map(|row| row.ids);
+            ids.filter_map(|id| model.arenas().get(id)).map(|state| (state.begun, state.begun)).collect()
+        }
+        (Target::Line(frame), Some(process)) => {
+            model.redundancy().seen_at(selection, Line { process, frame }).map(|at| (at, at)).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn waits(model: &Model, selection: &Selection, process: ProcessRef, tid: Tid) -> Vec<(Nanos, Nanos)> {
+    let own = Selection { processes: Some([process].into()), tid: Some(tid), ..selection.clone() };
+    model.gil().waits(&own).map(|wait| (wait.at.saturating_sub(wait.total), wait.at)).collect()
+}

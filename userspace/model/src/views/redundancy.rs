@@ -1,0 +1,63 @@
+//! What native code that Python calls accesses, by line, of a time.
+
+use std::collections::BTreeMap;
+
+use super::{own_line, processes};
+use crate::families::redundancy::{Accesses, CallOf, CallSum, Line, PairOf, PairSum};
+use crate::{Model, Pair, PairKind, ProcessRef, RegionId, Selection};
+
+#[derive(Clone, Debug, Default)]
+pub struct RedundancyView {
+    pub lines: BTreeMap<Line, Accesses>,
+    pub calls: BTreeMap<CallOf, CallSum>,
+    pub pairs: BTreeMap<PairOf, PairSum>,
+    /// Of CPU time, by process.
+    samples: BTreeMap<ProcessRef, u64>,
+}
+
+impl RedundancyView {
+    /// The share of a process's samples.
+    pub fn share(&self, process: ProcessRef, samples: u64) -> f64 {
+        let all = self.samples.get(&process).copied().unwrap_or(0).max(samples);
+        samples as f64 / all.max(1) as f64
+    }
+}
+
+/// Ten seconds are too few to prove anything: of a time that moves, all that is kept.
+pub fn redundancy(model: &Model, selection: &Selection) -> RedundancyView {
+    if !model.is_on("redundancy") {
+        return RedundancyView::default();
+    }
+    let lasting = selection.lasting();
+    // Not more than there are samples for.
+    let kept = Some(model.cpu().since()).filter(|since| *since > model.redundancy().since());
+    let selection = &Selection { from: lasting.from.max(kept), ..lasting };
+    let of_processes = Selection { tid: None, ..selection.clone() };
+    let family = model.redundancy();
+    RedundancyView {
+        lines: family.lines(selection),
+        calls: family.calls(selection),
+        pairs: family.pair_sums(selection),
+        samples: processes(model, &of_processes).into_iter().map(|row| (row.process, row.samples)).collect(),
+    }
+}
+
+/// The second ones of pairs of stores, by their lines.
+pub fn stores(model: &Model, selection: &Selection, is_meant: impl Fn(&Pair) -> bool) -> BTreeMap<Line, PairSum> {
+    let mut sums: BTreeMap<Line, PairSum> = BTreeMap::new();
+    for (pair, _) in model.redundancy().pairs(selection) {
+        if pair.kind == PairKind::Store
+            && is_meant(pair)
+            && let Some(frame) = own_line(model, pair.second)
+        {
+            sums.entry(Line { process: pair.process, frame }).or_default().add(&PairSum::of(pair));
+        }
+    }
+    sums
+}
+
+/// Whether the address of a pair lay in one of these, or in what lies in it; `None` where it is not known.
+pub fn lies_in(model: &Model, pair: &Pair, is_meant: impl Fn(RegionId) -> bool) -> Option<bool> {
+    let address = pair.address?;
+    Some(model.regions_at_time(pair.process, address, pair.at).any(|region| is_meant(region.id)))
+}

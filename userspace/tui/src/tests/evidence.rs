@@ -1,0 +1,114 @@
+//! Enter on a finding of the Overview opens the screen, and selects the row, of what the finding rests on.
+
+use pyobs_model::{
+    Arena, ArenaChange, ArenaId, Event, Filled, GilWait, MemInfoChange, MemInfoId, Nanos, ProcessRef, SegmentChange,
+    SegmentId, StackId, Tid, Touched, Transfer, families,
+};
+
+use super::{Bench, Source, accesses, synthetic, transfers};
+use crate::theme::Theme;
+use crate::{Batch, Color};
+
+const SIZE: (u16, u16) = (200, 50);
+const SECOND: u64 = 1_000_000_000;
+/// A line that nothing is found at.
+const COMPUTES: StackId = StackId(1);
+
+/// The row that is selected.
+#[track_caller]
+fn selected(bench: &mut Bench) -> String {
+    let picture = bench.picture();
+    let buffer = bench.terminal.backend().buffer();
+    let style = Theme::new(Color::Rich).selected();
+    let is_selected = |y: &u16| (0..SIZE.0).all(|x| Some(buffer[(x, *y)].bg) == style.bg);
+    let rows: Vec<u16> = (0..SIZE.1).filter(is_selected).collect();
+    let [row] = rows[..] else { panic!("{rows:?} selected\n{picture}") };
+    picture.lines().nth(usize::from(row)).unwrap_or_default().to_owned()
+}
+
+/// Enter leads to `screen` and a row with these words, which is not the first there, and Esc back.
+#[track_caller]
+fn leads(events: Vec<Event>, id: &str, screen: &str, words: &[&str]) {
+    let mut bench = Bench::new(synthetic::model_of(families::NAMES), Source::Live, SIZE);
+    bench.send(Batch::Events(events));
+    bench.draw();
+    let at = bench.app.ui.board.entries().position(|entry| entry.finding.id == id);
+    let at = at.unwrap_or_else(|| panic!("no {id}\n{}", bench.terminal.backend()));
+    bench.keys(&"↓".repeat(at));
+    assert!(selected(&mut bench).contains(id));
+    let overview = bench.picture();
+    let there = bench.keys("\n").picture();
+    assert!(there.contains(&format!("Overview › {id} › {screen} ")), "{there}");
+    let row = selected(&mut bench);
+    assert!(words.iter().all(|word| row.contains(word)), "{row}\n{there}");
+    assert_ne!(selected(bench.keys("g")), row, "the first row would have been selected anyway\n{there}");
+    assert_eq!(bench.keys("\u{1b}").picture(), overview);
+}
+
+#[test]
+fn waits_for_the_gil_are_those_of_the_thread() {
+    // One long wait of another process's is no convoy.
+    let (process, length) = (ProcessRef(1), Nanos(9 * SECOND));
+    let other = GilWait { process, total: length, length, ..synthetic::gil_wait(9_900, 918, 9, None) };
+    let mut events = synthetic::waiting();
+    events.push(Event::GilWait(other));
+    leads(events, "gil/convoy", "Waits", &["loader-0", "client.py:25"]);
+}
+
+#[test]
+fn a_segment_is_that_one() {
+    leads(synthetic::sharing(), "shm/residue", "Memory", &["psm_"]);
+}
+
+#[test]
+fn arenas_are_those_of_the_line() {
+    let mut events = synthetic::sharing();
+    let mut tell = |id, change| events.push(Event::Arena { at: Nanos(9 * SECOND), id: ArenaId(id), change });
+    for id in 30..40 {
+        tell(id, ArenaChange::Filled(Filled { slabs: 64, used: 1, bytes: 9_000 }));
+    }
+    let (process, kind, bytes) = (ProcessRef(0), "lib".into(), 1 << 30);
+    tell(41, ArenaChange::Begun(Arena { process, kind, address: 0xa0, bytes, born: true, parent: None }));
+    tell(41, ArenaChange::Born(COMPUTES));
+    leads(events, "arena/sparse", "Memory", &["pymalloc", "threading.py:355"]);
+}
+
+#[test]
+fn meminfos_are_those_of_the_line() {
+    let mut events = synthetic::sharing();
+    let born = MemInfoChange::Born { process: ProcessRef(1), bytes: 1 << 30, data: 0, stack: COMPUTES };
+    events.push(Event::MemInfo { at: Nanos(9 * SECOND), id: MemInfoId(100), change: born });
+    events.push(Event::ProcessEnd { id: ProcessRef(0), at: Nanos(9 * SECOND) });
+    leads(events, "nrt/leaked", "Memory", &["4242", "threading.py:355"]);
+}
+
+#[test]
+fn native_code_is_that_of_the_line() {
+    let mut events = accesses::dispatching();
+    let object = || Some(Touched::Metadata(Some("dict".into())));
+    events.extend((0..500).map(|ms| accesses::access(7_000 + ms, COMPUTES.0, object(), false)));
+    leads(events, "redundancy/recomputed", "Redundancy", &["threading.py:355"]);
+}
+
+#[test]
+fn a_transfer_is_the_latest_of_those_that_are_alike() {
+    let mut events = transfers::events();
+    events.extend(synthetic::sharing().into_iter().filter(|event| matches!(event, Event::Segment { .. })));
+    let buffer = 0x7e00_0000_0000;
+    let mapped = SegmentChange::Mapped { pid: pyobs_model::Pid(4242), address: buffer, bytes: 1 << 20, offset: 0 };
+    events.push(Event::Segment { at: Nanos(SECOND), id: SegmentId(0), change: mapped });
+    for id in 130..135 {
+        let same = Transfer { buffer, bytes: 65_536, hash: Some(9), ..transfers::transfer(id) };
+        events.extend(transfers::seen(id, same));
+    }
+    // Each begins 8 ms after the one before.
+    events.extend(transfers::seen(200, transfers::transfer(200)));
+    leads(events, "shm/resent", "Transfers", &["1.072 s", "64 KiB"]);
+}
+
+#[test]
+fn a_thread_is_that_which_polls() {
+    let mut events = transfers::events();
+    events.push(transfers::thread(4243, 0, 100, 0, 9_900));
+    leads(events, "ucx/busy-poll", "Transfers", &[&Tid(4243).to_string(), "progress"]);
+}
