@@ -6,6 +6,8 @@
 mod browser;
 #[path = "verbs/exports.rs"]
 mod exports;
+#[path = "verbs/firefox.rs"]
+mod firefox;
 #[path = "verbs/shape.rs"]
 mod shape;
 #[path = "verbs/transfers.rs"]
@@ -37,7 +39,9 @@ fn main() -> ExitCode {
     cases.extend(of_a_recording.map(|(name, body)| case(name, body).needs(needs::root()).needs(needs::python("3.12"))));
     let perfetto = case("perfetto_s_own_descriptors_read_the_timeline", exports::perfetto).needs(needs::perfetto());
     let html = case("the_page_runs_in_a_browser_and_asks_for_nothing", exports::html).needs(needs::program("chromium"));
-    cases.extend([pprof, perfetto, html].map(|case| case.needs(needs::root()).needs(needs::python("3.12"))));
+    let firefox =
+        case("firefox_s_profiler_counts_what_the_folded_stacks_count", firefox::counts).needs(needs::firefox());
+    cases.extend([pprof, perfetto, html, firefox].map(|case| case.needs(needs::root()).needs(needs::python("3.12"))));
     let pressed = [
         case("a_press_on_a_column_s_head_sorts_the_page_s_table", browser::html),
         case("a_press_on_a_frame_of_the_svg_zooms", browser::svg),

@@ -107,8 +107,18 @@ pub fn numpy(python: &Python) -> Result<PathBuf, String> {
 
 /// The page of speedscope's npm package.
 pub fn speedscope() -> Result<PathBuf, String> {
-    let page = env::var_os("PYOBS_SPEEDSCOPE").map(PathBuf::from).filter(|page| page.is_file());
-    page.ok_or_else(|| "PYOBS_SPEEDSCOPE names no page of speedscope; `cargo xtask test` has npm install it".to_owned())
+    package("PYOBS_SPEEDSCOPE")
+}
+
+/// Firefox's profiler on a command line: Node, and the script of its npm package.
+pub fn firefox() -> Result<[PathBuf; 2], String> {
+    Ok([program("node")?, package("PYOBS_FIREFOX")?])
+}
+
+/// A file of an npm package that tests/package.json names.
+fn package(variable: &str) -> Result<PathBuf, String> {
+    let file = env::var_os(variable).map(PathBuf::from).filter(|file| file.is_file());
+    file.ok_or_else(|| format!("{variable} names no file of an npm package; `cargo xtask test` has npm install it"))
 }
 
 /// An interpreter with Perfetto's descriptors.

@@ -1,6 +1,7 @@
 """browser.py CHROMIUM HOME PAGE PICTURE READY CLICK RESULT: opens a page in a headless browser, waits until the expression READY
 is true there, presses the mouse where the element is that CLICK gives, waits until RESULT is another value than before, takes a
-PICTURE, and prints JSON: {"before", "after", "said": [the console], "asked": [addresses], "bytes": of the picture}."""
+PICTURE (.png: of the window; .pdf: of the page to 12,000 pixels down), and prints JSON: {"before", "after", "said": [the console],
+"asked": [addresses], "bytes": of the picture}."""
 import base64
 import json
 import os
@@ -91,7 +92,14 @@ for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
     it.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="none" if kind == "mouseMoved" else "left", clickCount=1)
 it.wait(lambda: it.value(result) != before, result)
 after = it.value(result)
-data = base64.b64decode(it.call("Page.captureScreenshot", format="png")["data"])
+if picture.endswith(".pdf"):
+    # In inches, of 96 pixels.
+    height = min(it.value("document.documentElement.scrollHeight"), 12000) / 96 + 1
+    taken = it.call("Page.printToPDF", printBackground=True, paperWidth=1280 / 96, paperHeight=height,
+                    marginTop=0, marginBottom=0, marginLeft=0, marginRight=0, pageRanges="1")
+else:
+    taken = it.call("Page.captureScreenshot", format="png")
+data = base64.b64decode(taken["data"])
 open(picture, "wb").write(data)
 said, asked = [], []
 for event in it.events:

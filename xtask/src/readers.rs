@@ -10,18 +10,22 @@ use crate::{
     repo,
 };
 
-/// The variable that tells the tests of it.
-pub(crate) const SPEEDSCOPE: &str = "PYOBS_SPEEDSCOPE";
+/// The variables that tell the tests of them, with their files under `node_modules`.
+const FILES: [(&str, &str); 2] = [
+    ("PYOBS_SPEEDSCOPE", "speedscope/dist/release/index.html"),
+    ("PYOBS_FIREFOX", "@firefox-devtools/profiler-cli/dist/profiler-cli.js"),
+];
 
-/// The page of speedscope's npm package, of the version that tests/package.json names.
-pub(crate) fn speedscope() -> Result<PathBuf> {
+/// The npm packages of the versions that tests/package.json names: variables of the tests, and their files.
+pub(crate) fn installed() -> Result<Vec<(&'static str, PathBuf)>> {
     let pins = repo::root().join("tests/package.json");
     let wanted = fs::read_to_string(&pins).with_context(|| format!("cannot read {}", pins.display()))?;
     let folder = repo::target().join("readers");
-    let page = folder.join("node_modules/speedscope/dist/release/index.html");
+    let files = FILES.map(|(variable, file)| (variable, folder.join("node_modules").join(file)));
     let held = folder.join("package.json");
-    if page.is_file() && fs::read_to_string(&held).is_ok_and(|held| held == wanted) {
-        return Ok(page);
+    let is_there = |(_, file): &(&str, PathBuf)| file.is_file();
+    if files.iter().all(is_there) && fs::read_to_string(&held).is_ok_and(|held| held == wanted) {
+        return Ok(files.into());
     }
     let npm = find("npm").ok_or_else(|| lacking("there is no npm on the PATH; Debian's package npm has one"))?;
     progress(format!("installing the packages of {} into {}", pins.display(), folder.display()));
@@ -29,5 +33,5 @@ pub(crate) fn speedscope() -> Result<PathBuf> {
     fs::write(&held, wanted).with_context(|| format!("cannot write {}", held.display()))?;
     let quiet = ["--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts", "--loglevel=error"];
     output(Command::new(npm).arg("install").args(quiet).current_dir(&folder))?;
-    Ok(page)
+    Ok(files.into())
 }

@@ -37,9 +37,9 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     if options.all {
         options.environment = venvs::others(&found);
     }
-    match readers::speedscope() {
-        Ok(page) => options.environment.push((readers::SPEEDSCOPE, page)),
-        Err(error) => eprintln!("skipped speedscope's own reader: {error:#}"),
+    match readers::installed() {
+        Ok(files) => options.environment.extend(files),
+        Err(error) => eprintln!("skipped the readers of npm: {error:#}"),
     }
     if repo::shared().is_none() {
         eprintln!("skipped the workloads of ../shared: there is no such folder beside this checkout");

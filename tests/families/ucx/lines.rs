@@ -36,6 +36,8 @@ pub(super) fn of_asynchronous(transfer: &Value, server: u64) {
     let calls = match operation {
         "multi_send" => "._ep.tag_send_multi(".to_owned(),
         "multi_recv" => "._ep.tag_recv_multi(".to_owned(),
+        // What is left when the other side has closed.
+        "tag_recv" if transfer["tag"].is_null() => "worker.tag_recv_with_handle(".to_owned(),
         _ => format!("._ep.{operation}("),
     };
     assert!(innermost.contains(&calls), "{innermost}: {transfer:#}");

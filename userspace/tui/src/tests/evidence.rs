@@ -2,7 +2,7 @@
 
 use pyobs_model::{
     Arena, ArenaChange, ArenaId, Event, Filled, GilWait, MemInfoChange, MemInfoId, Nanos, ProcessRef, SegmentChange,
-    SegmentId, StackId, Tid, Touched, Transfer, families,
+    SegmentId, StackId, Tid, Touched, Transfer, TransferThread, families,
 };
 
 use super::{Bench, Source, accesses, synthetic, transfers};
@@ -109,6 +109,10 @@ fn a_transfer_is_the_latest_of_those_that_are_alike() {
 #[test]
 fn a_thread_is_that_which_polls() {
     let mut events = transfers::events();
-    events.push(transfers::thread(4243, 0, 100, 0, 9_900));
+    events.push(match transfers::thread(4243, 0, 100, 0, 9_900) {
+        // A hundred thousand times a second.
+        Event::TransferThread(thread) => Event::TransferThread(TransferThread { progress: 3_000, ..thread }),
+        other => other,
+    });
     leads(events, "ucx/busy-poll", "Transfers", &[&Tid(4243).to_string(), "progress"]);
 }

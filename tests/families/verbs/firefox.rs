@@ -1,0 +1,73 @@
+//! What goes out for Firefox's profiler, in its own code: Mozilla's profiler-cli, a server with a client for its questions.
+
+use std::process::Command;
+
+use pyobs_tests::{Folder, Workload, command, json, needs};
+use serde_json::Value;
+
+use super::exports::{BURNED, inclusive};
+use super::{recording, run};
+
+struct Profiler {
+    folder: Folder,
+}
+
+impl Profiler {
+    fn start() -> Self {
+        let it = Self { folder: Folder::new() };
+        let profile = it.folder.join("profile.json").display().to_string();
+        let written = run(&["export", recording().file.to_str().unwrap(), "--format", "firefox", "-o", &profile]);
+        assert!(written.status.success(), "{written:?}");
+        it.ask(&["load", &profile]);
+        it
+    }
+
+    fn client(&self, arguments: &[&str]) -> Command {
+        let [node, script] = needs::firefox().unwrap();
+        let mut client = command(node);
+        client.env("PROFILER_CLI_SESSION_DIR", &*self.folder).arg(script).args(arguments);
+        client
+    }
+
+    fn ask(&self, arguments: &[&str]) -> String {
+        let ended = Workload::start(self.client(arguments)).wait();
+        assert!(ended.status.success(), "{ended:?}");
+        ended.stdout
+    }
+
+    fn document(&self, arguments: &[&str]) -> Value {
+        json::parse(&self.ask(&[arguments, &["--limit", "0", "--json"]].concat()))
+    }
+}
+
+impl Drop for Profiler {
+    fn drop(&mut self) {
+        // What does not end is seen by the next one: it has a folder of its own.
+        let _ended = self.client(&["stop", "--all"]).output();
+    }
+}
+
+/// Samples of all threads with a function in them are those of the folded stacks; sleeps are markers with a stack.
+pub fn counts() {
+    let profiler = Profiler::start();
+    let threads = profiler.document(&["thread", "list"]);
+    let threads = json::list(&threads, "/threads");
+    assert!(threads.iter().any(|thread| json::text(thread, "/name").starts_with("first-thread")), "{threads:#?}");
+    let (mut functions, mut sleeps) = (Vec::new(), 0);
+    for thread in threads {
+        let handle = json::text(thread, "/threadHandle");
+        let told = profiler.document(&["thread", "functions", "--thread", handle, "--include-idle"]);
+        functions.extend(json::list(&told, "/functions").to_vec());
+        let told = profiler.document(&["thread", "markers", "--thread", handle, "--has-stack"]);
+        let kinds = json::list(&told, "/byType").iter();
+        let of_sleep = kinds.filter(|kind| json::text(kind, "/markerName").starts_with("Sleep: "));
+        sleeps += of_sleep.map(|kind| json::count(kind, "/count")).sum::<u64>();
+    }
+    for function in BURNED {
+        let name = format!("{function} ({function}.py)");
+        let rows = functions.iter().filter(|row| row["name"] == name.as_str());
+        let found: u64 = rows.map(|row| json::count(row, "/totalSamples")).sum();
+        assert_eq!(found, inclusive(function), "{function}");
+    }
+    assert!(sleeps > 0, "threads that are joined are slept for");
+}
