@@ -102,7 +102,7 @@ fn share_is(recording: &Recording, percent: u64, kind: &str, of: &str, all: &str
 }
 
 fn share_of_sums((of, all): (u64, u64), percent: u64, kind: &str) {
-    assert!(all >= 60, "{all} pairs of {kind}");
+    assert!(all >= 100, "{all} pairs of {kind}");
     let (told, seen) = (percent as f64 / 100.0, of as f64 / all as f64);
     let chance = 3.0 * (told * (1.0 - told) / all as f64).sqrt();
     assert!((seen - told).abs() <= 0.05 + chance, "{kind}: {of} of {all}, and {percent} percent are");
