@@ -80,6 +80,9 @@ pub struct Redundancy {
     thread: Option<JoinHandle<()>>,
     start: Nanos,
     trap_cost: u64,
+    rate_hz: u32,
+    /// Of samples one in so many is taken, as the thread was told; 0 before it was.
+    keep_every: u64,
     /// Whether samples are told of that nobody asked for.
     hides_samples: bool,
     processes: HashMap<u32, ProcessRef>,
@@ -94,7 +97,7 @@ pub struct Redundancy {
 }
 
 impl Redundancy {
-    pub fn start(parts: Parts, start: Nanos, hides_samples: bool, sampler: Sampler) -> io::Result<Self> {
+    pub fn start(parts: Parts, start: Nanos, hides_samples: bool, sampler: Sampler, rate_hz: u32) -> io::Result<Self> {
         let (orders, ordered) = channel();
         let (sender, told) = channel();
         let (counts, stop) = (Arc::<Mutex<Watchpoints>>::default(), Arc::<AtomicBool>::default());
@@ -127,6 +130,8 @@ impl Redundancy {
             thread: Some(thread),
             start,
             trap_cost: parts.trap_cost,
+            rate_hz,
+            keep_every: 0,
             hides_samples,
             processes: HashMap::new(),
             samples: HashMap::new(),
@@ -153,6 +158,11 @@ impl Redundancy {
         at_the_end: bool,
         events: &mut Vec<Event>,
     ) {
+        if keep_every != self.keep_every {
+            self.keep_every = keep_every;
+            let hz = f64::from(self.rate_hz) / keep_every.max(1) as f64;
+            let _ = self.orders.send(Order::Rate(hz));
+        }
         for Running { pid, id, python } in running {
             if self.processes.insert(pid, id) != Some(id) {
                 // The thread ends after us.

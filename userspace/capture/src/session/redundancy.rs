@@ -19,7 +19,7 @@ impl Session {
                 let hides_samples = !options.probes.contains(&"cpu");
                 let sampler = self.sample_accesses(options);
                 self.object.look_at_one_in(options.rate_hz / redundancy::LOOKS_PER_SECOND);
-                let started = Redundancy::start(parts, self.start, hides_samples, sampler);
+                let started = Redundancy::start(parts, self.start, hides_samples, sampler, options.rate_hz);
                 self.redundancy = Some(started.map_err(StartError::Helper)?);
             }
             // Not every kernel can, and the others can do without.

@@ -1,97 +1,195 @@
-//! How many traps may come: a share of what the watched threads run, so that one that runs seldom is slowed down no more than
-//! one that runs all the time.
+//! How many traps may come: a share of what a watched process runs, so that one that runs seldom is slowed down no more than one
+//! that runs all the time, and none for what another runs.
 
-/// For each sample in native code that Python called, and in a second at the most, of all threads: with its exception and its
-/// program a trap costs some 30 microseconds. What is saved up at the most.
-pub const PER_SAMPLE: f64 = 4.0;
-pub const PER_SECOND: f64 = 800.0;
-pub const AT_ONCE: f64 = 100.0;
+use std::collections::HashMap;
+use std::mem::MaybeUninit;
+use std::time::Duration;
+
+/// For each sample that is taken of a process, whatever it runs then, and in a second of its CPU time at the most: with its
+/// exception and its program a trap costs some 30 microseconds.
+const PER_SAMPLE: f64 = 4.0;
+const PER_SECOND: f64 = 800.0;
+/// What is saved up at the most.
+const AT_ONCE: f64 = 100.0;
 /// To set a watchpoint and take it off costs as much as so many traps, for the thread's CPU is interrupted each time.
 pub const SETTING: u64 = 3;
 
 /// Traps that may still come. What came beyond is paid back first.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Allowance {
-    left: f64,
+    /// For a second of CPU time.
+    rate: f64,
+    /// Of all processes, in a second of the clock.
+    all: f64,
     /// When the last sample was taken, in nanoseconds.
     earned_at: u64,
+    processes: HashMap<u32, Process>,
+}
+
+#[derive(Debug, Default)]
+struct Process {
+    left: f64,
+    ran: Duration,
 }
 
 impl Default for Allowance {
     fn default() -> Self {
-        Self { left: AT_ONCE, earned_at: 0 }
+        Self { rate: 0.0, all: AT_ONCE, earned_at: 0, processes: HashMap::new() }
     }
 }
 
 impl Allowance {
-    /// A sample was taken. Those of several CPUs may come out of their order.
-    pub fn earn(&mut self, at: u64) {
+    /// So many samples are taken in a second of CPU time.
+    pub fn sampled_at(&mut self, rate_hz: f64) {
+        self.rate = (PER_SAMPLE * rate_hz).min(PER_SECOND);
+    }
+
+    /// A process of which a sample was taken has run for so long since it began. Samples of several CPUs may come out of their
+    /// order.
+    pub fn earn(&mut self, pid: u32, ran: Duration, at: u64) {
         let since = at.saturating_sub(self.earned_at) as f64 / 1e9;
         self.earned_at = self.earned_at.max(at);
-        self.left = (self.left + PER_SAMPLE.min(since * PER_SECOND)).min(AT_ONCE);
+        self.all = (self.all + since * PER_SECOND).min(AT_ONCE);
+        let process = self.processes.entry(pid).or_default();
+        let more = ran.saturating_sub(process.ran);
+        process.ran = ran;
+        process.left = (process.left + more.as_secs_f64() * self.rate).min(AT_ONCE);
     }
 
-    pub fn spend(&mut self, traps: u64) {
-        self.left -= traps as f64;
+    pub fn spend(&mut self, pid: u32, traps: u64) {
+        self.all -= traps as f64;
+        if let Some(process) = self.processes.get_mut(&pid) {
+            process.left -= traps as f64;
+        }
     }
 
-    pub fn is_spent(self) -> bool {
-        self.left <= 0.0
+    pub fn is_spent(&self, pid: u32) -> bool {
+        self.all <= 0.0 || self.processes.get(&pid).is_none_or(|process| process.left <= 0.0)
     }
+
+    pub fn forget_but(&mut self, is_there: impl Fn(u32) -> bool) {
+        self.processes.retain(|pid, _| is_there(*pid));
+    }
+}
+
+/// The CPU time of a process so far, all its threads. `None` when it is gone.
+pub fn cpu_time(pid: u32) -> Option<Duration> {
+    let mut clock = 0;
+    // SAFETY: the clock's number is written to what is ours.
+    let found = unsafe { libc::clock_getcpuclockid(libc::pid_t::try_from(pid).ok()?, &raw mut clock) };
+    let mut time = MaybeUninit::<libc::timespec>::uninit();
+    // SAFETY: the time is written to what is ours, and is not read unless it was.
+    let time = unsafe {
+        if found != 0 || libc::clock_gettime(clock, time.as_mut_ptr()) != 0 {
+            return None;
+        }
+        time.assume_init()
+    };
+    Some(Duration::new(time.tv_sec.try_into().ok()?, time.tv_nsec.try_into().ok()?))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// How many a second can be spent while samples come `per_second` times for `busy` of each second.
-    fn spent_a_second(per_second: u64, busy: f64) -> f64 {
-        const SECONDS: u64 = 20;
-        let (mut allowance, mut spent) = (Allowance::default(), 0);
-        for number in 0..SECONDS * per_second {
-            let within = (number % per_second) as f64 / per_second as f64;
-            if within < busy {
-                allowance.earn(number * 1_000_000_000 / per_second);
-                while !allowance.is_spent() {
-                    allowance.spend(1);
-                    spent += 1;
-                }
+    const PID: u32 = 7;
+
+    /// An allowance at a rate, and one that is used up.
+    fn at(rate: f64) -> Allowance {
+        let mut allowance = Allowance::default();
+        allowance.sampled_at(rate);
+        allowance
+    }
+
+    fn all_of(allowance: &mut Allowance, pid: u32) -> u64 {
+        let mut spent = 0;
+        while !allowance.is_spent(pid) {
+            allowance.spend(pid, 1);
+            spent += 1;
+        }
+        spent
+    }
+
+    /// How many a second can be spent by processes that run a share of each hundredth, and are sampled then.
+    fn spent_a_second(rate: f64, share: f64, processes: u32) -> f64 {
+        const SECONDS: u32 = 20;
+        let (mut allowance, mut spent) = (at(rate), 0);
+        for number in 1..=SECONDS * 100 {
+            let time = Duration::from_millis(10) * number;
+            for pid in 0..processes {
+                allowance.earn(pid, time.mul_f64(share), time.as_nanos() as u64);
+                spent += all_of(&mut allowance, pid);
             }
         }
-        (spent as f64 - AT_ONCE) / SECONDS as f64
+        (spent as f64 - AT_ONCE) / f64::from(SECONDS)
     }
 
     #[test]
-    fn it_is_for_each_sample_and_bounded_in_time() {
-        assert!((spent_a_second(100, 1.0) - 100.0 * PER_SAMPLE).abs() < 5.0);
-        assert!((spent_a_second(1000, 1.0) - PER_SECOND).abs() < 5.0);
+    fn it_is_for_each_sample_and_bounded() {
+        assert!((spent_a_second(100.0, 1.0, 1) - 100.0 * PER_SAMPLE).abs() < 6.0);
+        assert!((spent_a_second(1000.0, 1.0, 1) - PER_SECOND).abs() < 6.0);
+        assert!((spent_a_second(1000.0, 1.0, 16) - PER_SECOND).abs() < 6.0);
     }
 
     #[test]
     fn a_program_that_runs_a_tenth_of_the_time_gets_a_tenth() {
-        for rate in [100, 1000] {
-            let (all, some) = (spent_a_second(rate, 1.0), spent_a_second(rate, 0.1));
-            assert!((some - all / 10.0).abs() < 5.0, "{some} of {all}");
+        for rate in [100.0, 1000.0] {
+            let (all, some) = (spent_a_second(rate, 1.0, 1), spent_a_second(rate, 0.1, 1));
+            assert!((some - all / 10.0).abs() < 6.0, "{some} of {all}");
         }
     }
 
     #[test]
+    fn nobody_has_what_another_ran_for() {
+        let mut allowance = at(100.0);
+        allowance.earn(PID, Duration::from_secs(1), 1_000_000_000);
+        allowance.earn(PID + 1, Duration::from_millis(10), 1_000_000_000);
+        assert_eq!(all_of(&mut allowance, PID + 1), PER_SAMPLE as u64);
+        assert!(!allowance.is_spent(PID) && allowance.is_spent(PID + 2));
+    }
+
+    #[test]
     fn what_came_beyond_is_paid_back() {
-        let mut allowance = Allowance::default();
-        allowance.spend(AT_ONCE as u64 + 8);
-        allowance.earn(1_000_000_000);
-        assert!(allowance.is_spent());
-        allowance.earn(2_000_000_000);
-        allowance.earn(3_000_000_000);
-        assert!(!allowance.is_spent());
+        let mut allowance = at(100.0);
+        allowance.earn(PID, Duration::from_secs(1), 1_000_000_000);
+        allowance.spend(PID, AT_ONCE as u64 + 8);
+        allowance.earn(PID, Duration::from_millis(1010), 2_000_000_000);
+        assert!(allowance.is_spent(PID));
+        allowance.earn(PID, Duration::from_millis(1030), 2_000_000_000);
+        assert_eq!(all_of(&mut allowance, PID), 4);
     }
 
     #[test]
     fn samples_that_come_late_earn_nothing_twice() {
-        let mut allowance = Allowance::default();
-        allowance.earn(5_000_000_000);
-        allowance.spend(AT_ONCE as u64);
-        allowance.earn(4_000_000_000);
-        assert!(allowance.is_spent());
+        let mut allowance = at(100.0);
+        allowance.earn(PID, Duration::from_secs(5), 5_000_000_000);
+        allowance.spend(PID, AT_ONCE as u64);
+        allowance.earn(PID, Duration::from_secs(5), 4_000_000_000);
+        assert!(allowance.is_spent(PID));
+    }
+
+    #[test]
+    fn another_process_by_the_same_number_starts_anew() {
+        let mut allowance = at(100.0);
+        allowance.earn(PID, Duration::from_secs(5), 5_000_000_000);
+        allowance.spend(PID, AT_ONCE as u64);
+        allowance.earn(PID, Duration::from_millis(10), 6_000_000_000);
+        assert!(allowance.is_spent(PID));
+        allowance.earn(PID, Duration::from_millis(30), 6_000_000_000);
+        assert!(!allowance.is_spent(PID));
+        allowance.forget_but(|pid| pid != PID);
+        assert!(allowance.is_spent(PID));
+    }
+
+    #[test]
+    fn a_process_is_as_old_as_it_says_itself() {
+        use rustix::time::{ClockId, clock_gettime};
+        let own = || {
+            let time = clock_gettime(ClockId::ProcessCPUTime);
+            Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+        };
+        let (before, ran, after) = (own(), cpu_time(std::process::id()).unwrap(), own());
+        assert!(before <= ran && ran <= after, "{before:?} {ran:?} {after:?}");
+        assert_eq!(cpu_time(u32::MAX), None);
     }
 }

@@ -15,7 +15,7 @@ use pyobs_abi::redundancy::{PASSED_OVER, Registers, SpotKey, Trap, Watch, WatchK
 use pyobs_model::{Touched, Watchpoints};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::allowance::{Allowance, SETTING};
+use super::allowance::{Allowance, SETTING, cpu_time};
 use super::calls::{Calls, Sampled, Wanted};
 use super::code::{Code, Did};
 use super::emulator::Access;
@@ -86,6 +86,7 @@ impl Armer {
             let orders: Vec<Order> = self.orders.try_iter().collect();
             for order in orders {
                 match order {
+                    Order::Rate(hz) => state.allowance.sampled_at(hz),
                     Order::Process { pid, interpreter } => {
                         state.places.insert(pid, Place::new(pid, *interpreter));
                         state.code.forget(pid);
@@ -135,17 +136,19 @@ impl Armer {
     }
 
     fn sampled(&mut self, state: &mut State, sample: &Registers) {
-        let Some(place) = state.places.get_mut(&sample.header.pid) else { return };
+        let Header { pid, tid, time, .. } = sample.header;
+        let Some(place) = state.places.get_mut(&pid) else { return };
         if !place.is_below_extension(sample) {
             return;
         }
-        let (tid, time) = (sample.header.tid, sample.header.time);
-        state.allowance.earn(time);
         if sample.words == PASSED_OVER {
             if sample.address == 0 {
                 self.tell(Told::Access { tid, time, touched: None, stores: false, element: false, again: None });
             }
             return;
+        }
+        if let Some(ran) = cpu_time(pid) {
+            state.allowance.earn(pid, ran, time);
         }
         state.counts.samples += 1;
         let access = self.source.access(sample).ok();
@@ -170,7 +173,7 @@ impl Armer {
         let touched = if wanted.is_none() && self.source.is_watched(sample) {
             self.watch(state, sample, &access)
         } else {
-            state.places.get_mut(&sample.header.pid).and_then(|place| place.classify(access.address, sample))
+            state.places.get_mut(&pid).and_then(|place| place.classify(access.address, sample))
         };
         self.tell(Told::Access { tid, time, touched, stores: access.writes, element, again });
     }
@@ -239,11 +242,11 @@ impl Armer {
         (bytes, passed): (u64, u32),
         result: Option<SpotKey>,
     ) -> Option<u64> {
-        if state.allowance.is_spent() {
+        let Header { pid, tid, .. } = sample.header;
+        if state.allowance.is_spent(pid) {
             state.counts.storms += 1;
             return None;
         }
-        let (pid, tid) = (sample.header.pid, sample.header.tid);
         let random = state.random();
         match state.threads.room(tid, aim, random, &self.program, &mut state.counts.taken) {
             Room::Free => {}
@@ -272,7 +275,7 @@ impl Armer {
             return None;
         }
         state.counts.armed += 1;
-        state.allowance.spend(SETTING);
+        state.allowance.spend(pid, SETTING);
         Some(id)
     }
 
@@ -281,7 +284,7 @@ impl Armer {
         let Some(armed) = state.threads.armed(trap.header.tid, trap.id) else { return };
         let new = armed.count(trap.number);
         state.counts.traps += new;
-        state.allowance.spend(new);
+        state.allowance.spend(pid, new);
         if let Some(key) = armed.result {
             return self.returned(state, key, trap);
         }
@@ -311,7 +314,7 @@ impl Armer {
             let new = seen.map_or(0, |watch| armed.count(watch.traps));
             let is_whole = seen.is_some_and(|watch| watch.calls >= watch.calls_max);
             state.counts.traps += new;
-            state.allowance.spend(new);
+            state.allowance.spend(armed.pid, new);
             let _ = self.watches.remove(&armed.key);
             // Objects come and go within calls.
             let outlives = !matches!(armed.touched, Some(Touched::Metadata(_)));
@@ -345,6 +348,8 @@ impl Armer {
             }
             lives
         });
+        let State { allowance, places, .. } = state;
+        allowance.forget_but(|pid| places.contains_key(&pid));
     }
 
     fn tell(&self, what: Told) {

@@ -9,8 +9,15 @@ use super::pairs::Found;
 
 /// What the session tells the thread.
 pub enum Order {
-    Process { pid: u32, interpreter: Box<Interpreter> },
-    Ended { pid: u32 },
+    /// So many samples are taken in a second of CPU time from now on.
+    Rate(f64),
+    Process {
+        pid: u32,
+        interpreter: Box<Interpreter>,
+    },
+    Ended {
+        pid: u32,
+    },
 }
 
 /// What the thread tells the session.
