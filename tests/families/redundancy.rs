@@ -9,6 +9,8 @@ mod calls;
 mod faults;
 #[path = "redundancy/hidden.rs"]
 mod hidden;
+#[path = "redundancy/left_out.rs"]
+mod left_out;
 #[path = "redundancy/precise.rs"]
 mod precise;
 
@@ -51,6 +53,7 @@ fn main() -> ExitCode {
     cases.extend(calls::cases());
     cases.extend(hidden::cases());
     cases.extend(faults::cases());
+    cases.extend(left_out::cases());
     cases.extend(precise::cases());
     pyobs_tests::run(cases)
 }

@@ -24,6 +24,45 @@ void hammer(volatile double *value, long count)
         *value = *value + 1;
 }
 
+/* A thread's stack, and its own data where the program's lie. */
+double own_stack(long count)
+{
+    volatile double value = 0;
+    for (long i = 0; i < count; i++)
+        value = value + 1;
+    return value;
+}
+
+static __thread volatile double own __attribute__((tls_model("initial-exec")));
+
+double own_data(long count)
+{
+    own = 0;
+    for (long i = 0; i < count; i++)
+        own = own + 1;
+    return own;
+}
+
+/* A count goes up and down again. */
+void counts(volatile long *count, long times)
+{
+    for (long i = 0; i < times; i++) {
+        *count = *count + 1;
+        *count = *count - 1;
+    }
+}
+
+/* Each value once, with some work between, each of which waits for the one before. */
+void stream(double *values, long count, double value)
+{
+    unsigned long work = 1;
+    for (long i = 0; i < count; i++) {
+        for (int turn = 0; turn < 16; turn++)
+            __asm__ volatile("imul $31, %0" : "+r"(work));
+        values[i] = value;
+    }
+}
+
 /* No access for as long as the count says. */
 unsigned long compute(long count)
 {

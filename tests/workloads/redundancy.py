@@ -1,12 +1,15 @@
 """Calls a library so that a known share of its accesses is redundant, and says what came out.
 
-redundancy.py LIBRARY loads|stores|dead|storm|compute|remap|dying|forks|execs PERCENT[,PERCENT]... SECONDS [THREADS]
+redundancy.py LIBRARY loads|stores|dead|KIND PERCENT[,PERCENT]... SECONDS [THREADS]
 
 loads: of so many percent of the calls that read all values, the values are those that the call before read.
 stores: so many percent of the calls store what is there already.
 dead: so many percent of the calls store over what nobody has read.
 storm: one address is accessed all the time.
 compute: none is.
+stack, own: only the thread's stack is, only its own data.
+counts: the count of references of an object is.
+stream: each address is one time in a quarter of a second, or less often.
 remap: memory is mapped at one address, filled, read and unmapped, over and over.
 dying, forks, execs: threads that live for some milliseconds, children that do, and the process itself, which begins anew.
 
@@ -40,6 +43,12 @@ library.hammer.restype = None
 library.hammer.argtypes = [ctypes.POINTER(ctypes.c_double), ctypes.c_long]
 library.compute.restype = ctypes.c_ulong
 library.compute.argtypes = [ctypes.c_long]
+library.own_stack.restype = library.own_data.restype = ctypes.c_double
+library.own_stack.argtypes = library.own_data.argtypes = [ctypes.c_long]
+library.counts.restype = None
+library.counts.argtypes = [ctypes.c_void_p, ctypes.c_long]
+library.stream.restype = None
+library.stream.argtypes = [ctypes.POINTER(ctypes.c_double), ctypes.c_long, ctypes.c_double]
 library.remap.restype = ctypes.c_double
 library.remap.argtypes = [ctypes.c_void_p, ctypes.c_long, ctypes.c_double]
 
@@ -52,6 +61,31 @@ def storm(step):
 
 def compute(step):
     return library.compute(10_000) != pow(31, 640_000, 2**64)
+
+
+def stack(step):
+    return library.own_stack(100_000) != 100_000
+
+
+def own(step):
+    return library.own_data(100_000) != 100_000
+
+
+counted = object()
+
+
+def counts(step):
+    before = sys.getrefcount(counted)
+    library.counts(id(counted), 100_000)
+    return sys.getrefcount(counted) != before
+
+
+def stream(step):
+    global streamed
+    if step == 1:
+        streamed = (ctypes.c_double * (1 << 24))()
+    library.stream(ctypes.cast(streamed, ctypes.POINTER(ctypes.c_double)), len(streamed), step)
+    return streamed[0] != step or streamed[len(streamed) - 1] != step
 
 
 def remap(step):
@@ -130,7 +164,7 @@ def work(results, percent):
     results.append((step, wanted, threading.get_native_id(), percent))
 
 
-if kind in ("storm", "compute", "remap", "dying", "forks", "execs"):
+if kind not in ("loads", "stores", "dead"):
     print(*repeat(globals()[kind]), flush=True)
     sys.exit()
 results = []

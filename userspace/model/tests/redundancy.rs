@@ -92,7 +92,7 @@ fn few_pairs_and_addresses_say_that_they_are_few() {
             weight: 1,
             touched: Some(Touched::Static),
             stores: false,
-            element: false,
+            element_of: None,
         })
     };
     (0..7).for_each(|_| model.apply(&access(0)));
@@ -125,7 +125,7 @@ fn a_time_has_what_happened_in_it() {
                 weight: 2,
                 touched,
                 stores: false,
-                element: false,
+                element_of: None,
             }));
         }
         if n < 40 {
@@ -191,8 +191,9 @@ fn only_work_on_objects_of_arrays_is_dispatch() {
         for (touched, count) in touched {
             let (at, process, tid, stack) = (Nanos(1), ProcessRef(0), Tid(1), StackId(0));
             for number in 0..*count {
-                let (touched, element) = (Some(touched.clone()), number % every == 1);
-                let access = Access { at, process, tid, stack, weight: 1, touched, stores: false, element };
+                let element_of = (number % every == 1).then(|| "float64 8x40".into());
+                let touched = Some(touched.clone());
+                let access = Access { at, process, tid, stack, weight: 1, touched, stores: false, element_of };
                 model.apply(&Event::Access(access));
             }
         }

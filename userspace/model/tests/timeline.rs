@@ -162,7 +162,7 @@ fn findings_have_marks_where_that_happened_on_which_they_rest() {
     let access = |at: u64, stack| {
         let (at, weight, touched, stores) = (Nanos(at * SECOND / 100), 1, None, false);
         let (process, tid, stack) = (PROCESS, MAIN, StackId(stack));
-        Event::Access(Access { at, process, tid, stack, weight, touched, stores, element: false })
+        Event::Access(Access { at, process, tid, stack, weight, touched, stores, element_of: None })
     };
     for event in [
         waited(45, 20, MAIN),

@@ -208,8 +208,8 @@ impl Redundancy {
     /// Returns whether it is done; else a stack is missing yet.
     fn tell(&mut self, told: &Told, now: Nanos, keep_every: u64, events: &mut Vec<Event>) -> bool {
         let done = match told {
-            Told::Access { tid, time, touched, stores, element, again } => {
-                self.access(Tid(*tid), *time, keep_every, events, (touched, *stores, *element, again))
+            Told::Access { tid, time, touched, stores, element_of, again } => {
+                self.access(Tid(*tid), *time, keep_every, events, (touched, *stores, element_of, again))
             }
             Told::Pair { pid, tid, watch, touched, address, bytes, found } => {
                 let pair = |process, first, second| {
@@ -259,13 +259,13 @@ impl Redundancy {
         time: u64,
         keep_every: u64,
         events: &mut Vec<Event>,
-        (touched, stores, element, again): (&Option<Touched>, bool, bool, &Option<Again>),
+        (touched, stores, element_of, again): (&Option<Touched>, bool, &Option<Arc<str>>, &Option<Again>),
     ) -> Option<()> {
         let at = Nanos(time).saturating_sub(self.start);
         let (process, stack) = self.samples.remove(&(tid.0, at))?;
         let weight = u32::try_from(keep_every).unwrap_or(u32::MAX);
-        let touched = touched.clone();
-        events.push(Event::Access(Access { at, process, tid, stack, weight, touched, stores, element }));
+        let (touched, element_of) = (touched.clone(), element_of.clone());
+        events.push(Event::Access(Access { at, process, tid, stack, weight, touched, stores, element_of }));
         if let Some(Again { callee, varying }) = again {
             let (callee, compared) = (Arc::clone(callee), Compared::Arguments { varying: *varying });
             events.push(Event::Call(NativeCall { at, process, tid, stack, callee, compared }));

@@ -267,7 +267,7 @@ fn dispatch() -> Vec<Event> {
             weight: 1,
             touched,
             stores: false,
-            element: true,
+            element_of: Some("float64 8x40".into()),
         })
     };
     accesses.map(access).collect()

@@ -62,8 +62,8 @@ pub struct Access {
     /// `None` where that is not known.
     pub touched: Option<Touched>,
     pub stores: bool,
-    /// The instruction of Python's that it was in takes a single element out of an array.
-    pub element: bool,
+    /// The array that the instruction of Python's that it was in takes a single element of: the type of its elements, and its shape.
+    pub element_of: Option<Arc<str>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

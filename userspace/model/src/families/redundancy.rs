@@ -1,28 +1,21 @@
 //! Work between Python and native code that changes nothing: what the native code below a line accesses, and what pairs of
 //! accesses of one address came to.
 
+mod accesses;
+
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
+pub use self::accesses::{Accesses, DISPATCH, Names};
 use super::past::{Past, Timed};
 use crate::{
     Access, Compared, FrameId, History, Nanos, NativeCall, Pair, PairKind, Place, ProcessRef, RegionId, Selection,
     StackId, Tid, Touched, Watchpoints,
 };
 
-/// Names of one line that are counted, and those of all that are kept once.
-const NAMES_MAX: usize = 64;
+/// Names that are kept once.
 const NAMES_KEPT: usize = 50_000;
 
-/// Calls are dispatch when more than this share of their accesses is to objects, with what is likely taken off for chance: of a
-/// line that takes single elements out of arrays, and of one that does not. Whole arrays may be so small that little else than
-/// objects is accessed, and nothing would be won by larger ones.
-pub const DISPATCH: f64 = 0.7;
-const DISPATCH_OF_WHOLE: f64 = 0.92;
-/// And so much less where what is unknown counts against it.
-const UNKNOWN: f64 = 0.1;
-/// A line takes elements when more than this share of its accesses is in instructions that do, for it may do so beside its work.
-const ELEMENTS: f64 = 0.05;
 /// Of accesses to an array, those that found or left what was there; of calls, those that were made before.
 pub const EQUAL: f64 = 0.7;
 
@@ -31,73 +24,6 @@ pub const EQUAL: f64 = 0.7;
 pub struct Line {
     pub process: ProcessRef,
     pub frame: FrameId,
-}
-
-/// Samples in native code below a line, by what they accessed.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Accesses {
-    pub samples: u64,
-    /// The samples that these stand for.
-    pub weight: u64,
-    pub metadata: u64,
-    pub array: u64,
-    pub fixed: u64,
-    pub unknown: u64,
-    /// Of these, those in instructions that take a single element out of an array.
-    pub elements: u64,
-    /// Of metadata the types, of arrays what they are.
-    pub names: BTreeMap<Arc<str>, u64>,
-}
-
-impl Accesses {
-    fn add(&mut self, access: &Access) {
-        self.samples += 1;
-        self.weight += u64::from(access.weight);
-        let Some(touched) = &access.touched else { return };
-        match touched {
-            Touched::Metadata(_) => self.metadata += 1,
-            Touched::Array(_) => self.array += 1,
-            Touched::Static => self.fixed += 1,
-            Touched::Unknown => self.unknown += 1,
-        }
-        self.elements += u64::from(access.element);
-        if let Some(name) = touched.detail()
-            && (self.names.len() < NAMES_MAX || self.names.contains_key(name))
-        {
-            *self.names.entry(Arc::clone(name)).or_default() += 1;
-        }
-    }
-
-    /// Samples whose address is known.
-    pub fn known(&self) -> u64 {
-        self.metadata + self.array + self.fixed + self.unknown
-    }
-
-    /// Those of objects, their types, and other data that files bring along: what dispatch looks at.
-    pub fn objects(&self) -> u64 {
-        self.metadata + self.fixed
-    }
-
-    /// Their share; `None` where too little is known to tell dispatch by it.
-    pub fn metadata_share(&self) -> Option<f64> {
-        self.is_enough().then(|| self.objects() as f64 / self.known() as f64)
-    }
-
-    pub fn is_enough(&self) -> bool {
-        self.known() >= least_trials(DISPATCH)
-    }
-
-    pub fn takes_elements(&self) -> bool {
-        least_share(self.elements, self.known()) > ELEMENTS
-    }
-
-    /// Whether native code looks at objects, not at data. Unknown memory may be either: a library's own tables, or data that
-    /// nobody refers to any more.
-    pub fn is_dispatch(&self) -> bool {
-        let bound = if self.takes_elements() { DISPATCH } else { DISPATCH_OF_WHOLE };
-        let objects = self.objects();
-        least_share(objects, objects + self.array) > bound && least_share(objects, self.known()) > bound - UNKNOWN
-    }
 }
 
 /// Two accesses, one after the other.
@@ -270,7 +196,8 @@ impl Redundancy {
     pub fn add_access(&mut self, access: &Access, frame: Option<FrameId>) {
         let Some(line) = frame else { return };
         let touched = access.touched.as_ref().map(|touched| self.known(touched));
-        self.accesses.push(At { line, event: Access { touched, ..access.clone() } });
+        let element_of = access.element_of.as_ref().map(|array| self.name(array));
+        self.accesses.push(At { line, event: Access { touched, element_of, ..access.clone() } });
     }
 
     /// `region` is the arena or segment that its address lies in.

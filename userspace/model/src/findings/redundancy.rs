@@ -73,15 +73,13 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
 /// `native` is the share of the process's samples that these are.
 fn dispatch(model: &Model, line: Line, sum: &Accesses, native: f64) -> Option<Finding> {
     let has_objects = least_share(sum.metadata, sum.objects()) > OBJECTS;
-    let has_arrays = sum.array > 0 || sum.names.keys().any(|name| name.starts_with(NUMPY));
+    let has_arrays = sum.array > 0 || sum.names.iter().any(|name| name.starts_with(NUMPY));
     if native < LEAST || !(has_objects && has_arrays && sum.is_dispatch()) {
         return None;
     }
     let metadata = sum.metadata_share()?;
     let at = place(model, Some(line.frame));
-    let mut names: Vec<_> = sum.names.iter().map(|(name, count)| (*count, &**name)).collect();
-    names.sort_by(|one, other| other.cmp(one));
-    let names: Vec<&str> = names.into_iter().take(3).map(|(_, name)| name).collect();
+    let names: Vec<&str> = sum.names.commonest(3).into_iter().map(|(name, _)| name).collect();
     let detail = format!(
         "{} samples ({:.0}% of the process) were in native code that this line called. Of the {} whose address is known, {} \
          ({:.0}%) accessed objects, their types and other data of libraries, and only {} the data of arrays: the time goes into \
@@ -94,11 +92,9 @@ fn dispatch(model: &Model, line: Line, sum: &Accesses, native: f64) -> Option<Fi
         metadata * 100.0,
         sum.array,
         if names.is_empty() { String::new() } else { format!("Most often accessed: {}. ", names.join(", ")) },
-        if sum.elements == 0 {
-            String::new()
-        } else {
-            format!("{} took a single element out of an array. ", sum.elements)
-        },
+        sum.elements_of.first().map_or_else(String::new, |array| {
+            format!("{} took a single element out of an array, most often of {array}. ", sum.elements)
+        }),
         if sum.takes_elements() {
             "an element loop"
         } else {

@@ -48,6 +48,8 @@ pub struct Line {
     pub unknown: u64,
     /// Of these, those in instructions that take a single element out of an array.
     pub elements: u64,
+    /// The array that most of them are of: the type of its elements, and its shape.
+    pub elements_of: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -138,6 +140,7 @@ pub(super) fn redundancy(source: &Source<'_>, selection: &Selection, limit: usiz
             fixed: sum.fixed,
             unknown: sum.unknown,
             elements: sum.elements,
+            elements_of: sum.elements_of.first().map(str::to_owned),
         })
     };
     let mut calls: Vec<_> = view.calls.iter().collect();

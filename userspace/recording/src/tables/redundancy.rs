@@ -18,7 +18,7 @@ CREATE TABLE accesses (
     memory  TEXT,
     detail  TEXT,
     stores  INTEGER NOT NULL,
-    element INTEGER
+    element_of TEXT
 );
 CREATE TABLE access_pairs (
     at_ns   INTEGER NOT NULL,
@@ -56,7 +56,7 @@ CREATE TABLE watchpoints (
 );";
 
 pub(crate) fn access(connection: &Connection, access: &Access) -> rusqlite::Result<()> {
-    let sql = "INSERT INTO accesses (at_ns, process, tid, stack, weight, memory, detail, stores, element)
+    let sql = "INSERT INTO accesses (at_ns, process, tid, stack, weight, memory, detail, stores, element_of)
                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
     let touched = access.touched.as_ref();
     connection.prepare_cached(sql)?.execute(params![
@@ -68,7 +68,7 @@ pub(crate) fn access(connection: &Connection, access: &Access) -> rusqlite::Resu
         touched.map(Touched::name),
         touched.and_then(Touched::detail).map(|detail| bounded(detail)),
         access.stores,
-        access.element,
+        access.element_of.as_deref().map(bounded),
     ])?;
     Ok(())
 }
@@ -125,7 +125,7 @@ pub(crate) fn read(
     mut each: impl FnMut(Event),
 ) -> Result<(), Error> {
     let columns = ["at_ns", "process", "tid", "stack", "weight", "memory", "detail", "stores"];
-    source.scan_newer("accesses", (&columns, &["element"]), &range.condition(), damage, |_, row| {
+    source.scan_newer("accesses", (&columns, &["element_of"]), &range.condition(), damage, |_, row| {
         let touched = match row.maybe_text(6)? {
             Some(memory) => Some(Touched::from_name(&memory, row.maybe_text(7)?)?),
             None => None,
@@ -138,7 +138,7 @@ pub(crate) fn read(
             weight: row.small(5)?,
             touched,
             stores: row.number(8)? != 0,
-            element: row.maybe_number(9).flatten().is_some_and(|element| element != 0),
+            element_of: row.maybe_text(9).flatten(),
         }));
         Some(())
     })?;

@@ -216,7 +216,7 @@ pub fn every_event() -> Vec<Event> {
         weight: 2,
         touched,
         stores: true,
-        element: after == 61,
+        element_of: (after == 61).then(|| "float64 8x40".into()),
     };
     events.push(Event::Access(access(60, None)));
     events.push(Event::Access(access(61, Some(Touched::Metadata(None)))));

@@ -184,7 +184,7 @@ fn access(at: Nanos, index: u32, turn: u32, events: &mut Vec<Event>) {
             weight: 1,
             touched,
             stores: nth % 2 == 0,
-            element: false,
+            element_of: None,
         }));
     }
     let (first, second, equal) = (stack(index, turn), stack(index, turn + 1), turn.is_multiple_of(2));

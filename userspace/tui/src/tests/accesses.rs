@@ -22,7 +22,7 @@ pub(super) fn access(ms: u64, stack: u32, touched: Option<Touched>, stores: bool
         weight: 1,
         touched,
         stores,
-        element: false,
+        element_of: None,
     })
 }
 

@@ -115,7 +115,7 @@ fn regions() -> Bench {
         let pair = Pair { at, process, tid, first, second, kind, touched, address, bytes, equal, unread };
         events.push(Event::Pair(pair));
         let (weight, touched, stores) = (1, None, true);
-        events.push(Event::Access(Access { at, process, tid, stack, weight, touched, stores, element: false }));
+        events.push(Event::Access(Access { at, process, tid, stack, weight, touched, stores, element_of: None }));
     }
     events.sort_by_key(Event::at);
     let mut bench = Bench::new(synthetic::model_of(families::NAMES), Source::Live, SIZE);

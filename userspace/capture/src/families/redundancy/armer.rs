@@ -23,7 +23,7 @@ use super::pairs::{Seen, found, of_accesses, of_stores};
 use super::place::Place;
 use super::slots::Aim;
 use super::source::{Part, Source};
-use super::threads::{Armed, Room, Threads};
+use super::threads::{Armed, Room, Threads, Waiting};
 use super::told::{Order, Told};
 use crate::record::read;
 
@@ -143,7 +143,7 @@ impl Armer {
         }
         if sample.words == PASSED_OVER {
             if sample.address == 0 {
-                self.tell(Told::Access { tid, time, touched: None, stores: false, element: false, again: None });
+                self.tell(Told::Access { tid, time, touched: None, stores: false, element_of: None, again: None });
             }
             return;
         }
@@ -160,7 +160,7 @@ impl Armer {
             }
             return;
         }
-        let Sampled { again, wanted, element } = self.calls.sampled(place, sample);
+        let Sampled { again, wanted, element_of } = self.calls.sampled(place, sample);
         // Results of calls and memory take turns.
         let wanted = wanted.filter(|_| state.random().is_multiple_of(2));
         if let Some(wanted) = &wanted {
@@ -168,14 +168,14 @@ impl Armer {
         }
         let Some(access) = access else {
             state.counts.undecoded += 1;
-            return self.tell(Told::Access { tid, time, touched: None, stores: false, element, again });
+            return self.tell(Told::Access { tid, time, touched: None, stores: false, element_of, again });
         };
         let touched = if wanted.is_none() && self.source.is_watched(sample) {
             self.watch(state, sample, &access)
         } else {
             state.places.get_mut(&pid).and_then(|place| place.classify(access.address, sample))
         };
-        self.tell(Told::Access { tid, time, touched, stores: access.writes, element, again });
+        self.tell(Told::Access { tid, time, touched, stores: access.writes, element_of, again });
     }
 
     /// Watches memory, and tells what it is. Set first, looked at afterwards: the sooner the better.
@@ -248,9 +248,11 @@ impl Armer {
             return None;
         }
         let random = state.random();
+        let mut waiting = Waiting::default();
         match state.threads.room(tid, aim, random, &self.program, &mut state.counts.taken) {
             Room::Free => {}
-            Room::Replaces(id) => {
+            Room::Replaces(id, others) => {
+                waiting = others;
                 self.release(state, |armed| armed.id == id);
                 // It may have been closed with what it watched.
                 let room = state.threads.room(tid, aim, random, &self.program, &mut state.counts.taken);
@@ -267,7 +269,7 @@ impl Armer {
         let since = Instant::now();
         let (touched, is_shared, traps) = (None, false, Vec::new());
         let armed = Armed { id, pid, key, aim, bytes, passed, since, touched, is_shared, traps, counted: 0, result };
-        if !state.threads.set(armed) {
+        if !state.threads.set(armed, waiting) {
             // The thread is gone, or has become another program.
             let _ = self.watches.remove(&key);
             self.release(state, |armed| armed.key.tid == tid);

@@ -57,8 +57,8 @@ pub struct Wanted {
 pub struct Sampled {
     pub again: Option<Again>,
     pub wanted: Option<Wanted>,
-    /// The instruction takes a single element out of an array.
-    pub element: bool,
+    /// The array that the instruction takes a single element of.
+    pub element_of: Option<Arc<str>>,
 }
 
 struct Known {
@@ -99,7 +99,7 @@ impl Calls {
         let callee = Arc::clone(callee);
         let prints = prints(given);
         self.classify(place, sample.header.pid, given);
-        let told = Sampled { element: takes_element(place, instruction, given), ..Sampled::default() };
+        let told = Sampled { element_of: element_of(place, instruction, given), ..Sampled::default() };
         let (Some(known), Some(prints)) = (self.spots.get_mut(&key), prints) else { return told };
         let now = period(sample.header.time);
         let before = known.arguments.replace((now, prints));
@@ -168,12 +168,17 @@ impl Calls {
     }
 }
 
-/// `array[number]` and `array[number, number]`: one element, or one row, at a time.
-fn takes_element(place: &mut Place, instruction: &str, given: &[Operand]) -> bool {
-    let [container, index] = given else { return false };
+/// The array in `array[number]` and `array[number, number]`: one element, or one row, at a time.
+fn element_of(place: &mut Place, instruction: &str, given: &[Operand]) -> Option<Arc<str>> {
+    let [container, index] = given else { return None };
     if !instruction.starts_with("BINARY_SUBSCR") || place.type_name(container.class).as_deref() != Some(ARRAY) {
-        return false;
+        return None;
     }
+    is_single(place, index).then(|| place.array_name(container.object).unwrap_or_else(|| Arc::from(ARRAY)))
+}
+
+/// A number, or some.
+fn is_single(place: &mut Place, index: &Operand) -> bool {
     let Some(kind) = place.type_name(index.class) else { return false };
     if &*kind != "tuple" {
         return is_number(&kind);

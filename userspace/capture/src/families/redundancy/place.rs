@@ -281,48 +281,77 @@ impl Place {
         candidates.into_iter().find_map(|candidate| self.array_at(candidate, address))
     }
 
-    /// `PyArrayObject_fields` of NumPy's C interface: data, nd, dimensions, strides, base, descr (ndarraytypes.h).
     fn array_at(&mut self, object: u64, address: u64) -> Option<Touched> {
         if !self.find(object).is_some_and(|region| region.writable) {
             return None;
         }
+        let array = Array::read(self, object)?;
+        // Strides follow dimensions, in memory that is not CPython's.
+        if address.wrapping_sub(array.dimensions) < 16 * array.shape.len() as u64 {
+            return Some(Touched::Metadata(Some(Arc::from(ARRAY))));
+        }
+        array.has(address).then(|| Touched::Array(array.name(self)))
+    }
+
+    /// The type of an array's elements, and its shape.
+    pub fn array_name(&mut self, object: u64) -> Option<Arc<str>> {
+        Some(Array::read(self, object)?.name(self))
+    }
+}
+
+/// An array of NumPy's.
+struct Array {
+    data: u64,
+    /// Where the shape is.
+    dimensions: u64,
+    shape: Vec<i64>,
+    steps: Vec<i64>,
+    description: u64,
+}
+
+impl Array {
+    /// `PyArrayObject_fields` of NumPy's C interface: data, nd, dimensions, strides, base, descr (ndarraytypes.h).
+    fn read(place: &mut Place, object: u64) -> Option<Self> {
         let mut bytes = [0; 64];
-        self.memory.read(object, &mut bytes).ok()?;
+        place.memory.read(object, &mut bytes).ok()?;
         let word = |at: usize| bytes[at..at + 8].try_into().map_or(0, u64::from_ne_bytes);
-        if self.type_name(word(8)).as_deref() != Some(ARRAY) {
+        if place.type_name(word(8)).as_deref() != Some(ARRAY) {
             return None;
         }
-        let (data, nd, dimensions, strides, descr) = (word(16), word(24) as u32 as usize, word(32), word(40), word(56));
+        let (data, nd, dimensions, strides, description) =
+            (word(16), word(24) as u32 as usize, word(32), word(40), word(56));
         if nd > DIMENSIONS_MAX {
             return None;
         }
-        // Strides follow dimensions, in memory that is not CPython's.
-        if address.wrapping_sub(dimensions) < 16 * nd as u64 {
-            return Some(Touched::Metadata(Some(Arc::from(ARRAY))));
-        }
-        if address < data {
-            return None;
-        }
         let (mut shape, mut steps) = (vec![0; nd * 8], vec![0; nd * 8]);
-        self.memory.read(dimensions, &mut shape).ok()?;
-        self.memory.read(strides, &mut steps).ok()?;
+        place.memory.read(dimensions, &mut shape).ok()?;
+        place.memory.read(strides, &mut steps).ok()?;
         let numbers = |bytes: &[u8]| -> Vec<i64> {
             bytes.chunks_exact(8).filter_map(|bytes| bytes.try_into().map(i64::from_ne_bytes).ok()).collect()
         };
-        let (shape, steps) = (numbers(&shape), numbers(&steps));
-        let mut extent: i64 = steps.iter().filter(|step| **step > 0).min().copied().unwrap_or(16).max(8);
-        for (dimension, step) in shape.iter().zip(&steps) {
+        Some(Self { data, dimensions, shape: numbers(&shape), steps: numbers(&steps), description })
+    }
+
+    fn has(&self, address: u64) -> bool {
+        self.extent().is_some_and(|extent| address.checked_sub(self.data).is_some_and(|at| at < extent))
+    }
+
+    /// Bytes from the first element to the end of the last one, as far as steps tell.
+    fn extent(&self) -> Option<u64> {
+        let mut extent: i64 = self.steps.iter().filter(|step| **step > 0).min().copied().unwrap_or(16).max(8);
+        for (dimension, step) in self.shape.iter().zip(&self.steps) {
             extent = extent.checked_add(dimension.checked_sub(1)?.checked_mul((*step).max(0))?)?;
         }
-        if (address - data).cast_signed() >= extent {
-            return None;
-        }
+        extent.try_into().ok()
+    }
+
+    fn name(&self, place: &mut Place) -> Arc<str> {
         // The type of an element is the first field of its description.
-        let element = self.memory.read_u64(descr.wrapping_add(OBJECT)).ok().and_then(|kind| self.type_name(kind));
-        let element = element.as_deref().map_or("?", |name| name.rsplit('.').next().unwrap_or(name)).to_owned();
-        let shape: Vec<String> = shape.iter().map(i64::to_string).collect();
-        let shape = shape.join("x");
+        let kind = place.memory.read_u64(self.description.wrapping_add(OBJECT)).ok();
+        let kind = kind.and_then(|kind| place.type_name(kind));
+        let element = kind.as_deref().map_or("?", |name| name.rsplit('.').next().unwrap_or(name));
+        let shape: Vec<String> = self.shape.iter().map(i64::to_string).collect();
         // One without dimensions has a single element.
-        Some(Touched::Array(Arc::from(if nd == 0 { element } else { format!("{element} {shape}") })))
+        if shape.is_empty() { Arc::from(element) } else { Arc::from(format!("{element} {}", shape.join("x"))) }
     }
 }

@@ -46,8 +46,19 @@ impl Armed {
 struct Watchpoint {
     slot: Slot,
     armed: Option<Armed>,
-    /// Samples that it has stayed on for.
-    survived: u64,
+    waiting: Waiting,
+}
+
+/// The samples that wanted a watchpoint since it was last free, of which each is to have it with the same chance.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Waiting(u64);
+
+impl Waiting {
+    /// Whether one more is to have it (reservoir sampling: the n-th of `n` with a chance of 1 in `n`).
+    fn has_it(&mut self, random: u64) -> bool {
+        self.0 += 1;
+        random.is_multiple_of(self.0 + 1)
+    }
 }
 
 struct Thread {
@@ -60,8 +71,8 @@ struct Thread {
 /// Whether a thread can have one more watchpoint.
 pub enum Room {
     Free,
-    /// This one has to give way.
-    Replaces(u64),
+    /// This one has to give way, which so many wait for.
+    Replaces(u64, Waiting),
     None,
 }
 
@@ -106,7 +117,7 @@ impl Threads {
         if watchpoints.len() < *room {
             match Slot::open(tid, aim, program) {
                 Ok(slot) => {
-                    watchpoints.push(Watchpoint { slot, armed: None, survived: 0 });
+                    watchpoints.push(Watchpoint { slot, armed: None, waiting: Waiting::default() });
                     return Room::Free;
                 }
                 Err(error) => {
@@ -117,24 +128,24 @@ impl Threads {
                 }
             }
         }
-        // All are on. Each gives way by a chance that keeps every sample equally likely to have one.
+        // All are on.
         let count = watchpoints.len();
         for index in 0..count {
             let number = (random as usize).wrapping_add(index) % count;
             let watchpoint = &mut watchpoints[number];
-            watchpoint.survived += 1;
             random = random.rotate_left(17).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            if random.is_multiple_of(watchpoint.survived + 1)
+            if watchpoint.waiting.has_it(random)
                 && let Some(armed) = &watchpoint.armed
             {
-                return Room::Replaces(armed.id);
+                return Room::Replaces(armed.id, watchpoint.waiting);
             }
         }
         Room::None
     }
 
-    /// Turns a slot of the thread that is off to what is watched. Returns whether the thread is still there.
-    pub fn set(&mut self, armed: Armed) -> bool {
+    /// Turns a slot of the thread that is off to what is watched, which so many wait for. Returns whether the thread is still
+    /// there.
+    pub fn set(&mut self, armed: Armed, waiting: Waiting) -> bool {
         let free = self
             .0
             .get_mut(&armed.key.tid)
@@ -143,7 +154,7 @@ impl Threads {
         if watchpoint.slot.turn(armed.aim).and_then(|()| watchpoint.slot.on()).is_err() {
             return false;
         }
-        (watchpoint.armed, watchpoint.survived) = (Some(armed), 0);
+        (watchpoint.armed, watchpoint.waiting) = (Some(armed), waiting);
         true
     }
 
@@ -172,5 +183,30 @@ impl Threads {
         self.0.retain(|_, thread| {
             thread.used.elapsed() < IDLE || thread.watchpoints.iter().any(|watchpoint| watchpoint.armed.is_some())
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_sample_has_the_watchpoint_with_the_same_chance() {
+        const SAMPLES: usize = 12;
+        const ROUNDS: usize = 120_000;
+        let mut random = 1_u64;
+        let mut had = [0; SAMPLES];
+        for _ in 0..ROUNDS {
+            let (mut waiting, mut has) = (Waiting::default(), 0);
+            for sample in 1..SAMPLES {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                if waiting.has_it(random >> 33) {
+                    has = sample;
+                }
+            }
+            had[has] += 1;
+        }
+        let even = ROUNDS / SAMPLES;
+        assert!(had.iter().all(|count: &usize| count.abs_diff(even) < even / 20), "{had:?}");
     }
 }

@@ -23,7 +23,14 @@ pub enum Order {
 /// What the thread tells the session.
 pub enum Told {
     /// A sample in native code that Python called, and what it was about to access.
-    Access { tid: u32, time: u64, touched: Option<Touched>, stores: bool, element: bool, again: Option<Again> },
+    Access {
+        tid: u32,
+        time: u64,
+        touched: Option<Touched>,
+        stores: bool,
+        element_of: Option<Arc<str>>,
+        again: Option<Again>,
+    },
     /// Two accesses of one address: the watchpoint, and what they were.
     Pair { pid: u32, tid: u32, watch: u64, touched: Touched, address: u64, bytes: u64, found: Found },
     /// The result of a call whose arguments were those of the last: the watchpoint, the trap, and whether it was the last one's.

@@ -101,11 +101,12 @@ impl Detail {
             let least = least_trials(DISPATCH);
             self.words(format!("          not enough data: fewer than {least} addresses could prove nothing"));
         }
-        let mut names: Vec<_> = sum.names.iter().collect();
-        names.sort_by_key(|(_, count)| Reverse(**count));
-        let names: Vec<String> = names.iter().take(5).map(|(name, of)| format!("{name} {}", count(**of))).collect();
-        if !names.is_empty() {
-            self.words(format!("these     {}", names.join(", ")));
+        for (label, names) in [("these", &sum.names), ("elements", &sum.elements_of)] {
+            let names: Vec<String> =
+                names.commonest(5).into_iter().map(|(name, of)| format!("{name} {}", count(of))).collect();
+            if !names.is_empty() {
+                self.words(format!("{label:<10}{}", names.join(", ")));
+            }
         }
     }
 

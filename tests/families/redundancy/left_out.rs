@@ -1,0 +1,45 @@
+//! What is not watched, or no longer.
+
+use pyobs_tests::{Case, Folder, json};
+use serde_json::Value;
+
+use super::{known, run};
+
+pub fn cases() -> Vec<Case> {
+    vec![
+        known("a_thread_s_stack_is_not_watched", || is_not_watched("stack")),
+        known("a_thread_s_own_data_is_not_watched", || is_not_watched("own")),
+        known("counts_of_references_are_not_compared", counts),
+        known("what_is_not_touched_again_gives_way_or_times_out", stream),
+    ]
+}
+
+fn seen(mode: &str, seconds: &str) -> Value {
+    run(&Folder::new(), &[mode, "0", seconds]).report["redundancy"].take()
+}
+
+fn is_not_watched(mode: &str) {
+    let seen = seen(mode, "2");
+    let (samples, armed) = (json::count(&seen, "/samples"), json::count(&seen, "/armed"));
+    assert!(samples > 100 && armed == 0, "{armed} watchpoints at {samples} samples");
+}
+
+fn counts() {
+    let seen = seen("counts", "2");
+    let samples = json::count(&seen, "/samples");
+    let known: u64 = json::list(&seen, "/lines").iter().map(|line| json::count(line, "/metadata")).sum();
+    assert!(samples > 100 && known * 20 < samples, "{known} of {samples} are of an object");
+    let objects = json::list(&seen, "/pairs").iter().filter(|pair| pair["memory"] == "metadata").count();
+    assert_eq!(objects, 0);
+}
+
+/// A watchpoint stays for 200 ms.
+fn stream() {
+    const SECONDS: u64 = 4;
+    let seen = seen("stream", "4");
+    let [armed, timed_out] = ["/armed", "/timed_out"].map(|key| json::count(&seen, key));
+    let pairs = json::list(&seen, "/pairs").len();
+    // Each of four would be set five times a second, if none gave way before.
+    assert!(timed_out > 0 && armed > 3 * 4 * 5 * SECONDS / 2, "{armed} set, {timed_out} timed out");
+    assert_eq!(pairs, 0);
+}
