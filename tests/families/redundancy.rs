@@ -130,6 +130,11 @@ fn twins(name: &str, version: &'static str, kind: &'static str, id: &'static str
             let by_arguments = findings_of(&recording, id).any(|found| found["evidence"]["same_arguments"].is_u64());
             assert!(by_arguments, "{:#}", recording.report["findings"]);
         }
+        if let Some(array) = elements_of(kind) {
+            let lines = json::list(&recording.report["redundancy"], "/lines");
+            let of = lines.iter().find(|of| of["frame"]["line"] == line).map(|of| &of["elements_of"]);
+            assert_eq!(of, Some(&Value::from(array)), "{lines:#?}");
+        }
         let good = recorded(version, kind, "good", seconds);
         let there = line_of(instead(kind));
         let waste: Vec<u64> = lines(&good, id).into_iter().filter(|line| *line == there).collect();
@@ -150,6 +155,15 @@ fn instead(kind: &str) -> &'static str {
         "api" => "return np.sum(np.square(values))",
         "repeat" => "matrix = np.dot(rotation, matrix)",
         other => panic!("{other} has no twin"),
+    }
+}
+
+/// The array that the marked line takes rows or elements of, as the program makes it.
+fn elements_of(kind: &str) -> Option<&'static str> {
+    match kind {
+        "slice" => Some("float64 8x40"),
+        "algorithm" => Some("float64 200x64"),
+        _ => None,
     }
 }
 

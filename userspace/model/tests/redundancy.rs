@@ -217,6 +217,31 @@ fn only_work_on_objects_of_arrays_is_dispatch() {
 }
 
 #[test]
+fn the_array_that_most_elements_are_of_is_told() {
+    let mut model = model();
+    for (array, count) in [("float64 3", 10), ("float64 8x40", 20)] {
+        let (at, process, tid, stack) = (Nanos(1), ProcessRef(0), Tid(1), StackId(0));
+        for _ in 0..count {
+            let (touched, element_of) = (Some(Touched::Metadata(Some("numpy.ndarray".into()))), Some(array.into()));
+            model.apply(&Event::Access(Access {
+                at,
+                process,
+                tid,
+                stack,
+                weight: 1,
+                touched,
+                stores: false,
+                element_of,
+            }));
+        }
+    }
+    let report = Report::new(&model, &Selection::default(), None);
+    let line = &report.redundancy.unwrap().lines[0];
+    assert_eq!((line.elements, line.elements_of.as_deref()), (30, Some("float64 8x40")));
+    assert!(report.findings[0].detail.contains("most often of float64 8x40"), "{:#?}", report.findings);
+}
+
+#[test]
 fn an_operand_that_stays_is_found_beside_one_that_changes() {
     let load = |shape: &str, is_equal| match pair(1, 0, 1, is_equal) {
         Event::Pair(pair) => Event::Pair(Pair { kind: PairKind::Load, touched: Touched::Array(shape.into()), ..pair }),

@@ -351,6 +351,7 @@ pub fn least_share(of: u64, all: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use super::accesses::DISPATCH_OF_WHOLE;
     use super::*;
 
     #[test]

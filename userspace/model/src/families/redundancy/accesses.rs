@@ -14,7 +14,7 @@ const NAMES_MAX: usize = 64;
 /// line that takes single elements out of arrays, and of one that does not. Whole arrays may be so small that little else than
 /// objects is accessed, and nothing would be won by larger ones.
 pub const DISPATCH: f64 = 0.7;
-const DISPATCH_OF_WHOLE: f64 = 0.92;
+pub(super) const DISPATCH_OF_WHOLE: f64 = 0.92;
 /// And so much less where what is unknown counts against it.
 const UNKNOWN: f64 = 0.1;
 /// A line takes elements when more than this share of its accesses is in instructions that do, for it may do so beside its work.
