@@ -26,6 +26,8 @@ const TRAPS: f64 = 6.0;
 const TRAP_US: f64 = 4.0;
 /// Those that are too many to be followed are only counted after the first second, UCXX's after two.
 const LONG: Rounds = (5, "8.0");
+/// The budget is held after some ten seconds.
+const SETTLED: Rounds = (3, "25.0");
 /// Round trips' own noise is several times what is looked for.
 const MANY_ROUNDS: Rounds = (10, "8.0");
 const MIB: f64 = 1024.0 * 1024.0;
@@ -47,8 +49,9 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
          (`trips.py`, each process on a CPU of its own), both watched, and of eight bytes that a program in C sends to\n\
          itself by libucp as fast as it can (`transfers.c`). All of these are too many to be followed: they are counted when\n\
          they are submitted, and followed for a moment in ten seconds. `nobody` follows nothing, in rounds between the others:\n\
-         it shows the noise. `+ucx` has what is on by itself, too (\"Overhead\"). Then all that this program can make and that\n\
-         it makes steadily, what was counted of them, and the resident set of pyobs at its largest.",
+         it shows the noise. `+ucx` has what is on by itself, too (\"Overhead\"), and `--budget 1` is held after some seconds.\n\
+         Then all that this program can make and that it makes steadily, what was counted of them, and the resident set of\n\
+         pyobs at its largest.",
         &["what", "figure", "10th to 90th percentile", "counted", "peak RSS (MiB)"],
     );
     let python = interpreter(setting)?;
@@ -109,9 +112,10 @@ fn trips(setting: &Setting, table: &mut Table, python: &Path, size: u64) -> Resu
     let what = format!("{} KiB there and back", size >> 10);
     let words = [&python.display().to_string(), &source("trips.py").display().to_string(), &size.to_string()];
     let words = words.map(String::as_str);
-    let own = compared(setting, table, python, (&what, &words), (&["--probe", "ucx"], MANY_ROUNDS))?;
-    table.at_most(&format!("{what}: longer beyond what nobody makes it"), own.longer_share(), SLOWER);
-    compared(setting, table, python, (&format!("{what}, +ucx"), &words), (&["--probe", "+ucx"], LONG))?;
+    for (what, probes) in [(what.clone(), "ucx"), (format!("{what}, +ucx"), "+ucx")] {
+        let compared = compared(setting, table, python, (&what, &words), (&["--probe", probes], MANY_ROUNDS))?;
+        table.at_most(&format!("{what}: longer beyond what nobody makes it"), compared.longer_share(), SLOWER);
+    }
     Ok(())
 }
 
@@ -120,6 +124,9 @@ fn small(setting: &Setting, table: &mut Table, python: &Path, words: &[&str]) ->
     let more =
         compared(setting, table, python, (what, words), (&["--pid", "PID", "--probe", "ucx"], LONG))?.longer_by();
     table.at_most(&format!("{what}: longer by (µs)"), more, TRAPS * TRAP_US);
+    let (what, budget) = (format!("{what}, --budget 1"), ["--pid", "PID", "--probe", "ucx", "--budget", "1"]);
+    let held = compared(setting, table, python, (&what, words), (&budget, SETTLED))?;
+    table.at_most(&format!("{what}: longer beyond what nobody makes it"), held.longer_share(), SLOWER);
     Ok(())
 }
 
