@@ -24,22 +24,23 @@ void hammer(volatile double *value, long count)
         *value = *value + 1;
 }
 
-/* A thread's stack, and its own data where the program's lie. */
+/* A thread's stack, and its own data where the program's lie: by an address that says nothing of it. */
 double own_stack(long count)
 {
-    volatile double value = 0;
-    for (long i = 0; i < count; i++)
-        value = value + 1;
+    double value = 0, *address = &value;
+    __asm__ volatile("" : "+r"(address));
+    hammer(address, count);
     return value;
 }
 
-static __thread volatile double own __attribute__((tls_model("initial-exec")));
+static __thread double own __attribute__((tls_model("initial-exec")));
 
 double own_data(long count)
 {
-    own = 0;
-    for (long i = 0; i < count; i++)
-        own = own + 1;
+    double *address = &own;
+    *address = 0;
+    __asm__ volatile("" : "+r"(address));
+    hammer(address, count);
     return own;
 }
 

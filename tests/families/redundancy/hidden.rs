@@ -8,8 +8,7 @@ use super::{DEAD, DISPATCH, RECOMPUTED, lines, numpy, record};
 pub fn cases() -> Vec<Case> {
     let kinds = [
         ("slice", DISPATCH),
-        // Each of its calls has less than 1 % of the time: what they are together is told.
-        ("repeat", DISPATCH),
+        ("repeat", RECOMPUTED),
         ("algorithm", DISPATCH),
         ("api", DISPATCH),
         ("memo", RECOMPUTED),

@@ -5,14 +5,14 @@
 //! there already.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Cost, Evidence, Finding, Severity, Target, place};
 use crate::families::redundancy::{Accesses, CallOf, CallSum, EQUAL, Line, PairSum, least_share};
 use crate::views::{self, own_line};
 use crate::{FrameId, Model, PairKind, ProcessRef, Selection, Touched};
 
-/// A line is looked at from this share of its process's samples on.
+/// A line is looked at when its native code has this share of its process's samples or more.
 const LEAST: f64 = 0.01;
 const RECOMPUTED: &str = "redundancy/recomputed";
 /// Of what dispatch accesses, objects are three in ten or more; static data alone are the constants of what computes. With what
@@ -28,9 +28,12 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
     let view = views::redundancy(model, selection);
     let mut lines: Vec<(&Line, &Accesses)> = view.lines.iter().collect();
     lines.sort_by_key(|(_, sum)| Reverse(sum.weight));
+    lines.retain(|(line, sum)| view.share(line.process, sum.samples) >= LEAST);
+    let hot: BTreeSet<Line> = lines.iter().map(|(line, _)| **line).collect();
     let lines = lines.into_iter();
     found.extend(lines.filter_map(|(line, sum)| dispatch(model, *line, sum, view.share(line.process, sum.samples))));
-    let calls = view.calls.iter();
+    // A line may have many calls that take little each.
+    let calls = view.calls.iter().filter(|(call, _)| hot.contains(&call.line));
     found.extend(calls.filter_map(|(call, sum)| again(model, call, sum, view.share(call.line.process, sum.compared))));
     let mut sums: BTreeMap<(ProcessRef, PairKind, FrameId), Sums> = BTreeMap::new();
     let mut unread: BTreeMap<(ProcessRef, FrameId), (Sums, BTreeMap<FrameId, u64>)> = BTreeMap::new();
@@ -74,7 +77,7 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
 fn dispatch(model: &Model, line: Line, sum: &Accesses, native: f64) -> Option<Finding> {
     let has_objects = least_share(sum.metadata, sum.objects()) > OBJECTS;
     let has_arrays = sum.array > 0 || sum.names.iter().any(|name| name.starts_with(NUMPY));
-    if native < LEAST || !(has_objects && has_arrays && sum.is_dispatch()) {
+    if !(has_objects && has_arrays && sum.is_dispatch()) {
         return None;
     }
     let metadata = sum.metadata_share()?;
@@ -130,7 +133,7 @@ fn dispatch(model: &Model, line: Line, sum: &Accesses, native: f64) -> Option<Fi
 
 /// A call that is made again with the same arguments and the same result.
 fn again(model: &Model, call: &CallOf, sum: &CallSum, native: f64) -> Option<Finding> {
-    if native < LEAST || !sum.is_again(EQUAL) {
+    if !sum.is_again(EQUAL) {
         return None;
     }
     let CallSum { compared, same, results, same_results, .. } = *sum;
