@@ -227,6 +227,14 @@ fn what_to_try_is_whole_where_many_findings_leave_little_room() {
 }
 
 #[test]
+fn sentences_about_a_line_are_wrapped_anew_for_another_size() {
+    let mut bench = Bench::dispatching(LARGE);
+    bench.keys("8\n").draw();
+    bench.resize(SMALL.0, SMALL.1);
+    assert_eq!(bench.picture(), Bench::dispatching(SMALL).keys("8\n").picture());
+}
+
+#[test]
 fn failed_later() {
     let mut bench = Bench::live(USUAL);
     bench.send(Batch::Failed("the kernel refused the perf event: too many open files".into()));

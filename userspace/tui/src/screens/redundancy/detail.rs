@@ -27,7 +27,7 @@ const PAIRS_MAX: usize = 20;
 const CALLS_MAX: usize = 20;
 /// Of each pair, where its addresses lie.
 const REGIONS_MAX: usize = 3;
-/// Cells of a line of a sentence, and of the label before one.
+/// Cells of a line of a sentence at the most, and of the label before one.
 const WRAPPED: usize = 76;
 const LABEL: usize = 10;
 
@@ -50,6 +50,7 @@ impl Detail {
         line: Line,
         source: Option<&str>,
         known: &[Finding],
+        width: usize,
     ) {
         let detail = self;
         detail.page.clear();
@@ -69,10 +70,11 @@ impl Detail {
             let place = finding.evidence.get("line");
             finding.process == Some(line.process) && matches!(place, Some(Evidence::Text(place)) if *place == at)
         };
+        let width = width.saturating_sub(2).min(WRAPPED);
         for finding in known.iter().filter(is_here) {
             detail.page.heading(finding.id.to_uppercase());
-            text::wrap(&finding.detail, WRAPPED).into_iter().for_each(|line| detail.words(line));
-            for (label, line) in advice(finding, WRAPPED - LABEL) {
+            text::wrap(&finding.detail, width).into_iter().for_each(|line| detail.words(line));
+            for (label, line) in advice(finding, width.saturating_sub(LABEL)) {
                 detail.words(format!("{label:<LABEL$}{line}"));
             }
         }
