@@ -201,6 +201,7 @@ fn report() {
         ("severity", Shape::OneOf(&["info", "warning", "serious"])),
         ("summary", Shape::Text),
         ("detail", Shape::Text),
+        ("advice", Shape::Text),
         ("pid", Shape::nullable(Shape::Count)),
         ("evidence", Shape::object([])),
     ]);

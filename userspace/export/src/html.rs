@@ -93,9 +93,11 @@ fn findings(findings: &[Finding]) -> String {
         // Writing to a string does not fail.
         let _ = writeln!(
             part,
-            "<article class=\"{severity}\"><h3><b>{severity}</b> {}</h3><p>{}</p><small>{}{pid} · {}</small></article>",
+            "<article class=\"{severity}\"><h3><b>{severity}</b> {}</h3><p>{}</p><p><b>Try</b> {}</p>\
+             <small>{}{pid} · {}</small></article>",
             text(&finding.summary),
             escape::html(&finding.detail, SENTENCES),
+            escape::html(&finding.advice, SENTENCES),
             text(finding.id),
             escape::html(&evidence, SENTENCES),
         );

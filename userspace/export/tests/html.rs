@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Builder, frame, meta};
+use common::{Builder, found, frame, meta};
 use pyobs_export::{Format, Options, Weight, escape, export};
 use pyobs_model::*;
 
@@ -106,6 +106,15 @@ fn the_page_has_all_parts_and_is_closed_to_the_outside() {
     let lanes = page.split_once("id=\"timeline\"").unwrap().1.split_once("</section>").unwrap().0;
     for class in ["cpu", "gilwait", "sleep"] {
         assert_eq!(lanes.matches(&format!("<path class=\"{class}\"")).count(), 1, "{class}");
+    }
+}
+
+#[test]
+fn each_finding_has_what_was_seen_and_what_to_try() {
+    for case in found::cases() {
+        let (page, finding) = (page(&case.model, &Options::default()), case.finding());
+        let [detail, advice] = [finding.detail, finding.advice].map(|text| escape::html(&text, 4096));
+        assert!(page.contains(&format!("<p>{detail}</p><p><b>Try</b> {advice}</p>")), "{}: {page}", case.id);
     }
 }
 

@@ -34,6 +34,11 @@ fn labelled<'a>(paragraph: &'a [(String, String)], label: &str) -> Option<&'a st
     paragraph.iter().find(|(own, _)| own == label).map(|(_, text)| text.as_str())
 }
 
+/// Whole sentences.
+fn is_whole(text: &str) -> bool {
+    text.starts_with(char::is_uppercase) && text.ends_with('.')
+}
+
 #[test]
 fn each_finding_has_its_line_a_number_and_what_to_try() {
     for case in found::cases() {
@@ -42,9 +47,11 @@ fn each_finding_has_its_line_a_number_and_what_to_try() {
         assert_eq!(labelled(&paragraph, "Where"), case.line, "{}: {text}", case.id);
         let (headline, seen) = (&paragraph[0].1, labelled(&paragraph, "Seen").unwrap());
         assert!(headline.contains(case.number) || seen.contains(case.number), "{}: {text}", case.id);
-        let tried = labelled(&paragraph, "Try").unwrap_or_default();
-        assert!(tried.contains(case.advice) && tried.ends_with('.'), "{}: {text}", case.id);
-        assert!(!seen.contains(case.advice), "it is said once: {text}");
+        let finding = case.finding();
+        assert_eq!(labelled(&paragraph, "Try"), Some(finding.advice.as_str()), "{text}");
+        assert!(finding.advice.contains(case.advice) && is_whole(&finding.advice), "{finding:#?}");
+        assert_eq!(seen, finding.detail);
+        assert!(!seen.contains(case.advice) && seen.ends_with('.'), "what to try is said once: {finding:#?}");
     }
 }
 

@@ -103,8 +103,10 @@ pub struct Finding {
     pub id: &'static str,
     pub severity: Severity,
     pub summary: String,
-    /// Whole sentences.
+    /// What was seen; whole sentences.
     pub detail: String,
+    /// What to try; whole sentences.
+    pub advice: String,
     #[serde(skip)]
     pub process: Option<ProcessRef>,
     pub pid: Option<Pid>,

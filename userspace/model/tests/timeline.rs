@@ -176,9 +176,10 @@ fn findings_have_marks_where_that_happened_on_which_they_rest() {
     }
     let marks = |target, key: Option<&'static str>| {
         let evidence = key.into_iter().map(|key| (key, Evidence::Count(1))).collect();
-        let (id, severity, summary, detail) = ("a/b", Severity::Info, String::new(), String::new());
+        let (id, severity) = ("a/b", Severity::Info);
+        let (summary, detail, advice) = (String::new(), String::new(), String::new());
         let (process, pid, cost, target) = (Some(PROCESS), None, Cost::default(), Some(target));
-        let finding = Finding { id, severity, summary, detail, process, pid, evidence, cost, target };
+        let finding = Finding { id, severity, summary, detail, advice, process, pid, evidence, cost, target };
         let marks = findings::marks(&model, &Selection::default(), tenths(), &finding);
         (0..10).filter(|slot| marks[*slot]).collect::<Vec<_>>()
     };

@@ -118,9 +118,9 @@ impl App {
             Msg::Resize(width, height) => {
                 self.ui.spots.clear();
                 self.ui.size = (width, height);
-                // What is drawn over time has as many points as there are columns.
-                let is_drawn_over_time = matches!(self.ui.tab, Tab::Overview | Tab::Timeline);
-                self.mark(if is_drawn_over_time { Stale::View } else { Stale::Rows });
+                // What is drawn over time has as many points as there are columns, and sentences are wrapped.
+                let is_of_width = matches!(self.ui.tab, Tab::Overview | Tab::Timeline | Tab::Redundancy);
+                self.mark(if is_of_width { Stale::View } else { Stale::Rows });
             }
             Msg::Batch(batch) => self.take(batch, now),
             Msg::Ended => {
@@ -285,7 +285,7 @@ impl App {
             Tab::Waits => self.ui.waits.compute(&self.model, &scope),
             Tab::Memory => self.ui.memory.compute(&self.model, &scope),
             Tab::Transfers => self.ui.transfers.compute(&self.model, &scope),
-            Tab::Redundancy => self.ui.redundancy.compute(&self.model, &scope, &mut self.ui.sources),
+            Tab::Redundancy => self.ui.redundancy.compute(&self.model, &scope, &mut self.ui.sources, self.ui.size.0),
             Tab::Timeline => {
                 let scope = self.ui.window_scope(&self.model);
                 self.ui.timeline.compute(&self.model, &scope, self.ui.size.0);

@@ -3,7 +3,7 @@
 use pyobs_model::findings::{self, Board, Cost, Entry, Evidence, Finding, size};
 use pyobs_model::{Selection, families};
 
-use super::{Letter, advice, share};
+use super::{Letter, share};
 use crate::names::{self, grouped};
 
 /// So many have a paragraph.
@@ -42,14 +42,13 @@ impl Letter<'_> {
 
     fn paragraph(&mut self, number: usize, entry: &Entry) {
         let finding = &entry.finding;
-        let (seen, advice) = advice::split(finding);
         self.wrapped_at(5, &format!("  {number}. "), &self.headline(finding));
         for (label, text) in [
             ("Where", self.place(finding).map(str::to_owned)),
             ("Costs", costs(entry.cost)),
             ("Alike", alike(entry)),
-            ("Seen", Some(seen)),
-            ("Try", advice.map(str::to_owned)),
+            ("Seen", Some(finding.detail.clone())),
+            ("Try", Some(finding.advice.clone())),
         ] {
             if let Some(text) = text {
                 self.wrapped(&format!("     {:<7}", format!("{label}:")), &text);

@@ -1,6 +1,5 @@
 //! `pyobs report`: a short letter about a recording.
 
-mod advice;
 mod arena;
 mod findings;
 mod redundancy;

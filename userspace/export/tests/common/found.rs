@@ -1,5 +1,6 @@
 //! A model for each finding that there is, with no more in it than that one takes.
 
+use pyobs_model::findings::{self, Finding};
 use pyobs_model::*;
 
 use super::{Builder, frame, meta};
@@ -28,6 +29,14 @@ pub struct Case {
     pub advice: &'static str,
 }
 
+impl Case {
+    #[track_caller]
+    pub fn finding(&self) -> Finding {
+        let found = findings::find(&self.model, &Selection::default());
+        found.into_iter().find(|finding| finding.id == self.id).unwrap()
+    }
+}
+
 const AT_COMPUTE: Option<&str> = Some("compute (/srv/app/main.py:10)");
 const AT_SEND: Option<&str> = Some("send (/srv/app/main.py:20)");
 const AT_MAKE: Option<&str> = Some("make (/srv/app/main.py:30)");
@@ -39,23 +48,23 @@ pub fn cases() -> Vec<Case> {
         case("arena/sparse", sparse(), AT_MAKE, "40 arenas of 40 MiB", "build large and short-lived data"),
         case("arena/leaked", leaked(), AT_MAKE, "3 objects have been made", "before its context ends"),
         case("shm/residue", residue(), AT_MAKE, "has 4096 KiB", "unlink its segments"),
-        case("shm/unlinked_in_use", unlinked_in_use(), AT_MAKE, "1 other process", "attach with track=False"),
-        case("shm/unread", unread(), AT_MAKE, "4096 KiB", "leave the copy out"),
-        case("shm/resent", resent(), AT_SEND, "sent 5 times", "Send what has changed"),
+        case("shm/unlinked_in_use", unlinked_in_use(), AT_MAKE, "1 other process", "Attach with track=False"),
+        case("shm/unread", unread(), AT_MAKE, "4096 KiB", "Leave out the copy"),
+        case("shm/resent", resent(), AT_SEND, "sent 5 times", "Send only what has changed"),
         case("nrt/leaked", meminfo(), AT_MAKE, "1 of the 1 MemInfos", "not given back"),
         case("ucx/busy-poll", busy_poll(), None, "100 transfers a second", "waits for events"),
         case("ucx/gil-on-progress-thread", gil_of_progress(), AT_SEND, "25 times", "futures"),
         case("ucx/slow-notify", told_late(0), None, "8.0 ms", "another one"),
-        case("ucx/behind-gil", told_late(5 * MS), AT_COMPUTE, "40 of 40 transfers", "give the GIL away"),
+        case("ucx/behind-gil", told_late(5 * MS), AT_COMPUTE, "40 of 40 transfers", "give it away"),
         case("ucx/queue-grows", queue_grows(), None, "transfers waited at once", "fewer transfers"),
         case("ucx/unfinished", unfinished(), AT_SEND, "1 transfers were asked for", "or cancel it"),
         case("ucx/unfinished", not_stopped(), None, "4.0 s", "in a `finally`"),
         case("ucx/resend", resend(), AT_SEND, "sent 5 times", "send only what has changed"),
         case("ucx/no-overlap", no_overlap(), AT_COMPUTE, "of 500 samples", "before the computing begins"),
         case("redundancy/dispatch", dispatch(), AT_COMPUTE, "Of the 104 whose", "Work on whole arrays"),
-        case("redundancy/recomputed", called_again(), AT_COMPUTE, "30 of 30 times", "made once"),
+        case("redundancy/recomputed", called_again(), AT_COMPUTE, "30 of 30 times", "keep its result"),
         case("redundancy/recomputed", pairs(PairKind::Store, None), AT_COMPUTE, "30 of 30 times", "keep its result"),
-        case("redundancy/dead-store", dead(), AT_COMPUTE, "30 of 30 times", "need not be computed"),
+        case("redundancy/dead-store", dead(), AT_COMPUTE, "30 of 30 times", "Leave out what computes the values"),
         case("redundancy/reread", pairs(PairKind::Load, None), AT_COMPUTE, "30 of 30 times", "unless that line is hot"),
     ]
 }

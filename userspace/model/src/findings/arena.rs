@@ -42,8 +42,8 @@ fn leaked(model: &Model, state: &State, closed: Closed) -> Option<Finding> {
     let detail = format!(
         "{escaped} objects were alive when their arena of {kind}, born at {born}, was closed at {line}. {kind} then leaves the \
          arena on the stack of the objects' type, which owns it from then on: it is not given back when the last object has \
-         gone, and later objects of the type are made in it. {} objects have been made in it, of which {left} are left. \
-         Let go of all objects of an arena before its context ends.",
+         gone, and later objects of the type are made in it. {} objects have been made in it, of which {left} are \
+         left.",
         state.objects.born,
     );
     Some(Finding {
@@ -51,6 +51,7 @@ fn leaked(model: &Model, state: &State, closed: Closed) -> Option<Finding> {
         severity: Severity::Warning,
         summary: format!("an arena of {kind} ({bytes}) is never given back: {escaped} objects escaped at {line}"),
         detail,
+        advice: "Let go of all objects of an arena before its context ends.".to_owned(),
         process: Some(state.arena.process),
         pid: model.process(state.arena.process).map(|state| state.process.pid),
         evidence: BTreeMap::from([
@@ -83,15 +84,17 @@ fn sparse(model: &Model, process: ProcessRef, rows: &[BirthRow]) -> Option<Findi
     let detail = format!(
         "{live} arenas of {held} in all are held by {percent:.0}% of their pools ({used} of {slabs}), in which {} are in \
          use. CPython gives an arena back when nothing is left in any of its pools, and an object is never moved: what lives \
-         on keeps them. {born} of them were born at {line}. Make what lives long before what dies soon, keep it in \
-         another process, or build large and short-lived data outside Python objects.",
+         on keeps them. {born} of them were born at {line}.",
         size(sum(|row| row.used_bytes)),
     );
+    let advice = "Make what lives long before what dies soon, keep it in another process, or build large and \
+                  short-lived data outside Python objects.";
     Some(Finding {
         id: "arena/sparse",
         severity: if bytes >= MUCH { Severity::Warning } else { Severity::Info },
         summary: format!("{live} arenas ({held}) are held by {percent:.0}% of their pools, born at {line}"),
         detail,
+        advice: advice.to_owned(),
         process: Some(process),
         pid: model.process(process).map(|state| state.process.pid),
         evidence: BTreeMap::from([

@@ -155,6 +155,7 @@ mod tests {
             severity,
             summary: line.to_owned(),
             detail: String::new(),
+            advice: String::new(),
             process: Some(ProcessRef(0)),
             pid: None,
             evidence: BTreeMap::from([("line", Evidence::Text(line.to_owned()))]),

@@ -91,12 +91,13 @@ fn convoy(
         "Thread {waiter_name} waited {} times for the GIL, {mean_ms:.1} ms on average and {:.2} s of {observed:.2} s in \
          all ({:.0}%), mostly at {waiter_line}. Thread {holder_name} held it {:.0}% of the time, mostly at {holder_line}. \
          A thread that computes gives the GIL away only when the switch interval (sys.getswitchinterval, 5 ms by \
-         default) is over: let it compute in another process, or in code that releases the GIL.",
+         default) is over.",
         wanted.count,
         seconds(wanted.total),
         lost * 100.0,
         held_share * 100.0,
     );
+    let advice = "Have the thread that holds the GIL compute in another process, or in code that releases it.";
     let evidence = BTreeMap::from([
         ("waiter_tid", Evidence::Count(u64::from(waiter.0))),
         ("waiter_line", Evidence::Text(waiter_line)),
@@ -112,6 +113,7 @@ fn convoy(
         severity: if lost >= SERIOUS { Severity::Serious } else { Severity::Warning },
         summary: format!("thread {waiter_name} waits {mean_ms:.1} ms for the GIL each time, behind {holder_name}"),
         detail,
+        advice: advice.to_owned(),
         process: Some(process),
         pid: model.process(process).map(|state| state.process.pid),
         evidence,

@@ -57,12 +57,13 @@ fn finding(
     model: &Model,
     process: ProcessRef,
     id: &'static str,
-    (summary, detail): (String, String),
+    (summary, detail, advice): (String, String, &str),
     evidence: BTreeMap<&'static str, Evidence>,
 ) -> Finding {
     let pid = model.process(process).map(|state| state.process.pid);
     let (severity, cost, target) = (Severity::Warning, Cost::default(), Some(Target::Transfers(None)));
-    Finding { id, severity, summary, detail, process: Some(process), pid, evidence, cost, target }
+    let advice = advice.to_owned();
+    Finding { id, severity, summary, detail, advice, process: Some(process), pid, evidence, cost, target }
 }
 
 /// Stretches of time that do not overlap, the first first.
@@ -132,10 +133,10 @@ fn behind_gil(
     let summary = format!("transfers are over and wait {mean:.1} ms for the GIL, which thread {who} holds at {line}");
     let detail = format!(
         "{count} of {all} transfers were over while thread {waiter}, which tells Python of them, waited for the GIL: {mean:.1} ms \
-         each on average, {:.2} s in all. Thread {who} held it, mostly at {line}. The transfers are not what is slow: let that \
-         line give the GIL away, or compute in another process.",
+         each on average, {:.2} s in all. Thread {who} held it, mostly at {line}. The transfers are not what is slow.",
         seconds(lost),
     );
+    let advice = "Have the line that holds the GIL give it away, or compute in another process.";
     let evidence = BTreeMap::from([
         ("transfers", Evidence::Count(all as u64)),
         ("held_up", Evidence::Count(count as u64)),
@@ -143,7 +144,7 @@ fn behind_gil(
         ("holder_tid", Evidence::Count(u64::from(holder.0))),
         ("holder_line", Evidence::Text(line)),
     ]);
-    let found = finding(model, process, "ucx/behind-gil", (summary, detail), evidence);
+    let found = finding(model, process, "ucx/behind-gil", (summary, detail, advice), evidence);
     let observed = model.observed(process, selection, model.gil().since());
     let cost = Cost::time((seconds(lost) / seconds(observed).max(1e-9)).min(1.0));
     Some(Finding { cost, target: Some(Target::Transfers(worst)), ..found })
@@ -188,10 +189,11 @@ fn resent(
         format!("the same {} of segment {segment_name} were sent {count} times, unchanged, at {asked}", size(bytes));
     let detail = format!(
         "Segment {segment_name} was made at {born}. {} of it were sent {count} times with the same content, as far as a sample of \
-         128 bytes of it tells; {} need not have been sent.{rewritten} Send what has changed, or once.",
+         128 bytes of it tells; {} need not have been sent.{rewritten}",
         size(bytes),
         size(vain),
     );
+    let advice = "Send only what has changed, or all of it once.";
     let mut evidence = BTreeMap::from([
         ("sends", Evidence::Count(count)),
         ("bytes", Evidence::Count(bytes)),
@@ -202,7 +204,7 @@ fn resent(
     if let Some(line) = writer {
         evidence.insert("rewritten_at", Evidence::Text(line));
     }
-    let found = finding(model, process, "shm/resent", (summary, detail), evidence);
+    let found = finding(model, process, "shm/resent", (summary, detail, advice), evidence);
     let latest = same.last().map(|(id, _)| *id);
     Some(Finding { cost: Cost::bytes(vain), target: Some(Target::Transfers(latest)), ..found })
 }
@@ -262,10 +264,13 @@ fn no_overlap(
     let summary = format!("computing and transfers take turns: {computed:.0}% of the time one, {waited:.0}% the other");
     let detail = format!(
         "Transfers were pending for {waited:.0}% of the time, and code that has nothing to do with them ran for {computed:.0}%, mostly at \
-         {line}; of {} samples of it only {beside} were taken while a transfer was pending. The transfers are asked for at {asked}. Ask \
-         for the next one before the computing begins, and up to {:.0}% of the time is saved.",
+         {line}; of {} samples of it only {beside} were taken while a transfer was pending. The transfers are asked \
+         for at {asked}.",
         beside + apart,
-        saved * 100.0,
+    );
+    let advice = format!(
+        "Ask for the next transfer before the computing begins: up to {:.0}% of the time is saved.",
+        saved * 100.0
     );
     let evidence = BTreeMap::from([
         ("pending_share", Evidence::Number(waited / 100.0)),
@@ -275,7 +280,7 @@ fn no_overlap(
         ("asked_at", Evidence::Text(asked)),
         ("line", Evidence::Text(line)),
     ]);
-    let found = finding(model, process, "ucx/no-overlap", (summary, detail), evidence);
+    let found = finding(model, process, "ucx/no-overlap", (summary, detail, &advice), evidence);
     Some(Finding { severity: Severity::Info, cost: Cost::time(saved), ..found })
 }
 

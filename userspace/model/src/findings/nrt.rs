@@ -23,11 +23,14 @@ fn leaked(model: &Model, site: Site, sum: &Sum) -> Option<Finding> {
          acquired by hand, or native code that increments without decrementing.",
         sum.born,
     );
+    let advice = "Look where they are born for references that are taken by hand and not given back, and let go of \
+                  arrays that modules keep before the program ends.";
     Some(Finding {
         id: "nrt/leaked",
         severity: Severity::Warning,
         summary: format!("{live} MemInfos ({bytes}) born at {line} were left when the process ended"),
         detail,
+        advice: advice.to_owned(),
         process: Some(site.process),
         pid: Some(state.process.pid),
         evidence: BTreeMap::from([

@@ -15,6 +15,8 @@ use crate::{FrameId, Model, PairKind, ProcessRef, Selection, Touched};
 /// A line is looked at when its native code has this share of its process's samples or more.
 const LEAST: f64 = 0.01;
 const RECOMPUTED: &str = "redundancy/recomputed";
+/// What to try about it.
+const KEEP: &str = "Make the call once before the loop, or keep its result.";
 /// Of what dispatch accesses, objects are three in ten or more; static data alone are the constants of what computes. With what
 /// is likely taken off for chance.
 const OBJECTS: f64 = 0.05;
@@ -86,8 +88,7 @@ fn dispatch(model: &Model, line: Line, sum: &Accesses, native: f64) -> Option<Fi
     let detail = format!(
         "{} samples ({:.0}% of the process) were in native code that this line called. Of the {} whose address is known, {} \
          ({:.0}%) accessed objects, their types and other data of libraries, and only {} the data of arrays: the time goes into \
-         calls, not into data. {}{}Work on whole arrays, by slices or one call for all elements, has the same result in fewer \
-         calls (likely: {}).",
+         calls, not into data. {}{}Likely the reason is {}.",
         sum.samples,
         native * 100.0,
         sum.known(),
@@ -104,6 +105,7 @@ fn dispatch(model: &Model, line: Line, sum: &Accesses, native: f64) -> Option<Fi
             "very small arrays, or a function of arrays used on single numbers"
         },
     );
+    let advice = "Work on whole arrays, by slices or one call for all elements: it has the same result in fewer calls.";
     Some(Finding {
         id: "redundancy/dispatch",
         severity: if native >= SERIOUS { Severity::Serious } else { Severity::Warning },
@@ -113,6 +115,7 @@ fn dispatch(model: &Model, line: Line, sum: &Accesses, native: f64) -> Option<Fi
             metadata * 100.0
         ),
         detail,
+        advice: advice.to_owned(),
         process: Some(line.process),
         pid: model.process(line.process).map(|state| state.process.pid),
         evidence: BTreeMap::from([
@@ -140,7 +143,7 @@ fn again(model: &Model, call: &CallOf, sum: &CallSum, native: f64) -> Option<Fin
     let (at, callee) = (place(model, Some(call.line.frame)), &call.callee);
     let detail = format!(
         "Of {compared} samples in this call, {same} had the arguments of the sample before, and of {results} results that were \
-         looked at {same_results} were the one before. Likely it could be made once, and its result kept. Of large arrays parts \
+         looked at {same_results} were the one before. Likely it computes the same each time. Of large arrays parts \
          are compared, which change every four seconds."
     );
     Some(Finding {
@@ -148,6 +151,7 @@ fn again(model: &Model, call: &CallOf, sum: &CallSum, native: f64) -> Option<Fin
         severity: if native >= SERIOUS { Severity::Serious } else { Severity::Warning },
         summary: format!("{at} calls {callee} again with the same arguments, {same} of {compared} times"),
         detail,
+        advice: KEEP.to_owned(),
         process: Some(call.line.process),
         pid: model.process(call.line.process).map(|state| state.process.pid),
         evidence: BTreeMap::from([
@@ -185,12 +189,11 @@ impl Of<'_> {
         let at = place(self.model, Some(self.frame));
         let detail = format!(
             "Of {compared} stores into an array ({}) that were followed to the next call, {equal} left the value that was there \
-             already. Likely the same call is made again with the same arguments: keep its result, or make it once before the \
-             loop.",
+             already. Likely the same call is made again with the same arguments.",
             self.shape
         );
         let summary = format!("{at} stored the same values {equal} of {compared} times");
-        Some(self.finding(RECOMPUTED, Severity::Warning, summary, detail, equal))
+        Some(self.finding(RECOMPUTED, Severity::Warning, (summary, detail, KEEP), equal))
     }
 
     /// `over` is the line that stores over most of it.
@@ -202,12 +205,12 @@ impl Of<'_> {
         let (at, over) = (place(self.model, Some(self.frame)), place(self.model, over));
         let detail = format!(
             "Of {looked} stores into an array ({}) whose reads were watched as well, {unread} were stored over by a later call \
-             (mostly at {over}) without having been read by this thread. Likely the values need not be computed, or only \
-             later.",
+             (mostly at {over}) without having been read by this thread. Likely nobody needs the values.",
             self.shape
         );
+        let advice = "Leave out what computes the values, or compute them only once they are read.";
         let summary = format!("{at} stores values that nobody reads, {unread} of {looked} times");
-        let mut finding = self.finding("redundancy/dead-store", Severity::Warning, summary, detail, unread);
+        let mut finding = self.finding("redundancy/dead-store", Severity::Warning, (summary, detail, advice), unread);
         finding.evidence.insert("over", Evidence::Text(over));
         Some(finding)
     }
@@ -223,16 +226,25 @@ impl Of<'_> {
              programs use their operands more than once: this is no waste by itself.",
             self.shape
         );
+        let advice = "Nothing, unless that line is hot: then use each piece of the array for all that is computed of \
+                      it before the next one is loaded.";
         let summary = format!("{at} reads operands again that have not changed, {equal} of {compared} times");
-        Some(self.finding("redundancy/reread", Severity::Info, summary, detail, equal))
+        Some(self.finding("redundancy/reread", Severity::Info, (summary, detail, advice), equal))
     }
 
-    fn finding(&self, id: &'static str, severity: Severity, summary: String, detail: String, count: u64) -> Finding {
+    fn finding(
+        &self,
+        id: &'static str,
+        severity: Severity,
+        (summary, detail, advice): (String, String, &str),
+        count: u64,
+    ) -> Finding {
         Finding {
             id,
             severity,
             summary,
             detail,
+            advice: advice.to_owned(),
             process: Some(self.process),
             pid: self.model.process(self.process).map(|state| state.process.pid),
             evidence: BTreeMap::from([

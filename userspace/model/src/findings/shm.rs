@@ -31,11 +31,12 @@ fn residue(model: &Model, id: SegmentId, state: &State) -> Finding {
     };
     let detail = format!(
         "{name} has {size} and still has its name in the folder of shared memory, but every process that held it has \
-         ended: nobody will remove it, and its memory stays taken until the machine restarts. {maker} Remove it \
-         there, and have the program unlink its segments when it ends, or as soon as all who need them have them."
+         ended: nobody will remove it, and its memory stays taken until the machine restarts. {maker}"
     );
+    let advice = "Remove it from the folder of shared memory, and have the program unlink its segments when it ends, \
+                  or as soon as all who need them have them.";
     let summary = format!("{name} ({size}) is left behind by processes that have ended");
-    let mut finding = finding(model, (id, state), "shm/residue", summary, detail);
+    let mut finding = finding(model, (id, state), "shm/residue", (summary, detail, advice));
     finding.cost = Cost::bytes(state.allocated.unwrap_or(state.segment.bytes));
     finding
 }
@@ -52,11 +53,12 @@ fn unlinked_in_use(model: &Model, id: SegmentId, state: &State, unlink: &Unlink)
     let detail = format!(
         "The resource tracker {by} of process {of} removed {name} while {users} other process(es) held it: those go on \
          with memory that nobody can attach to any more. It was made at {line}. Up to Python 3.12 every process that \
-         attaches to a segment has its tracker remove it in the end; attach with track=False from 3.13 on, or take it \
-         from the tracker (resource_tracker.unregister) before."
+         attaches to a segment has its tracker remove it in the end."
     );
+    let advice = "Attach with track=False from Python 3.13 on; before that, take the segment from the tracker \
+                  (resource_tracker.unregister).";
     let summary = format!("{name} was removed under its users by the resource tracker of process {of}");
-    let mut finding = finding(model, (id, state), "shm/unlinked_in_use", summary, detail);
+    let mut finding = finding(model, (id, state), "shm/unlinked_in_use", (summary, detail, advice));
     finding.evidence.insert("unlinked_by", Evidence::Count(by.0.into()));
     finding.severity = Severity::Serious;
     Some(finding)
@@ -66,8 +68,7 @@ fn finding(
     model: &Model,
     (segment, state): (SegmentId, &State),
     id: &'static str,
-    summary: String,
-    detail: String,
+    (summary, detail, advice): (String, String, &str),
 ) -> Finding {
     let creator = state.segment.creator;
     Finding {
@@ -75,6 +76,7 @@ fn finding(
         severity: Severity::Warning,
         summary,
         detail,
+        advice: advice.to_owned(),
         process: creator.and_then(|pid| model.process_at(pid, state.begun)).map(|(id, _)| id),
         pid: creator,
         evidence: BTreeMap::from([

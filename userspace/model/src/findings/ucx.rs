@@ -54,12 +54,12 @@ fn finding(
     model: &Model,
     process: ProcessRef,
     (id, severity): (&'static str, Severity),
-    (summary, detail): (String, String),
+    (summary, detail, advice): (String, String, &str),
     evidence: BTreeMap<&'static str, Evidence>,
 ) -> Finding {
     let pid = model.process(process).map(|state| state.process.pid);
-    let (cost, target) = (Cost::default(), Some(Target::Transfers(None)));
-    Finding { id, severity, summary, detail, process: Some(process), pid, evidence, cost, target }
+    let (advice, cost, target) = (advice.to_owned(), Cost::default(), Some(Target::Transfers(None)));
+    Finding { id, severity, summary, detail, advice, process: Some(process), pid, evidence, cost, target }
 }
 
 fn busy_poll(model: &Model, worker: &WorkerRow) -> Option<Finding> {
@@ -74,19 +74,22 @@ fn busy_poll(model: &Model, worker: &WorkerRow) -> Option<Finding> {
     let who = name(model, worker.process, worker.tid);
     let summary = format!("thread {who} burns a core: it polls for {rate:.0} transfers a second");
     let detail = format!(
-        "Thread {who} was on a CPU, or ready to be, for {:.0}% of {:.1} s and had {} transfers to submit or complete in that time. A \
-         progress mode that waits for events (`blocking`, or `thread` for UCXX) leaves the core to others.",
+        "Thread {who} was on a CPU, or ready to be, for {:.0}% of {:.1} s and had {} transfers to submit or complete \
+         in that time.",
         worker.busy * 100.0,
         seconds(thread.observed),
         handled,
     );
+    let advice = "Choose a progress mode that waits for events (`blocking`, or `thread` for UCXX): it leaves the core \
+                  to others.";
     let mut evidence = BTreeMap::from([
         ("tid", Evidence::Count(u64::from(worker.tid.0))),
         ("busy", Evidence::Number(worker.busy)),
         ("transfers_per_s", Evidence::Number(rate)),
     ]);
     evidence.extend(worker.progress.map(|calls| ("progress_per_s", Evidence::Number(calls))));
-    let found = finding(model, worker.process, ("ucx/busy-poll", Severity::Warning), (summary, detail), evidence);
+    let found =
+        finding(model, worker.process, ("ucx/busy-poll", Severity::Warning), (summary, detail, advice), evidence);
     Some(Finding { cost: Cost::time(worker.busy), target: Some(Target::Worker(worker.tid)), ..found })
 }
 
@@ -108,6 +111,8 @@ fn gil(model: &Model, selection: &Selection, worker: &WorkerRow) -> Option<Findi
         worker.gil_waits,
         waited * 1e3,
     );
+    let advice = "Have Python told of transfers by UCXX's futures instead of callbacks of your own, and keep the last \
+                  references to what is sent in your own threads.";
     let evidence = BTreeMap::from([
         ("tid", Evidence::Count(u64::from(worker.tid.0))),
         ("waits", Evidence::Count(worker.gil_waits)),
@@ -115,8 +120,13 @@ fn gil(model: &Model, selection: &Selection, worker: &WorkerRow) -> Option<Findi
         ("held_s", Evidence::Number(seconds(worker.gil_held))),
         ("line", Evidence::Text(line)),
     ]);
-    let found =
-        finding(model, worker.process, ("ucx/gil-on-progress-thread", Severity::Warning), (summary, detail), evidence);
+    let found = finding(
+        model,
+        worker.process,
+        ("ucx/gil-on-progress-thread", Severity::Warning),
+        (summary, detail, advice),
+        evidence,
+    );
     Some(Finding {
         cost: Cost::time(waited / seconds(worker.thread.observed).max(1e-9)),
         target: Some(Target::Worker(worker.tid)),
@@ -157,6 +167,8 @@ fn slow_notify(
         wakes.count,
         seconds(pending.p50) * 1e3,
     );
+    let advice =
+        "Move what runs for long in the event loop's process into another one, so that the loop comes round sooner.";
     let mut evidence = BTreeMap::from([
         ("wakes", Evidence::Count(wakes.count)),
         ("p50_s", Evidence::Number(seconds(wakes.p50))),
@@ -166,7 +178,7 @@ fn slow_notify(
     if holder.is_some() {
         evidence.insert("holder_line", Evidence::Text(place(model, holder)));
     }
-    Some(finding(model, process, ("ucx/slow-notify", Severity::Warning), (summary, detail), evidence))
+    Some(finding(model, process, ("ucx/slow-notify", Severity::Warning), (summary, detail, advice), evidence))
 }
 
 fn queue_grows(model: &Model, selection: &Selection, process: ProcessRef) -> Option<Finding> {
@@ -182,11 +194,11 @@ fn queue_grows(model: &Model, selection: &Selection, process: ProcessRef) -> Opt
     let summary = format!("{last} transfers waited at once to be handed to UCX, after {first} in the beginning");
     let detail = format!(
         "Transfers are registered faster than the thread that makes progress hands them to UCX: at the most {first} waited \
-         at once in the first quarter, and {last} in the last. Look at what else that thread does, or hold fewer transfers \
-         in flight."
+         at once in the first quarter, and {last} in the last."
     );
+    let advice = "Look at what else the thread that makes progress does, or hold fewer transfers in flight.";
     let evidence = BTreeMap::from([("first", Evidence::Count(first)), ("last", Evidence::Count(last))]);
-    Some(finding(model, process, ("ucx/queue-grows", Severity::Warning), (summary, detail), evidence))
+    Some(finding(model, process, ("ucx/queue-grows", Severity::Warning), (summary, detail, advice), evidence))
 }
 
 /// Transfers without an end, and an interpreter that does not end for a thread that nobody stopped.
@@ -209,17 +221,18 @@ fn unfinished(
         );
         let detail = format!(
             "The main thread has waited for {:.1} s for threads to end, and thread {who} goes on to wait for transfers: an \
-             error or an early return skipped `ucxx.stop_notifier_thread()`. Call it in a `finally`. {} transfers had no \
-             end.",
+             error or an early return skipped `ucxx.stop_notifier_thread()`. {} transfers had no end.",
             seconds(since),
             left.len(),
         );
+        let advice = "Call `ucxx.stop_notifier_thread()` in a `finally`.";
         let evidence = BTreeMap::from([
             ("unfinished", Evidence::Count(left.len() as u64)),
             ("notifier_tid", Evidence::Count(u64::from(notifier.tid.0))),
             ("waited_s", Evidence::Number(seconds(since))),
         ]);
-        return Some(finding(model, process, ("ucx/unfinished", Severity::Serious), (summary, detail), evidence));
+        let words = (summary, detail, advice);
+        return Some(finding(model, process, ("ucx/unfinished", Severity::Serious), words, evidence));
     }
     if left.is_empty() || !has_ended {
         return None;
@@ -237,12 +250,13 @@ fn unfinished(
          the other side went away, or nobody waited for them.",
         left.len(),
     );
+    let advice = "Wait for each transfer, or cancel it, before the process ends, also where there was an error.";
     let evidence = BTreeMap::from([
         ("unfinished", Evidence::Count(left.len() as u64)),
         ("bytes", Evidence::Count(bytes)),
         ("line", Evidence::Text(line)),
     ]);
-    let found = finding(model, process, ("ucx/unfinished", Severity::Info), (summary, detail), evidence);
+    let found = finding(model, process, ("ucx/unfinished", Severity::Info), (summary, detail, advice), evidence);
     Some(Finding { cost: Cost::bytes(bytes), ..found })
 }
 
@@ -279,12 +293,13 @@ fn resend(model: &Model, process: ProcessRef, states: &[&State]) -> Option<Findi
          128 bytes of it tells. Where the other side still has it, {} need not have been sent.",
         size(bytes.saturating_mul(count - 1)),
     );
+    let advice = "Have the other side keep what it got, and send only what has changed.";
     let evidence = BTreeMap::from([
         ("sends", Evidence::Count(count)),
         ("bytes", Evidence::Count(bytes)),
         ("buffer", Evidence::Text(format!("{buffer:#x}"))),
         ("line", Evidence::Text(line)),
     ]);
-    let found = finding(model, process, ("ucx/resend", Severity::Info), (summary, detail), evidence);
+    let found = finding(model, process, ("ucx/resend", Severity::Info), (summary, detail, advice), evidence);
     Some(Finding { cost: Cost::bytes(bytes.saturating_mul(count - 1)), ..found })
 }

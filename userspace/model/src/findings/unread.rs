@@ -103,8 +103,8 @@ fn finding(model: &Model, process: ProcessRef, line: FrameId, made: &Made) -> Fi
     let what = if count == 1 { "a shared segment".to_owned() } else { format!("{count} shared segments") };
     let detail = format!(
         "{what} ({bytes}), made at {line}, had data, and no other process mapped or opened them, was given a descriptor, or had \
-         them sent by UCX. Whoever was to read them does not, or reads a copy that comes by another way: leave the copy out, or \
-         keep it in memory of the process's own. Reads by the maker itself, and by the kernel for it, are not seen."
+         them sent by UCX. Whoever was to read them does not, or reads a copy that comes by another way. Reads by the \
+         maker itself, and by the kernel for it, are not seen."
     );
     Finding {
         id: "shm/unread",
@@ -112,6 +112,7 @@ fn finding(model: &Model, process: ProcessRef, line: FrameId, made: &Made) -> Fi
         severity: if made.lives { Severity::Info } else { Severity::Warning },
         summary: format!("{what} ({bytes}) made at {line} had data that no other process came for"),
         detail,
+        advice: "Leave out the copy, or keep it in memory of the process's own.".to_owned(),
         process: Some(process),
         pid: model.process(process).map(|state| state.process.pid),
         evidence: BTreeMap::from([

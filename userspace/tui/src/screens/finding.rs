@@ -23,6 +23,12 @@ pub(super) fn mark(theme: Theme, severity: Severity) -> (&'static str, Style) {
     }
 }
 
+/// What to try, in lines of at most so many cells; the first has a label.
+pub(super) fn advice(finding: &Finding, width: usize) -> impl ExactSizeIterator<Item = (&'static str, String)> {
+    let lines = text::wrap(&finding.advice, width).into_iter().enumerate();
+    lines.map(|(at, line)| (if at == 0 { "try" } else { "" }, line))
+}
+
 /// Leads to what shows the facts that it rests on.
 pub(super) fn evidence(finding: &Finding) -> Outcome {
     let jump = |target| Jump { process: finding.process, place: Place::Row(target), why: finding.id };

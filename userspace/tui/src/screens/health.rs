@@ -7,7 +7,7 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 
 use super::Outcome;
-use super::finding::severity;
+use super::finding::{advice, severity};
 use crate::binding::Action;
 use crate::draw::{put, put_more};
 use crate::list::scroll;
@@ -116,6 +116,9 @@ fn findings(page: &mut Page, ui: &Ui) {
     for finding in ui.board.entries().map(|entry| &entry.finding) {
         page.sentence(&format!("{}: {}.", finding.id, finding.summary), severity(page.theme, finding.severity));
         page.sentence(&finding.detail, page.theme.text());
+        for (label, line) in advice(finding, page.width.saturating_sub(5 + VALUES)) {
+            page.pair(label, &line);
+        }
     }
 }
 

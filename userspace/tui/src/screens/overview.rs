@@ -9,7 +9,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::Outcome;
-use super::finding::{cost, evidence, mark, summary};
+use super::finding::{advice, cost, evidence, mark, summary};
 use crate::binding::Action;
 use crate::draw::{Heading, Order, Row, how_to_see, put};
 use crate::list::Listing;
@@ -18,6 +18,8 @@ use crate::ui::Ui;
 
 /// The machine's lines and their heading.
 const MACHINE: u16 = lines::COUNT + 1;
+/// Cells of the label of what to try.
+const LABEL: u16 = 5;
 /// Cells from which on a finding says whose it is, and which check found it.
 const PROCESS_NEEDS: u16 = 100;
 const CHECK_NEEDS: u16 = 130;
@@ -31,25 +33,26 @@ pub(crate) struct OverviewScreen {
 /// Where the parts go, from above.
 struct Parts {
     findings: Rect,
-    /// The whole sentences of the finding that is selected.
+    /// The whole sentences of the finding that is selected, and what to try.
     detail: Rect,
     machine: Rect,
 }
 
 impl Parts {
-    /// For so many findings. They need room first; what one says in full follows them.
+    /// For so many findings. They need room first; what one says in full follows them, and has what is left.
     fn of(area: Rect, findings: usize) -> Self {
         let machine = if area.height >= MACHINE + 4 { MACHINE + 1 } else { 0 };
-        let detail = match area.height {
+        let least = match area.height {
             0..18 => 0,
-            18..30 => 5,
-            _ => 7,
+            18..30 => 6,
+            _ => 8,
         };
-        let room = area.height - machine - detail;
+        let room = area.height - machine - least;
         // Where there is no finding, it is said what is not watched.
         let rows = if findings == 0 { room } else { room.min(findings.saturating_add(1).min(1 << 12) as u16) };
+        let detail = if least > 0 { area.height - machine - rows } else { 0 };
         let part = |above, height| Rect { y: area.y + above, height, ..area };
-        Self { findings: part(0, rows), detail: part(rows, detail), machine: part(room + detail, machine) }
+        Self { findings: part(0, rows), detail: part(rows, detail), machine: part(area.height - machine, machine) }
     }
 }
 
@@ -141,11 +144,19 @@ fn height(board: &Board, body: Rect) -> usize {
 
 fn draw_detail(entry: &Entry, ui: &Ui, area: Rect, buf: &mut Buffer) {
     let area = below(area);
-    let words = text::wrap(&entry.finding.detail, usize::from(area.width).saturating_sub(4));
-    let height = usize::from(area.height);
-    for (line, y) in words.iter().take(height).zip(0..) {
-        let is_cut = usize::from(y) + 1 == height && words.len() > height;
+    let width = area.width.saturating_sub(4);
+    let seen = text::wrap(&entry.finding.detail, width.into());
+    let advice = advice(&entry.finding, width.saturating_sub(LABEL).into());
+    // Where there is no room for both, what was seen is cut off.
+    let room = area.height.saturating_sub(advice.len() as u16);
+    let rows = room.min(seen.len() as u16);
+    for (line, y) in seen.iter().zip(0..rows) {
+        let is_cut = y + 1 == rows && seen.len() > rows.into();
         put(buf, area, 3, y, &format!("{line}{}", if is_cut { " …" } else { "" }), ui.theme.text());
+    }
+    for ((label, line), y) in advice.zip(rows..) {
+        put(buf, area, 3, y, label, ui.theme.dim());
+        put(buf, area, 3 + LABEL, y, &line, ui.theme.text());
     }
 }
 

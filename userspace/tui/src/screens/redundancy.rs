@@ -72,7 +72,7 @@ pub(crate) struct RedundancyScreen {
 }
 
 impl RedundancyScreen {
-    pub(crate) fn compute(&mut self, model: &Model, scope: &Scope, sources: &mut Sources) {
+    pub(crate) fn compute(&mut self, model: &Model, scope: &Scope, sources: &mut Sources, width: u16) {
         let view = views::redundancy(model, &scope.selection);
         let mut pairs: BTreeMap<Line, PairSum> = BTreeMap::new();
         for (pair, sum) in &view.pairs {
@@ -95,7 +95,7 @@ impl RedundancyScreen {
         self.rows = view.lines.iter().map(entry).collect();
         if let Some(line) = self.open {
             let source = sources.read(model, line.process, line.frame);
-            self.detail.compute(model, &view, line, source, &self.findings);
+            self.detail.compute(model, &view, line, source, &self.findings, width.into());
         }
     }
 

@@ -1,7 +1,7 @@
 //! Every screen and state as it looks, at the sizes of small, usual and large terminals.
 
 use insta::assert_snapshot;
-use pyobs_model::{Event, Nanos, Reason};
+use pyobs_model::{Event, Nanos, Reason, SegmentChange, SegmentId, StackId, families};
 use ratatui::style::{Color as Ink, Style};
 
 use super::{Bench, EVERYWHERE, synthetic};
@@ -203,6 +203,35 @@ fn the_overview_tells_what_is_dropped_and_what_lags() {
         Event::Shed { at, what },
     ]));
     assert_snapshot!(bench.picture());
+}
+
+#[test]
+fn what_to_try_is_whole_where_many_findings_leave_little_room() {
+    let mut events = synthetic::sharing();
+    let left: Vec<Event> =
+        events.iter().filter(|event| matches!(event, Event::Segment { id: SegmentId(2), .. })).cloned().collect();
+    for line in 0..12 {
+        events.extend(left.iter().cloned().map(|event| match event {
+            Event::Segment { at, change: SegmentChange::Born(_), .. } => {
+                Event::Segment { at, id: SegmentId(10 + line), change: SegmentChange::Born(StackId(line)) }
+            }
+            Event::Segment { at, change, .. } => Event::Segment { at, id: SegmentId(10 + line), change },
+            other => other,
+        }));
+    }
+    events.sort_by_key(Event::at);
+    let mut bench = Bench::new(synthetic::model_of(families::NAMES), Source::Live, USUAL);
+    bench.send(Batch::Events(events));
+    assert_snapshot!("overview_of_many_findings_80x24", bench.picture());
+    assert_snapshot!("overview_of_many_findings_other_80x24", bench.keys("↓").picture());
+}
+
+#[test]
+fn sentences_about_a_line_are_wrapped_anew_for_another_size() {
+    let mut bench = Bench::dispatching(LARGE);
+    bench.keys("8\n").draw();
+    bench.resize(SMALL.0, SMALL.1);
+    assert_eq!(bench.picture(), Bench::dispatching(SMALL).keys("8\n").picture());
 }
 
 #[test]

@@ -14,6 +14,7 @@ use super::{line_of, place_of};
 use crate::binding::Action;
 use crate::number;
 use crate::screens::Outcome;
+use crate::screens::finding::advice;
 use crate::screens::frames::{name, place, process_label};
 use crate::screens::page::Page;
 use crate::screens::region::{owner_target, region_name};
@@ -26,8 +27,9 @@ const PAIRS_MAX: usize = 20;
 const CALLS_MAX: usize = 20;
 /// Of each pair, where its addresses lie.
 const REGIONS_MAX: usize = 3;
-/// Cells of a line of a sentence.
+/// Cells of a line of a sentence at the most, and of the label before one.
 const WRAPPED: usize = 76;
+const LABEL: usize = 10;
 
 /// Bytes of a line's text.
 const SOURCE_MAX: usize = 4096;
@@ -48,6 +50,7 @@ impl Detail {
         line: Line,
         source: Option<&str>,
         known: &[Finding],
+        width: usize,
     ) {
         let detail = self;
         detail.page.clear();
@@ -67,9 +70,13 @@ impl Detail {
             let place = finding.evidence.get("line");
             finding.process == Some(line.process) && matches!(place, Some(Evidence::Text(place)) if *place == at)
         };
+        let width = width.saturating_sub(2).min(WRAPPED);
         for finding in known.iter().filter(is_here) {
             detail.page.heading(finding.id.to_uppercase());
-            text::wrap(&finding.detail, WRAPPED).into_iter().for_each(|line| detail.words(line));
+            text::wrap(&finding.detail, width).into_iter().for_each(|line| detail.words(line));
+            for (label, line) in advice(finding, width.saturating_sub(LABEL)) {
+                detail.words(format!("{label:<LABEL$}{line}"));
+            }
         }
         detail.calls(view, line);
         detail.pairs(model, view, line);
