@@ -262,24 +262,17 @@ fn no_overlap() -> Vec<Event> {
     (0..100).flat_map(round).collect()
 }
 
+/// A sample in native code.
+fn access(touched: Option<Touched>, element_of: Option<&str>) -> Event {
+    let (at, process, element_of) = (Nanos(1), PROCESS, element_of.map(Into::into));
+    Event::Access(Access { at, process, tid: MAIN, stack: COMPUTES, weight: 1, touched, stores: false, element_of })
+}
+
 fn dispatch() -> Vec<Event> {
     let object = Touched::Metadata(Some("numpy.ndarray".into()));
     let all = [(object, 30), (Touched::Static, 70), (array(), 4)];
     let accesses = all.into_iter().flat_map(|(touched, count)| (0..count).map(move |_| touched.clone()));
-    let access = |touched| {
-        let (at, process, touched) = (Nanos(1), PROCESS, Some(touched));
-        Event::Access(Access {
-            at,
-            process,
-            tid: MAIN,
-            stack: COMPUTES,
-            weight: 1,
-            touched,
-            stores: false,
-            element_of: Some("float64 8x40".into()),
-        })
-    };
-    accesses.map(access).collect()
+    accesses.map(|touched| access(Some(touched), Some("float64 8x40"))).collect()
 }
 
 fn array() -> Touched {
@@ -291,7 +284,8 @@ fn called_again() -> Vec<Event> {
         let (at, process, callee) = (Nanos(1), PROCESS, "cos".into());
         Event::Call(NativeCall { at, process, tid: MAIN, stack: COMPUTES, callee, compared })
     };
-    (0..30).flat_map(|_| [Compared::Arguments { varying: 0 }, Compared::Result { same: true }].map(call)).collect()
+    let compared = [Compared::Arguments { varying: 0 }, Compared::Result { same: true }];
+    (0..30).flat_map(|_| compared.map(call).into_iter().chain([access(None, None)])).collect()
 }
 
 /// Pairs that are equal, or stores of other values that nobody has read.
