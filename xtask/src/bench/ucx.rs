@@ -27,9 +27,9 @@ const TRAP_US: f64 = 4.0;
 /// Those that are too many to be followed are only counted after the first second, UCXX's after two.
 const LONG: Rounds = (5, "8.0");
 /// The budget is held after some ten seconds.
-const SETTLED: Rounds = (3, "25.0");
+const SETTLED: Rounds = (3, "20.0");
 /// Round trips' own noise is several times what is looked for.
-const MANY_ROUNDS: Rounds = (10, "8.0");
+const MANY_ROUNDS: Rounds = (8, "6.0");
 const MIB: f64 = 1024.0 * 1024.0;
 /// Transfers as fast as they can be made, by as many threads as there are CPUs on a small machine; and the goal, a second.
 const FAST: u64 = 2_000_000;
