@@ -47,7 +47,7 @@ pub(crate) fn write(model: &Model, options: &Options, out: &mut dyn Write) -> Re
     write_flame_graphs(model, options, out)?;
     timeline::write(model, &options.selection, out)?;
     processes(&report.processes).write(out)?;
-    for table in tables::all(&report) {
+    for table in tables::all(model, &report) {
         table.write(out)?;
     }
     out.write_all(health(&report).as_bytes())?;

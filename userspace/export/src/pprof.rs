@@ -165,7 +165,7 @@ impl<'a> Builder<'a> {
             return label.clone();
         }
         let Some(state) = self.model.process(process) else { return Vec::new() };
-        let thread = names::thread(state, tid);
+        let thread = names::thread(self.model, process, tid);
         let texts = [("process", names::process(&state.process)), ("thread", thread)];
         let numbers = [("pid", state.process.pid.0), ("tid", tid.0)];
         let mut label = Vec::new();

@@ -84,7 +84,7 @@ impl Builder<'_> {
 
     fn sleeps(&self) -> Vec<Note> {
         let note = |sleep: pyobs_model::Sleep| {
-            let waker = sleep.waker.as_ref().map(|waker| format!(", woken by {} {}", waker.name, waker.tid));
+            let waker = sleep.waker.as_ref().map(|waker| format!(", woken by {}", names::waker(self.model, waker)));
             let others = format!(", one of {} that were {} together", sleep.count, names::time(sleep.total));
             Note {
                 process: sleep.process,
@@ -110,7 +110,7 @@ impl Builder<'_> {
             let behind = wait.holder.map(|holder| {
                 let place = views::birthplace(self.model, Some(holder.stack)).and_then(|id| self.model.frame(id));
                 let place = place.map(|frame| format!(" at {}", names::frame(frame, true))).unwrap_or_default();
-                format!(", behind {}{place}", holder.tid)
+                format!(", behind {}{place}", names::thread(self.model, wait.process, holder.tid))
             });
             Note {
                 process: wait.process,

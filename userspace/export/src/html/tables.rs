@@ -1,14 +1,15 @@
 //! The tables of the page: what the report lists, a table for each family that was on.
 
-use pyobs_model::FrameKind;
 use pyobs_model::report::{FrameOut, Report};
+use pyobs_model::{FrameKind, Model};
 
 use super::table::{Cell, Table};
+use crate::names;
 
-pub(super) fn all(report: &Report) -> Vec<Table> {
+pub(super) fn all(model: &Model, report: &Report) -> Vec<Table> {
     let tables = [
         frames(report),
-        sleeps(report),
+        sleeps(model, report),
         gil(report),
         calls(report),
         segments(report),
@@ -66,11 +67,11 @@ fn frames(report: &Report) -> Option<Table> {
     Some(table)
 }
 
-fn sleeps(report: &Report) -> Option<Table> {
+fn sleeps(model: &Model, report: &Report) -> Option<Table> {
     let columns = ["time", "times", "longest", "reason", "where", "in", "woken by", "pid", "tid"];
     let mut table = Table::new("offcpu", "Sleeps", &columns);
     for row in report.offcpu.as_ref()? {
-        let waker = row.wakers.first().map(|it| format!("{} {}", it.waker.name, it.waker.tid)).unwrap_or_default();
+        let waker = row.wakers.first().map(|it| names::waker(model, &it.waker)).unwrap_or_default();
         table.row([
             Cell::time(row.spent.total_s),
             Cell::count(row.spent.count),

@@ -105,9 +105,9 @@ fn draw(model: &Model, selection: &Selection, span: Span) -> (String, u32) {
         let _ = writeln!(drawing, "<text class=\"process\" x=\"0\" y=\"{}\">{name}</text>", y + 12);
         y += 17;
         for (tid, lane) in lanes {
-            let name = text(&names::thread(state, tid));
-            let _ = write!(drawing, "<g><title>{name}</title>");
-            let _ = write!(drawing, "<text x=\"12\" y=\"{}\">{}</text>", y + 14, short(&names::thread(state, tid)));
+            let name = names::thread(model, process, tid);
+            let _ = write!(drawing, "<g><title>{}</title>", text(&name));
+            let _ = write!(drawing, "<text x=\"12\" y=\"{}\">{}</text>", y + 14, short(&name));
             let _ =
                 write!(drawing, "<rect class=\"lane\" x=\"{LEFT}\" y=\"{y}\" width=\"{WIDTH}\" height=\"{LANE}\"/>");
             lane.draw(y, &mut drawing);
