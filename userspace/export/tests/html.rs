@@ -39,6 +39,17 @@ fn open_elements(page: &str) -> Vec<String> {
     open
 }
 
+/// What a column of a table has, sorted.
+fn cells(page: &str, table: &str, column: &str) -> Vec<String> {
+    let (_, rest) = page.split_once(&format!("<section id=\"{table}\">")).unwrap();
+    let (head, body) = rest.split_once("</section>").unwrap().0.split_once("</thead>").unwrap();
+    let at = head.split("<th>").skip(1).position(|it| it.starts_with(&format!("{column}</th>"))).unwrap();
+    let cell = |row: &str| row.split("<td").nth(at + 1).unwrap().split(['>', '<']).nth(1).unwrap().to_owned();
+    let mut cells: Vec<String> = body.split("<tr>").skip(1).map(cell).collect();
+    cells.sort_unstable();
+    cells
+}
+
 fn example(name: &str) -> Model {
     use FrameKind::{Kernel, Native, Python};
     let mut it = Builder::new(name);
@@ -71,7 +82,27 @@ fn example(name: &str) -> Model {
         total: Nanos(5_000_000),
     }));
     it.model.apply(&Event::Shed { at: Nanos(0), what: name.into() });
+    stores(waits, name).iter().for_each(|event| it.model.apply(event));
     it.model
+}
+
+/// Into a segment of this name, into an arena of this kind, and into nothing that is known.
+fn stores(stack: StackId, name: &str) -> Vec<Event> {
+    let (at, process, pid, bytes) = (Nanos(0), ProcessRef(0), Pid(4242), 1 << 20);
+    let (kind, creator) = (SegmentKind::Shm, Some(pid));
+    let kept = Segment { dev: 1, ino: 2, generation: 3, kind, name: Some(name.into()), linked: true, bytes, creator };
+    let mapped = SegmentChange::Mapped { pid, address: 0x10_0000, bytes, offset: 0 };
+    let segment = |change| Event::Segment { at, id: SegmentId(0), change };
+    let pool = Arena { process, kind: name.into(), address: 0x40_0000, bytes, born: true, parent: None };
+    let slab = ArenaChange::Slab { address: pool.address, bytes };
+    let arena = |change| Event::Arena { at, id: ArenaId(0), change };
+    let pair = |address| {
+        let (tid, kind, touched) = (Tid(4242), PairKind::Store, Touched::Unknown);
+        let (first, second, address, unread) = (stack, stack, Some(address), None);
+        Event::Pair(Pair { at, process, tid, first, second, kind, touched, address, bytes: 8, equal: true, unread })
+    };
+    let begun = [segment(SegmentChange::Begun(kept)), segment(mapped), arena(ArenaChange::Begun(pool)), arena(slab)];
+    begun.into_iter().chain([0x10_0008, 0x40_0008, 0x90_0000].map(pair)).collect()
 }
 
 #[test]
@@ -103,6 +134,8 @@ fn the_page_has_all_parts_and_is_closed_to_the_outside() {
     }
     assert_eq!(page.matches("<iframe ").count(), 5, "cpu, offcpu, gil, redundant, bytes");
     assert!(page.contains("worker 4250") && page.contains("/srv/app/main.py:31"));
+    let pairs = cells(&page, "redundancy", "lies in");
+    assert_eq!(pairs, ["", "arena worker 4242:0x400000:1", "segment worker 1:2:3"]);
     let lanes = page.split_once("id=\"timeline\"").unwrap().1.split_once("</section>").unwrap().0;
     for class in ["cpu", "gilwait", "sleep"] {
         assert_eq!(lanes.matches(&format!("<path class=\"{class}\"")).count(), 1, "{class}");
@@ -117,6 +150,12 @@ fn hostile_names_are_text() {
         assert_eq!(open_elements(&page), Vec::<String>::new());
         assert_eq!(page.matches("<script").count(), 1, "ours");
         assert_eq!(page.matches("<style").count(), 1, "ours");
+        let pairs = cells(&page, "redundancy", "lies in");
+        for (kind, id) in [("segment", "1:2:3"), ("arena", "4242:0x400000:1")] {
+            let is_it =
+                |it: &String| it.starts_with(&format!("{kind} &lt;/script&gt;")) && it.ends_with(&format!(" {id}"));
+            assert!(pairs.iter().any(is_it), "{kind}: {pairs:?}");
+        }
         assert!(!page.contains("<img") && page.contains("&lt;img src=x onerror=alert(1)&gt;"));
     }
     page(&example(&"x<".repeat(100_000)), &Options::default());

@@ -4,6 +4,7 @@ use pyobs_model::report::{FrameOut, Report};
 use pyobs_model::{FrameKind, Model};
 
 use super::table::{Cell, Table};
+use crate::escape::{self, MAX_NAME};
 use crate::names;
 
 pub(super) fn all(model: &Model, report: &Report) -> Vec<Table> {
@@ -35,6 +36,16 @@ fn name(frame: &FrameOut) -> String {
 fn place(stack: &[FrameOut]) -> Cell {
     let python = stack.iter().rfind(|frame| frame.kind == FrameKind::Python);
     Cell::text(&python.or(stack.last()).map(name).unwrap_or_default())
+}
+
+/// What something lies in, with its name or its kind where its own table has it: `segment tensor 27:9:0`.
+fn region(report: &Report, region: Option<(&str, &str)>) -> Cell {
+    let Some((kind, id)) = region else { return Cell::text("") };
+    let segment = report.segments.iter().flatten().find(|it| kind == "segment" && it.id == id);
+    let arena = report.arenas.iter().flatten().find(|it| kind == "arena" && it.id == id);
+    let name = segment.and_then(|it| it.name.as_deref()).or(arena.map(|it| it.kind.as_str()));
+    let name = name.map(|name| format!("{} ", escape::line(name, MAX_NAME / 2))).unwrap_or_default();
+    Cell::text(&format!("{kind} {name}{id}"))
 }
 
 /// The innermost frame of all.
@@ -203,7 +214,6 @@ fn transfers(report: &Report) -> Option<Table> {
             (Some(from), Some(to)) => Cell::time((to - from).max(0.0)),
             _ => Cell::text(""),
         };
-        let region = row.region.as_ref().map(|it| format!("{} {}", it.kind, it.id)).unwrap_or_default();
         table.row([
             Cell::at(row.registered_s.or(row.submitted_s)),
             Cell::text(row.operation.name()),
@@ -211,7 +221,7 @@ fn transfers(report: &Report) -> Option<Table> {
             length(row.registered_s, row.submitted_s),
             length(row.submitted_s, row.completed_s),
             length(row.completed_s, row.woken_s),
-            Cell::text(&region),
+            region(report, row.region.as_ref().map(|it| (it.kind, it.id.as_str()))),
             place(&row.stack),
             Cell::text(&row.status.map(|status| status.to_string()).unwrap_or_default()),
             Cell::number(u64::from(row.pid.0)),
@@ -223,7 +233,7 @@ fn transfers(report: &Report) -> Option<Table> {
 
 fn redundancy(report: &Report) -> Option<Table> {
     let all = report.redundancy.as_ref()?;
-    let columns = ["redundant", "of", "equal", "compared", "what", "memory", "first", "second", "pid"];
+    let columns = ["redundant", "of", "equal", "compared", "what", "memory", "lies in", "first", "second", "pid"];
     let mut table = Table::new("redundancy", "Redundant loads and stores", &columns)
         .note(format!("{} samples in native code, {} watchpoints, {} traps.", all.samples, all.armed, all.traps));
     for row in &all.pairs {
@@ -235,6 +245,7 @@ fn redundancy(report: &Report) -> Option<Table> {
             Cell::count(row.compared),
             Cell::text(row.kind.name()),
             Cell::text(&format!("{} {of}", row.memory)),
+            region(report, row.region.as_ref().map(|it| (it.kind, it.id.as_str()))),
             place(&row.first.stack),
             place(&row.second.stack),
             Cell::number(u64::from(row.pid.0)),
