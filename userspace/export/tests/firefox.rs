@@ -136,6 +136,22 @@ fn times_are_whole_milliseconds_together() {
     assert_eq!(worker["samples"]["weight"], serde_json::json!([1, 2]), "3.4 ms");
 }
 
+/// Of two processes that had its maker's number, the one that was there then.
+#[test]
+fn a_segment_is_a_marker_of_its_maker() {
+    let mut it = Builder::new("host");
+    it.process(0, 4242, "parent", &[]);
+    it.model.apply(&Event::ProcessEnd { id: ProcessRef(0), at: Nanos(1) });
+    it.process(1, 4242, "loader", &[]);
+    let (kind, name, creator) = (SegmentKind::Shm, Some("tensor".into()), Some(Pid(4242)));
+    let segment = Segment { dev: 1, ino: 2, generation: 3, kind, name, linked: true, bytes: 4096, creator };
+    it.model.apply(&Event::Segment { at: Nanos(2), id: SegmentId(0), change: SegmentChange::Begun(segment) });
+    let profile = profile(&it.model, Weight::Cpu);
+    let [thread] = &profile["threads"].as_array().unwrap()[..] else { panic!("{profile:#}") };
+    assert_eq!(thread["processName"], "loader (4242)");
+    assert!(markers(thread)[0].0.starts_with("Segment: tensor, 4,096 B"), "{:?}", markers(thread));
+}
+
 #[test]
 fn hostile_names_and_numbers_do_no_harm() {
     let name = "\u{1b}[31m;\n\"<script>]]>&\u{202e}\0".repeat(4000);
