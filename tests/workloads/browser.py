@@ -95,7 +95,8 @@ x, y = it.value("""(() => {
   const it = %s;
   it.scrollIntoView({block: "center"});
   const box = it.getBoundingClientRect();
-  return [box.x + box.width / 2, box.y + box.height / 2];
+  const frame = it.ownerDocument.defaultView.frameElement?.getBoundingClientRect() ?? {x: 0, y: 0};
+  return [frame.x + box.x + box.width / 2, frame.y + box.y + box.height / 2];
 })()""" % click)
 for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
     it.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="none" if kind == "mouseMoved" else "left", clickCount=1)

@@ -92,15 +92,25 @@ pub fn svg() {
 /// What is written into the question that "Search" asks marks the frames that have it, and says how much they are.
 pub fn search() {
     let folder = Folder::new();
-    let page = format!("file://{}", exported(&folder, "svg"));
+    searches(&folder, "svg", "document");
+    // The page's own.
+    searches(&folder, "html", "document.querySelector('iframe')?.contentDocument");
+}
+
+/// In a flame graph that is a document of an exported file.
+fn searches(folder: &Folder, format: &str, graph: &str) {
+    let page = format!("file://{}", exported(folder, format));
     // Those of a colour that no frame had, and what is said of them.
-    let changes = "[...document.querySelectorAll('#frames g')]
-        .filter(it => it.querySelector('rect').getAttribute('fill') == searchcolor)
-        .map(it => it.querySelector('title').textContent)
-        .concat(document.querySelector('#matched').textContent.trim()).join('\\n')";
-    let (ready, button) = ("document.querySelector('#frames') !== null", "document.querySelector('#search')");
-    let of = Press { page: &page, ready, press: button, text: BURNED[0], changes };
-    let [before, after] = press(&folder, of);
+    let changes = format!(
+        "[...{graph}.querySelectorAll('#frames g')]
+         .filter(it => it.querySelector('rect').getAttribute('fill') == {graph}.defaultView.searchcolor)
+         .map(it => it.querySelector('title').textContent)
+         .concat({graph}.querySelector('#matched').textContent.trim()).join('\\n')"
+    );
+    let (ready, button) =
+        (format!("Boolean({graph}?.querySelector('#frames'))"), format!("{graph}.querySelector('#search')"));
+    let of = Press { page: &page, ready: &ready, press: &button, text: BURNED[0], changes: &changes };
+    let [before, after] = press(folder, of);
     assert_eq!(before, "");
     let (marked, said) = after.rsplit_once('\n').unwrap();
     assert!(said.starts_with("Matched: "), "{after}");

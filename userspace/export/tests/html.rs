@@ -43,7 +43,7 @@ fn open_elements(page: &str) -> Vec<String> {
 fn cells(page: &str, table: &str, column: &str) -> Vec<String> {
     let (_, rest) = page.split_once(&format!("<section id=\"{table}\">")).unwrap();
     let (head, body) = rest.split_once("</section>").unwrap().0.split_once("</thead>").unwrap();
-    let at = head.split("<th>").skip(1).position(|it| it.starts_with(&format!("{column}</th>"))).unwrap();
+    let at = head.split("</th>").position(|it| it.ends_with(&format!(">{column}"))).unwrap();
     let cell = |row: &str| row.split("<td").nth(at + 1).unwrap().split(['>', '<']).nth(1).unwrap().to_owned();
     let mut cells: Vec<String> = body.split("<tr>").skip(1).map(cell).collect();
     cells.sort_unstable();
@@ -140,6 +140,41 @@ fn the_page_has_all_parts_and_is_closed_to_the_outside() {
     for class in ["cpu", "gilwait", "sleep"] {
         assert_eq!(lanes.matches(&format!("<path class=\"{class}\"")).count(), 1, "{class}");
     }
+}
+
+#[test]
+fn the_timeline_gives_segments_to_their_makers_and_leaves_out_what_was_there_for_a_moment() {
+    let mut it = Builder::new("h");
+    let probes = families::NAMES.iter().map(ToString::to_string).collect();
+    it.model = Model::new(Meta { probes, ..meta("h") }, History::All);
+    let process = |id, at, command: &str| {
+        let (started, command) = (Some(Nanos(at)), command.into());
+        Event::Process { id, process: Process { pid: Pid(4242), ppid: Pid(1), command, python: None, started } }
+    };
+    let arena = |id, at, process| {
+        let (kind, address) = ("pymalloc".into(), 0x40_0000);
+        let arena = Arena { process, kind, address, bytes: 1 << 20, born: false, parent: None };
+        Event::Arena { at: Nanos(at), id: ArenaId(id), change: ArenaChange::Begun(arena) }
+    };
+    // A copy of the parent becomes another program, which makes a segment.
+    let (copy, program, creator) = (ProcessRef(0), ProcessRef(1), Some(Pid(4242)));
+    let (kind, name) = (SegmentKind::Shm, Some("tensor".into()));
+    let segment = Segment { dev: 1, ino: 2, generation: 3, kind, name, linked: true, bytes: 4096, creator };
+    for event in [
+        process(copy, 0, "parent"),
+        arena(0, 1, copy),
+        Event::ProcessEnd { id: copy, at: Nanos(1_000_000) },
+        process(program, 1_000_001, "loader"),
+        arena(1, 2_000_000, program),
+        Event::Segment { at: Nanos(3_000_000), id: SegmentId(0), change: SegmentChange::Begun(segment) },
+    ] {
+        it.model.apply(&event);
+    }
+    it.model.advance(Nanos(1_000_000_000));
+    let page = page(&it.model, &Options::default());
+    let lanes = page.split_once("id=\"timeline\"").unwrap().1.split_once("</section>").unwrap().0;
+    assert!(lanes.contains("loader (4242)") && lanes.contains("<title>tensor, 4096 B"), "{lanes}");
+    assert!(!lanes.contains("parent (4242)"), "{lanes}");
 }
 
 #[test]

@@ -1,4 +1,18 @@
 "use strict";
+// Flame graphs are documents of their own, for their programs; made when they are opened first. As `data:` they could be no larger
+// than a browser takes an address to be. They keep what was searched for in their address, of which these have none to change.
+for (const part of document.querySelectorAll("#flame details")) {
+  const frame = part.querySelector("iframe");
+  const show = () => {
+    if (!part.open || frame.srcdoc) return;
+    const bytes = Uint8Array.from(atob(frame.dataset.picture), (letter) => letter.charCodeAt(0));
+    const picture = new TextDecoder().decode(bytes).replace("<svg", '<svg style="display: block; width: 100%"');
+    frame.addEventListener("load", () => (frame.contentWindow.history.replaceState = () => {}));
+    frame.srcdoc = '<body style="margin: 0">' + picture;
+  };
+  part.addEventListener("toggle", show);
+  show();
+}
 // Sorting by a click on a column's head, and a filter above each table.
 for (const table of document.querySelectorAll("table")) {
   const body = table.tBodies[0];
@@ -11,8 +25,8 @@ for (const table of document.querySelectorAll("table")) {
   [...table.tHead.rows[0].cells].forEach((head, at) => {
     head.addEventListener("click", () => {
       const down = !head.classList.contains("down");
-      for (const other of table.tHead.rows[0].cells) other.className = "";
-      head.className = down ? "down" : "up";
+      for (const other of table.tHead.rows[0].cells) other.classList.remove("up", "down");
+      head.classList.add(down ? "down" : "up");
       rows.sort((one, two) => compare(key(one, at), key(two, at)) * (down ? -1 : 1));
       body.append(...rows);
     });

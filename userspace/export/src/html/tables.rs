@@ -109,7 +109,7 @@ fn gil(report: &Report) -> Option<Table> {
             Cell::time(row.spent.max_s),
             Cell::number(u64::from(row.waiter.tid.0)),
             place(&row.waiter.stack),
-            Cell::text(&holder.map(|it| it.tid.to_string()).unwrap_or_default()),
+            holder.map_or_else(|| Cell::text(""), |it| Cell::number(u64::from(it.tid.0))),
             place(holder.map_or(&[], |it| &it.stack)),
             Cell::number(u64::from(row.pid.0)),
         ]);
