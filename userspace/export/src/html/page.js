@@ -50,11 +50,15 @@ if (lanes) {
   const [from, to] = [Number(lanes.dataset.from), Number(lanes.dataset.to)];
   lanes.addEventListener("mousemove", (event) => {
     const box = lanes.getBoundingClientRect();
-    const x = ((event.clientX - box.left) / box.width) * lanes.viewBox.baseVal.width;
+    const scale = lanes.viewBox.baseVal.width / box.width;
+    const [x, y] = [(event.clientX - box.left) * scale, (event.clientY - box.top) * scale];
     const share = Math.min(1, Math.max(0, (x - left) / width));
     line.setAttribute("x1", left + share * width);
     line.setAttribute("x2", left + share * width);
-    label.setAttribute("x", left + share * width + 4);
+    // Beside the line, on the side that has room.
+    label.setAttribute("x", left + share * width + (share > 0.9 ? -4 : 4));
+    label.setAttribute("y", y - 4);
+    label.setAttribute("text-anchor", share > 0.9 ? "end" : "start");
     label.textContent = (from + share * (to - from)).toFixed(3) + " s";
   });
 }

@@ -80,9 +80,8 @@ pub(super) fn write(model: &Model, selection: &Selection, out: &mut dyn Write) -
         part,
         "<svg viewBox=\"0 0 {} {height}\" data-left=\"{LEFT}\" data-width=\"{WIDTH}\" data-from=\"{from}\" \
          data-to=\"{to}\">\n{drawing}<line class=\"cursor\" x1=\"{LEFT}\" x2=\"{LEFT}\" y1=\"16\" y2=\"{height}\"/>\
-         <text class=\"now\" y=\"{}\"></text></svg></section>\n",
+         <text class=\"now\"></text></svg></section>\n",
         LEFT + WIDTH + 10.0,
-        height - 2,
     );
     Ok(out.write_all(part.as_bytes())?)
 }
