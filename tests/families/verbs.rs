@@ -44,6 +44,8 @@ fn main() -> ExitCode {
     cases.extend([pprof, perfetto, html, firefox].map(|case| case.needs(needs::root()).needs(needs::python("3.12"))));
     let pressed = [
         case("a_press_on_a_column_s_head_sorts_the_page_s_table", browser::html),
+        case("the_field_above_the_page_s_table_hides_rows", browser::filter),
+        case("a_search_marks_frames_of_the_svg_and_of_the_page", browser::search),
         case("a_press_on_a_frame_of_the_svg_zooms", browser::svg),
         case("speedscope_itself_has_the_functions", browser::speedscope).needs(needs::speedscope()),
     ];

@@ -1,7 +1,7 @@
-"""browser.py CHROMIUM HOME PAGE PICTURE READY CLICK RESULT: opens a page in a headless browser, waits until the expression READY
-is true there, presses the mouse where the element is that CLICK gives, waits until RESULT is another value than before, takes a
-PICTURE (.png: of the window; .pdf: of the page to 12,000 pixels down), and prints JSON: {"before", "after", "said": [the console],
-"asked": [addresses], "bytes": of the picture}."""
+"""browser.py CHROMIUM HOME PAGE PICTURE READY CLICK RESULT [TEXT]: opens a page in a headless browser, waits until the expression
+READY is true there, presses the mouse where the element is that CLICK gives, writes TEXT into it, or into what asks for a text then
+(a prompt), waits until RESULT is another value than before, takes a PICTURE (.png: of the window; .pdf: of the page to 12,000 pixels
+down), and prints JSON: {"before", "after", "said": [the console], "asked": [addresses], "bytes": of the picture}."""
 import base64
 import json
 import os
@@ -9,7 +9,8 @@ import subprocess
 import sys
 import time
 
-chromium, home, page, picture, ready, click, result = sys.argv[1:]
+chromium, home, page, picture, ready, click, result = sys.argv[1:8]
+text = "".join(sys.argv[8:])
 SECONDS = 60
 
 
@@ -48,19 +49,27 @@ class Page:
         message, _, self.rest = self.rest.partition(b"\0")
         return json.loads(message)
 
-    def call(self, method, **parameters):
+    def send(self, method, parameters):
         self.number += 1
         message = {"id": self.number, "method": method, "params": parameters}
         if self.session:
             message["sessionId"] = self.session
         self.writes.write(json.dumps(message).encode() + b"\0")
         self.writes.flush()
+        return self.number
+
+    def call(self, method, **parameters):
+        number = self.send(method, parameters)
         while True:
             answer = self.next()
-            if answer.get("id") == self.number:
+            if answer.get("id") == number:
                 assert "error" not in answer, answer
                 return answer["result"]
-            self.events.append(answer)
+            if answer.get("method") == "Page.javascriptDialogOpening":
+                # What was called is answered when this is closed.
+                self.send("Page.handleJavaScriptDialog", {"accept": True, "promptText": text})
+            elif "method" in answer:
+                self.events.append(answer)
 
     def value(self, expression):
         answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
@@ -86,10 +95,13 @@ x, y = it.value("""(() => {
   const it = %s;
   it.scrollIntoView({block: "center"});
   const box = it.getBoundingClientRect();
-  return [box.x + box.width / 2, box.y + box.height / 2];
+  const frame = it.ownerDocument.defaultView.frameElement?.getBoundingClientRect() ?? {x: 0, y: 0};
+  return [frame.x + box.x + box.width / 2, frame.y + box.y + box.height / 2];
 })()""" % click)
 for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
     it.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="none" if kind == "mouseMoved" else "left", clickCount=1)
+if text:
+    it.call("Input.insertText", text=text)
 it.wait(lambda: it.value(result) != before, result)
 after = it.value(result)
 if picture.endswith(".pdf"):

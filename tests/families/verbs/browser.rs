@@ -3,23 +3,25 @@
 use pyobs_tests::{Folder, Workload, command, json, needs, workload};
 use serde_json::Value;
 
-use super::exports::BURNED;
+use super::exports::{BURNED, inclusive};
 use super::{recording, run};
 
-/// A page, what is true when it is there, which element is pressed, and what that changes.
+/// A page, what is true when it is there, which element is pressed, what is written then, and what that changes.
+#[derive(Default)]
 struct Press<'a> {
     page: &'a str,
     ready: &'a str,
     press: &'a str,
+    text: &'a str,
     changes: &'a str,
 }
 
 /// What was there before and after, with a picture of it.
-fn press(folder: &Folder, Press { page, ready, press, changes }: Press<'_>) -> [String; 2] {
+fn press(folder: &Folder, Press { page, ready, press, text, changes }: Press<'_>) -> [String; 2] {
     let (home, picture) = (folder.join("home"), folder.join("picture.png"));
     let mut browser = command(needs::python("3.12").unwrap().executable.clone());
     browser.arg(workload("browser.py")).arg(needs::program("chromium").unwrap()).arg(home);
-    browser.arg(page).arg(&picture).args([ready, press, changes]);
+    browser.arg(page).arg(&picture).args([ready, press, changes, text]);
     let ended = Workload::start(browser).wait();
     assert!(ended.status.success(), "{ended:?}");
     let told = json::parse(&ended.stdout);
@@ -37,20 +39,38 @@ fn exported(folder: &Folder, format: &str) -> String {
     file
 }
 
+/// The page's table of frames.
+const FRAMES: &str = "[...document.querySelectorAll('table')].find(it => it.tHead.textContent.includes('own samples'))";
+
 /// A press on the head of "total samples" sorts the frames, of which those with most of their own come first, by it.
 pub fn html() {
     let folder = Folder::new();
     let page = format!("file://{}", exported(&folder, "html"));
-    let frames = "[...document.querySelectorAll('table')].find(it => it.tHead.textContent.includes('own samples'))";
-    let changes = format!("[...{frames}.tBodies[0].rows].map(row => row.cells[3].textContent).join('\\n')");
-    let head = format!("{frames}.tHead.rows[0].cells[3]");
+    let changes = format!("[...{FRAMES}.tBodies[0].rows].map(row => row.cells[3].textContent).join('\\n')");
+    let head = format!("{FRAMES}.tHead.rows[0].cells[3]");
     let ready = "document.querySelector('.filter') !== null";
-    let [before, after] = press(&folder, Press { page: &page, ready, press: &head, changes: &changes })
-        .map(|text| text.lines().map(|count| count.replace(',', "").parse::<u64>().unwrap()).collect::<Vec<_>>());
+    let [before, after] =
+        press(&folder, Press { page: &page, ready, press: &head, changes: &changes, ..Press::default() })
+            .map(|text| text.lines().map(|count| count.replace(',', "").parse::<u64>().unwrap()).collect::<Vec<_>>());
     let mut sorted = before.clone();
     sorted.sort_unstable_by(|one, two| two.cmp(one));
     assert!(before.len() > 2 && before != sorted, "{before:?}");
     assert_eq!(after, sorted);
+}
+
+/// What is written into the field above a table hides the rows that do not have it, whatever the case of its letters.
+pub fn filter() {
+    let folder = Folder::new();
+    let page = format!("file://{}", exported(&folder, "html"));
+    let in_sight = "row => row.getClientRects().length > 0";
+    let changes = format!("[...{FRAMES}.tBodies[0].rows].filter({in_sight}).map(row => row.innerText).join('\\n')");
+    let field = format!("{FRAMES}.parentElement.querySelector('.filter')");
+    let (ready, text) = ("document.querySelector('.filter') !== null", BURNED[0].to_uppercase());
+    let of = Press { page: &page, ready, press: &field, text: &text, changes: &changes };
+    let [before, after] = press(&folder, of).map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>());
+    let wanted: Vec<String> = before.iter().filter(|row| row.contains(BURNED[0])).cloned().collect();
+    assert!(!wanted.is_empty() && wanted.len() < before.len(), "{before:#?}");
+    assert_eq!(after, wanted);
 }
 
 /// A press on a frame makes it as wide as the picture.
@@ -63,9 +83,43 @@ pub fn svg() {
     );
     let changes = format!("{frame}.querySelector('rect').getAttribute('width')");
     let ready = "document.querySelector('#frames') !== null";
-    let [before, after] = press(&folder, Press { page: &page, ready, press: &frame, changes: &changes });
+    let [before, after] =
+        press(&folder, Press { page: &page, ready, press: &frame, changes: &changes, ..Press::default() });
     let width = |text: &str| text.trim_end_matches('%').parse::<f64>().unwrap();
     assert!(width(&after) > 99.0 && width(&before) < 99.0, "{before} {after}");
+}
+
+/// What is written into the question that "Search" asks marks the frames that have it, and says how much they are.
+pub fn search() {
+    let folder = Folder::new();
+    searches(&folder, "svg", "document");
+    // The page's own.
+    searches(&folder, "html", "document.querySelector('iframe')?.contentDocument");
+}
+
+/// In a flame graph that is a document of an exported file.
+fn searches(folder: &Folder, format: &str, graph: &str) {
+    let page = format!("file://{}", exported(folder, format));
+    // Those of a colour that no frame had, and what is said of them.
+    let changes = format!(
+        "[...{graph}.querySelectorAll('#frames g')]
+         .filter(it => it.querySelector('rect').getAttribute('fill') == {graph}.defaultView.searchcolor)
+         .map(it => it.querySelector('title').textContent)
+         .concat({graph}.querySelector('#matched').textContent.trim()).join('\\n')"
+    );
+    let (ready, button) =
+        (format!("Boolean({graph}?.querySelector('#frames'))"), format!("{graph}.querySelector('#search')"));
+    let of = Press { page: &page, ready: &ready, press: &button, text: BURNED[0], changes: &changes };
+    let [before, after] = press(folder, of);
+    assert_eq!(before, "");
+    let (marked, said) = after.rsplit_once('\n').unwrap();
+    assert!(said.starts_with("Matched: "), "{after}");
+    let samples = |frame: &str| {
+        assert!(frame.starts_with(&format!("{} (", BURNED[0])), "{after}");
+        let (_, count) = frame.rsplit_once(" (").unwrap();
+        count.split_once(" samples, ").unwrap().0.replace(',', "").parse::<u64>().unwrap()
+    };
+    assert_eq!(marked.lines().map(samples).sum::<u64>(), inclusive(BURNED[0]), "{after}");
 }
 
 /// speedscope itself imports it and has the functions with the times that the samples stand for.
@@ -82,7 +136,7 @@ pub fn speedscope() {
     let page = format!("file://{}#localProfilePath={}", reader.display(), script.display());
     let tab = "[...document.querySelectorAll('div')].find(it => it.childElementCount == 1 && it.textContent.endsWith('Sandwich'))";
     let ready = "document.title.startsWith('CPU time on ')";
-    let of = Press { page: &page, ready, press: tab, changes: "document.body.innerText" };
+    let of = Press { page: &page, ready, press: tab, changes: "document.body.innerText", ..Press::default() };
     let [_, after] = press(&folder, of);
     assert!(after.contains("Symbol Name"), "{after}");
     // What all threads of the program are in most of the time; speedscope draws only the rows that are in view.

@@ -5,12 +5,12 @@ mod words;
 use std::io::Write;
 
 use inferno::differential;
-use inferno::flamegraph::{self, TextTruncateDirection};
+use inferno::flamegraph;
 use pyobs_model::Model;
 use pyobs_model::diff::Diff;
 
 use crate::folded::Stacks;
-use crate::names::{meta, nothing, unit};
+use crate::names::{meta, nothing};
 use crate::{Error, Options, json, svg};
 
 pub use self::words::words;
@@ -38,14 +38,10 @@ pub fn picture(before: &Model, after: &Model, options: &Options, out: &mut dyn W
     // Their order is one of chance.
     let mut lines: Vec<&str> = both.lines().collect();
     lines.sort_unstable();
-    let mut picture = flamegraph::Options::default();
-    picture.title = format!("What changed ({})", options.weight);
     let side = |model: &Model| format!("{} {}", meta(&model.meta().host), meta(&model.meta().started));
-    picture.subtitle = Some(format!("{} → {} · red: itself more than before, blue: less", side(before), side(after)));
-    picture.count_name = unit(options.weight).to_owned();
-    picture.name_type = "Frame:".to_owned();
-    picture.text_truncate_direction = TextTruncateDirection::Right;
-    flamegraph::from_lines(&mut picture, lines, out)?;
+    let title = format!("What changed ({})", options.weight);
+    let subtitle = format!("{} → {} · red: itself more than before, blue: less", side(before), side(after));
+    flamegraph::from_lines(&mut svg::drawing(title, subtitle, options.weight), lines, out)?;
     Ok(())
 }
 

@@ -114,16 +114,18 @@ impl<'a> Builder<'a> {
         }
         let state = self.model.process(process)?;
         let begun = timestamp(state.process.started.unwrap_or_default());
+        let process_name = names::process_and_main(self.model, process, &state.process);
+        let name = names::thread(self.model, process, tid);
         let profile = &mut self.profile;
         let handle = *self.processes.entry(process).or_insert_with(|| {
-            let handle = profile.add_process(&names::process(&state.process), state.process.pid.0, begun);
+            let handle = profile.add_process(&process_name, state.process.pid.0, begun);
             if let Some(ended) = state.ended {
                 profile.set_process_end_time(handle, timestamp(ended));
             }
             handle
         });
         let thread = profile.add_thread(handle, tid.0, begun, tid.0 == state.process.pid.0);
-        profile.set_thread_name(thread, &names::thread(state, tid));
+        profile.set_thread_name(thread, &name);
         let kind = match self.options.weight.unit() {
             Unit::Samples => WeightType::Samples,
             Unit::Nanoseconds => WeightType::TracingMs,

@@ -1,9 +1,9 @@
-//! How processes and frames are called, in one line.
+//! How processes, threads and frames are called, in one line.
 
 use std::time::Duration;
 
-use pyobs_model::views::{Unit, Weight};
-use pyobs_model::{Frame, FrameKind, Model, Nanos, Process, ProcessState, Tid};
+use pyobs_model::views::{Role, Unit, Weight, role};
+use pyobs_model::{Frame, FrameKind, Model, Nanos, Process, ProcessRef, Tid, Waker};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
@@ -52,10 +52,35 @@ pub(crate) fn function(frame: &Frame) -> String {
     if frame.kind == FrameKind::Kernel { format!("{name} [kernel]") } else { name.into_owned() }
 }
 
-/// `worker 4250`.
-pub(crate) fn thread(state: &ProcessState, tid: Tid) -> String {
-    let name = state.threads.get(&tid).and_then(|thread| thread.name.as_deref()).unwrap_or("thread");
-    format!("{} {tid}", escape::line(name, MAX_NAME))
+/// `worker 4250`, or `python (progress) 4251` of a thread with a role.
+pub(crate) fn thread(model: &Model, process: ProcessRef, tid: Tid) -> String {
+    format!("{} {tid}", thread_name(model, process, tid))
+}
+
+/// `worker`, or `python (progress)`: for readers that add the number.
+pub(crate) fn thread_name(model: &Model, process: ProcessRef, tid: Tid) -> String {
+    let thread = model.process(process).and_then(|state| state.threads.get(&tid));
+    let name = thread.and_then(|thread| thread.name.as_deref()).unwrap_or("thread");
+    with_role(name, role(model, process, tid))
+}
+
+/// As [`thread()`]. It may be of a process that is not watched, and has the name that it had then.
+pub(crate) fn waker(model: &Model, waker: &Waker) -> String {
+    let is_of_it = |process| model.process(process).is_some_and(|state| state.process.pid == waker.pid);
+    let mut threads = model.ucx().threads();
+    let thread = threads.find(|thread| thread.tid == waker.tid && is_of_it(thread.process));
+    let role = thread.and_then(|thread| role(model, thread.process, thread.tid));
+    format!("{} {}", with_role(&waker.name, role), waker.tid)
+}
+
+/// For readers to which a process is its main thread: `python3.12 (4242) (event_loop)`.
+pub(crate) fn process_and_main(model: &Model, process: ProcessRef, of: &Process) -> String {
+    with_role(&self::process(of), role(model, process, Tid(of.pid.0)))
+}
+
+fn with_role(name: &str, role: Option<Role>) -> String {
+    let role = role.map(|role| format!(" ({})", role.name())).unwrap_or_default();
+    format!("{}{role}", escape::line(name, MAX_NAME))
 }
 
 /// `file.py:31`, `file.py` or the module: where a frame is, in short. Not escaped.

@@ -3,7 +3,7 @@
 
 pub mod proto;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::Write;
 
 use flate2::Compression;
@@ -14,6 +14,9 @@ use pyobs_model::{FrameId, FrameKind, Model, Place, ProcessRef, Tid};
 use self::proto::{Function, Label, Line, Location, Mapping, Profile, Sample, ValueType};
 use crate::escape::{self, MAX_NAME};
 use crate::{Error, Options, Weight, names};
+
+/// More are counted.
+const PROGRAMS: usize = 3;
 
 /// A column of values.
 struct Column {
@@ -79,6 +82,7 @@ impl<'a> Builder<'a> {
                 values[at] = signed(weight.saturating_mul(column.each));
             }
         }
+        self.mapping(&self.programs(rows.keys().map(|place| place.process).collect()));
         for (place, value) in rows {
             let frames = self.model.stack(place.stack).iter().rev();
             let location_id = frames.filter_map(|frame| self.location(*frame)).collect();
@@ -102,6 +106,16 @@ impl<'a> Builder<'a> {
         self.profile.time_nanos = names::started(self.model).map_or(0, |since| signed(since.as_nanos()));
         self.profile.duration_nanos = signed(self.model.now().0);
         self.profile
+    }
+
+    /// What readers call the file that the profile is of: that of its first mapping.
+    fn programs(&self, processes: BTreeSet<ProcessRef>) -> String {
+        let states = processes.into_iter().filter_map(|process| self.model.process(process));
+        let programs: BTreeSet<String> = states.map(|state| names::program(&state.process)).collect();
+        match programs.len() {
+            0..=PROGRAMS => programs.into_iter().collect::<Vec<_>>().join(", "),
+            many => format!("{many} programs"),
+        }
     }
 
     fn string(&mut self, text: &str) -> i64 {
@@ -165,7 +179,7 @@ impl<'a> Builder<'a> {
             return label.clone();
         }
         let Some(state) = self.model.process(process) else { return Vec::new() };
-        let thread = names::thread(state, tid);
+        let thread = names::thread(self.model, process, tid);
         let texts = [("process", names::process(&state.process)), ("thread", thread)];
         let numbers = [("pid", state.process.pid.0), ("tid", tid.0)];
         let mut label = Vec::new();

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use inferno::flamegraph::color::{Color, PaletteMap};
-use inferno::flamegraph::{self, TextTruncateDirection};
+use inferno::flamegraph::{self, Direction, TextTruncateDirection};
 use pyobs_model::{FrameKind, Model, Nanos, findings};
 
 use crate::folded::Stacks;
@@ -37,15 +37,22 @@ pub(crate) fn write(model: &Model, options: &Options, out: &mut dyn Write) -> Re
     for (name, kind) in stacks.names() {
         palette.insert(name, colour(name, kind));
     }
-    let mut picture = flamegraph::Options::default();
-    picture.title = title(model, options, 120);
-    picture.subtitle = Some(subtitle(model, options.weight, stacks.total()));
-    picture.count_name = unit(options.weight).to_owned();
-    picture.name_type = "Frame:".to_owned();
-    picture.text_truncate_direction = TextTruncateDirection::Right;
+    let subtitle = subtitle(model, options.weight, stacks.total());
+    let mut picture = drawing(title(model, options, 120), subtitle, options.weight);
     picture.palette_map = Some(&mut palette);
     flamegraph::from_lines(&mut picture, text.lines(), out)?;
     Ok(())
+}
+
+/// Roots are at the top, as in the dashboard: what is wide is in sight, however deep some stacks are.
+pub(crate) fn drawing<'palette>(title: String, subtitle: String, weight: Weight) -> flamegraph::Options<'palette> {
+    let mut picture = flamegraph::Options::default();
+    (picture.title, picture.subtitle) = (title, Some(subtitle));
+    picture.count_name = unit(weight).to_owned();
+    picture.name_type = "Frame:".to_owned();
+    picture.direction = Direction::Inverted;
+    picture.text_truncate_direction = TextTruncateDirection::Right;
+    picture
 }
 
 /// A picture of a sentence, which is ours.

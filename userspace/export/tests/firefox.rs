@@ -122,7 +122,7 @@ fn waits_are_markers_with_their_stack() {
     let threads = profile["threads"].as_array().unwrap();
     let worker = threads.iter().find(|it| it["tid"] == "4250").unwrap();
     let lock = "Sleep: lock: 1.7 ms, woken by MainThread 4242, one of 2 that were 1.7 ms together";
-    let gil = "Wait for the GIL: 5.0 ms, behind 4242 at <module> (main.py:31)";
+    let gil = "Wait for the GIL: 5.0 ms, behind MainThread 4242 at <module> (main.py:31)";
     let expected = [(lock, 498.3, Some(500.0)), (lock, 598.3, Some(600.0)), (gil, 695.0, Some(700.0))];
     assert_eq!(markers(worker), expected.map(|(name, from, to)| (name.to_owned(), from, to)));
     assert!(worker["markers"]["data"][0]["cause"]["stack"].is_u64());
@@ -134,6 +134,22 @@ fn times_are_whole_milliseconds_together() {
     let worker = &profile["threads"][0];
     assert_eq!(worker["samples"]["weightType"], "tracing-ms");
     assert_eq!(worker["samples"]["weight"], serde_json::json!([1, 2]), "3.4 ms");
+}
+
+/// Of two processes that had its maker's number, the one that was there then.
+#[test]
+fn a_segment_is_a_marker_of_its_maker() {
+    let mut it = Builder::new("host");
+    it.process(0, 4242, "parent", &[]);
+    it.model.apply(&Event::ProcessEnd { id: ProcessRef(0), at: Nanos(1) });
+    it.process(1, 4242, "loader", &[]);
+    let (kind, name, creator) = (SegmentKind::Shm, Some("tensor".into()), Some(Pid(4242)));
+    let segment = Segment { dev: 1, ino: 2, generation: 3, kind, name, linked: true, bytes: 4096, creator };
+    it.model.apply(&Event::Segment { at: Nanos(2), id: SegmentId(0), change: SegmentChange::Begun(segment) });
+    let profile = profile(&it.model, Weight::Cpu);
+    let [thread] = &profile["threads"].as_array().unwrap()[..] else { panic!("{profile:#}") };
+    assert_eq!(thread["processName"], "loader (4242)");
+    assert!(markers(thread)[0].0.starts_with("Segment: tensor, 4,096 B"), "{:?}", markers(thread));
 }
 
 #[test]

@@ -39,6 +39,17 @@ fn open_elements(page: &str) -> Vec<String> {
     open
 }
 
+/// What a column of a table has, sorted.
+fn cells(page: &str, table: &str, column: &str) -> Vec<String> {
+    let (_, rest) = page.split_once(&format!("<section id=\"{table}\">")).unwrap();
+    let (head, body) = rest.split_once("</section>").unwrap().0.split_once("</thead>").unwrap();
+    let at = head.split("</th>").position(|it| it.ends_with(&format!(">{column}"))).unwrap();
+    let cell = |row: &str| row.split("<td").nth(at + 1).unwrap().split(['>', '<']).nth(1).unwrap().to_owned();
+    let mut cells: Vec<String> = body.split("<tr>").skip(1).map(cell).collect();
+    cells.sort_unstable();
+    cells
+}
+
 fn example(name: &str) -> Model {
     use FrameKind::{Kernel, Native, Python};
     let mut it = Builder::new(name);
@@ -71,7 +82,27 @@ fn example(name: &str) -> Model {
         total: Nanos(5_000_000),
     }));
     it.model.apply(&Event::Shed { at: Nanos(0), what: name.into() });
+    stores(waits, name).iter().for_each(|event| it.model.apply(event));
     it.model
+}
+
+/// Into a segment of this name, into an arena of this kind, and into nothing that is known.
+fn stores(stack: StackId, name: &str) -> Vec<Event> {
+    let (at, process, pid, bytes) = (Nanos(0), ProcessRef(0), Pid(4242), 1 << 20);
+    let (kind, creator) = (SegmentKind::Shm, Some(pid));
+    let kept = Segment { dev: 1, ino: 2, generation: 3, kind, name: Some(name.into()), linked: true, bytes, creator };
+    let mapped = SegmentChange::Mapped { pid, address: 0x10_0000, bytes, offset: 0 };
+    let segment = |change| Event::Segment { at, id: SegmentId(0), change };
+    let pool = Arena { process, kind: name.into(), address: 0x40_0000, bytes, born: true, parent: None };
+    let slab = ArenaChange::Slab { address: pool.address, bytes };
+    let arena = |change| Event::Arena { at, id: ArenaId(0), change };
+    let pair = |address| {
+        let (tid, kind, touched) = (Tid(4242), PairKind::Store, Touched::Unknown);
+        let (first, second, address, unread) = (stack, stack, Some(address), None);
+        Event::Pair(Pair { at, process, tid, first, second, kind, touched, address, bytes: 8, equal: true, unread })
+    };
+    let begun = [segment(SegmentChange::Begun(kept)), segment(mapped), arena(ArenaChange::Begun(pool)), arena(slab)];
+    begun.into_iter().chain([0x10_0008, 0x40_0008, 0x90_0000].map(pair)).collect()
 }
 
 #[test]
@@ -98,11 +129,13 @@ fn the_page_has_all_parts_and_is_closed_to_the_outside() {
         assert_eq!(page.matches(&format!("<section id=\"{part}\">")).count(), 1, "{part}");
     }
     assert!(page.contains("content=\"default-src 'none';"), "the policy");
-    for link in ["http://", "https://", "src=\"//", "@import", "url("] {
+    for link in ["http://", "https://", " src=", "@import", "url("] {
         assert!(!page.contains(link), "{link}");
     }
     assert_eq!(page.matches("<iframe ").count(), 5, "cpu, offcpu, gil, redundant, bytes");
     assert!(page.contains("worker 4250") && page.contains("/srv/app/main.py:31"));
+    let pairs = cells(&page, "redundancy", "lies in");
+    assert_eq!(pairs, ["", "arena worker 4242:0x400000:1", "segment worker 1:2:3"]);
     let lanes = page.split_once("id=\"timeline\"").unwrap().1.split_once("</section>").unwrap().0;
     for class in ["cpu", "gilwait", "sleep"] {
         assert_eq!(lanes.matches(&format!("<path class=\"{class}\"")).count(), 1, "{class}");
@@ -119,6 +152,41 @@ fn each_finding_has_what_was_seen_and_what_to_try() {
 }
 
 #[test]
+fn the_timeline_gives_segments_to_their_makers_and_leaves_out_what_was_there_for_a_moment() {
+    let mut it = Builder::new("h");
+    let probes = families::NAMES.iter().map(ToString::to_string).collect();
+    it.model = Model::new(Meta { probes, ..meta("h") }, History::All);
+    let process = |id, at, command: &str| {
+        let (started, command) = (Some(Nanos(at)), command.into());
+        Event::Process { id, process: Process { pid: Pid(4242), ppid: Pid(1), command, python: None, started } }
+    };
+    let arena = |id, at, process| {
+        let (kind, address) = ("pymalloc".into(), 0x40_0000);
+        let arena = Arena { process, kind, address, bytes: 1 << 20, born: false, parent: None };
+        Event::Arena { at: Nanos(at), id: ArenaId(id), change: ArenaChange::Begun(arena) }
+    };
+    // A copy of the parent becomes another program, which makes a segment.
+    let (copy, program, creator) = (ProcessRef(0), ProcessRef(1), Some(Pid(4242)));
+    let (kind, name) = (SegmentKind::Shm, Some("tensor".into()));
+    let segment = Segment { dev: 1, ino: 2, generation: 3, kind, name, linked: true, bytes: 4096, creator };
+    for event in [
+        process(copy, 0, "parent"),
+        arena(0, 1, copy),
+        Event::ProcessEnd { id: copy, at: Nanos(1_000_000) },
+        process(program, 1_000_001, "loader"),
+        arena(1, 2_000_000, program),
+        Event::Segment { at: Nanos(3_000_000), id: SegmentId(0), change: SegmentChange::Begun(segment) },
+    ] {
+        it.model.apply(&event);
+    }
+    it.model.advance(Nanos(1_000_000_000));
+    let page = page(&it.model, &Options::default());
+    let lanes = page.split_once("id=\"timeline\"").unwrap().1.split_once("</section>").unwrap().0;
+    assert!(lanes.contains("loader (4242)") && lanes.contains("<title>tensor, 4096 B"), "{lanes}");
+    assert!(!lanes.contains("parent (4242)"), "{lanes}");
+}
+
+#[test]
 fn hostile_names_are_text() {
     let name = "</script></style><script>alert(1)</script>\"'><img src=x onerror=alert(1)>&\u{1b}[31m\u{202e}\0";
     for weight in [Weight::Cpu, Weight::OffCpu] {
@@ -126,6 +194,12 @@ fn hostile_names_are_text() {
         assert_eq!(open_elements(&page), Vec::<String>::new());
         assert_eq!(page.matches("<script").count(), 1, "ours");
         assert_eq!(page.matches("<style").count(), 1, "ours");
+        let pairs = cells(&page, "redundancy", "lies in");
+        for (kind, id) in [("segment", "1:2:3"), ("arena", "4242:0x400000:1")] {
+            let is_it =
+                |it: &String| it.starts_with(&format!("{kind} &lt;/script&gt;")) && it.ends_with(&format!(" {id}"));
+            assert!(pairs.iter().any(is_it), "{kind}: {pairs:?}");
+        }
         assert!(!page.contains("<img") && page.contains("&lt;img src=x onerror=alert(1)&gt;"));
     }
     page(&example(&"x<".repeat(100_000)), &Options::default());

@@ -105,7 +105,20 @@ fn every_weight_that_was_recorded_is_a_sample_type() {
     let main = profile.function.iter().find(|it| text(&profile, it.name) == "<module>").unwrap();
     assert_eq!((text(&profile, main.filename), main.start_line), ("/srv/app/main.py", 1));
     let mappings: Vec<&str> = profile.mapping.iter().map(|it| text(&profile, it.filename)).collect();
-    assert_eq!(mappings, ["libc.so.6", "[kernel]"]);
+    assert_eq!(mappings, ["python3.12", "libc.so.6", "[kernel]"], "the first is what it is a profile of");
+}
+
+#[test]
+fn several_programs_are_named_or_counted() {
+    for (programs, file) in [(&["a", "b", "a"][..], "a, b"), (&["a", "b", "c", "d"], "4 programs")] {
+        let mut it = Builder::new("host");
+        for (program, id) in programs.iter().zip(0..) {
+            it.process(id, 10 + id, program, &[]);
+            it.samples(id, 10 + id, 1, Outcome::Complete, &[frame(FrameKind::Native, "main", "libc.so.6", 0, 0)]);
+        }
+        let profile = profile(&it.model, &Options::default());
+        assert_eq!(text(&profile, profile.mapping[0].filename), file);
+    }
 }
 
 #[test]

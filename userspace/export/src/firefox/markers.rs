@@ -5,7 +5,7 @@ use fxprof_processed_profile::{
     StaticSchemaMarkerField, StringHandle,
 };
 use pyobs_model::views::{self, Stage};
-use pyobs_model::{Nanos, Pid, ProcessRef, StackId, Tid};
+use pyobs_model::{Nanos, ProcessRef, StackId, Tid};
 
 use super::{Builder, timestamp};
 use crate::escape::{self, MAX_NAME};
@@ -84,7 +84,7 @@ impl Builder<'_> {
 
     fn sleeps(&self) -> Vec<Note> {
         let note = |sleep: pyobs_model::Sleep| {
-            let waker = sleep.waker.as_ref().map(|waker| format!(", woken by {} {}", waker.name, waker.tid));
+            let waker = sleep.waker.as_ref().map(|waker| format!(", woken by {}", names::waker(self.model, waker)));
             let others = format!(", one of {} that were {} together", sleep.count, names::time(sleep.total));
             Note {
                 process: sleep.process,
@@ -110,7 +110,7 @@ impl Builder<'_> {
             let behind = wait.holder.map(|holder| {
                 let place = views::birthplace(self.model, Some(holder.stack)).and_then(|id| self.model.frame(id));
                 let place = place.map(|frame| format!(" at {}", names::frame(frame, true))).unwrap_or_default();
-                format!(", behind {}{place}", holder.tid)
+                format!(", behind {}{place}", names::thread(self.model, wait.process, holder.tid))
             });
             Note {
                 process: wait.process,
@@ -173,7 +173,7 @@ impl Builder<'_> {
     fn segments(&self) -> Vec<Note> {
         let notes = self.model.shm().segments().filter_map(|(_, state)| {
             let segment = &state.segment;
-            let process = self.process_of(segment.creator?)?;
+            let (process, _) = self.model.process_at(segment.creator?, state.begun)?;
             let name = segment.name.as_deref().unwrap_or("without a name");
             Some(Note {
                 process,
@@ -193,9 +193,5 @@ impl Builder<'_> {
         let state = self.model.process(process)?;
         let tid = Tid(state.process.pid.0);
         self.options.selection.has_thread(process, tid).then_some(tid)
-    }
-
-    fn process_of(&self, pid: Pid) -> Option<ProcessRef> {
-        self.model.processes().find(|(_, state)| state.process.pid == pid).map(|(id, _)| id)
     }
 }

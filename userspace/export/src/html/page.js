@@ -1,4 +1,18 @@
 "use strict";
+// Flame graphs are documents of their own, for their programs; made when they are opened first. As `data:` they could be no larger
+// than a browser takes an address to be. They keep what was searched for in their address, of which these have none to change.
+for (const part of document.querySelectorAll("#flame details")) {
+  const frame = part.querySelector("iframe");
+  const show = () => {
+    if (!part.open || frame.srcdoc) return;
+    const bytes = Uint8Array.from(atob(frame.dataset.picture), (letter) => letter.charCodeAt(0));
+    const picture = new TextDecoder().decode(bytes).replace("<svg", '<svg style="display: block; width: 100%"');
+    frame.addEventListener("load", () => (frame.contentWindow.history.replaceState = () => {}));
+    frame.srcdoc = '<body style="margin: 0">' + picture;
+  };
+  part.addEventListener("toggle", show);
+  show();
+}
 // Sorting by a click on a column's head, and a filter above each table.
 for (const table of document.querySelectorAll("table")) {
   const body = table.tBodies[0];
@@ -11,8 +25,8 @@ for (const table of document.querySelectorAll("table")) {
   [...table.tHead.rows[0].cells].forEach((head, at) => {
     head.addEventListener("click", () => {
       const down = !head.classList.contains("down");
-      for (const other of table.tHead.rows[0].cells) other.className = "";
-      head.className = down ? "down" : "up";
+      for (const other of table.tHead.rows[0].cells) other.classList.remove("up", "down");
+      head.classList.add(down ? "down" : "up");
       rows.sort((one, two) => compare(key(one, at), key(two, at)) * (down ? -1 : 1));
       body.append(...rows);
     });
@@ -36,11 +50,15 @@ if (lanes) {
   const [from, to] = [Number(lanes.dataset.from), Number(lanes.dataset.to)];
   lanes.addEventListener("mousemove", (event) => {
     const box = lanes.getBoundingClientRect();
-    const x = ((event.clientX - box.left) / box.width) * lanes.viewBox.baseVal.width;
+    const scale = lanes.viewBox.baseVal.width / box.width;
+    const [x, y] = [(event.clientX - box.left) * scale, (event.clientY - box.top) * scale];
     const share = Math.min(1, Math.max(0, (x - left) / width));
     line.setAttribute("x1", left + share * width);
     line.setAttribute("x2", left + share * width);
-    label.setAttribute("x", left + share * width + 4);
+    // Beside the line, on the side that has room.
+    label.setAttribute("x", left + share * width + (share > 0.9 ? -4 : 4));
+    label.setAttribute("y", y - 4);
+    label.setAttribute("text-anchor", share > 0.9 ? "end" : "start");
     label.textContent = (from + share * (to - from)).toFixed(3) + " s";
   });
 }

@@ -9,10 +9,15 @@ use super::text;
 use crate::Error;
 use crate::names::{grouped, time};
 
+/// No longer texts are kept on one line, so that their columns are not squeezed.
+const SHORT: usize = 16;
+
 pub(super) struct Table {
     id: &'static str,
     title: &'static str,
     columns: Vec<&'static str>,
+    /// Of each column whether it has numbers.
+    numbers: Vec<bool>,
     rows: String,
     count: usize,
     /// A sentence below the title.
@@ -60,7 +65,15 @@ impl Cell {
 
 impl Table {
     pub(super) fn new(id: &'static str, title: &'static str, columns: &[&'static str]) -> Self {
-        Self { id, title, columns: columns.to_vec(), rows: String::new(), count: 0, note: String::new() }
+        Self {
+            id,
+            title,
+            columns: columns.to_vec(),
+            numbers: vec![false; columns.len()],
+            rows: String::new(),
+            count: 0,
+            note: String::new(),
+        }
     }
 
     pub(super) fn note(mut self, note: String) -> Self {
@@ -71,18 +84,25 @@ impl Table {
     pub(super) fn row<const N: usize>(&mut self, cells: [Cell; N]) {
         self.count += 1;
         self.rows += "<tr>";
-        for cell in cells {
-            match cell.value {
-                Some(value) => self.rows += &format!("<td class=\"n\" data-v=\"{value}\">{}</td>", cell.shown),
-                None => self.rows += &format!("<td>{}</td>", cell.shown),
-            }
+        for (cell, is_number) in cells.iter().zip(&mut self.numbers) {
+            *is_number |= cell.value.is_some();
+            let shown = &cell.shown;
+            self.rows += &match cell.value {
+                Some(value) => format!("<td class=\"n\" data-v=\"{value}\">{shown}</td>"),
+                None if shown.chars().count() <= SHORT => format!("<td class=\"short\">{shown}</td>"),
+                None => format!("<td>{shown}</td>"),
+            };
         }
         self.rows += "</tr>\n";
     }
 
     pub(super) fn write(&self, out: &mut dyn Write) -> Result<(), Error> {
-        let Self { id, title, columns, rows, count, note } = self;
-        let heads: String = columns.iter().map(|column| format!("<th>{column}</th>")).collect();
+        let Self { id, title, columns, numbers, rows, count, note } = self;
+        let head = |(column, is_number): (&&str, &bool)| {
+            let class = if *is_number { " class=\"n\"" } else { "" };
+            format!("<th{class}>{column}</th>")
+        };
+        let heads: String = columns.iter().zip(numbers).map(head).collect();
         let body = if *count == 0 {
             "<p>Nothing was seen.</p>".to_owned()
         } else {

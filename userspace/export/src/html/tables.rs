@@ -1,14 +1,16 @@
 //! The tables of the page: what the report lists, a table for each family that was on.
 
-use pyobs_model::FrameKind;
 use pyobs_model::report::{FrameOut, Report};
+use pyobs_model::{FrameKind, Model};
 
 use super::table::{Cell, Table};
+use crate::escape::{self, MAX_NAME};
+use crate::names;
 
-pub(super) fn all(report: &Report) -> Vec<Table> {
+pub(super) fn all(model: &Model, report: &Report) -> Vec<Table> {
     let tables = [
         frames(report),
-        sleeps(report),
+        sleeps(model, report),
         gil(report),
         calls(report),
         segments(report),
@@ -34,6 +36,16 @@ fn name(frame: &FrameOut) -> String {
 fn place(stack: &[FrameOut]) -> Cell {
     let python = stack.iter().rfind(|frame| frame.kind == FrameKind::Python);
     Cell::text(&python.or(stack.last()).map(name).unwrap_or_default())
+}
+
+/// What something lies in, with its name or its kind where its own table has it: `segment tensor 27:9:0`.
+fn region(report: &Report, region: Option<(&str, &str)>) -> Cell {
+    let Some((kind, id)) = region else { return Cell::text("") };
+    let segment = report.segments.iter().flatten().find(|it| kind == "segment" && it.id == id);
+    let arena = report.arenas.iter().flatten().find(|it| kind == "arena" && it.id == id);
+    let name = segment.and_then(|it| it.name.as_deref()).or(arena.map(|it| it.kind.as_str()));
+    let name = name.map(|name| format!("{} ", escape::line(name, MAX_NAME / 2))).unwrap_or_default();
+    Cell::text(&format!("{kind} {name}{id}"))
 }
 
 /// The innermost frame of all.
@@ -66,11 +78,11 @@ fn frames(report: &Report) -> Option<Table> {
     Some(table)
 }
 
-fn sleeps(report: &Report) -> Option<Table> {
+fn sleeps(model: &Model, report: &Report) -> Option<Table> {
     let columns = ["time", "times", "longest", "reason", "where", "in", "woken by", "pid", "tid"];
     let mut table = Table::new("offcpu", "Sleeps", &columns);
     for row in report.offcpu.as_ref()? {
-        let waker = row.wakers.first().map(|it| format!("{} {}", it.waker.name, it.waker.tid)).unwrap_or_default();
+        let waker = row.wakers.first().map(|it| names::waker(model, &it.waker)).unwrap_or_default();
         table.row([
             Cell::time(row.spent.total_s),
             Cell::count(row.spent.count),
@@ -97,7 +109,7 @@ fn gil(report: &Report) -> Option<Table> {
             Cell::time(row.spent.max_s),
             Cell::number(u64::from(row.waiter.tid.0)),
             place(&row.waiter.stack),
-            Cell::text(&holder.map(|it| it.tid.to_string()).unwrap_or_default()),
+            holder.map_or_else(|| Cell::text(""), |it| Cell::number(u64::from(it.tid.0))),
             place(holder.map_or(&[], |it| &it.stack)),
             Cell::number(u64::from(row.pid.0)),
         ]);
@@ -202,7 +214,6 @@ fn transfers(report: &Report) -> Option<Table> {
             (Some(from), Some(to)) => Cell::time((to - from).max(0.0)),
             _ => Cell::text(""),
         };
-        let region = row.region.as_ref().map(|it| format!("{} {}", it.kind, it.id)).unwrap_or_default();
         table.row([
             Cell::at(row.registered_s.or(row.submitted_s)),
             Cell::text(row.operation.name()),
@@ -210,7 +221,7 @@ fn transfers(report: &Report) -> Option<Table> {
             length(row.registered_s, row.submitted_s),
             length(row.submitted_s, row.completed_s),
             length(row.completed_s, row.woken_s),
-            Cell::text(&region),
+            region(report, row.region.as_ref().map(|it| (it.kind, it.id.as_str()))),
             place(&row.stack),
             Cell::text(&row.status.map(|status| status.to_string()).unwrap_or_default()),
             Cell::number(u64::from(row.pid.0)),
@@ -222,7 +233,7 @@ fn transfers(report: &Report) -> Option<Table> {
 
 fn redundancy(report: &Report) -> Option<Table> {
     let all = report.redundancy.as_ref()?;
-    let columns = ["redundant", "of", "equal", "compared", "what", "memory", "first", "second", "pid"];
+    let columns = ["redundant", "of", "equal", "compared", "what", "memory", "lies in", "first", "second", "pid"];
     let mut table = Table::new("redundancy", "Redundant loads and stores", &columns)
         .note(format!("{} samples in native code, {} watchpoints, {} traps.", all.samples, all.armed, all.traps));
     for row in &all.pairs {
@@ -234,6 +245,7 @@ fn redundancy(report: &Report) -> Option<Table> {
             Cell::count(row.compared),
             Cell::text(row.kind.name()),
             Cell::text(&format!("{} {of}", row.memory)),
+            region(report, row.region.as_ref().map(|it| (it.kind, it.id.as_str()))),
             place(&row.first.stack),
             place(&row.second.stack),
             Cell::number(u64::from(row.pid.0)),

@@ -22,8 +22,8 @@ const BAR: u32 = 7;
 const GAP: u32 = 4;
 /// Threads that are drawn: those that did most.
 const THREADS: usize = 200;
-/// Rows of bars of each process.
-const ROWS: usize = 12;
+/// Rows of bars of each kind in each process.
+const ROWS: usize = 4;
 const TICKS: u32 = 10;
 
 /// The time that is shown.
@@ -80,9 +80,8 @@ pub(super) fn write(model: &Model, selection: &Selection, out: &mut dyn Write) -
         part,
         "<svg viewBox=\"0 0 {} {height}\" data-left=\"{LEFT}\" data-width=\"{WIDTH}\" data-from=\"{from}\" \
          data-to=\"{to}\">\n{drawing}<line class=\"cursor\" x1=\"{LEFT}\" x2=\"{LEFT}\" y1=\"16\" y2=\"{height}\"/>\
-         <text class=\"now\" y=\"{}\"></text></svg></section>\n",
+         <text class=\"now\"></text></svg></section>\n",
         LEFT + WIDTH + 10.0,
-        height - 2,
     );
     Ok(out.write_all(part.as_bytes())?)
 }
@@ -96,7 +95,8 @@ fn draw(model: &Model, selection: &Selection, span: Span) -> (String, u32) {
     for ((process, tid), lane) in lanes {
         processes.entry(process).or_default().push((tid, lane));
     }
-    for process in bars.keys() {
+    // One that was there for a moment and did nothing has only what it got from its parent.
+    for process in bars.keys().filter(|process| !is_momentary(model, **process, span)) {
         processes.entry(*process).or_default();
     }
     for (process, lanes) in processes {
@@ -105,9 +105,9 @@ fn draw(model: &Model, selection: &Selection, span: Span) -> (String, u32) {
         let _ = writeln!(drawing, "<text class=\"process\" x=\"0\" y=\"{}\">{name}</text>", y + 12);
         y += 17;
         for (tid, lane) in lanes {
-            let name = text(&names::thread(state, tid));
-            let _ = write!(drawing, "<g><title>{name}</title>");
-            let _ = write!(drawing, "<text x=\"12\" y=\"{}\">{}</text>", y + 14, short(&names::thread(state, tid)));
+            let name = names::thread(model, process, tid);
+            let _ = write!(drawing, "<g><title>{}</title>", text(&name));
+            let _ = write!(drawing, "<text x=\"12\" y=\"{}\">{}</text>", y + 14, short(&name));
             let _ =
                 write!(drawing, "<rect class=\"lane\" x=\"{LEFT}\" y=\"{y}\" width=\"{WIDTH}\" height=\"{LANE}\"/>");
             lane.draw(y, &mut drawing);
@@ -124,7 +124,14 @@ fn draw(model: &Model, selection: &Selection, span: Span) -> (String, u32) {
     (drawing, y + 16)
 }
 
-/// As many rows as needed for none to lie over another; what has no place in the last is left out.
+/// Whether a process was there for less than is drawn of one.
+fn is_momentary(model: &Model, process: ProcessRef, span: Span) -> bool {
+    let state = model.process(process);
+    let lived = state.and_then(|state| Some(state.ended?.saturating_sub(state.process.started?)));
+    lived.is_some_and(|lived| lived < lanes::slot(span))
+}
+
+/// As many rows as needed for none to lie over another; what has no place in the last of its kind is left out.
 fn draw_bars(bars: Vec<Bar>, span: Span, mut y: u32, drawing: &mut String) -> u32 {
     let (rows, left_out) = bars::pack(bars, ROWS);
     for row in rows {
@@ -161,5 +168,5 @@ fn ruler(span: Span) -> String {
 
 /// What there is room for beside a lane.
 fn short(name: &str) -> String {
-    crate::escape::html(name, 34)
+    crate::escape::html(name, 36)
 }

@@ -73,9 +73,8 @@ impl<'a> Trace<'a> {
             Track::Thread(process, tid) => {
                 descriptor.parent_uuid = Some(self.track(Track::Process(process))?);
                 let state = self.model.process(process);
-                let name = state.and_then(|state| state.threads.get(&tid)).and_then(|thread| thread.name.as_deref());
                 let pid = state.and_then(|state| number(state.process.pid.0));
-                let thread_name = text(name.unwrap_or("thread"));
+                let thread_name = text(&names::thread_name(self.model, process, tid));
                 descriptor.thread = Some(ThreadDescriptor { pid, tid: number(tid.0), thread_name });
             }
             Track::Deeds(process, tid) => {

@@ -33,7 +33,7 @@ fn waits(model: &Model, selection: &Selection) -> Vec<Wait> {
     let sleeps = sleeps.map(|sleep| {
         let mut args = BTreeMap::new();
         args.extend(line(sleep.stack).map(|line| ("at", line)));
-        args.extend(sleep.waker.as_ref().map(|waker| ("woken_by", format!("{} {}", waker.name, waker.tid))));
+        args.extend(sleep.waker.as_ref().map(|waker| ("woken_by", names::waker(model, waker))));
         if sleep.count > 1 {
             args.insert("stands_for", format!("{} sleeps, {}", sleep.count, names::time(sleep.total)));
         }
@@ -44,7 +44,7 @@ fn waits(model: &Model, selection: &Selection) -> Vec<Wait> {
         let mut args = BTreeMap::new();
         args.extend(line(wait.stack).map(|line| ("at", line)));
         if let Some(holder) = wait.holder {
-            args.insert("behind", holder.tid.to_string());
+            args.insert("behind", names::thread(model, wait.process, holder.tid));
             args.extend(line(holder.stack).map(|line| ("which_is_at", line)));
         }
         let name = "wait for the GIL".to_owned();

@@ -1,9 +1,9 @@
 //! A machine that has much of everything.
 
 use pyobs_model::{
-    Access, Arena, ArenaChange, ArenaId, Event, Filled, FrameId, Library, Nanos, Operation, Pair, PairKind, Pid,
-    ProcessRef, Protocol, Segment, SegmentChange, SegmentId, SegmentKind, StackId, Tid, Touched, Transfer,
-    TransferChange, TransferId, TransferThread, WaitReason,
+    Access, Arena, ArenaChange, ArenaId, Event, Filled, FrameId, Library, MemInfoChange, MemInfoId, Nanos, Operation,
+    Pair, PairKind, Pid, ProcessRef, Protocol, Segment, SegmentChange, SegmentId, SegmentKind, StackId, Tid, Touched,
+    Transfer, TransferChange, TransferId, TransferThread, WaitReason,
 };
 
 use super::programs::Program;
@@ -30,7 +30,7 @@ fn stack(index: u32, nth: u32) -> StackId {
     StackId(index * STACKS + nth % STACKS)
 }
 
-/// 200 processes and 50,000 frames, with waits, segments and arenas.
+/// 200 processes and 50,000 frames, with waits, segments, arenas and MemInfos.
 pub(super) fn many(events: &mut Vec<Event>) -> Fake {
     let programs = (0..PROCESSES)
         .map(|index| Program {
@@ -101,6 +101,18 @@ fn bear(at: Nanos, index: u32, nth: u32, events: &mut Vec<Event>) {
     events.extend(changes.map(|change| Event::Arena { at, id: ArenaId(id), change }));
 }
 
+/// The data of an array in an arena; the one before is freed, of every other process.
+fn meminfo(at: Nanos, index: u32, nth: u32, events: &mut Vec<Event>) {
+    let (ArenaId(id), bytes) = (arena(index, nth), 4096 << (index % 9));
+    let (process, data, stack) = (process(index), u64::from(id + 1) << 20, stack(index, nth % 3));
+    let change = MemInfoChange::Born { process, bytes, data, stack };
+    events.push(Event::MemInfo { at, id: MemInfoId(id), change });
+    if let Some(before) = nth.checked_sub(1).filter(|_| index.is_multiple_of(2)) {
+        let ArenaId(id) = arena(index, before);
+        events.push(Event::MemInfo { at, id: MemInfoId(id), change: MemInfoChange::Died });
+    }
+}
+
 /// What goes on besides samples and waits.
 #[derive(Default)]
 pub(super) struct Crowd {
@@ -115,6 +127,7 @@ impl Crowd {
             // The oldest arena makes room for another.
             events.push(Event::Arena { at, id: arena(index, turn), change: ArenaChange::Died });
             bear(at, index, turn + ARENAS, events);
+            meminfo(at, index, turn, events);
             self.transfer(at, index, u64::from(turn), events);
             access(at, index, turn, events);
         }

@@ -2,7 +2,7 @@
 
 use pyobs_model::{
     Arena, ArenaChange, ArenaId, Event, Filled, GilWait, MemInfoChange, MemInfoId, Nanos, ProcessRef, SegmentChange,
-    SegmentId, StackId, Tid, Touched, Transfer, TransferThread, families,
+    SegmentId, StackId, Tid, Touched, Transfer, TransferChange, TransferThread, families,
 };
 
 use super::{Bench, Source, accesses, synthetic, transfers};
@@ -26,19 +26,31 @@ fn selected(bench: &mut Bench) -> String {
     picture.lines().nth(usize::from(row)).unwrap_or_default().to_owned()
 }
 
-/// Enter leads to `screen` and a row with these words, which is not the first there, and Esc back.
-#[track_caller]
-fn leads(events: Vec<Event>, id: &str, screen: &str, words: &[&str]) {
+fn bench(events: Vec<Event>) -> Bench {
     let mut bench = Bench::new(synthetic::model_of(families::NAMES), Source::Live, SIZE);
     bench.send(Batch::Events(events));
     bench.draw();
+    bench
+}
+
+/// Enter on this finding of the Overview: the pictures of that, and of where it leads to.
+#[track_caller]
+fn follow(bench: &mut Bench, id: &str, screen: &str) -> [String; 2] {
     let at = bench.app.ui.board.entries().position(|entry| entry.finding.id == id);
     let at = at.unwrap_or_else(|| panic!("no {id}\n{}", bench.terminal.backend()));
     bench.keys(&"↓".repeat(at));
-    assert!(selected(&mut bench).contains(id));
+    assert!(selected(bench).contains(id));
     let overview = bench.picture();
     let there = bench.keys("\n").picture();
     assert!(there.contains(&format!("Overview › {id} › {screen} ")), "{there}");
+    [overview, there]
+}
+
+/// Enter leads to `screen` and a row with these words, which is not the first there, and Esc back.
+#[track_caller]
+fn leads(events: Vec<Event>, id: &str, screen: &str, words: &[&str]) {
+    let mut bench = bench(events);
+    let [overview, there] = follow(&mut bench, id, screen);
     let row = selected(&mut bench);
     assert!(words.iter().all(|word| row.contains(word)), "{row}\n{there}");
     assert_ne!(selected(bench.keys("g")), row, "the first row would have been selected anyway\n{there}");
@@ -104,6 +116,24 @@ fn a_transfer_is_the_latest_of_those_that_are_alike() {
     // Each begins 8 ms after the one before.
     events.extend(transfers::seen(200, transfers::transfer(200)));
     leads(events, "shm/resent", "Transfers", &["1.072 s", "64 KiB"]);
+}
+
+/// To the table of them, whatever of the screen was open before.
+#[test]
+fn transfers_that_all_are_late_are_the_screen_of_transfers() {
+    let mut events = transfers::events();
+    for event in &mut events {
+        if let Event::Transfer { at, change: TransferChange::Woken { notified, .. }, .. } = event {
+            *at = notified.saturating_add(Nanos(8_000_000));
+        }
+    }
+    for before in ["7m", "7↓↓↓\n", "7"] {
+        let mut bench = bench(events.clone());
+        bench.keys(before).keys("0");
+        let [overview, there] = follow(&mut bench, "ucx/slow-notify", "Transfers");
+        assert!(there.contains("OPERATION") && !there.contains("ROLE"), "{before}: {there}");
+        assert_eq!(bench.keys("\u{1b}").picture(), overview);
+    }
 }
 
 #[test]

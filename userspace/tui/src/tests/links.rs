@@ -88,6 +88,22 @@ fn a_transfer_leads_to_what_its_buffer_lies_in() {
     assert!(led.iter().any(|crumbs| crumbs.contains("thread › Frames")), "{led:#?}");
 }
 
+/// Of another line there are more bytes, which come first where these are listed.
+#[test]
+fn a_buffer_in_a_meminfo_leads_to_the_meminfos_of_its_line() {
+    let mut bench = regions();
+    let more = MemInfoChange::Born { process: ProcessRef(0), bytes: 1 << 30, data: 0, stack: StackId(1) };
+    bench.send(Batch::Events(vec![Event::MemInfo { at: Nanos(0), id: MemInfoId(1), change: more }]));
+    let transfer = bench.keys("7\n").picture();
+    assert!(transfer.contains("a MemInfo at 0x7f1200032000, 200 KiB"), "{transfer}");
+    let leads = |bench: &mut Bench| crumbs(bench).ends_with("buffer › Memory › A segment, or arenas");
+    let is_there = (0..24).any(|_| leads(bench.keys("\n")) || leads(bench.keys("\u{1b}↓")));
+    let there = bench.picture();
+    assert!(is_there && there.contains(" live       1, 200 KiB; 1 born "), "{there}");
+    assert!(there.contains(" born at    /usr/lib/python3.12/threading.py:355 "), "{there}");
+    assert!(bench.keys("\u{1b}").picture().contains("a MemInfo at 0x7f1200032000, 200 KiB"));
+}
+
 /// Transfers out of a segment, out of an arena in it and out of a MemInfo, and stores into it.
 fn regions() -> Bench {
     let at = Nanos(0);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use pyobs_model::findings::size;
-use pyobs_model::{Model, Nanos, Pid, ProcessRef, Selection, views};
+use pyobs_model::{Model, Nanos, ProcessRef, Selection, views};
 
 use super::Span;
 use crate::names::time;
@@ -31,7 +31,7 @@ pub(super) fn bars(model: &Model, selection: &Selection, span: Span) -> BTreeMap
         add(state.transfer.process, Bar { class: "transfer", from, to, title });
     }
     for (_, state) in model.shm().segments() {
-        let process = state.segment.creator.and_then(|pid| process(model, pid));
+        let process = state.segment.creator.and_then(|pid| model.process_at(pid, state.begun)).map(|(id, _)| id);
         let Some(process) = process.filter(|process| selection.has_process(*process)) else { continue };
         let name = state.segment.name.as_deref().unwrap_or("segment without a name");
         let title = format!("{name}, {}, {}", size(state.segment.bytes), state.verdict().name());
@@ -46,25 +46,22 @@ pub(super) fn bars(model: &Model, selection: &Selection, span: Span) -> BTreeMap
     bars
 }
 
-fn process(model: &Model, pid: Pid) -> Option<ProcessRef> {
-    model.processes().find(|(_, state)| state.process.pid == pid).map(|(process, _)| process)
-}
-
-/// Puts each into the first row in which nothing is in its way, and counts those for which there is none.
+/// Puts each into the first row of its class in which nothing is in its way, and counts those for which there is none: a class
+/// has at most so many.
 pub(super) fn pack(bars: Vec<Bar>, most: usize) -> (Vec<Vec<Bar>>, usize) {
-    let mut rows: Vec<Vec<Bar>> = Vec::new();
+    let mut rows: BTreeMap<&str, Vec<Vec<Bar>>> = BTreeMap::new();
     let mut left_out = 0;
     let mut bars = bars;
     bars.sort_by_key(|bar| bar.from);
     for bar in bars {
-        let is_free = |row: &Vec<Bar>| row.last().is_none_or(|last| last.class == bar.class && last.to <= bar.from);
-        match rows.iter().position(is_free) {
-            Some(row) => rows[row].push(bar),
-            None if rows.len() < most => rows.push(vec![bar]),
+        let own = rows.entry(bar.class).or_default();
+        match own.iter().position(|row| row.last().is_none_or(|last| last.to <= bar.from)) {
+            Some(row) => own[row].push(bar),
+            None if own.len() < most => own.push(vec![bar]),
             None => left_out += 1,
         }
     }
-    (rows, left_out)
+    (rows.into_values().flatten().collect(), left_out)
 }
 
 #[cfg(test)]
@@ -75,10 +72,10 @@ mod tests {
     fn bars_that_meet_have_rows_of_their_own() {
         let bar = |class, from, to| Bar { class, from: Nanos(from), to: Nanos(to), title: String::new() };
         let bars = vec![bar("a", 0, 5), bar("a", 5, 9), bar("a", 3, 4), bar("b", 9, 9), bar("a", 0, 9)];
-        let (rows, left_out) = pack(bars, 3);
+        let (rows, left_out) = pack(bars, 2);
         let spans: Vec<Vec<_>> =
             rows.iter().map(|row| row.iter().map(|bar| (bar.from.0, bar.to.0)).collect()).collect();
-        assert_eq!(spans, [vec![(0, 5), (5, 9)], vec![(0, 9)], vec![(3, 4)]]);
+        assert_eq!(spans, [vec![(0, 5), (5, 9)], vec![(0, 9)], vec![(9, 9)]]);
         assert_eq!(left_out, 1);
     }
 }

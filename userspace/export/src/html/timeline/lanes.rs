@@ -29,7 +29,7 @@ impl Default for Lane {
 
 pub(super) fn lanes(model: &Model, selection: &Selection, span: Span) -> BTreeMap<(ProcessRef, Tid), Lane> {
     let mut lanes: BTreeMap<(ProcessRef, Tid), Lane> = BTreeMap::new();
-    let slot = (span.length().0 / SLOTS as u64).max(1) as f64;
+    let slot = slot(span).0 as f64;
     let period = 1e9 / f64::from(model.meta().rate_hz.max(1));
     for sample in model.cpu().selected(selection) {
         let at = ((span.share(sample.at) * SLOTS as f64) as usize).min(SLOTS - 1);
@@ -47,6 +47,11 @@ pub(super) fn lanes(model: &Model, selection: &Selection, span: Span) -> BTreeMa
         spread(if is_gil { &mut lane.gil } else { &mut lane.sleep }, span, sleep.at, sleep.total);
     }
     lanes
+}
+
+/// The time of one.
+pub(super) fn slot(span: Span) -> Nanos {
+    Nanos((span.length().0 / SLOTS as u64).max(1))
 }
 
 /// Adds a time that ended at `at`.
