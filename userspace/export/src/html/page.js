@@ -1,6 +1,7 @@
 "use strict";
 // Flame graphs are documents of their own, for their programs; made when they are opened first. As `data:` they could be no larger
-// than a browser takes an address to be. They keep what was searched for in their address, of which these have none to change.
+// than a browser takes an address to be, and as frames of another origin they could not ask for what to search. They keep what was
+// searched for in their address, of which these have none to change.
 for (const part of document.querySelectorAll("#flame details")) {
   const frame = part.querySelector("iframe");
   const show = () => {
