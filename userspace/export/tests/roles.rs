@@ -1,7 +1,5 @@
 //! Threads that have to do with transfers have their role after their name, in every format that names threads.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by a panic")]
-
 mod common;
 
 use std::io::Read;
@@ -49,7 +47,7 @@ fn example(name: &str) -> Model {
     it.process(0, 4242, "/usr/bin/python3.12 main.py", &threads);
     let serve = frame(FrameKind::Python, "serve", "/srv/app/main.py", 31, 30);
     for (tid, _) in threads {
-        it.samples(0, tid, 3, Outcome::Complete, &[serve.clone()]);
+        it.samples(0, tid, 3, Outcome::Complete, std::slice::from_ref(&serve));
     }
     let (stack, process, length) = (it.stack(&[serve]), ProcessRef(0), Nanos(5 * MS));
     let waker = Some(Waker { pid: Pid(4242), tid: PROGRESS, name: "python".into() });

@@ -84,9 +84,9 @@ impl Table {
     pub(super) fn row<const N: usize>(&mut self, cells: [Cell; N]) {
         self.count += 1;
         self.rows += "<tr>";
-        for (cell, is_number) in cells.iter().zip(&mut self.numbers) {
+        for (cell, is_number) in cells.into_iter().zip(&mut self.numbers) {
             *is_number |= cell.value.is_some();
-            let shown = &cell.shown;
+            let shown = cell.shown;
             self.rows += &match cell.value {
                 Some(value) => format!("<td class=\"n\" data-v=\"{value}\">{shown}</td>"),
                 None if shown.chars().count() <= SHORT => format!("<td class=\"short\">{shown}</td>"),
