@@ -148,7 +148,8 @@ fn code_that_lives_is_named(recording: &Recording) {
     let nameless = of_main.filter(|stack| stack.has(UNREADABLE));
     let count: u64 = nameless.clone().map(|stack| stack.samples).sum();
     let nameless: Vec<_> = nameless.map(|stack| (stack.python(), stack.samples)).collect();
-    assert!(count * 1000 <= all, "{count} of {all}: {} {nameless:#?}", recording.report["stacks"]);
+    // One in a thousand, or one.
+    assert!(count * 1000 <= all.max(1000), "{count} of {all}: {} {nameless:#?}", recording.report["stacks"]);
 }
 
 fn only_lines_that_there_are(recording: &Recording, truth: &Value) {
