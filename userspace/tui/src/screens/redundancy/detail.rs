@@ -112,7 +112,7 @@ impl Detail {
             let names: Vec<String> =
                 names.commonest(5).into_iter().map(|(name, of)| format!("{name} {}", count(of))).collect();
             if !names.is_empty() {
-                self.words(format!("{label:<10}{}", names.join(", ")));
+                self.words(format!("{label:<LABEL$}{}", names.join(", ")));
             }
         }
     }
