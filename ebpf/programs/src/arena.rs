@@ -1,6 +1,6 @@
 //! The family `arena`: CPython's own arenas, at the system calls that make and end them.
 //!
-//! [`crate::shm`] has the programs that see every call; what is asked here is only which calls they are. A probe on the
+//! [`crate::calls`] has the programs that see them; what is asked here is only which calls they are. A probe on the
 //! allocator's code would cost less, and takes CAP_SYS_ADMIN for as long as new interpreters may come (kernel/events/core.c,
 //! perf_uprobe_event_init), which a family that is on by default must not.
 
@@ -11,10 +11,7 @@ use pyobs_abi::{
     record,
 };
 
-use crate::{
-    common::ring,
-    shm::{Call, watched},
-};
+use crate::{calls::Call, common::ring, shm::watched};
 
 /// PROT_READ | PROT_WRITE and MAP_PRIVATE | MAP_ANONYMOUS, as `_PyObject_ArenaMmap` has them (Objects/obmalloc.c).
 const PROTECTION: u64 = 3;

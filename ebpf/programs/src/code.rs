@@ -11,13 +11,14 @@ use pyobs_abi::{
 };
 
 use crate::{
+    calls::Call,
     common::{
         files::{File, Mapping, Table},
         maps::control,
         ring,
         task::Task,
     },
-    shm::{Call, watched},
+    shm::watched,
 };
 
 /// Of mmap(2).

@@ -9,6 +9,7 @@
 #![feature(core_intrinsics)]
 
 mod arena;
+mod calls;
 mod code;
 mod common;
 mod copied;

@@ -1,75 +1,31 @@
 //! The family `shm`: who makes, holds, passes on and lets go of memory that processes share.
 //!
-//! The calls of all processes come by here. What a watched process makes or maps is a segment from then on, and
+//! The calls of all processes come by here ([`crate::calls`]). What a watched process makes or maps is a segment from then on, and
 //! whoever gets hold of a segment is followed, whatever it runs. What takes something away is noticed when the call
 //! begins, what gives something when it has ended: so a descriptor or an address that another thread gets at once is
 //! told in the right order.
-//!
-//! The same programs see the calls that [`crate::arena`] is about, and those by which a process gets new [`code`]: a second
-//! pair would cost every call of the machine as much again.
 
 mod descriptors;
 mod iterate;
 mod lives;
 mod mappings;
 
-use aya_ebpf::{
-    bindings::pt_regs,
-    helpers::bpf_get_current_pid_tgid,
-    macros::{btf_tracepoint, map},
-    maps::HashMap,
-    programs::BtfTracePointContext,
-};
+use aya_ebpf::{helpers::bpf_get_current_pid_tgid, macros::map, maps::HashMap};
 use pyobs_abi::{
-    control::{FAMILY_ARENA, FAMILY_SHM},
     process::Process,
     record::{self, loss},
     shm::{Change, Facts, Hull, Inode as Key, Known, NAME_MAX, Segment, Unlink, what},
-    stack,
 };
 
 use crate::{
-    arena, code,
+    calls::{Call, number},
     common::{
         files::{File, Inode},
-        maps::{PROCESSES, is_on, put},
+        maps::{PROCESSES, put},
         memory::user,
-        registers::Registers,
         ring,
-        walk::{SLOT_TASK, Walk},
     },
 };
-
-/// System calls (arch/x86/entry/syscalls/syscall_64.tbl).
-mod number {
-    pub const OPEN: u32 = 2;
-    pub const CLOSE: u32 = 3;
-    pub const MMAP: u32 = 9;
-    pub const MPROTECT: u32 = 10;
-    pub const MUNMAP: u32 = 11;
-    pub const IOCTL: u32 = 16;
-    pub const MREMAP: u32 = 25;
-    pub const DUP: u32 = 32;
-    pub const DUP2: u32 = 33;
-    pub const SENDMSG: u32 = 46;
-    pub const RECVMSG: u32 = 47;
-    pub const FCNTL: u32 = 72;
-    pub const FTRUNCATE: u32 = 77;
-    pub const CREAT: u32 = 85;
-    pub const UNLINK: u32 = 87;
-    pub const OPENAT: u32 = 257;
-    pub const UNLINKAT: u32 = 263;
-    pub const FALLOCATE: u32 = 285;
-    pub const DUP3: u32 = 292;
-    pub const MEMFD_CREATE: u32 = 319;
-    pub const PKEY_MPROTECT: u32 = 329;
-    pub const CLOSE_RANGE: u32 = 436;
-    pub const OPENAT2: u32 = 437;
-    pub const PIDFD_GETFD: u32 = 438;
-}
-
-/// Of mmap(2) and mprotect(2), in their third argument.
-const PROT_EXEC: u64 = 4;
 
 /// Where shm_open has its files.
 const FOLDER: &[u8; 9] = b"/dev/shm/";
@@ -87,80 +43,21 @@ static SHM_SEGMENTS: HashMap<Key, Known> = HashMap::with_max_entries(32_768, 0);
 #[map]
 static SHM_HOLDERS: HashMap<u32, Hull> = HashMap::with_max_entries(16_384, 0);
 
-/// The system call that the current thread is in.
-pub struct Call(*const pt_regs);
-
-impl Call {
-    /// Of `sys_enter` and `sys_exit`, whose first argument are the registers at the top of the task's kernel stack.
-    #[inline(always)]
-    fn of(context: &BtfTracePointContext) -> Self {
-        Self(context.arg(0))
-    }
-
-    #[inline(always)]
-    fn word(&self, at: impl Fn(*const pt_regs) -> *const u64) -> u64 {
-        // SAFETY: the verifier knows the registers' type and checks each access. Volatile, as in `Registers::saved`.
-        unsafe { at(self.0).read_volatile() }
-    }
-
-    #[inline(always)]
-    fn number(&self) -> u32 {
-        // SAFETY: only the field's address is taken.
-        self.word(|saved| unsafe { &raw const (*saved).orig_rax }) as u32
-    }
-
-    #[inline(always)]
-    pub fn first(&self) -> u64 {
-        // SAFETY: as above, and below.
-        self.word(|saved| unsafe { &raw const (*saved).rdi })
-    }
-
-    #[inline(always)]
-    pub fn second(&self) -> u64 {
-        // SAFETY: as above.
-        self.word(|saved| unsafe { &raw const (*saved).rsi })
-    }
-
-    #[inline(always)]
-    pub fn third(&self) -> u64 {
-        // SAFETY: as above.
-        self.word(|saved| unsafe { &raw const (*saved).rdx })
-    }
-
-    #[inline(always)]
-    pub fn fourth(&self) -> u64 {
-        // SAFETY: as above.
-        self.word(|saved| unsafe { &raw const (*saved).r10 })
-    }
-
-    #[inline(always)]
-    pub fn fifth(&self) -> u64 {
-        // SAFETY: as above.
-        self.word(|saved| unsafe { &raw const (*saved).r8 })
-    }
-
-    #[inline(always)]
-    pub fn sixth(&self) -> u64 {
-        // SAFETY: as above.
-        self.word(|saved| unsafe { &raw const (*saved).r9 })
-    }
+/// Whether such a call is one at whose beginning there is something to look at.
+#[inline(always)]
+pub fn begins_with(number: u32) -> bool {
+    matches!(
+        number,
+        number::CLOSE | number::CLOSE_RANGE | number::DUP2 | number::DUP3 | number::MUNMAP | number::SENDMSG
+    )
 }
 
-/// `sys_enter(struct pt_regs *regs, long id)`
-#[btf_tracepoint(function = "sys_enter")]
-pub fn shm_call_enter(context: BtfTracePointContext) -> i32 {
-    let number = context.arg::<u64>(1) as u32;
-    match number {
-        number::CLOSE | number::CLOSE_RANGE | number::DUP2 | number::DUP3 | number::MUNMAP | number::SENDMSG => {}
-        _ => return 0,
-    }
-    let call = Call::of(&context);
-    if number == number::MUNMAP && is_on(FAMILY_ARENA) {
-        arena::unmapped(&call);
-    }
+/// Such a call begins.
+#[inline(always)]
+pub fn begins(number: u32, call: &Call) {
     // Nobody holds anything while the family is off.
     if hull().is_none() {
-        return 0;
+        return;
     }
     let (first, second) = (call.first(), call.second());
     match number {
@@ -170,57 +67,21 @@ pub fn shm_call_enter(context: BtfTracePointContext) -> i32 {
         number::MUNMAP => mappings::unmapped(first, second),
         _ => descriptors::message(what::SENT, second),
     }
-    0
 }
 
-/// `sys_exit(struct pt_regs *regs, long ret)`
-#[btf_tracepoint(function = "sys_exit")]
-pub fn shm_call_exit(context: BtfTracePointContext) -> i32 {
-    exit(&context, Walk::run)
-}
-
-/// For kernels without `bpf_loop`.
-#[btf_tracepoint(function = "sys_exit")]
-pub fn shm_call_exit_bounded(context: BtfTracePointContext) -> i32 {
-    exit(&context, Walk::run_bounded)
-}
-
+/// A call has ended well. Returns the segment that was made by it.
 #[inline(always)]
-fn exit(context: &BtfTracePointContext, run: impl Fn(u32)) -> i32 {
-    let result = context.arg::<i64>(1);
-    let call = Call::of(context);
-    let number = call.number();
-    if result < 0 {
-        return 0;
-    }
+pub fn ended(number: u32, call: &Call, result: u64) -> Option<Key> {
     match number {
-        number::MMAP if call.third() & PROT_EXEC != 0 => code::mapped(&call),
-        number::MPROTECT | number::PKEY_MPROTECT if call.third() & PROT_EXEC != 0 => code::allowed(call.first()),
-        _ => {}
-    }
-    let born = match number {
-        number::MMAP if is_on(FAMILY_ARENA) && arena::is_one(&call) => {
-            Some((record::ARENA_BIRTH, [result as u64, call.second()]))
-        }
-        _ if !is_on(FAMILY_SHM) => None,
-        number::OPEN | number::CREAT => segment(descriptors::opened(result as u32, call.first())),
-        number::OPENAT | number::OPENAT2 => segment(descriptors::opened(result as u32, call.second())),
-        number::MEMFD_CREATE => segment(descriptors::created(result as u32)),
-        number::MMAP => segment(mappings::mapped(&call, result as u64)),
+        number::OPEN | number::CREAT => descriptors::opened(result as u32, call.first()),
+        number::OPENAT | number::OPENAT2 => descriptors::opened(result as u32, call.second()),
+        number::MEMFD_CREATE => descriptors::created(result as u32),
+        number::MMAP => mappings::mapped(call, result),
         _ => {
-            others(&call, number, result as u64);
+            others(call, number, result);
             None
         }
-    };
-    if let Some((kind, detail)) = born {
-        birth(kind, detail, run);
     }
-    0
-}
-
-#[inline(always)]
-fn segment(made: Option<Key>) -> Option<(u32, [u64; 2])> {
-    made.map(|key| (record::SHM_BIRTH, [key.ino, key.dev.into()]))
 }
 
 #[inline(always)]
@@ -262,22 +123,6 @@ fn unlinked(path: u64) {
             aya_ebpf::helpers::generated::bpf_probe_read_user_str(name, NAME_MAX as u32, path as *const _) > 0
         }
     });
-}
-
-/// Sends where a segment was made, or an arena, if it was in a watched process. User space should look at once: a program
-/// that only makes a segment may end in a moment, and its names with it.
-#[inline(always)]
-fn birth(kind: u32, detail: [u64; 2], run: impl Fn(u32)) {
-    let Some(process) = watched() else { return };
-    let registers = Registers::saved();
-    let number = Walk::number(SLOT_TASK);
-    let Some(walk) = Walk::begin(number, SLOT_TASK) else { return };
-    walk.sample.flags |= stack::flags::KERNEL_MODE;
-    walk.sample.header = ring::header(kind);
-    walk.sample.detail = detail;
-    walk.start(process, &registers);
-    run(number);
-    ring::send_now(walk.record());
 }
 
 #[inline(always)]

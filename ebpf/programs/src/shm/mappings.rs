@@ -5,11 +5,14 @@ use pyobs_abi::{
     shm::{Facts, Hull, Inode as Key, flags, what},
 };
 
-use super::{Call, begin, change, facts, hold, hull, send, watched};
-use crate::common::{
-    files::{File, Mapping, TMPFS, Table},
-    maps::count_loss,
-    task::Task,
+use super::{begin, change, facts, hold, hull, send, watched};
+use crate::{
+    calls::Call,
+    common::{
+        files::{File, Mapping, TMPFS, Table},
+        maps::count_loss,
+        task::Task,
+    },
 };
 
 /// Of mmap(2).

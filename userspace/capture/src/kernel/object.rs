@@ -1,13 +1,14 @@
 //! The BPF object: loading it, its maps, its programs.
 
 mod accesses;
+mod calls;
 mod transfers;
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use aya::maps::{Array, ArrayOfMaps, HashMap, Map, MapData, PerCpuArray, RingBuf};
-use aya::programs::{BtfTracePoint, Iter, PerfEvent, Program, ProgramError, RawTracePoint, UProbe};
+use aya::programs::{Iter, PerfEvent, Program, ProgramError, RawTracePoint, UProbe};
 use aya::{Ebpf, EbpfError, EbpfLoader};
 use pyobs_abi::arena::library::Site;
 use pyobs_abi::control;
@@ -20,7 +21,6 @@ use super::addresses::Addresses;
 use super::btf::{Btf, BtfError};
 use super::interrupts::EntryCode;
 use super::iterators;
-use super::sparse;
 use super::ticks::{Clock, Ticks};
 use crate::families::arena::library;
 use crate::families::{eval, nrt, redundancy, shm};
@@ -54,12 +54,6 @@ const SHM: [(&str, &str); 4] = [
 ];
 /// The iterators over what processes have, and what each is over.
 const ITERATORS: [(&str, &str); 2] = [("shm_iterate_mappings", "task_vma"), ("shm_iterate_descriptors", "task_file")];
-/// Those that see every system call, for all families that have to do with some; that for its end with the sampler of the
-/// same kind.
-const CALL_ENTER: &str = "shm_call_enter";
-const CALL_EXIT: [(&str, &str); 2] = [(SAMPLER, "shm_call_exit"), (SAMPLER_BOUNDED, "shm_call_exit_bounded")];
-/// The types of the tracepoints that they are at.
-const CALL_TYPES: [&str; 2] = ["btf_trace_sys_enter", "btf_trace_sys_exit"];
 /// Those for the birth, with the sampler of the same kind, and the death of a MemInfo.
 const NRT_BIRTH: [(&str, &str); 2] = [(SAMPLER, "nrt_birth"), (SAMPLER_BOUNDED, "nrt_birth_bounded")];
 const NRT_DEATH: &str = "nrt_death";
@@ -172,7 +166,7 @@ impl Object {
         let interrupts = EntryCode::of_running_kernel();
         let files = shm::offsets::of(&btf)?;
         let iterators = ITERATORS.map(|(_, kind)| iterators::number(&btf, kind));
-        let calls = CALL_TYPES.map(|name| btf.typedef(name));
+        let calls = calls::TYPES.map(|name| btf.typedef(name));
         drop(btf);
         let mut loader = EbpfLoader::new();
         if !wants.calls {
@@ -273,21 +267,6 @@ impl Object {
     /// What is known of a thread's sleep, or of that of another with the same element.
     pub fn sleeper(&self, tid: u32) -> Option<Sleeper> {
         self.sleeps.get(&(tid % SLEEPERS), 0).ok()
-    }
-
-    /// Starts to look at system calls, which the families `shm` and `arena` need; to be called once.
-    pub fn attach_system_calls(&mut self) -> Result<(), ObjectError> {
-        let exit =
-            CALL_EXIT.iter().find(|(sampler, _)| *sampler == self.sampler).map_or(CALL_EXIT[0].1, |(_, name)| name);
-        for ((name, of), number) in [CALL_ENTER, exit].into_iter().zip(CALL_TYPES).zip(self.calls) {
-            let number = number.ok_or(ObjectError::NoType(of))?;
-            let program: &mut BtfTracePoint = program(&mut self.ebpf, name)?;
-            let fail = |error| ObjectError::Program { name, error };
-            let types = sparse::typedef(of, number).map_err(|error| fail(error.into()))?;
-            program.load(of.trim_start_matches("btf_trace_"), &types).map_err(fail)?;
-            program.attach().map_err(fail)?;
-        }
-        Ok(())
     }
 
     /// Has the programs at system calls tell of executable mappings: those of all processes, or of the watched ones.
