@@ -122,7 +122,10 @@ fn of_the_page() {
     for name in NAMES {
         assert!(page.contains(&format!("<title>{name}</title>")), "{name}");
     }
-    assert!(page.contains("<td>python (progress) 4243</td>"), "who woke it");
+    // Of the sleep who woke it; of the wait for the GIL who held it; and itself among workers.
+    assert_eq!(page.matches("<td>python (progress) 4243</td>").count(), 3);
+    // Who slept, who waited, and itself.
+    assert_eq!(page.matches("<td>MainThread (event_loop) 4242</td>").count(), 3);
     let page = exported(&example("<script>\u{1b}"), Format::Html, &Options::default());
     assert!(page.contains("<title>&lt;script&gt;\u{fffd} (event_loop) 4242</title>"));
 }

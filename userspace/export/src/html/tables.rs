@@ -1,26 +1,47 @@
 //! The tables of the page: what the report lists, a table for each family that was on.
 
+use std::collections::HashMap;
+
 use pyobs_model::report::{FrameOut, Report};
-use pyobs_model::{FrameKind, Model};
+use pyobs_model::{FrameKind, Model, Pid, Tid};
 
 use super::table::{Cell, Table};
 use crate::escape::{self, MAX_NAME};
 use crate::names;
 
 pub(super) fn all(model: &Model, report: &Report) -> Vec<Table> {
+    let threads = Threads::of(model);
     let tables = [
         frames(report),
-        sleeps(model, report),
-        gil(report),
+        sleeps(model, report, &threads),
+        gil(report, &threads),
         calls(report),
         segments(report),
         arenas(report),
         meminfos(report),
         stages(report),
-        transfers(report),
+        transfers(report, &threads),
+        workers(report, &threads),
         redundancy(report),
     ];
     tables.into_iter().flatten().collect()
+}
+
+/// How threads are called, with their roles.
+struct Threads(HashMap<(Pid, Tid), String>);
+
+impl Threads {
+    fn of(model: &Model) -> Self {
+        let of = |(process, state): (_, &pyobs_model::ProcessState)| {
+            let pid = state.process.pid;
+            state.threads.keys().map(move |tid| ((pid, *tid), names::thread(model, process, *tid))).collect::<Vec<_>>()
+        };
+        Self(model.processes().flat_map(of).collect())
+    }
+
+    fn cell(&self, pid: Pid, tid: Tid) -> Cell {
+        self.0.get(&(pid, tid)).map_or_else(|| Cell::number(tid.0.into()), |name| Cell::text(name))
+    }
 }
 
 fn name(frame: &FrameOut) -> String {
@@ -78,8 +99,8 @@ fn frames(report: &Report) -> Option<Table> {
     Some(table)
 }
 
-fn sleeps(model: &Model, report: &Report) -> Option<Table> {
-    let columns = ["time", "times", "longest", "reason", "where", "in", "woken by", "pid", "tid"];
+fn sleeps(model: &Model, report: &Report, threads: &Threads) -> Option<Table> {
+    let columns = ["time", "times", "longest", "reason", "where", "in", "woken by", "pid", "thread"];
     let mut table = Table::new("offcpu", "Sleeps", &columns);
     for row in report.offcpu.as_ref()? {
         let waker = row.wakers.first().map(|it| names::waker(model, &it.waker)).unwrap_or_default();
@@ -92,13 +113,13 @@ fn sleeps(model: &Model, report: &Report) -> Option<Table> {
             leaf(&row.stack),
             Cell::text(&waker),
             Cell::number(u64::from(row.pid.0)),
-            Cell::number(u64::from(row.tid.0)),
+            threads.cell(row.pid, row.tid),
         ]);
     }
     Some(table)
 }
 
-fn gil(report: &Report) -> Option<Table> {
+fn gil(report: &Report, threads: &Threads) -> Option<Table> {
     let columns = ["time", "times", "longest", "who waits", "where", "behind", "which is at", "pid"];
     let mut table = Table::new("gil", "Waits for the GIL", &columns);
     for row in report.gil.as_ref()? {
@@ -107,9 +128,9 @@ fn gil(report: &Report) -> Option<Table> {
             Cell::time(row.spent.total_s),
             Cell::count(row.spent.count),
             Cell::time(row.spent.max_s),
-            Cell::number(u64::from(row.waiter.tid.0)),
+            threads.cell(row.pid, row.waiter.tid),
             place(&row.waiter.stack),
-            holder.map_or_else(|| Cell::text(""), |it| Cell::number(u64::from(it.tid.0))),
+            holder.map_or_else(|| Cell::text(""), |it| threads.cell(row.pid, it.tid)),
             place(holder.map_or(&[], |it| &it.stack)),
             Cell::number(u64::from(row.pid.0)),
         ]);
@@ -205,9 +226,20 @@ fn stages(report: &Report) -> Option<Table> {
     Some(table)
 }
 
-fn transfers(report: &Report) -> Option<Table> {
-    let columns =
-        ["asked", "operation", "bytes", "queued", "pending", "to wake", "lies in", "asked at", "status", "pid", "tid"];
+fn transfers(report: &Report, threads: &Threads) -> Option<Table> {
+    let columns = [
+        "asked",
+        "operation",
+        "bytes",
+        "queued",
+        "pending",
+        "to wake",
+        "lies in",
+        "asked at",
+        "status",
+        "pid",
+        "thread",
+    ];
     let mut table = Table::new("transfers", "Transfers", &columns);
     for row in report.transfers.as_ref()? {
         let length = |from: Option<f64>, to: Option<f64>| match (from, to) {
@@ -225,7 +257,25 @@ fn transfers(report: &Report) -> Option<Table> {
             place(&row.stack),
             Cell::text(&row.status.map(|status| status.to_string()).unwrap_or_default()),
             Cell::number(u64::from(row.pid.0)),
-            Cell::number(u64::from(row.tid.0)),
+            threads.cell(row.pid, row.tid),
+        ]);
+    }
+    Some(table)
+}
+
+fn workers(report: &Report, threads: &Threads) -> Option<Table> {
+    let columns = ["thread", "mode", "busy", "in Python", "progress a second", "queue", "waited for the GIL", "pid"];
+    let mut table = Table::new("workers", "Workers", &columns);
+    for row in report.workers.as_ref()? {
+        table.row([
+            threads.cell(row.pid, row.tid),
+            Cell::text(row.mode),
+            Cell::share(row.busy),
+            row.python.map_or_else(|| Cell::text(""), Cell::share),
+            row.progress_per_s.map_or_else(|| Cell::text(""), |it| Cell::count(it.round() as u64)),
+            Cell::count(row.queue_max),
+            row.gil_wait_s.map_or_else(|| Cell::text(""), Cell::time),
+            Cell::number(u64::from(row.pid.0)),
         ]);
     }
     Some(table)
