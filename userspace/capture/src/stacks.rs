@@ -140,7 +140,10 @@ impl<P> Stacks<P> {
         self.joined = joined;
         for address in stack.kernel.iter().rev() {
             let name = self.symbols.name(*address);
-            parts.extend(self.kernel(name, interner, events).map(Part::Known));
+            // It calls those who look at a tracepoint, where there are several (include/linux/tracepoint.h).
+            if !name.starts_with("__traceiter_") {
+                parts.extend(self.kernel(name, interner, events).map(Part::Known));
+            }
         }
         if stack.sample.native == native::NO_TABLE
             && let Some(mapping) = stack.native.last().and_then(|word| watched.mapping(native_address(*word)))
