@@ -22,6 +22,7 @@ const RING_BUFFER: u32 = 27;
 const MAPPABLE: u32 = 1 << 10;
 const TYPED_TRACEPOINT: u32 = 23;
 const ENABLE_STATS: u32 = 32;
+const TRACEPOINT: u32 = 2;
 const BREAKPOINT: u32 = 5;
 const CYCLES: &str = "0.0";
 const CPU_CLOCK: &str = "1.0";
@@ -64,8 +65,8 @@ fn helpers() -> [Lack; 6] {
             rules: unknown(LOOP),
             lines: &[("bpf_loop", "degraded", "does not know the helper")],
             records: vec![
-                (None, Ends::Well(None, no_more)),
-                (Some("+redundancy"), Ends::Well(Some("the kernel has no bpf_loop"), is_unwatched)),
+                (None, Ends::Well(Some("shared segments and arenas are not followed"), are_off)),
+                (Some("cpu,redundancy"), Ends::Well(Some("the kernel has no bpf_loop"), is_unwatched)),
                 (Some("redundancy"), Ends::Refused("the kernel has no bpf_loop")),
             ],
         },
@@ -142,8 +143,8 @@ fn programs() -> [Lack; 8] {
         Lack {
             name: "typed_tracepoints",
             rules: rule("attach", TYPED_TRACEPOINT, libc::EINVAL),
-            lines: &[("typed tracepoints", "missing", "Invalid argument")],
-            records: vec![(None, Ends::Well(Some("shared segments and arenas are not followed"), are_off))],
+            lines: &[("typed tracepoints", "degraded", "Invalid argument")],
+            records: vec![(None, Ends::Well(None, are_on))],
         },
         Lack {
             name: "thread_switches",
@@ -169,8 +170,14 @@ fn programs() -> [Lack; 8] {
     ]
 }
 
-fn events() -> [Lack; 4] {
+fn events() -> [Lack; 5] {
     [
+        Lack {
+            name: "tracepoints_of_single_calls",
+            rules: rule("event", TRACEPOINT, libc::ENOENT),
+            lines: &[("single system calls", "degraded", "No such file or directory")],
+            records: vec![(None, Ends::Well(None, are_on))],
+        },
         Lack {
             name: "uprobes",
             rules: rule("file", "/sys/bus/event_source/devices/uprobe/type", libc::ENOENT),
@@ -215,6 +222,10 @@ fn events() -> [Lack; 4] {
             ],
         },
     ]
+}
+
+fn are_on(report: &Value) {
+    assert!(report["segments"].is_array() && report["arenas"].is_array(), "{:#}", report["recording"]);
 }
 
 fn are_off(report: &Value) {

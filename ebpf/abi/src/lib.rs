@@ -3,6 +3,7 @@
 #![no_std]
 
 pub mod arena;
+pub mod calls;
 pub mod control;
 pub mod copy;
 pub mod eval;

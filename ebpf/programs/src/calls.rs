@@ -1,12 +1,18 @@
 //! System calls, for all families that have to do with some: [`shm`], [`arena`], and new [`code`].
 //!
-//! One pair of programs sees every call of the machine; a second would cost each as much again. The kernel's tracepoints of
-//! single calls (`syscalls:sys_enter_close`) would cost the others next to nothing, and each takes 40 to 80 ms to be let go
-//! (kernel/trace/trace_event_perf.c, perf_trace_event_unreg, one at a time): with the two dozen of these families pyobs would
-//! end two seconds late.
+//! The kernel has a tracepoint for the beginning and the end of each call by its name: with these, others than the two dozen of
+//! `pyobs_abi::calls` run no program. Where user space cannot attach to them it takes those of all calls, and the programs
+//! find out which it is.
 
-use aya_ebpf::{bindings::pt_regs, macros::btf_tracepoint, programs::BtfTracePointContext};
+use aya_ebpf::{
+    EbpfContext,
+    bindings::pt_regs,
+    helpers::{bpf_get_current_task_btf, generated::bpf_task_pt_regs},
+    macros::{btf_tracepoint, tracepoint},
+    programs::{BtfTracePointContext, TracePointContext},
+};
 use pyobs_abi::{
+    calls::number,
     control::{FAMILY_ARENA, FAMILY_SHM},
     record, stack,
 };
@@ -22,45 +28,34 @@ use crate::{
     shm::{self, watched},
 };
 
-/// System calls (arch/x86/entry/syscalls/syscall_64.tbl).
-pub mod number {
-    pub const OPEN: u32 = 2;
-    pub const CLOSE: u32 = 3;
-    pub const MMAP: u32 = 9;
-    pub const MPROTECT: u32 = 10;
-    pub const MUNMAP: u32 = 11;
-    pub const IOCTL: u32 = 16;
-    pub const MREMAP: u32 = 25;
-    pub const DUP: u32 = 32;
-    pub const DUP2: u32 = 33;
-    pub const SENDMSG: u32 = 46;
-    pub const RECVMSG: u32 = 47;
-    pub const FCNTL: u32 = 72;
-    pub const FTRUNCATE: u32 = 77;
-    pub const CREAT: u32 = 85;
-    pub const UNLINK: u32 = 87;
-    pub const OPENAT: u32 = 257;
-    pub const UNLINKAT: u32 = 263;
-    pub const FALLOCATE: u32 = 285;
-    pub const DUP3: u32 = 292;
-    pub const MEMFD_CREATE: u32 = 319;
-    pub const PKEY_MPROTECT: u32 = 329;
-    pub const CLOSE_RANGE: u32 = 436;
-    pub const OPENAT2: u32 = 437;
-    pub const PIDFD_GETFD: u32 = 438;
-}
-
 /// Of mmap(2) and mprotect(2), in their third argument.
 const PROT_EXEC: u64 = 4;
 
-/// The system call that the current thread is in.
+/// What programs at the tracepoints of single calls are given: `struct syscall_tp_t` (kernel/trace/trace_syscalls.c).
+#[repr(C)]
+struct Traced {
+    common: u64,
+    number: u32,
+    padding: u32,
+    /// At a call's end, what it returns.
+    result: i64,
+}
+
+impl Traced {
+    #[inline(always)]
+    fn of(context: &TracePointContext) -> *const Self {
+        context.as_ptr().cast_const().cast()
+    }
+}
+
+/// The system call that the current thread is in, whose registers are at the top of its kernel stack.
 pub struct Call(*const pt_regs);
 
 impl Call {
-    /// Of `sys_enter` and `sys_exit`, whose first argument are the registers at the top of the task's kernel stack.
     #[inline(always)]
-    fn of(context: &BtfTracePointContext) -> Self {
-        Self(context.arg(0))
+    fn current() -> Self {
+        // SAFETY: the helper has no preconditions.
+        Self(unsafe { bpf_task_pt_regs(bpf_get_current_task_btf()) } as *const pt_regs)
     }
 
     #[inline(always)]
@@ -112,30 +107,57 @@ impl Call {
     }
 }
 
+/// `syscalls:sys_enter_*`
+#[tracepoint]
+pub fn calls_begin(context: TracePointContext) -> u32 {
+    // SAFETY: the verifier checks the access, as those below.
+    begin(unsafe { (&raw const (*Traced::of(&context)).number).read_volatile() });
+    0
+}
+
+/// `syscalls:sys_exit_*`
+#[tracepoint]
+pub fn calls_end(context: TracePointContext) -> u32 {
+    let traced = Traced::of(&context);
+    // SAFETY: as above.
+    let (number, result) =
+        unsafe { ((&raw const (*traced).number).read_volatile(), (&raw const (*traced).result).read_volatile()) };
+    end(number, result);
+    0
+}
+
 /// `sys_enter(struct pt_regs *regs, long id)`
 #[btf_tracepoint(function = "sys_enter")]
-pub fn calls_begin(context: BtfTracePointContext) -> i32 {
-    let number = context.arg::<u64>(1) as u32;
-    if !shm::begins_with(number) {
-        return 0;
-    }
-    let call = Call::of(&context);
-    if number == number::MUNMAP && is_on(FAMILY_ARENA) {
-        arena::unmapped(&call);
-    }
-    shm::begins(number, &call);
+pub fn calls_begin_all(context: BtfTracePointContext) -> i32 {
+    begin(context.arg::<u64>(1) as u32);
     0
 }
 
 /// `sys_exit(struct pt_regs *regs, long ret)`
 #[btf_tracepoint(function = "sys_exit")]
-pub fn calls_end(context: BtfTracePointContext) -> i32 {
-    let result = context.arg::<i64>(1);
-    let call = Call::of(&context);
-    let number = call.number();
-    if result < 0 {
-        return 0;
+pub fn calls_end_all(context: BtfTracePointContext) -> i32 {
+    end(Call::current().number(), context.arg(1));
+    0
+}
+
+#[inline(always)]
+fn begin(number: u32) {
+    if !shm::begins_with(number) {
+        return;
     }
+    let call = Call::current();
+    if number == number::MUNMAP && is_on(FAMILY_ARENA) {
+        arena::unmapped(&call);
+    }
+    shm::begins(number, &call);
+}
+
+#[inline(always)]
+fn end(number: u32, result: i64) {
+    if result < 0 {
+        return;
+    }
+    let call = Call::current();
     match number {
         number::MMAP if call.third() & PROT_EXEC != 0 => code::mapped(&call),
         number::MPROTECT | number::PKEY_MPROTECT if call.third() & PROT_EXEC != 0 => code::allowed(call.first()),
@@ -148,7 +170,6 @@ pub fn calls_end(context: BtfTracePointContext) -> i32 {
     {
         birth(record::SHM_BIRTH, [key.ino, key.dev.into()]);
     }
-    0
 }
 
 /// Sends where a segment was made, or an arena, if it was in a watched process. User space should look at once: a program

@@ -12,13 +12,14 @@ mod mappings;
 
 use aya_ebpf::{helpers::bpf_get_current_pid_tgid, macros::map, maps::HashMap};
 use pyobs_abi::{
+    calls::number,
     process::Process,
     record::{self, loss},
     shm::{Change, Facts, Hull, Inode as Key, Known, NAME_MAX, Segment, Unlink, what},
 };
 
 use crate::{
-    calls::{Call, number},
+    calls::Call,
     common::{
         files::{File, Inode},
         maps::{PROCESSES, put},

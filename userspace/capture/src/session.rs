@@ -76,6 +76,7 @@ pub struct Session {
     /// Threads whose work is done once a file.
     helpers: [ThreadTime; 2],
     counted_losses: [u64; pyobs_abi::record::loss::COUNT as usize],
+    counted_missed_calls: u64,
     cost_at: Instant,
     cpu_at_start: Duration,
     rhythm: Rhythm,
@@ -145,6 +146,7 @@ impl Session {
             _statistics: statistics,
             helpers,
             counted_losses: [0; pyobs_abi::record::loss::COUNT as usize],
+            counted_missed_calls: 0,
             cost_at: Instant::now(),
             cpu_at_start,
             rhythm,
@@ -308,6 +310,9 @@ impl Session {
             self.lose(*reason, new);
         }
         self.counted_losses = losses;
+        let missed = self.object.missed_calls();
+        self.lose(Reason::SystemCallMissed, missed.saturating_sub(self.counted_missed_calls));
+        self.counted_missed_calls = missed;
         let mut bpf = Nanos(self.object.run_time().as_nanos() as u64);
         if let Some(eval) = &mut self.eval {
             let (time, runs) = self.object.calls_run_time();

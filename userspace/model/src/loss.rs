@@ -57,6 +57,7 @@ reasons! {
     FramesUnjoined = "frames_unjoined", "Python frames could not be placed among the native ones";
     SleepUnseen = "sleep_unseen", "a thread's sleep was not counted: too many threads sleep at once";
     CallUnseen = "call_unseen", "a call's return was not seen, so that its time is not known";
+    SystemCallMissed = "system_call_missed", "the kernel ran no program at a system call: it was in the middle of something with BPF on that CPU";
     SegmentTableFull = "segment_table_full", "more shared segments, or processes that hold them, than pyobs keeps";
     SegmentUnseen = "segment_unseen", "a shared mapping could not be looked at when it was made";
     DescriptorsUnseen = "descriptors_unseen", "a message had more parts than pyobs looks through for descriptors";

@@ -49,7 +49,8 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
          (`trips.py`, each process on a CPU of its own), both watched, and of eight bytes that a program in C sends to\n\
          itself by libucp as fast as it can (`transfers.c`). All of these are too many to be followed: they are counted when\n\
          they are submitted, and followed for a moment in ten seconds. `nobody` follows nothing, in rounds between the others:\n\
-         it shows the noise. `+ucx` has what is on by itself, too (\"Overhead\"), and `--budget 1` is held after some seconds.\n\
+         it shows the noise. `+ucx` has what is on by itself, too (\"Overhead\"); that is bound by the budget, which is held after\n\
+         some seconds, as `--budget 1` is.\n\
          Then all that this program can make and that it makes steadily, what was counted of them, and the resident set of\n\
          pyobs at its largest.",
         &["what", "figure", "10th to 90th percentile", "counted", "peak RSS (MiB)"],
@@ -112,8 +113,8 @@ fn trips(setting: &Setting, table: &mut Table, python: &Path, size: u64) -> Resu
     let what = format!("{} KiB there and back", size >> 10);
     let words = [&python.display().to_string(), &source("trips.py").display().to_string(), &size.to_string()];
     let words = words.map(String::as_str);
-    for (what, probes) in [(what.clone(), "ucx"), (format!("{what}, +ucx"), "+ucx")] {
-        let compared = compared(setting, table, python, (&what, &words), (&["--probe", probes], MANY_ROUNDS))?;
+    for (what, probes, rounds) in [(what.clone(), "ucx", MANY_ROUNDS), (format!("{what}, +ucx"), "+ucx", SETTLED)] {
+        let compared = compared(setting, table, python, (&what, &words), (&["--probe", probes], rounds))?;
         table.at_most(&format!("{what}: longer beyond what nobody makes it"), compared.longer_share(), SLOWER);
     }
     Ok(())

@@ -115,7 +115,7 @@ fn trampolines(area: &mut Area<'_>, btf: &io::Result<Btf>) {
     }
     let typed = load_for(btf, "btf_trace_sched_switch", BtfKind::Typedef, sys::TRACE_RAW_TP)
         .and_then(|program| sys::attach_raw(None, &program));
-    area.tried(
+    area.preferred(
         "typed tracepoints",
         &["arena", "shm"],
         typed,

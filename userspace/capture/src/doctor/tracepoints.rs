@@ -4,6 +4,7 @@ use std::ffi::CStr;
 use std::fs;
 
 use super::{ALL, Area, Check, Status, next_step, plain, sys};
+use crate::kernel::tracefs::Calls;
 
 const POINTS: &[(&str, &CStr, &[&str])] = &[
     ("process starts", c"sched_process_fork", ALL),
@@ -34,15 +35,26 @@ pub(super) fn examine(checks: &mut Vec<Check>) {
         );
     }
     drop(program);
+    single_calls(&mut area);
     tracefs(&mut area);
     kprobes(&mut area);
+}
+
+fn single_calls(area: &mut Area<'_>) {
+    area.preferred(
+        "single system calls",
+        &["arena", "shm"],
+        Calls::open().and_then(|calls| calls.try_out()),
+        "an event was opened at sys_enter_munmap and closed",
+        "run a kernel built with CONFIG_FTRACE_SYSCALLS=y: without, programs run at every system call",
+    );
 }
 
 fn tracefs(area: &mut Area<'_>) {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     match mount_point(&mounts, "tracefs") {
-        Some(place) => area.works("tracefs", &[], format!("mounted on {place}; pyobs does not need it")),
-        None => area.lacks("tracefs", &[], Status::Missing, "not mounted", "nothing: pyobs does not need it"),
+        Some(place) => area.works("tracefs", &[], format!("mounted on {place}; pyobs does not need it mounted")),
+        None => area.lacks("tracefs", &[], Status::Missing, "not mounted", "nothing: pyobs does not need it mounted"),
     }
 }
 

@@ -10,4 +10,5 @@ pub mod sideband;
 mod sparse;
 pub mod symbols;
 mod ticks;
+pub mod tracefs;
 pub mod uprobes;

@@ -22,6 +22,7 @@ use super::btf::{Btf, BtfError};
 use super::interrupts::EntryCode;
 use super::iterators;
 use super::ticks::{Clock, Ticks};
+use super::tracefs::Attached;
 use crate::families::arena::library;
 use crate::families::{eval, nrt, redundancy, shm};
 use crate::native::store::{MappingTable, Tables};
@@ -119,6 +120,8 @@ pub struct Object {
     /// And those of the tracepoints of system calls.
     calls: [Option<u32>; 2],
     has_iterators: bool,
+    /// The programs at single system calls.
+    attached_calls: Option<Attached>,
     ticks: Option<Ticks>,
     addresses: Option<Addresses>,
     pub records: RingBuf<MapData>,
@@ -224,6 +227,7 @@ impl Object {
             iterators,
             calls,
             has_iterators: false,
+            attached_calls: None,
             ticks: None,
             addresses: None,
         })

@@ -96,7 +96,8 @@ fn link(program: BorrowedFd<'_>, event: BorrowedFd<'_>, cookie: u64) -> io::Resu
     owned(got)
 }
 
-fn owned(result: c_long) -> io::Result<OwnedFd> {
+/// The descriptor that a system call has given us.
+pub(super) fn owned(result: c_long) -> io::Result<OwnedFd> {
     match RawFd::try_from(result) {
         // SAFETY: the kernel has just given us this descriptor, so nobody else owns it.
         Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),

@@ -24,7 +24,7 @@ pub(super) fn look_at_calls(
     cpus: &[u32],
 ) -> Result<(Calls, Option<Sideband>), StartError> {
     let is_needed = ["shm", "arena"].iter().any(|family| options.probes.contains(family));
-    let calls = is_needed.then(|| object.attach_system_calls());
+    let calls = is_needed.then(|| object.attach_system_calls(&options.probes));
     if matches!(calls, Some(Ok(()))) {
         object.tell_mappings(options.targets == Targets::All)?;
         return Ok((calls, None));

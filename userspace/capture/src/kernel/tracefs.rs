@@ -1,0 +1,135 @@
+//! The tracepoints of single system calls.
+//!
+//! Each has a number, which tracefs tells: the one that is mounted, or else one that we mount where nobody sees it.
+
+use std::ffi::c_long;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use perf_event_open::config::{Cpu, Opts, Proc};
+use perf_event_open::count::Counter;
+use perf_event_open::event::tp::Tracepoint;
+use rustix::fs::{CWD, Mode, OFlags, fstatfs, openat};
+use rustix::io::Errno;
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
+
+use super::uprobes::owned;
+
+const MOUNTED: &str = "/sys/kernel/tracing";
+/// `TRACEFS_MAGIC` (include/uapi/linux/magic.h).
+const MAGIC: i64 = 0x7472_6163;
+const CALLS: &str = "events/syscalls";
+
+/// Where tracefs has the system calls.
+pub struct Calls(OwnedFd);
+
+impl Calls {
+    pub fn open() -> io::Result<Self> {
+        let mounted = folder(CWD, MOUNTED).ok();
+        let root = match mounted.filter(|root| fstatfs(root).is_ok_and(|stat| stat.f_type == MAGIC)) {
+            Some(root) => root,
+            None => {
+                let context = fsopen("tracefs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+                fsconfig_create(&context)?;
+                fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::MOUNT_ATTR_RDONLY)?
+            }
+        };
+        Ok(Self(folder(root.as_fd(), CALLS)?))
+    }
+
+    /// Runs a program at a point (`sys_enter_close`), on whichever CPU it is come to. Never, if this kernel has no such call.
+    pub fn attach(&self, program: &File, point: &str, attached: &mut Attached) -> io::Result<()> {
+        let Some(id) = self.number(point)? else { return Ok(()) };
+        let event = event(id)?;
+        event.attach_bpf(program)?;
+        attached.keep(event.file().as_fd())
+    }
+
+    /// Opens an event at one of them, and closes it.
+    pub fn try_out(&self) -> io::Result<()> {
+        let id = self.number("sys_enter_munmap")?.ok_or(io::ErrorKind::NotFound)?;
+        event(id).map(drop)
+    }
+
+    fn number(&self, point: &str) -> io::Result<Option<u64>> {
+        let id = match openat(&self.0, format!("{point}/id"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
+            Ok(id) => id,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let mut text = String::new();
+        File::from(id).take(32).read_to_string(&mut text)?;
+        text.trim().parse().map(Some).map_err(|_| io::ErrorKind::InvalidData.into())
+    }
+}
+
+/// It counts for one CPU; a program that it has runs for all.
+fn event(id: u64) -> io::Result<Counter> {
+    Counter::new(Tracepoint { id }, (Proc::ALL, Cpu(0)), Opts::default())
+}
+
+fn folder(within: BorrowedFd<'_>, path: &str) -> rustix::io::Result<OwnedFd> {
+    openat(within, path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// What is attached, until it is dropped.
+///
+/// To close an event of a tracepoint takes 40 to 80 ms, one at a time (kernel/trace/trace_event_perf.c, perf_trace_event_unreg).
+/// These are kept by a map of perf events, which the kernel empties behind our back: we need not wait.
+pub struct Attached {
+    map: OwnedFd,
+    count: u32,
+}
+
+/// `BPF_MAP_CREATE`'s part of `union bpf_attr`.
+#[repr(C)]
+struct MapCreate {
+    kind: u32,
+    key_size: u32,
+    value_size: u32,
+    entries: u32,
+}
+
+/// `BPF_MAP_UPDATE_ELEM`'s.
+#[repr(C)]
+struct MapUpdate {
+    map: u32,
+    padding: u32,
+    key: u64,
+    value: u64,
+    flags: u64,
+}
+
+impl Attached {
+    /// Room for so many.
+    pub fn new(entries: u32) -> io::Result<Self> {
+        const BPF_MAP_CREATE: c_long = 0;
+        const PERF_EVENT_ARRAY: u32 = 4;
+        let create = MapCreate { kind: PERF_EVENT_ARRAY, key_size: 4, value_size: 4, entries };
+        // SAFETY: the kernel reads as many initialised bytes as it is told; there is no address among them.
+        let got = unsafe {
+            libc::syscall(libc::SYS_bpf, BPF_MAP_CREATE, std::ptr::from_ref(&create), size_of::<MapCreate>())
+        };
+        Ok(Self { map: owned(got)?, count: 0 })
+    }
+
+    fn keep(&mut self, event: BorrowedFd<'_>) -> io::Result<()> {
+        const BPF_MAP_UPDATE_ELEM: c_long = 2;
+        let number = |fd: BorrowedFd<'_>| fd.as_raw_fd().cast_unsigned();
+        let (key, value) = (self.count, number(event));
+        let address = |number: &u32| std::ptr::from_ref(number).addr() as u64;
+        let map = number(self.map.as_fd());
+        let update = MapUpdate { map, padding: 0, key: address(&key), value: address(&value), flags: 0 };
+        // SAFETY: the kernel reads as many initialised bytes as it is told, and the key and the value, which are as long as
+        // the map's and live until it returns.
+        let got = unsafe {
+            libc::syscall(libc::SYS_bpf, BPF_MAP_UPDATE_ELEM, std::ptr::from_ref(&update), size_of::<MapUpdate>())
+        };
+        if got != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        self.count += 1;
+        Ok(())
+    }
+}
