@@ -32,6 +32,7 @@ use crate::intern::Interner;
 use crate::kernel::cost::{self, Statistics, ThreadTime};
 use crate::kernel::object::{Object, SAMPLER, SAMPLER_BOUNDED, SAMPLER_COPIED, SAMPLER_REDUNDANCY, Wants};
 use crate::kernel::sideband::Sideband;
+use crate::kernel::uprobes::Closed;
 use crate::machine;
 use crate::native::Native;
 use crate::native::namer::Namer;
@@ -84,6 +85,8 @@ pub struct Session {
     scratch: Vec<Event>,
     /// Only where they were asked for.
     copies: Option<Copies>,
+    /// The last, for fields are dropped in their order.
+    _closed: Closed,
 }
 
 impl Session {
@@ -153,6 +156,7 @@ impl Session {
             notes: Vec::new(),
             scratch: Vec::new(),
             copies: matches!(options.walk, Walk::Copied { .. }).then(Copies::default),
+            _closed: Closed,
         };
         session.object.call_at_most_each(Rhythm::CALL_GAP);
         session.scan(&options.targets)?;

@@ -5,6 +5,8 @@ use std::ffi::{CStr, c_long};
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::{Mutex, PoisonError};
+use std::thread::JoinHandle;
 use std::time::Instant;
 
 use aya_obj::generated::perf_event_attr;
@@ -156,13 +158,33 @@ fn own_offset(address: u64) -> Option<u64> {
 /// Threads that close probes at once; each close waits, but several wait together.
 const CLOSERS: usize = 8;
 
+static CLOSING: Mutex<Vec<JoinHandle<()>>> = Mutex::new(Vec::new());
+
 /// Closes probes while we go on. The threads end when they are done.
 pub fn close_later(mut probes: Vec<OwnedFd>) {
+    let mut closing = CLOSING.lock().unwrap_or_else(PoisonError::into_inner);
+    closing.retain(|thread| !thread.is_finished());
     let share = probes.len().div_ceil(CLOSERS);
     while !probes.is_empty() {
         let share = probes.split_off(probes.len().saturating_sub(share));
         let thread = std::thread::Builder::new().name("detach".to_owned());
         // Without a thread they are closed here and now.
-        let _ = thread.spawn(move || drop(share));
+        closing.extend(thread.spawn(move || drop(share)));
+    }
+}
+
+/// Waits, when it is dropped, until all these are closed. The end of the process would kill the threads in the middle of it, and
+/// the kernel then leaves the probe's instruction in the programs that run ("failed to unregister, leaking uprobe",
+/// kernel/events/uprobes.c): they trap at it for as long as they live.
+#[derive(Debug, Default)]
+pub struct Closed;
+
+impl Drop for Closed {
+    fn drop(&mut self) {
+        let closing = std::mem::take(&mut *CLOSING.lock().unwrap_or_else(PoisonError::into_inner));
+        for thread in closing {
+            // One that panicked has closed what it had.
+            let _ = thread.join();
+        }
     }
 }
