@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::time::Duration;
 
-use pyobs_tests::{Case, Folder, Record, Running, Workload, case, json, needs, workload};
+use pyobs_tests::{Case, Folder, Record, Running, Workload, case, command, json, needs, workload};
 use rusqlite::Connection;
 
 use crate::bpf::{self, Objects};
@@ -49,6 +49,18 @@ pub fn cases() -> Vec<Case> {
             let beside: Vec<_> = fs::read_dir(recording.file.parent().unwrap()).unwrap().flatten().collect();
             assert_eq!(beside.len(), 1, "{beside:?}");
         }),
+        case("killed/an_ordinary_end_leaves_no_probe_in_programs", || {
+            let mut spin = Workload::start(python().unwrap().script(workload("fault_spin.py")));
+            spin.wait_for("ready");
+            let before = probes_left_behind();
+            for _ in 0..3 {
+                let record = Record::new().pid(spin.pid()).argument("--probe").argument("eval");
+                let recording = record.seconds(0.5).start().wait();
+                assert!(recording.status.success(), "{recording:?}");
+            }
+            assert_eq!(probes_left_behind(), before);
+        })
+        .needs(needs::program("dmesg")),
         case("killed/the_recording_lacks_at_most_the_last_second", || {
             let folder = Folder::new();
             let log = folder.join("slots.txt");
@@ -84,6 +96,13 @@ pub fn cases() -> Vec<Case> {
         }),
     ];
     cases.into_iter().map(|case| case.needs(needs::root()).needs(python())).collect()
+}
+
+/// How often the kernel says that it could not take a probe out of a program again (kernel/events/uprobes.c, uprobe_unregister).
+fn probes_left_behind() -> usize {
+    let mut dmesg = command("dmesg");
+    let text = dmesg.output().unwrap().stdout;
+    String::from_utf8_lossy(&text).matches("leaking uprobe").count()
 }
 
 /// What a pyobs could have changed and not put back.

@@ -3,14 +3,14 @@
 use std::ffi::{CStr, c_long};
 use std::io;
 use std::mem::size_of;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use aya_obj::generated::perf_event_attr;
 
-const BPF_MAP_CREATE: c_long = 0;
+use crate::kernel::bpf::{self, Attributes, LinkCreate, MapCreate};
+
 const BPF_PROG_LOAD: c_long = 5;
 const BPF_RAW_TRACEPOINT_OPEN: c_long = 17;
-const BPF_LINK_CREATE: c_long = 28;
 const BPF_ENABLE_STATS: c_long = 32;
 const BPF_ITER_CREATE: c_long = 33;
 
@@ -28,21 +28,6 @@ pub(super) const TRACE_FENTRY: u32 = 24;
 pub(super) const TRACE_ITER: u32 = 28;
 
 const PERF_EVENT_IOC_SET_BPF: libc::Ioctl = 0x4004_2408;
-
-/// An attribute block of `bpf()`, laid out as the kernel has it.
-///
-/// # Safety
-/// `repr(C)`, no padding, and every address in it is valid for as long as the value lives.
-unsafe trait Attributes {}
-
-#[repr(C)]
-struct MapCreate {
-    kind: u32,
-    key_size: u32,
-    value_size: u32,
-    entries: u32,
-    flags: u32,
-}
 
 #[repr(C)]
 struct ProgramLoad {
@@ -76,63 +61,29 @@ struct RawTracepoint {
 }
 
 #[repr(C)]
-struct LinkCreate {
-    program: u32,
-    target: u32,
-    attach: u32,
-    flags: u32,
-}
-
-#[repr(C)]
 struct IteratorCreate {
     link: u32,
     flags: u32,
 }
 
-// SAFETY: five words and no address.
-unsafe impl Attributes for MapCreate {}
 // SAFETY: 8-byte fields sit at multiples of 8 (8, 16, 32, 80, 96); the addresses are statics or null.
 unsafe impl Attributes for ProgramLoad {}
 // SAFETY: the name is null or a C string that `attach_raw` borrows for longer than the call.
 unsafe impl Attributes for RawTracepoint {}
-// SAFETY: four words and no address.
-unsafe impl Attributes for LinkCreate {}
 // SAFETY: two words and no address.
 unsafe impl Attributes for IteratorCreate {}
 // SAFETY: one word: the kind of statistics.
 unsafe impl Attributes for u32 {}
 
-fn bpf<A: Attributes>(command: c_long, attributes: &A) -> io::Result<OwnedFd> {
-    // SAFETY: by the trait's contract the kernel reads `size_of::<A>()` initialised bytes here and valid addresses in
-    // them; none of the commands above writes back.
-    let got = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_ref(attributes), size_of::<A>()) };
-    owned(got)
-}
-
-fn owned(result: c_long) -> io::Result<OwnedFd> {
-    match RawFd::try_from(result) {
-        // SAFETY: the kernel has just given us this descriptor, so nobody else owns it.
-        Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
-fn number(fd: &OwnedFd) -> u32 {
-    fd.as_raw_fd().cast_unsigned()
-}
-
 pub fn create_map(kind: u32, flags: u32) -> io::Result<OwnedFd> {
     let ring = kind == MAP_RINGBUF;
-    bpf(
-        BPF_MAP_CREATE,
-        &MapCreate {
-            kind,
-            key_size: if ring { 0 } else { 4 },
-            value_size: if ring { 0 } else { 8 },
-            entries: if ring { 4096 } else { 1 },
-            flags,
-        },
-    )
+    bpf::create_map(&MapCreate {
+        kind,
+        key_size: if ring { 0 } else { 4 },
+        value_size: if ring { 0 } else { 8 },
+        entries: if ring { 4096 } else { 1 },
+        flags,
+    })
 }
 
 /// Where a tracing program is to be attached: (attach type, BTF id).
@@ -168,7 +119,7 @@ pub(super) fn load_program(kind: u32, target: Option<Target>) -> io::Result<Owne
     };
     // The verifier gives EAGAIN when a signal comes.
     (0..4)
-        .map(|_| bpf(BPF_PROG_LOAD, &load))
+        .map(|_| bpf::open(BPF_PROG_LOAD, &load))
         .find(|result| !matches!(result, Err(error) if error.kind() == io::ErrorKind::WouldBlock))
         .unwrap_or_else(|| Err(io::Error::from_raw_os_error(libc::EAGAIN)))
 }
@@ -176,20 +127,26 @@ pub(super) fn load_program(kind: u32, target: Option<Target>) -> io::Result<Owne
 /// Attaches to a raw tracepoint by name, or, without a name, to what the program was loaded for.
 pub(super) fn attach_raw(name: Option<&CStr>, program: &OwnedFd) -> io::Result<OwnedFd> {
     let name = name.map_or(0, |name| name.as_ptr().addr() as u64);
-    bpf(BPF_RAW_TRACEPOINT_OPEN, &RawTracepoint { name, program: number(program), zero: 0 })
+    bpf::open(BPF_RAW_TRACEPOINT_OPEN, &RawTracepoint { name, program: bpf::number(program.as_fd()), zero: 0 })
 }
 
 /// A link of an iterator program, and an instance of it that could be read.
 pub(super) fn create_iterator(program: &OwnedFd) -> io::Result<(OwnedFd, OwnedFd)> {
-    let link = bpf(BPF_LINK_CREATE, &LinkCreate { program: number(program), target: 0, attach: TRACE_ITER, flags: 0 })?;
-    let iterator = bpf(BPF_ITER_CREATE, &IteratorCreate { link: number(&link), flags: 0 })?;
+    let link = bpf::create_link(&LinkCreate {
+        program: bpf::number(program.as_fd()),
+        target: 0,
+        attach: TRACE_ITER,
+        flags: 0,
+        cookie: 0,
+    })?;
+    let iterator = bpf::open(BPF_ITER_CREATE, &IteratorCreate { link: bpf::number(link.as_fd()), flags: 0 })?;
     Ok((link, iterator))
 }
 
 /// Counts the run time of all BPF programs while the descriptor lives.
 pub(super) fn enable_stats() -> io::Result<OwnedFd> {
     const RUN_TIME: u32 = 0;
-    bpf(BPF_ENABLE_STATS, &RUN_TIME)
+    bpf::open(BPF_ENABLE_STATS, &RUN_TIME)
 }
 
 /// An attribute block with its size set and the event disabled, so that nothing fires while it is examined.
@@ -228,7 +185,7 @@ pub fn open_event(attributes: &perf_event_attr, pid: i32, cpu: i32) -> io::Resul
             CLOSE_ON_EXEC,
         )
     };
-    owned(got)
+    bpf::owned(got)
 }
 
 pub(super) fn attach_to_event(event: &OwnedFd, program: &OwnedFd) -> io::Result<()> {

@@ -2,10 +2,9 @@
 //!
 //! Each has a number, which tracefs tells: the one that is mounted, or else one that we mount where nobody sees it.
 
-use std::ffi::c_long;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use perf_event_open::config::{Cpu, Opts, Proc};
 use perf_event_open::count::Counter;
@@ -14,7 +13,7 @@ use rustix::fs::{CWD, Mode, OFlags, fstatfs, openat};
 use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 
-use super::uprobes::owned;
+use super::bpf::{self, MapCreate};
 
 const MOUNTED: &str = "/sys/kernel/tracing";
 /// `TRACEFS_MAGIC` (include/uapi/linux/magic.h).
@@ -82,53 +81,16 @@ pub struct Attached {
     count: u32,
 }
 
-/// `BPF_MAP_CREATE`'s part of `union bpf_attr`.
-#[repr(C)]
-struct MapCreate {
-    kind: u32,
-    key_size: u32,
-    value_size: u32,
-    entries: u32,
-}
-
-/// `BPF_MAP_UPDATE_ELEM`'s.
-#[repr(C)]
-struct MapUpdate {
-    map: u32,
-    padding: u32,
-    key: u64,
-    value: u64,
-    flags: u64,
-}
-
 impl Attached {
     /// Room for so many.
     pub fn new(entries: u32) -> io::Result<Self> {
-        const BPF_MAP_CREATE: c_long = 0;
         const PERF_EVENT_ARRAY: u32 = 4;
-        let create = MapCreate { kind: PERF_EVENT_ARRAY, key_size: 4, value_size: 4, entries };
-        // SAFETY: the kernel reads as many initialised bytes as it is told; there is no address among them.
-        let got = unsafe {
-            libc::syscall(libc::SYS_bpf, BPF_MAP_CREATE, std::ptr::from_ref(&create), size_of::<MapCreate>())
-        };
-        Ok(Self { map: owned(got)?, count: 0 })
+        let map = MapCreate { kind: PERF_EVENT_ARRAY, key_size: 4, value_size: 4, entries, flags: 0 };
+        Ok(Self { map: bpf::create_map(&map)?, count: 0 })
     }
 
     fn keep(&mut self, event: BorrowedFd<'_>) -> io::Result<()> {
-        const BPF_MAP_UPDATE_ELEM: c_long = 2;
-        let number = |fd: BorrowedFd<'_>| fd.as_raw_fd().cast_unsigned();
-        let (key, value) = (self.count, number(event));
-        let address = |number: &u32| std::ptr::from_ref(number).addr() as u64;
-        let map = number(self.map.as_fd());
-        let update = MapUpdate { map, padding: 0, key: address(&key), value: address(&value), flags: 0 };
-        // SAFETY: the kernel reads as many initialised bytes as it is told, and the key and the value, which are as long as
-        // the map's and live until it returns.
-        let got = unsafe {
-            libc::syscall(libc::SYS_bpf, BPF_MAP_UPDATE_ELEM, std::ptr::from_ref(&update), size_of::<MapUpdate>())
-        };
-        if got != 0 {
-            return Err(io::Error::last_os_error());
-        }
+        bpf::update_map(self.map.as_fd(), self.count, bpf::number(event))?;
         self.count += 1;
         Ok(())
     }

@@ -4,12 +4,14 @@
 use std::ffi::{CStr, c_long};
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
 use aya_obj::generated::perf_event_attr;
+
+use super::bpf::{self, LinkCreate};
 
 /// The kernel's number for events of this kind (`/sys/bus/event_source`).
 #[derive(Clone, Copy, Debug)]
@@ -72,39 +74,14 @@ impl Uprobes {
                 CLOSE_ON_EXEC,
             )
         };
-        owned(got)
+        bpf::owned(got)
     }
-}
-
-/// `BPF_LINK_CREATE`'s part of `union bpf_attr`, for a perf event.
-#[repr(C)]
-struct LinkCreate {
-    program: u32,
-    target: u32,
-    attach: u32,
-    flags: u32,
-    cookie: u64,
 }
 
 fn link(program: BorrowedFd<'_>, event: BorrowedFd<'_>, cookie: u64) -> io::Result<OwnedFd> {
-    const BPF_LINK_CREATE: c_long = 28;
     const BPF_PERF_EVENT: u32 = 41;
-    let number = |fd: BorrowedFd<'_>| fd.as_raw_fd().cast_unsigned();
-    let create =
-        LinkCreate { program: number(program), target: number(event), attach: BPF_PERF_EVENT, flags: 0, cookie };
-    // SAFETY: the kernel reads as many initialised bytes as it is told; there is no address among them.
-    let got =
-        unsafe { libc::syscall(libc::SYS_bpf, BPF_LINK_CREATE, std::ptr::from_ref(&create), size_of::<LinkCreate>()) };
-    owned(got)
-}
-
-/// The descriptor that a system call has given us.
-pub(super) fn owned(result: c_long) -> io::Result<OwnedFd> {
-    match RawFd::try_from(result) {
-        // SAFETY: the kernel has just given us this descriptor, so nobody else owns it.
-        Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
-        _ => Err(io::Error::last_os_error()),
-    }
+    let (program, target) = (bpf::number(program), bpf::number(event));
+    bpf::create_link(&LinkCreate { program, target, attach: BPF_PERF_EVENT, flags: 0, cookie })
 }
 
 /// What a hit costs on this machine before its program runs, in nanoseconds.
