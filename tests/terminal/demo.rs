@@ -157,12 +157,13 @@ fn found(recording: &Recording, planted: &BTreeSet<(String, String)>) -> BTreeSe
 
 #[track_caller]
 fn faults() {
-    let (recording, _) = record(&equipped().unwrap());
+    let (recording, ended) = record(&equipped().unwrap());
     let planted = planted();
     assert_eq!(planted.len(), 5, "{planted:#?}");
     let found = found(&recording, &planted);
     let missing: Vec<_> = planted.difference(&found).collect();
-    assert!(missing.is_empty(), "{missing:#?} not found: {:#}", recording.report["findings"]);
+    let findings = &recording.report["findings"];
+    assert!(missing.is_empty(), "{missing:#?} not found: {findings:#}\nThe pipeline said: {}", ended.stderr);
     told(&recording, &planted);
     shown(&recording, &planted);
 }

@@ -27,12 +27,14 @@ def normalise(tensor):
 
 
 def main():
-    tensors = segments.attach(sys.argv[1] + "tensors")
+    tensors = None
     vectors = segments.create(sys.argv[1] + "vectors", loader.SLOTS * VECTOR * 8)
     output = np.ndarray((loader.SLOTS, VECTOR), dtype=float, buffer=vectors.buf)
     angles, weights = np.linspace(0, np.pi, ANGLES), np.zeros((ROWS, COLUMNS))
     for line in sys.stdin:
         slot = int(line)
+        # The loader has made them when it tells of a slot.
+        tensors = tensors or segments.attach(sys.argv[1] + "tensors")
         tensor = np.ndarray(loader.SLOT, dtype="u1", buffer=tensors.buf, offset=slot * loader.SLOT)
         signal = normalise(tensor[:ANGLES].astype(float))
         rotated = rotate(angles, signal)
