@@ -7,7 +7,7 @@ pub mod proto;
 mod trace;
 mod waits;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::Write;
 
 use pyobs_model::families::ucx::State;
@@ -89,7 +89,7 @@ pub(crate) fn write(model: &Model, options: &Options, out: &mut dyn Write) -> Re
     for (id, state, bytes) in &rows {
         write_transfer(model, *id, state, *bytes, &mut trace)?;
     }
-    write_queues(model, &options.selection, &rows, &mut trace)?;
+    write_queues(model, &options.selection, &mut trace)?;
     waits::write(model, &options.selection, &mut trace)?;
     memory::write(model, &options.selection, &mut trace)
 }
@@ -159,16 +159,9 @@ fn args(model: &Model, state: &State, bytes: u64) -> BTreeMap<&'static str, Stri
 }
 
 /// How many transfers of each process wait to be handed to UCX.
-fn write_queues(
-    model: &Model,
-    selection: &Selection,
-    rows: &[(TransferId, &State, u64)],
-    trace: &mut Trace<'_>,
-) -> Result<(), Error> {
-    let processes: BTreeSet<ProcessRef> = rows.iter().map(|(_, state, _)| state.transfer.process).collect();
-    for process in processes {
-        let of_it = Selection { processes: Some([process].into()), ..selection.clone() };
-        for (at, depth) in views::queue(model, &of_it) {
+fn write_queues(model: &Model, selection: &Selection, trace: &mut Trace<'_>) -> Result<(), Error> {
+    for (process, depths) in views::queues(model, selection) {
+        for (at, depth) in depths {
             trace.count(Track::Counter(process, "queue", Unit::Count), at, depth)?;
         }
     }

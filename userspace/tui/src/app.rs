@@ -32,11 +32,12 @@ pub(crate) enum Flow {
 
 const DRAW_INTERVAL: Duration = Duration::from_millis(100);
 const COMPUTE_INTERVAL: Duration = Duration::from_millis(500);
-/// Computing the views takes at most this part of one core, of the fiftieth that all may take: what takes long is done
-/// less often.
-const COMPUTE_SHARE: u32 = 70;
+/// The part of one core that the dashboard takes, of the fiftieth that it may: what takes long to compute is computed less often.
+const SHARE: f64 = 1.0 / 60.0;
+/// What is left of it for computing, however much there is to take in and to draw.
+const COMPUTE_SHARE_MIN: f64 = 1.0 / 200.0;
 /// Of what nothing is recorded meanwhile.
-const REPLAY_SHARE: u32 = 4;
+const REPLAY_SHARE: f64 = 0.25;
 const COMPUTE_INTERVAL_MAX: Duration = Duration::from_secs(10);
 const HEARTBEAT: Duration = Duration::from_secs(1);
 const NOTE_TIME: Duration = Duration::from_secs(10);
@@ -66,7 +67,11 @@ pub(crate) struct App {
     /// Times since the start of the loop.
     drawn: Option<Duration>,
     computed: Duration,
+    /// What it took from its beginning on, and what all else has taken since.
     compute_time: Duration,
+    else_time: Duration,
+    /// How long after it the next one is due.
+    compute_interval: Duration,
     beat: Duration,
     clock: Clock,
     /// The time of the newest event.
@@ -87,6 +92,8 @@ impl App {
             drawn: None,
             computed: Duration::ZERO,
             compute_time: Duration::ZERO,
+            else_time: Duration::ZERO,
+            compute_interval: COMPUTE_INTERVAL,
             beat: Duration::ZERO,
             clock: Clock::default(),
             newest: Nanos(0),
@@ -223,8 +230,12 @@ impl App {
     }
 
     fn compute_due(&self) -> Duration {
-        let share = if self.player.is_some() { REPLAY_SHARE } else { COMPUTE_SHARE };
-        self.computed + (self.compute_time * share).clamp(COMPUTE_INTERVAL, COMPUTE_INTERVAL_MAX)
+        self.computed + self.compute_interval
+    }
+
+    /// `time` was spent on a message, or on drawing.
+    pub(crate) fn account(&mut self, time: Duration) {
+        self.else_time += time;
     }
 
     fn draw_due(&self) -> Duration {
@@ -302,6 +313,10 @@ impl App {
         }
         self.arrange();
         self.compute_time = begin.elapsed();
+        let taken = self.else_time.as_secs_f64() / now.saturating_sub(self.computed).as_secs_f64().max(1e-9);
+        let share = if self.player.is_some() { REPLAY_SHARE } else { SHARE - taken };
+        self.compute_interval = interval(self.compute_time, share);
+        self.else_time = Duration::ZERO;
         self.computed = now;
         self.stale = Stale::Nothing;
     }
@@ -327,5 +342,25 @@ impl App {
 
     pub(crate) fn draw(&self, frame: &mut ratatui::Frame<'_>) {
         draw::draw(&self.model, &self.ui, frame);
+    }
+}
+
+/// After how long what took `time` may be done again, if all of it is to take no more than `share` of a core.
+fn interval(time: Duration, share: f64) -> Duration {
+    time.div_f64(share.max(COMPUTE_SHARE_MIN)).clamp(COMPUTE_INTERVAL, COMPUTE_INTERVAL_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_takes_long_is_computed_less_often_and_what_is_left_of_the_share_counts() {
+        let after = |millis, share| interval(Duration::from_millis(millis), share).as_millis();
+        assert_eq!(after(1, SHARE), 500, "never more often");
+        assert_eq!(after(20, SHARE), 1200);
+        assert_eq!(after(20, SHARE / 2.0), 2400, "the other half went to taking events in");
+        assert_eq!(after(20, -0.1), 4000, "there is always something left for it");
+        assert_eq!(after(400, SHARE), 10_000, "never less often");
     }
 }

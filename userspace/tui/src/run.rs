@@ -73,16 +73,21 @@ async fn show(mut batches: mpsc::Receiver<Batch>, begin: impl FnOnce((u16, u16))
                 }
             },
         };
-        if app.update(msg, started.elapsed()) == Flow::Quit {
+        let begun = Instant::now();
+        let flow = app.update(msg, started.elapsed());
+        app.account(begun.elapsed());
+        if flow == Flow::Quit {
             return Ok(());
         }
         if app.wants_picture(started.elapsed()) {
             app.prepare(started.elapsed());
+            let begun = Instant::now();
             let drawn = screen.draw(|frame| app.draw(frame));
             if drawn.is_err() {
                 // The terminal went away in the middle of a picture.
                 return Ok(());
             }
+            app.account(begun.elapsed());
         }
     }
 }

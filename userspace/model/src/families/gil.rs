@@ -84,6 +84,15 @@ impl Gil {
         self.waits.since_then(selection.from).filter(|wait| selection.has(wait.process, wait.tid, wait.at))
     }
 
+    /// The same of each thread.
+    pub fn waits_by_thread<'a>(&'a self, selection: &'a Selection) -> HashMap<(ProcessRef, Tid), Vec<&'a GilWait>> {
+        let mut waits: HashMap<_, Vec<_>> = HashMap::new();
+        for wait in self.waits(selection) {
+            waits.entry((wait.process, wait.tid)).or_default().push(wait);
+        }
+        waits
+    }
+
     /// A wait counts where it began, and its time where it was spent; the longest is the longest whole wait that had a
     /// piece there.
     pub fn sums(&self, selection: &Selection) -> BTreeMap<Key, Times> {

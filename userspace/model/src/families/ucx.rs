@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use super::ended::Ended;
 use super::{Past, Timed};
 use crate::{
     History, Library, Nanos, Operation, ProcessRef, Selection, StackId, Tid, Transfer, TransferChange, TransferId,
@@ -13,8 +14,6 @@ const EARLY_MAX: usize = 1 << 16;
 
 /// Transfers that are kept.
 const TRANSFERS_MAX: usize = 1 << 20;
-/// How often transfers that ended too long ago are looked for: one that has no end may lie before them.
-const SWEEP: Nanos = Nanos(1_000_000_000);
 
 /// What became of a transfer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,6 +98,8 @@ impl Sum {
 pub struct Ucx {
     history: History,
     transfers: BTreeMap<TransferId, State>,
+    /// In the order in which their ends were told first.
+    ended: Ended<TransferId>,
     early: BTreeMap<TransferId, Early>,
     /// The order in which those came that are early.
     early_order: VecDeque<TransferId>,
@@ -107,7 +108,6 @@ pub struct Ucx {
     threads: BTreeMap<(ProcessRef, Tid), TransferThread>,
     /// What was told of threads before.
     told: Past<TransferThread>,
-    swept: Nanos,
 }
 
 impl Timed for Transfers {
@@ -127,18 +127,28 @@ impl Ucx {
         Self {
             history,
             transfers: BTreeMap::new(),
+            ended: Ended::new(history),
             early: BTreeMap::new(),
             early_order: VecDeque::new(),
             sums: BTreeMap::new(),
             totals: Past::new(history),
             threads: BTreeMap::new(),
             told: Past::new(history),
-            swept: Nanos(0),
         }
     }
 
     /// How many had to be forgotten for it.
     pub fn add(&mut self, at: Nanos, id: TransferId, change: &TransferChange) -> u64 {
+        let ended = |ucx: &Self| ucx.get(id).and_then(State::ended);
+        let had_ended = ended(self).is_some();
+        let forgotten = self.change(at, id, change);
+        if let Some(ended) = ended(self).filter(|_| !had_ended) {
+            self.ended.push(ended, id);
+        }
+        forgotten
+    }
+
+    fn change(&mut self, at: Nanos, id: TransferId, change: &TransferChange) -> u64 {
         match change {
             TransferChange::Seen(transfer) => {
                 let early = self.early.remove(&id).unwrap_or_default();
@@ -193,13 +203,7 @@ impl Ucx {
     pub fn expire(&mut self, now: Nanos) {
         while self.totals.expire(now).is_some() {}
         while self.told.expire(now).is_some() {}
-        let History::Window { length, .. } = self.history else { return };
-        if now.saturating_sub(self.swept) < SWEEP {
-            return;
-        }
-        self.swept = now;
-        let since = now.saturating_sub(length);
-        self.transfers.retain(|_, state| state.ended().is_none_or(|ended| ended >= since));
+        self.ended.expire(now, &mut self.transfers);
     }
 
     /// In the order in which they were first seen.

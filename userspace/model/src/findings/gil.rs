@@ -28,9 +28,12 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
         rows.entry((row.process, row.waiter)).or_default().push(row);
     }
     let mut found = Vec::new();
-    for (process, share) in views::gil_shares(model, selection) {
+    let shares = views::gil_shares(model, selection);
+    let times =
+        times(model, selection, shares.iter().filter_map(|(process, share)| Some((*process, share.holder()?.0))));
+    for (process, share) in shares {
         let Some((holder, _)) = share.holder() else { continue };
-        let held = had(model, selection, process, &share, holder);
+        let held = had(model, &share, holder, times.get(&(process, holder)).copied().unwrap_or_default());
         if share.observed == Nanos(0) || held <= HELD * seconds(share.observed) {
             continue;
         }
@@ -53,20 +56,46 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
     found
 }
 
+/// What is known of a thread's time.
+#[derive(Clone, Copy, Default)]
+struct Spent {
+    samples: u64,
+    /// Asleep, but not for the GIL.
+    asleep: Nanos,
+}
+
+fn times(
+    model: &Model,
+    selection: &Selection,
+    threads: impl Iterator<Item = (ProcessRef, Tid)>,
+) -> HashMap<(ProcessRef, Tid), Spent> {
+    let mut times: HashMap<_, Spent> = threads.map(|thread| (thread, Spent::default())).collect();
+    if times.is_empty() || !model.is_on("offcpu") {
+        return times;
+    }
+    for (place, sum) in model.cpu().sums(selection) {
+        if let Some(spent) = times.get_mut(&(place.process, place.tid)) {
+            spent.samples += sum;
+        }
+    }
+    for sleep in model.offcpu().sleeps(selection).filter(|sleep| sleep.reason != WaitReason::Gil) {
+        if let Some(spent) = times.get_mut(&(sleep.process, sleep.tid)) {
+            spent.asleep = spent.asleep.saturating_add(sleep.total);
+        }
+    }
+    times
+}
+
 /// For how many seconds a thread had the GIL. Samples see it while it runs; where it had to share a CPU with others, it kept the
 /// GIL while it was ready and did not run: as much of that time as of the time in which it ran.
-fn had(model: &Model, selection: &Selection, process: ProcessRef, share: &GilShare, tid: Tid) -> f64 {
+fn had(model: &Model, share: &GilShare, tid: Tid, spent: Spent) -> f64 {
     let thread = share.threads.get(&tid).copied().unwrap_or_default();
     let held = seconds(thread.held);
-    let of_thread = Selection { processes: Some([process].into()), tid: Some(tid), ..selection.clone() };
-    let samples: u64 = model.cpu().sums(&of_thread).into_values().sum();
-    if !model.is_on("offcpu") || samples == 0 {
+    if spent.samples == 0 {
         return held;
     }
-    let ran = samples as f64 / f64::from(model.meta().rate_hz.max(1));
-    let sleeps = model.offcpu().sleeps(&of_thread).filter(|sleep| sleep.reason != WaitReason::Gil);
-    let asleep: f64 = sleeps.map(|sleep| seconds(sleep.total)).sum();
-    let awake = seconds(share.observed) - seconds(thread.wanted.total) - asleep;
+    let ran = spent.samples as f64 / f64::from(model.meta().rate_hz.max(1));
+    let awake = seconds(share.observed) - seconds(thread.wanted.total) - seconds(spent.asleep);
     held.max((held / ran).min(1.0) * awake)
 }
 

@@ -1,13 +1,15 @@
 //! What only several families together can see: who kept a finished transfer from its waiter, what was sent again out of a shared
 //! segment, and computing that waits for transfers which could go on meanwhile.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::{Cost, Evidence, Finding, Severity, Target, commonest, name, own_place, place, seconds, size};
 use crate::families::redundancy::PairSum;
 use crate::families::ucx::State;
 use crate::views;
-use crate::{FrameId, Model, Nanos, ProcessRef, RegionId, SegmentId, Selection, StackId, Tid, TransferId};
+use crate::{
+    FrameId, GilWait, Model, Nanos, ProcessRef, RegionId, Sample, SegmentId, Selection, StackId, Tid, TransferId,
+};
 
 /// From so many transfers on, of which so many were held up, for so long in the middle.
 const TRANSFERS: usize = 10;
@@ -25,8 +27,8 @@ const BESIDE: f64 = 0.05;
 const SAMPLES: u64 = 100;
 
 type Transfers<'a> = BTreeMap<ProcessRef, Vec<(TransferId, &'a State)>>;
-/// A part of a wait for the GIL: from, to, and who held it where.
-type Wait = (Nanos, Nanos, Option<(Tid, StackId)>);
+/// Of each thread, in the order of their ends.
+type Waits<'a> = HashMap<(ProcessRef, Tid), Vec<&'a GilWait>>;
 /// A piece of a segment with its content: its offset, its bytes and their hash.
 type Content = (SegmentId, u64, u64, u64);
 
@@ -38,11 +40,18 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
     for (id, state) in model.ucx().transfers().filter(|(_, state)| views::has_transfer(selection, state)) {
         transfers.entry(state.transfer.process).or_default().push((id, state));
     }
+    let everyone = Selection { tid: None, ..selection.clone() };
+    let waits = model.gil().waits_by_thread(&everyone);
+    let mut samples: HashMap<ProcessRef, Vec<&Sample>> = HashMap::new();
+    for sample in model.cpu().selected(&everyone).filter(|sample| transfers.contains_key(&sample.process)) {
+        samples.entry(sample.process).or_default().push(sample);
+    }
     let mut found = Vec::new();
     for (process, states) in &transfers {
-        found.extend(behind_gil(model, selection, *process, states));
+        let samples = samples.get(process).map_or(&[][..], Vec::as_slice);
+        found.extend(behind_gil(model, selection, *process, states, &waits));
         found.extend(resent(model, selection, *process, states));
-        found.extend(no_overlap(model, selection, *process, states));
+        found.extend(no_overlap(model, selection, *process, states, samples));
     }
     found
 }
@@ -89,13 +98,8 @@ fn behind_gil(
     selection: &Selection,
     process: ProcessRef,
     states: &[(TransferId, &State)],
+    waits: &Waits<'_>,
 ) -> Option<Finding> {
-    let of_process = Selection { processes: Some([process].into()), tid: None, ..selection.clone() };
-    let mut waits: BTreeMap<Tid, Vec<Wait>> = BTreeMap::new();
-    for wait in model.gil().waits(&of_process) {
-        let holder = wait.holder.map(|holder| (holder.tid, holder.stack));
-        waits.entry(wait.tid).or_default().push((wait.at.saturating_sub(wait.length), wait.at, holder));
-    }
     let mut delays = Vec::new();
     let mut held_up = Vec::new();
     let mut behind: BTreeMap<(Tid, Option<FrameId>), Nanos> = BTreeMap::new();
@@ -103,15 +107,16 @@ fn behind_gil(
     for (id, state) in states {
         let (Some(over), Some(woken)) = (state.transfer.completed, state.woken) else { continue };
         delays.push(woken.woken.saturating_sub(over));
-        let waits = waits.get(&woken.tid).map_or(&[][..], Vec::as_slice);
+        let waits = waits.get(&(process, woken.tid)).map_or(&[][..], Vec::as_slice);
         // Pieces of waits end one after the other.
-        let first = waits.partition_point(|(_, to, _)| *to <= over);
+        let first = waits.partition_point(|wait| wait.at <= over);
+        let from = |wait: &GilWait| wait.at.saturating_sub(wait.length);
         let mut held = Nanos(0);
-        for (from, to, holder) in waits[first..].iter().take_while(|(from, _, _)| *from < woken.woken) {
-            let part = (*to).min(woken.woken).saturating_sub((*from).max(over));
+        for wait in waits[first..].iter().take_while(|wait| from(wait) < woken.woken) {
+            let part = wait.at.min(woken.woken).saturating_sub(from(wait).max(over));
             held = held.saturating_add(part);
-            if let Some((tid, stack)) = holder {
-                let sum = behind.entry((*tid, views::own_line(model, *stack))).or_default();
+            if let Some(holder) = wait.holder {
+                let sum = behind.entry((holder.tid, views::own_line(model, holder.stack))).or_default();
                 *sum = sum.saturating_add(part);
             }
         }
@@ -227,6 +232,7 @@ fn no_overlap(
     selection: &Selection,
     process: ProcessRef,
     states: &[(TransferId, &State)],
+    samples: &[&Sample],
 ) -> Option<Finding> {
     if !model.is_on("cpu") || states.len() < TRANSFERS {
         return None;
@@ -234,11 +240,10 @@ fn no_overlap(
     let pending = states.iter().filter_map(|(_, state)| Some((state.transfer.submitted?, state.transfer.completed?)));
     let pending = joined(pending.collect());
     let observed = seconds(model.observed(process, selection, Nanos(0)));
-    let of_process = Selection { processes: Some([process].into()), tid: None, ..selection.clone() };
     let mut driving: BTreeMap<StackId, bool> = BTreeMap::new();
     let (mut beside, mut apart) = (0_u64, 0_u64);
     let mut lines: BTreeMap<StackId, u64> = BTreeMap::new();
-    for sample in model.cpu().selected(&of_process) {
+    for sample in samples {
         if *driving.entry(sample.stack).or_insert_with(|| drives_transfers(model, sample.stack)) {
             continue;
         }

@@ -29,14 +29,16 @@ fn times(model: &Model, selection: &Selection, finding: &Finding) -> Vec<(Nanos,
             waits(model, selection, process, tid)
         }
         (Target::Transfers(one), Some(process)) => {
-            let all = model.ucx().transfers().filter(|(_, state)| state.transfer.process == process);
-            let meant = all.filter(|(id, _)| one.is_none_or(|one| one == *id));
-            meant.filter_map(|(_, state)| Some(life(state.transfer.begun()?, state.ended()))).collect()
+            let all = one.is_none().then(|| model.ucx().transfers().map(|(_, state)| state));
+            let one = one.and_then(|one| model.ucx().get(one));
+            let meant = all.into_iter().flatten().chain(one).filter(|state| state.transfer.process == process);
+            meant.filter_map(|state| Some(life(state.transfer.begun()?, state.ended()))).collect()
         }
         (Target::Arenas(frame), Some(process)) => {
-            let rows = views::arenas(model, selection).into_iter();
-            let ids = rows.filter(|row| (row.process, row.frame) == (process, frame)).flat_map(|row| row.ids);
-            ids.filter_map(|id| model.arenas().get(id)).map(|state| (state.begun, state.begun)).collect()
+            let all = model.arenas().arenas().map(|(_, state)| state).filter(|state| state.arena.process == process);
+            let within = all.filter(|state| views::is_selected(state, selection));
+            let born = within.filter(|state| views::birthplace(model, model.arenas().birth(state)) == frame);
+            born.map(|state| (state.begun, state.begun)).collect()
         }
         (Target::Line(frame), Some(process)) => {
             model.redundancy().seen_at(selection, Line { process, frame }).map(|at| (at, at)).collect()

@@ -1,11 +1,11 @@
 //! Transfers that take longer, or more, than they should.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::{Cost, Evidence, Finding, Severity, Target, commonest, name, own_place, place, seconds, size};
 use crate::families::ucx::State;
 use crate::views::{self, By, Role, Spread, Stage, WorkerRow, spread};
-use crate::{Model, Nanos, ProcessRef, Selection};
+use crate::{GilWait, Model, Nanos, Place, ProcessRef, Selection, StackId};
 
 /// A thread that is busy for longer than this, with fewer transfers a second than this, polls in vain.
 const POLL_TIME: Nanos = Nanos(2_000_000_000);
@@ -38,13 +38,21 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
     for worker in &workers {
         by_process.entry(worker.process).or_default();
     }
-    let mut found: Vec<Finding> =
-        workers.iter().flat_map(|worker| [busy_poll(model, worker), gil(model, selection, worker)]).flatten().collect();
+    let waits = model.gil().waits_by_thread(selection);
+    let gil_waits = |worker: &WorkerRow| waits.get(&(worker.process, worker.tid)).map_or(&[][..], Vec::as_slice);
+    let mut found: Vec<Finding> = workers
+        .iter()
+        .flat_map(|worker| [busy_poll(model, worker), gil(model, worker, gil_waits(worker))])
+        .flatten()
+        .collect();
+    let lasting = Selection { tid: None, ..selection.lasting() };
+    let queues = views::queues(model, &lasting);
+    let shutdowns = shutdowns(model, &lasting);
     for (process, states) in &by_process {
         let of_it: Vec<&WorkerRow> = workers.iter().filter(|worker| worker.process == *process).collect();
         found.extend(slow_notify(model, selection, *process, states, &of_it));
-        found.extend(queue_grows(model, selection, *process));
-        found.extend(unfinished(model, selection, *process, states, &of_it));
+        found.extend(queues.get(process).and_then(|depths| queue_grows(model, *process, depths)));
+        found.extend(unfinished(model, *process, states, &of_it, shutdowns.get(process).copied()));
         found.extend(resend(model, *process, states));
     }
     found
@@ -93,7 +101,7 @@ fn busy_poll(model: &Model, worker: &WorkerRow) -> Option<Finding> {
     Some(Finding { cost: Cost::time(worker.busy), target: Some(Target::Worker(worker.tid)), ..found })
 }
 
-fn gil(model: &Model, selection: &Selection, worker: &WorkerRow) -> Option<Finding> {
+fn gil(model: &Model, worker: &WorkerRow, waits: &[&GilWait]) -> Option<Finding> {
     let is_apart = worker.role == Role::Progress && worker.mode.starts_with("thread");
     let others = model.ucx().threads_of(worker.process).any(|other| other.tid != worker.tid && other.registered > 0);
     if !is_apart || !others || worker.gil_waits < GIL_WAITS {
@@ -101,8 +109,8 @@ fn gil(model: &Model, selection: &Selection, worker: &WorkerRow) -> Option<Findi
     }
     let who = name(model, worker.process, worker.tid);
     let waited = worker.gil_wait.map_or(0.0, seconds);
-    let waits = model.gil().waits(selection).filter(|wait| (wait.process, wait.tid) == (worker.process, worker.tid));
-    let line = place(model, commonest(waits.map(|wait| (views::asked_at(model, wait.stack), Nanos(wait.count)))));
+    let line =
+        place(model, commonest(waits.iter().map(|wait| (views::asked_at(model, wait.stack), Nanos(wait.count)))));
     let summary = format!("thread {who} waited {} times for the GIL, mostly at {line}", worker.gil_waits);
     let detail = format!(
         "Thread {who} hands transfers to UCX and completes them; while it waits for the GIL, no transfer goes on. It waited \
@@ -181,9 +189,7 @@ fn slow_notify(
     Some(finding(model, process, ("ucx/slow-notify", Severity::Warning), (summary, detail, advice), evidence))
 }
 
-fn queue_grows(model: &Model, selection: &Selection, process: ProcessRef) -> Option<Finding> {
-    let of_process = Selection { processes: Some([process].into()), tid: None, ..selection.lasting() };
-    let depths = views::queue(model, &of_process);
+fn queue_grows(model: &Model, process: ProcessRef, depths: &[(Nanos, u64)]) -> Option<Finding> {
     let quarter = depths.len() / 4;
     let deepest = |part: &[(Nanos, u64)]| part.iter().map(|(_, depth)| *depth).max();
     let first = deepest(depths.get(..quarter)?)?;
@@ -204,16 +210,16 @@ fn queue_grows(model: &Model, selection: &Selection, process: ProcessRef) -> Opt
 /// Transfers without an end, and an interpreter that does not end for a thread that nobody stopped.
 fn unfinished(
     model: &Model,
-    selection: &Selection,
     process: ProcessRef,
     states: &[&State],
     workers: &[&WorkerRow],
+    shuts_down: Option<Nanos>,
 ) -> Option<Finding> {
     let has_ended = model.process(process)?.ended.is_some();
     let left: Vec<&&State> = states.iter().filter(|state| state.transfer.completed.is_none()).collect();
     let notifier = workers.iter().find(|worker| worker.role == Role::Notifier);
     if let Some(notifier) = notifier.filter(|_| !has_ended)
-        && let Some(since) = shuts_down(model, selection, process)
+        && let Some(since) = shuts_down
     {
         let who = name(model, process, notifier.tid);
         let summary = format!(
@@ -260,17 +266,28 @@ fn unfinished(
     Some(Finding { cost: Cost::bytes(bytes), ..found })
 }
 
-/// How long a thread of the process has waited in `threading._shutdown` (Lib/threading.py).
-fn shuts_down(model: &Model, selection: &Selection, process: ProcessRef) -> Option<Nanos> {
-    let selection = Selection { processes: Some([process].into()), tid: None, ..selection.lasting() };
-    let is_shutdown = |stack| {
-        model.stack(stack).iter().filter_map(|frame| model.frame(*frame)).any(|frame| {
-            &*frame.function == "_shutdown" && frame.file.as_deref().is_some_and(|file| file.ends_with("threading.py"))
+/// How long the threads of a process have waited in one place of `threading._shutdown` (Lib/threading.py), where that is long.
+fn shutdowns(model: &Model, selection: &Selection) -> BTreeMap<ProcessRef, Nanos> {
+    let mut known: HashMap<StackId, bool> = HashMap::new();
+    let mut is_shutdown = |stack| {
+        *known.entry(stack).or_insert_with(|| {
+            model.stack(stack).iter().filter_map(|frame| model.frame(*frame)).any(|frame| {
+                &*frame.function == "_shutdown"
+                    && frame.file.as_deref().is_some_and(|file| file.ends_with("threading.py"))
+            })
         })
     };
-    let sums = model.offcpu().sums(&selection);
-    let waits = sums.iter().filter(|(key, _)| is_shutdown(key.place.stack));
-    waits.map(|(_, sum)| sum.times.total).max().filter(|total| *total >= Nanos(1_000_000_000))
+    let mut totals: BTreeMap<Place, Nanos> = BTreeMap::new();
+    for sleep in model.offcpu().sleeps(selection).filter(|sleep| is_shutdown(sleep.stack)) {
+        let total = totals.entry(sleep.place()).or_default();
+        *total = total.saturating_add(sleep.total);
+    }
+    let mut longest: BTreeMap<ProcessRef, Nanos> = BTreeMap::new();
+    for (place, total) in totals.into_iter().filter(|(_, total)| *total >= Nanos(1_000_000_000)) {
+        let longest = longest.entry(place.process).or_default();
+        *longest = total.max(*longest);
+    }
+    longest
 }
 
 fn resend(model: &Model, process: ProcessRef, states: &[&State]) -> Option<Finding> {

@@ -1,6 +1,6 @@
 //! The report's `transfers`, `transfer_counts` and `workers`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde::Serialize;
 
@@ -230,10 +230,7 @@ fn stage_out(pid: Pid, stage: views::Stage, spread: &views::Spread) -> TransferS
 }
 
 pub(super) fn queues(model: &Model, selection: &Selection) -> Vec<TransferQueue> {
-    let processes: BTreeSet<ProcessRef> = model.ucx().threads().map(|thread| thread.process).collect();
-    let of_one = |process: ProcessRef| {
-        let own = Selection { processes: Some([process].into()), ..selection.clone() };
-        let changes = views::queue(model, &own);
+    let of_one = |(process, changes): (ProcessRef, Vec<(Nanos, u64)>)| {
         Some(TransferQueue {
             pid: pid(model, process)?,
             from_s: changes.first()?.0.as_secs_f64(),
@@ -241,7 +238,7 @@ pub(super) fn queues(model: &Model, selection: &Selection) -> Vec<TransferQueue>
             depths: views::queue_over_time(&changes, QUEUE_PARTS),
         })
     };
-    processes.into_iter().filter(|process| selection.has_process(*process)).filter_map(of_one).collect()
+    views::queues(model, selection).into_iter().filter_map(of_one).collect()
 }
 
 pub(super) fn workers(model: &Model, selection: &Selection) -> Vec<Worker> {

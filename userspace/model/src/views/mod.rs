@@ -28,7 +28,7 @@ pub use redundancy::{RedundancyView, lies_in, redundancy, stores};
 pub use residents::{ResidentRow, residents};
 pub use segments::segments;
 pub use slots::{Series, Slots};
-pub use stages::{BUCKETS, Spread, Stage, bucket_start, queue, queue_over_time, spread, stages};
+pub use stages::{BUCKETS, Spread, Stage, bucket_start, queue, queue_over_time, queues, spread, stages};
 pub use timeline::{Cells, Doing, Lane, LaneId, Timeline, timeline};
 pub use transfers::{Role, WorkerRow, has_transfer, role, transfers, workers};
 pub use tree::{Node, NodeId, Tree, tree};

@@ -1,8 +1,13 @@
 //! How long the stages of transfers take, and how many transfers wait to be handed to UCX.
 
+use std::collections::BTreeMap;
+
 use super::transfers::has_transfer;
 use crate::families::ucx::State;
-use crate::{Model, Nanos, Selection};
+use crate::{Model, Nanos, ProcessRef, Selection};
+
+/// How many of something there were, from a time on.
+type Depths = Vec<(Nanos, u64)>;
 
 /// A stretch in the life of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -89,16 +94,34 @@ pub fn stages<'model>(states: &(impl Iterator<Item = &'model State> + Clone)) ->
 }
 
 /// How many transfers were registered and not handed to UCX, whenever that changed.
-pub fn queue(model: &Model, selection: &Selection) -> Vec<(Nanos, u64)> {
-    let mut changes = Vec::new();
-    for (_, state) in model.ucx().transfers().filter(|(_, state)| has_transfer(selection, state)) {
-        let transfer = &state.transfer;
-        let is_delayed = transfer.is_delayed() || transfer.submitted.is_none();
-        if let Some(registered) = transfer.registered.filter(|_| is_delayed && !transfer.operation.is_multi()) {
-            changes.push((registered, 1_i64));
-            changes.extend(transfer.submitted.map(|submitted| (submitted, -1)));
-        }
+pub fn queue(model: &Model, selection: &Selection) -> Depths {
+    depths(queued(model, selection).flat_map(|(_, changes)| changes).collect())
+}
+
+/// The same of each process that has such.
+pub fn queues(model: &Model, selection: &Selection) -> BTreeMap<ProcessRef, Depths> {
+    let mut all: BTreeMap<ProcessRef, Vec<(Nanos, i64)>> = BTreeMap::new();
+    for (process, changes) in queued(model, selection) {
+        all.entry(process).or_default().extend(changes);
     }
+    all.into_iter().map(|(process, changes)| (process, depths(changes))).collect()
+}
+
+/// The process of each transfer that waited to be handed to UCX, and how it made the queue longer and shorter.
+fn queued<'a>(
+    model: &'a Model,
+    selection: &'a Selection,
+) -> impl Iterator<Item = (ProcessRef, impl Iterator<Item = (Nanos, i64)>)> + 'a {
+    let all = model.ucx().transfers().filter(|(_, state)| has_transfer(selection, state));
+    all.filter_map(|(_, State { transfer, .. })| {
+        let is_delayed = transfer.is_delayed() || transfer.submitted.is_none();
+        let registered = transfer.registered.filter(|_| is_delayed && !transfer.operation.is_multi())?;
+        let submitted = transfer.submitted.map(|submitted| (submitted, -1));
+        Some((transfer.process, [(registered, 1)].into_iter().chain(submitted)))
+    })
+}
+
+fn depths(mut changes: Vec<(Nanos, i64)>) -> Depths {
     changes.sort_unstable();
     let mut depth = 0_i64;
     let add = |(at, change): (Nanos, i64)| {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{gil_shares, queue};
+use super::{gil_shares, queues};
 use crate::families::ucx::State;
 use crate::{Model, Nanos, ProcessRef, Selection, Tid, TransferId, TransferThread};
 
@@ -101,6 +101,8 @@ pub fn workers(model: &Model, selection: &Selection) -> Vec<WorkerRow> {
     let mut rows = Vec::new();
     let lasting = Selection { tid: None, ..selection.lasting() };
     let threads = model.ucx().threads_in(&lasting);
+    let queues = queues(model, &Selection { tid: None, ..selection.clone() });
+    let deepest = |process| queues.get(process)?.iter().map(|(_, depth)| *depth).max();
     for thread in threads.iter().filter(|thread| selection.has_thread(thread.process, thread.tid)) {
         let share = shares.get(&thread.process).and_then(|share| share.threads.get(&thread.tid));
         let progress = threads.iter().filter(|other| other.process == thread.process && makes_progress(other));
@@ -118,7 +120,7 @@ pub fn workers(model: &Model, selection: &Selection) -> Vec<WorkerRow> {
                     .map(|(python, all)| busy(thread) * *python as f64 / *all as f64),
                 progress: (role == Role::Progress && thread.probed > Nanos(0))
                     .then(|| thread.progress as f64 / thread.probed.as_secs_f64()),
-                queue_max: if role == Role::Progress { deepest(model, thread.process, selection) } else { 0 },
+                queue_max: if role == Role::Progress { deepest(&thread.process).unwrap_or(0) } else { 0 },
                 gil_wait: model.is_on("gil").then(|| share.map_or(Nanos(0), |share| share.wanted.total)),
                 gil_waits: share.map_or(0, |share| share.wanted.count),
                 gil_held: share.map_or(Nanos(0), |share| share.held),
@@ -194,9 +196,4 @@ fn is_apart(model: &Model, threads: &[TransferThread], thread: &TransferThread) 
     let is_first = || model.process(thread.process).is_some_and(|state| state.process.pid.0 == thread.tid.0);
     others.any(|other| (other.registered > 0 || other.woken > 0) && leaves(other))
         || (thread.registered == 0 && !is_first())
-}
-
-fn deepest(model: &Model, process: ProcessRef, selection: &Selection) -> u64 {
-    let selection = Selection { processes: Some([process].into()), tid: None, ..selection.clone() };
-    queue(model, &selection).into_iter().map(|(_, depth)| depth).max().unwrap_or(0)
 }
