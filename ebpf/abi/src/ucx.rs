@@ -174,9 +174,11 @@ pub struct Thread {
     pub unknown_stack: u64,
     /// The request of UCX that it was last called back for.
     pub called_back: u64,
+    /// The function of UCXX's that it last gave to be called back, where transfers are only counted.
+    pub of_ucxx: u64,
 }
 
-shared!(Thread, 136);
+shared!(Thread, 144);
 
 /// What threads do with transfers.
 pub mod deed {

@@ -5,6 +5,7 @@
 //! when it is over.
 
 mod asked;
+mod counting;
 mod progress;
 mod table;
 mod ucxx;
@@ -55,6 +56,44 @@ const ANNOUNCED: u64 = 1 << 17;
 /// Where `ucp_am_handler_param_t` has the callback: behind the mask, the number and the flags.
 const HANDLER: u64 = 16;
 
+/// What a call is given that submits a transfer.
+struct Submitted {
+    submission: Submission,
+    words: [u64; 6],
+    /// A `ucp_datatype_t`.
+    kind: u64,
+    buffer: u64,
+    bytes: u64,
+    /// 0 for none.
+    callback: u64,
+    /// The caller's word.
+    data: Option<u64>,
+}
+
+impl Submitted {
+    #[inline(always)]
+    fn of(context: &ProbeContext) -> Option<Self> {
+        let submission = Submission(cookie(context));
+        let words = arguments(context);
+        let at = match submission.parameters() {
+            ON_STACK => user(call(context).stack.wrapping_add(8))?,
+            number => word(&words, number),
+        };
+        // The mask and the flags, the request, the callback, the datatype, the caller's word.
+        let [mask, _, callback, datatype, data]: [u64; 5] = user(at)?;
+        let callback = if mask & HAS_CALLBACK == 0 { 0 } else { callback };
+        let (buffer, count) = (word(&words, submission.buffer()), word(&words, submission.count()));
+        let kind = if mask & HAS_DATATYPE == 0 { 1 << 3 } else { datatype };
+        let bytes = match kind & 7 {
+            CONTIGUOUS => count.wrapping_mul(kind >> 3),
+            VECTOR => vector(buffer, count),
+            _ => 0,
+        };
+        let data = (mask & HAS_USER_DATA != 0).then_some(data);
+        Some(Self { submission, words, kind, buffer, bytes, callback, data })
+    }
+}
+
 /// A call begins that submits a transfer.
 #[uprobe]
 pub fn ucx_submit_enter(context: ProbeContext) -> u32 {
@@ -71,36 +110,14 @@ pub fn ucx_submit_enter_bounded(context: ProbeContext) -> u32 {
 
 #[inline(always)]
 fn begin(context: &ProbeContext, run: impl Fn(u32)) -> Option<()> {
-    let process = watched()?;
-    let submission = Submission(cookie(context));
-    let (words, call) = (arguments(context), call(context));
-    let at = match submission.parameters() {
-        ON_STACK => user(call.stack.wrapping_add(8))?,
-        number => word(&words, number),
-    };
-    // The mask and the flags, the request, the callback, the datatype, the caller's word.
-    let [mask, _, callback, datatype, data]: [u64; 5] = user(at)?;
-    let callback = if mask & HAS_CALLBACK == 0 { 0 } else { callback };
-    let (buffer, count) = (word(&words, submission.buffer()), word(&words, submission.count()));
-    let kind = if mask & HAS_DATATYPE == 0 { 1 << 3 } else { datatype };
-    let bytes = match kind & 7 {
-        CONTIGUOUS => count.wrapping_mul(kind >> 3),
-        VECTOR => vector(buffer, count),
-        _ => 0,
-    };
     let which = control(COUNTED);
     if which == counted::ALL {
-        if let Some(thread) = thread() {
-            // SAFETY: the pointer is to an element of the map; the key is the current thread.
-            unsafe {
-                (*thread).counts[deed::SUBMIT] += 1;
-                (*thread).counts[deed::REGISTER] += 1;
-            }
-        }
-        sum(submission.operation(), is_of_ucxx(callback), bytes);
-        return Some(());
+        return counting::submitted(context);
     }
-    let asked = if mask & HAS_USER_DATA == 0 { None } else { REQUESTS.get_ptr_mut(key(data)) };
+    let process = watched()?;
+    let Submitted { submission, words, kind, buffer, bytes, callback, data } = Submitted::of(context)?;
+    let call = call(context);
+    let asked = data.and_then(|data| REQUESTS.get_ptr_mut(key(data)));
     let mut transfer = match asked {
         // SAFETY: the pointer is to an element of the map; only its own request's thread writes it now.
         Some(asked) if unsafe { (*asked).completed } == 0 => unsafe { *asked },

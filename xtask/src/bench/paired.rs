@@ -2,7 +2,7 @@
 
 use std::{path::Path, process::Command};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 use super::{Setting, record::shown, table::median};
 use crate::{process::output, repo};
@@ -12,7 +12,7 @@ pub(super) type Rounds = (u32, &'static str);
 pub(super) const USUAL: Rounds = (15, "1.0");
 
 /// What the same work took in a round, in seconds.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Pair {
     pub(super) without: f64,
     pub(super) with: f64,
@@ -46,20 +46,37 @@ pub(super) struct Compared {
 
 impl Compared {
     /// `watch` is what `pyobs record` takes, with PID for the program's process id.
-    pub(super) fn measure(
+    pub(super) fn one(
         setting: &Setting,
         python: &Path,
         words: &[&str],
         watch: &[&str],
         rounds: Rounds,
     ) -> Result<Self> {
+        let all = Self::measure(setting, python, words, &[watch], rounds)?;
+        all.into_iter().next().context("paired.py left rounds out")
+    }
+
+    /// The same for several that watch one after the other, with one nobody for all of them.
+    pub(super) fn measure(
+        setting: &Setting,
+        python: &Path,
+        words: &[&str],
+        watches: &[&[&str]],
+        rounds: Rounds,
+    ) -> Result<Vec<Self>> {
         let file = setting.folder.join("paired.pyobs").display().to_string();
         let pyobs = repo::pyobs().display().to_string();
-        let watcher: Vec<&str> = [&pyobs[..], "record"].iter().chain(watch).chain(&["-o", &file]).copied().collect();
-        let all = run(python, words, rounds, &[&["none"], &watcher])?;
-        let Ok([nobody, watched]) = <[Vec<Pair>; 2]>::try_from(all) else { bail!("paired.py left rounds out") };
-        let words: Vec<String> = watch.iter().map(|word| (*word).to_owned()).collect();
-        Ok(Self { nobody, watched, watcher: shown(&words) })
+        let commands: Vec<Vec<&str>> =
+            watches.iter().map(|watch| [&[&pyobs[..], "record"], *watch, &["-o", &file]].concat()).collect();
+        let watchers: Vec<&[&str]> = std::iter::once(&["none"][..]).chain(commands.iter().map(Vec::as_slice)).collect();
+        let mut all = run(python, words, rounds, &watchers)?.into_iter();
+        let nobody = all.next().context("paired.py left rounds out")?;
+        let compared = |(watched, watch): (Vec<Pair>, &&[&str])| {
+            let words: Vec<String> = watch.iter().map(|word| (*word).to_owned()).collect();
+            Self { nobody: nobody.clone(), watched, watcher: shown(&words) }
+        };
+        Ok(all.zip(watches).map(compared).collect())
     }
 
     /// For each of the two: who it was, what the work took without and with him, the range of that, and the command.

@@ -28,8 +28,6 @@ const TRAP_US: f64 = 4.0;
 const LONG: Rounds = (5, "8.0");
 /// The budget is held after some ten seconds.
 const SETTLED: Rounds = (3, "20.0");
-/// Round trips' own noise is several times what is looked for.
-const MANY_ROUNDS: Rounds = (8, "6.0");
 const MIB: f64 = 1024.0 * 1024.0;
 /// Transfers as fast as they can be made, by as many threads as there are CPUs on a small machine; and the goal, a second.
 const FAST: u64 = 2_000_000;
@@ -48,9 +46,9 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
          (`xtask/src/bench/paired.py`, medians of the rounds): there and back between two processes with UCXX\n\
          (`trips.py`, each process on a CPU of its own), both watched, and of eight bytes that a program in C sends to\n\
          itself by libucp as fast as it can (`transfers.c`). All of these are too many to be followed: they are counted when\n\
-         they are submitted, and followed for a moment in ten seconds. `nobody` follows nothing, in rounds between the others:\n\
-         it shows the noise. `+ucx` has what is on by itself, too (\"Overhead\"); that is bound by the budget, which is held after\n\
-         some seconds, as `--budget 1` is.\n\
+         they are submitted, and followed for a moment now and then. `nobody` follows nothing, in rounds between the others:\n\
+         it shows the noise. The defaults (\"Overhead\") are bound by the budget, which is held after some seconds, as `--budget 1`\n\
+         is; `+ucx` is both, of which neither goal speaks.\n\
          Then all that this program can make and that it makes steadily, what was counted of them, and the resident set of\n\
          pyobs at its largest.",
         &["what", "figure", "10th to 90th percentile", "counted", "peak RSS (MiB)"],
@@ -94,7 +92,13 @@ fn built(setting: &Setting) -> Result<String> {
     Ok(program.display().to_string())
 }
 
-/// What the same work took without anybody who watches, and with it. Each of the two has a row.
+/// What the same work took without anybody who watches, which has a row once, and with it.
+fn rows(table: &mut Table, what: &str, compared: &Compared, is_first: bool) {
+    for [who, figure, range, command] in compared.rows().into_iter().skip(usize::from(!is_first)) {
+        table.row(vec![format!("{what}, {who}"), figure, range, String::new(), String::new()], &command);
+    }
+}
+
 fn compared(
     setting: &Setting,
     table: &mut Table,
@@ -102,10 +106,8 @@ fn compared(
     (what, words): (&str, &[&str]),
     (watch, rounds): (&[&str], Rounds),
 ) -> Result<Compared> {
-    let compared = Compared::measure(setting, python, words, watch, rounds)?;
-    for [who, figure, range, command] in compared.rows() {
-        table.row(vec![format!("{what}, {who}"), figure, range, String::new(), String::new()], &command);
-    }
+    let compared = Compared::one(setting, python, words, watch, rounds)?;
+    rows(table, what, &compared, true);
     Ok(compared)
 }
 
@@ -113,9 +115,15 @@ fn trips(setting: &Setting, table: &mut Table, python: &Path, size: u64) -> Resu
     let what = format!("{} KiB there and back", size >> 10);
     let words = [&python.display().to_string(), &source("trips.py").display().to_string(), &size.to_string()];
     let words = words.map(String::as_str);
-    for (what, probes, rounds) in [(what.clone(), "ucx", MANY_ROUNDS), (format!("{what}, +ucx"), "+ucx", SETTLED)] {
-        let compared = compared(setting, table, python, (&what, &words), (&["--probe", probes], rounds))?;
-        table.at_most(&format!("{what}: longer beyond what nobody makes it"), compared.longer_share(), SLOWER);
+    let watches: [(&str, &[&str], bool); 3] =
+        [("the defaults", &[], true), ("ucx", &["--probe", "ucx"], true), ("+ucx", &["--probe", "+ucx"], false)];
+    let all = Compared::measure(setting, python, &words, &watches.map(|(_, watch, _)| watch), SETTLED)?;
+    for (number, (compared, (probes, _, is_bound))) in all.iter().zip(watches).enumerate() {
+        rows(table, &what, compared, number == 0);
+        if is_bound {
+            let what = format!("{what}, {probes}: longer beyond what nobody makes it");
+            table.at_most(&what, compared.longer_share(), SLOWER);
+        }
     }
     Ok(())
 }

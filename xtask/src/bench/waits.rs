@@ -44,7 +44,7 @@ fn handed_over(setting: &Setting, table: &mut Table) -> Result<()> {
     let python = setting.python(VERSION)?;
     let words = [python.display().to_string(), script()];
     let words = [&words[0][..], &words[1][..]];
-    let compared = Compared::measure(setting, python, &words, &["--pid", "PID", "--probe", "offcpu"], paired::USUAL)?;
+    let compared = Compared::one(setting, python, &words, &["--pid", "PID", "--probe", "offcpu"], paired::USUAL)?;
     for [who, figure, range, command] in compared.rows() {
         let cells = vec![format!("a hand-over, {who}"), figure, range, String::new(), String::new(), String::new()];
         table.row(cells, &command);

@@ -66,6 +66,12 @@ pub fn new() -> Transfer {
     Transfer { id, flags: if is_told { flags::TOLD } else { 0 }, ..Transfer::default() }
 }
 
+/// The current thread's element, if it has one.
+#[inline(always)]
+pub fn known_thread() -> Option<*mut Thread> {
+    THREADS.get_ptr_mut(bpf_get_current_pid_tgid())
+}
+
 /// The current thread's element.
 #[inline(always)]
 pub fn thread() -> Option<*mut Thread> {

@@ -13,15 +13,21 @@ use crate::families::extension::SPAN;
 
 /// From so many a second on they are counted when they are submitted.
 const FAST: f64 = 10_000.0;
-/// What it takes to follow one to its end, about.
+/// What it takes to follow one to its end, about: of UCX and of UCXX.
 const COST_S: f64 = 25e-6;
+const COST_UCXX_S: f64 = 14e-6;
 /// From so many of UCXX's a second on, when they last: each takes some seven traps, of threads that wake each other.
 const FAST_UCXX: f64 = 1_000.0;
 const LASTING: Duration = Duration::from_secs(2);
 /// They are followed again where there are fewer than this share of that.
 const SLOWER: f64 = 0.5;
-/// How long they are only counted before they are followed again for a moment, so that it is known how long they take.
+/// They are only counted for so long, then followed again for a moment, so that it is known how long they take: the longer, the
+/// more there are, so that such moments cost this share of the time.
 const PERIOD: Duration = Duration::from_secs(10);
+const PERIOD_MAX: Duration = Duration::from_secs(60);
+const MOMENTS_SHARE: f64 = 0.005;
+/// How long a moment is, with what it takes to put the probes there and to take them away.
+const MOMENT_S: f64 = 1.2;
 /// One in so many is told of singly then, at the most.
 const MOMENT: u32 = 40;
 /// Such a moment is a quarter of the span over which a budget is held: up to so many times as many as may be followed all the time
@@ -37,6 +43,14 @@ pub(super) struct Rate {
     pub(super) all: f64,
     /// Of these, UCXX's.
     pub(super) ucxx: f64,
+}
+
+impl Rate {
+    /// How long they are only counted between two moments.
+    fn period(self) -> Duration {
+        let cost = (self.all - self.ucxx).max(0.0) * COST_S + self.ucxx * COST_UCXX_S;
+        Duration::from_secs_f64((cost * MOMENT_S / MOMENTS_SHARE).min(PERIOD_MAX.as_secs_f64())).max(PERIOD)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,7 +151,7 @@ impl Pace {
                 let long = before + elapsed;
                 if !may_count || !is_fast(SLOWER).contains(&true) {
                     (State::Followed(Duration::ZERO), Some(Turn::Follow))
-                } else if long >= PERIOD && self.has_moments(rate) {
+                } else if long >= rate.period() && self.has_moments(rate) {
                     (State::Followed(LASTING), Some(Turn::Follow))
                 } else {
                     (State::Counted(long), None)
@@ -176,9 +190,10 @@ impl Ucx {
                 self.tell_every(((rate.all / TOLD).ceil() as u32).clamp(1, MOMENT), control);
                 if !std::mem::replace(&mut self.has_counted, true) {
                     let moments = if self.pace.has_moments(rate) {
-                        ", and for a moment in ten seconds followed to their ends"
+                        let period = rate.period().as_secs_f64();
+                        format!(", and for a moment in {period:.0} seconds followed to their ends")
                     } else {
-                        ", for that is what the budget allows"
+                        ", for that is what the budget allows".to_owned()
                     };
                     let what = format!(
                         "{:.0} transfers a second: they are counted when they are submitted{moments}",
@@ -269,10 +284,14 @@ mod tests {
 
     #[test]
     fn they_are_followed_for_a_moment_now_and_then() {
-        let mut pace = Pace::new(None);
-        let told = turns(&mut pace, &[2e5; 200]);
-        let followed = told.iter().filter(|turn| **turn == Some(Turn::Follow)).count();
-        assert_eq!(followed, 4, "{told:?}");
+        let followed = |rate: f64| {
+            let told = turns(&mut Pace::new(None), &[rate; 500]);
+            told.iter().filter(|turn| **turn == Some(Turn::Follow)).count()
+        };
+        // In 125 seconds.
+        assert_eq!((followed(2e5), followed(1e4)), (2, 2));
+        assert_eq!([1e3, 3e3, 6e3, 1e5].map(|rate| of_ucx(rate).period().as_secs()), [10, 18, 36, 60]);
+        assert_eq!([1e3, 9e3].map(|rate| Rate { all: rate, ucxx: rate }.period().as_secs()), [10, 30]);
     }
 
     #[test]
