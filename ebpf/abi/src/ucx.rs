@@ -68,6 +68,8 @@ pub mod flags {
     pub const RENDEZVOUS: u32 = 128;
     /// UCXX tells what its submission returned.
     pub const PUBLISHED: u32 = 256;
+    /// It goes on, and was not seen to begin: that is all that is told of it.
+    pub const HALF_SEEN: u32 = 512;
 }
 
 /// `UCX_TRANSFER`: a transfer is over.
@@ -170,15 +172,16 @@ pub struct Thread {
     pub current_flags: u64,
     /// When it last told a receiver of a message to come, or began to receive one that it was told of.
     pub rendezvous: u64,
-    /// Where the return address is of the call that completes a request of UCXX's that is not known.
+    /// Where the return address is of the call that completes a request of UCXX's that is not known, and what it is.
     pub unknown_stack: u64,
+    pub unknown_return: u64,
     /// The request of UCX that it was last called back for.
     pub called_back: u64,
     /// The function of UCXX's that it last gave to be called back, where transfers are only counted.
     pub of_ucxx: u64,
 }
 
-shared!(Thread, 144);
+shared!(Thread, 152);
 
 /// What threads do with transfers.
 pub mod deed {

@@ -12,8 +12,39 @@ const LATE: u64 = 5;
 const LATE_BYTES: u64 = 60_000;
 
 pub(super) fn cases() -> Vec<Case> {
-    let name = "of_what_ucxx_does_at_the_attach_nothing_is_made_up_and_from_then_on_all_is_told";
-    vec![case(name, attached).needs(needs::root()).needs(interpreter())]
+    let of = |name, test: fn()| case(name, test).needs(needs::root()).needs(interpreter());
+    vec![
+        of("of_what_ucxx_does_at_the_attach_nothing_is_made_up_and_from_then_on_all_is_told", attached),
+        of("what_is_received_in_several_buffers_from_before_the_attach_on_is_half_seen", several),
+    ]
+}
+
+/// Of the program's: receives of several buffers from before the recording, and as many buffers as each, and its bytes.
+const EARLY: u64 = 3;
+const AFTER: u64 = 5;
+const SEVERAL_BYTES: u64 = 1000 + 2000 + 3000 + 4000;
+
+fn several() {
+    let mut python = command(interpreter().unwrap());
+    python.args(["-B", "-u"]).arg(workload("ucxx_midway_several.py"));
+    let (recording, ended) = in_the_middle(python);
+    assert!(ended.stdout.ends_with("received 8\n"), "{ended:?}");
+    let transfers = json::list(&recording.report, "/transfers");
+    let of = |operation: &str| -> Vec<&Value> {
+        transfers.iter().filter(|it| json::text(it, "/operation") == operation).collect()
+    };
+    let (sent, received) = (of("multi_send"), of("multi_recv"));
+    assert_eq!((sent.len() as u64, received.len() as u64), (EARLY + AFTER, AFTER), "{transfers:#?}");
+    for whole in sent.iter().chain(&received) {
+        assert_eq!(json::count(whole, "/bytes"), SEVERAL_BYTES, "{whole:#}");
+        assert_eq!(whole["status"], 0, "{whole:#}");
+    }
+    // Parts of what is told, or of nothing that is.
+    let known: BTreeSet<&str> = sent.iter().chain(&received).map(|whole| json::text(whole, "/id")).collect();
+    assert!(transfers.iter().filter_map(|it| it["parent"].as_str()).all(|parent| known.contains(parent)));
+    let half = recording.report["loss"]["transfer_half_seen"].as_u64().unwrap_or(0);
+    // The announcement of each and what it announces.
+    assert_eq!(half, 2 * EARLY, "{}", recording.report["loss"]);
 }
 
 fn attached() {

@@ -6,7 +6,7 @@ WORKLOAD is a JSON list: the name of one of those below, or the words of a comma
 costs, for ever. COMMAND has PID for the program's process id, and at its end the name of a file that it makes: it watches when
 that file is there. `none` is nobody, which shows the noise. Prints JSON: for each command a list, for each round what the work costs without and with it.
 """
-import itertools, json, os, statistics, subprocess, sys, time
+import fcntl, itertools, json, os, statistics, subprocess, sys, time
 
 WINDOW = 0.1
 WORKLOADS = {
@@ -75,6 +75,8 @@ def main():
     if words[0] in WORKLOADS:
         words = [sys.executable, "-c", WORKLOADS[words[0]] + LOOP]
     program = subprocess.Popen(words, stdout=subprocess.PIPE)
+    # Nobody reads it before the end: what it says in half an hour.
+    fcntl.fcntl(program.stdout, fcntl.F_SETPIPE_SZ, 1 << 20)
 
     def span():
         since = time.monotonic()

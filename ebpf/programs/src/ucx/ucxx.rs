@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     common::{
-        maps::control,
+        maps::{control, count_loss},
         memory::user,
         probe::{arguments, call},
         ring,
@@ -129,12 +129,18 @@ fn several(
         transfer.operation = operation;
         transfer.submitted = transfer.registered;
         transfer.submit_tid = transfer.register_tid;
+        // SAFETY: the pointer is to an element of the map; the key is the current thread.
+        if unsafe { completes_unknown(thread, call.stack) } {
+            transfer.flags = transfer.flags & !flags::TOLD | flags::HALF_SEEN;
+        }
         let _ = REQUESTS.insert(key, transfer, 0);
     }
+    let is_half_seen = transfer.flags & flags::HALF_SEEN != 0;
+    let is_new = is_new && !is_half_seen;
     // SAFETY: the pointer is to an element of the map; the key is the current thread.
     unsafe {
         (*thread).counts[deed::REGISTER] += u64::from(is_new);
-        (*thread).parent = transfer.id;
+        (*thread).parent = if is_half_seen { 0 } else { transfer.id };
         (*thread).parent_stack = call.stack;
         (*thread).parent_return = user(call.stack).unwrap_or(0);
         (*thread).parent_flags = transfer.flags.into();
@@ -145,6 +151,18 @@ fn several(
         tell_stack(context, process, &transfer, run);
     }
     Some(())
+}
+
+/// Whether the thread is in the call that completes a request which is not known: what goes on there began before it could be seen.
+///
+/// # Safety
+/// `thread` must point to the current thread's element.
+#[inline(always)]
+unsafe fn completes_unknown(thread: *mut Thread, stack: u64) -> bool {
+    // SAFETY: the caller's promise.
+    let (unknown, back) = unsafe { ((*thread).unknown_stack, (*thread).unknown_return) };
+    // It may have returned long ago.
+    unknown > stack && user(unknown) == Some(back)
 }
 
 /// A request gets its status: it is over.
@@ -158,6 +176,7 @@ fn status(request: u64, status: u64, stack: u64, thread: *mut Thread) -> Option<
         (*thread).unknown_stack = 0;
         if asked.is_none() {
             (*thread).unknown_stack = stack;
+            (*thread).unknown_return = user(stack).unwrap_or(0);
             // UCXX completes a message that has come within its handler, or goes on from a callback to this; what has less of
             // the stack than this has returned.
             if (*thread).current_stack < stack {
@@ -177,7 +196,9 @@ fn status(request: u64, status: u64, stack: u64, thread: *mut Thread) -> Option<
         ((&raw const (*asked).handle).read_volatile(), *asked)
     };
     if handle == 0 {
-        if transfer.operation != operation::NONE {
+        if transfer.flags & flags::HALF_SEEN != 0 {
+            count_loss(record::loss::TRANSFER_HALF_SEEN);
+        } else if transfer.operation != operation::NONE {
             let is_multi = matches!(transfer.operation, operation::MULTI_SEND | operation::MULTI_RECV);
             // SAFETY: as above.
             unsafe { (*thread).counts[deed::COMPLETE] += u64::from(!is_multi) };
