@@ -137,8 +137,9 @@ pub(super) fn kernel_share(python: &Path, file: &Path, last_s: &str) -> Result<f
 
 /// The arguments as a user would type them, without this machine's folders.
 pub(super) fn shown(args: &[String]) -> String {
-    let args: Vec<String> = args.iter().map(|argument| without_folders(argument)).collect();
-    format!("pyobs record {}", args.join(" "))
+    let words = ["pyobs".to_owned(), "record".to_owned()];
+    let args = args.iter().map(|argument| without_folders(argument));
+    words.into_iter().chain(args).collect::<Vec<String>>().join(" ")
 }
 
 fn without_folders(argument: &str) -> String {
