@@ -3,16 +3,9 @@ they wait for is sent in the end, 60000 bytes and a number long. SIGUSR1 lets it
 """
 import asyncio, os, signal
 
-os.environ.update(
-    UCX_TLS="tcp,self,sm", UCX_NET_DEVICES="lo", UCX_LOG_LEVEL="error", UCX_WARN_UNUSED_ENV_VARS="n",
-    UCXPY_PROGRESS_MODE="thread", UCXPY_ENABLE_DELAYED_SUBMISSION="1", UCXPY_ENABLE_PYTHON_FUTURE="1",
-)
 import numpy
-import ucxx._cuda_context
 
-# It asks for a context on a GPU, which nobody needs here.
-ucxx._cuda_context.ensure_cuda_context = lambda device_id=0: None
-import ucxx
+from ucxx_within import connected
 
 LATE = 5
 WINDOW = 4
@@ -25,18 +18,9 @@ async def both(one, other, sizes):
 
 
 async def main():
-    loop = asyncio.get_running_loop()
-    came, go = loop.create_future(), asyncio.Event()
-    loop.add_signal_handler(signal.SIGUSR1, go.set)
-
-    async def answer(endpoint):
-        if not came.done():
-            came.set_result(endpoint)
-        await asyncio.Event().wait()
-
-    listener = ucxx.create_listener(answer, port=0)
-    one = await ucxx.create_endpoint("127.0.0.1", listener.port)
-    other = await came
+    go = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, go.set)
+    one, other, _listener = await connected()
     late = [asyncio.create_task(other.recv(numpy.empty(60000 + at, "u1"), tag=77)) for at in range(LATE)]
     number, begun = 0, None
     while begun is None or number < begun + MORE:
