@@ -5,17 +5,10 @@
 import asyncio, os, signal, sys, threading, time
 
 SCENE, IS_PROVOKED = sys.argv[1], sys.argv[2] == "provoked"
-os.environ.update(
-    UCX_TLS="tcp,self,sm", UCX_NET_DEVICES="lo", UCX_LOG_LEVEL="error", UCX_WARN_UNUSED_ENV_VARS="n",
-    UCXPY_PROGRESS_MODE="thread-polling" if SCENE == "polls" and IS_PROVOKED else "thread",
-    UCXPY_ENABLE_DELAYED_SUBMISSION="1", UCXPY_ENABLE_PYTHON_FUTURE="1",
-)
+os.environ["UCXPY_PROGRESS_MODE"] = "thread-polling" if SCENE == "polls" and IS_PROVOKED else "thread"
 import numpy
-import ucxx._cuda_context
 
-# It asks for a context on a GPU, which nobody needs here.
-ucxx._cuda_context.ensure_cuda_context = lambda device_id=0: None
-import ucxx
+from ucxx_within import connected, ucxx
 
 
 def buffers(count, size):
@@ -110,19 +103,11 @@ async def killed(one, other):
 
 async def main():
     global PORT
-    came = asyncio.get_running_loop().create_future()
-
-    async def answer(endpoint):
-        if not came.done():
-            came.set_result(endpoint)
-        await asyncio.Event().wait()
-
-    listener = ucxx.create_listener(answer, port=0)
+    one, other, listener = await connected()
     PORT = listener.port
-    one = await ucxx.create_endpoint("127.0.0.1", PORT)
     # What comes first is seen by then, on a loaded machine too.
     await asyncio.sleep(3)
-    await globals()[SCENE](one, await came)
+    await globals()[SCENE](one, other)
     print("done", flush=True)
     if SCENE == "killed":
         os.kill(os.getpid(), signal.SIGKILL)

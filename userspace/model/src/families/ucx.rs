@@ -142,7 +142,9 @@ impl Ucx {
         let ended = |ucx: &Self| ucx.get(id).and_then(State::ended);
         let had_ended = ended(self).is_some();
         let forgotten = self.change(at, id, change);
-        if let Some(ended) = ended(self).filter(|_| !had_ended) {
+        // Of a recording nothing is forgotten for its age.
+        let is_aging = matches!(self.history, History::Window { .. });
+        if let Some(ended) = ended(self).filter(|_| is_aging && !had_ended) {
             self.ended.push(ended, id);
         }
         forgotten
