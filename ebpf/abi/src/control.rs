@@ -20,7 +20,9 @@ pub const COUNTED: u32 = 7;
 pub const SLEEP_GAP: u32 = 8;
 /// Of the samples whose registers are told, one in so many, chosen at random, is looked at; 0 and 1 stand for all.
 pub const LOOK_EVERY: u32 = 9;
-pub const COUNT: u32 = 10;
+/// They are passed over for no longer than so many of the kernel's ticks.
+pub const SLEEP_GAP_MAX: u32 = 10;
+pub const COUNT: u32 = 11;
 
 /// The values of [`TELLS_MAPPINGS`].
 pub mod tells {

@@ -55,37 +55,42 @@ pub struct Place {
 }
 
 /// The value of the array `SLEEPS`: a thread, in the element that its tid stands for.
+///
+/// What is written at each sleep that is passed over lies a cache line away from what is looked at by who wakes the thread,
+/// of this element and of the next one: else the line would go from CPU to CPU at each switch.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sleeper {
-    pub tid: u32,
-    pub pid: u32,
-    /// When it went to sleep; 0 while it does not.
-    pub since: u64,
-    /// When it was woken; 0 while it was not.
-    pub woken: u64,
     /// How many of its next sleeps are passed over, how many were since one was looked at, and how many had been when the
     /// present one was. None are while [`SLEEP_GAP`](crate::control::SLEEP_GAP) is 0.
     pub left: u32,
     pub passed: u32,
     pub missed: u32,
     pub padding: u32,
-    /// When the sleep that was looked at last began, and when it ended.
+    /// When the sleep that was looked at last began, and in which of the kernel's ticks (jiffies), and when it ended.
     pub looked: u64,
+    pub looked_tick: u64,
     pub ended: u64,
-    pub waker_pid: u32,
-    pub waker_tid: u32,
-    pub waker_comm: [u8; COMM_LEN],
+    pub places: [Place; PLACES],
+    pub tid: u32,
+    pub pid: u32,
+    /// When it went to sleep; 0 while it does not.
+    pub since: u64,
+    /// When it was woken; 0 while it was not.
+    pub woken: u64,
     /// Which of its places it sleeps at, or slept at last.
     pub place: u32,
     /// Not 0 when the stack was taken for the present sleep, whose end is told at once then.
     pub fresh: u32,
     /// Up to when its stacks have been paid for: each costs `SLEEP_PERIOD` of the thread's time.
     pub paid: u64,
-    pub places: [Place; PLACES],
+    pub waker_pid: u32,
+    pub waker_tid: u32,
+    pub waker_comm: [u8; COMM_LEN],
+    pub apart: [u64; 3],
 }
 
-shared!(Sleeper, 288);
+shared!(Sleeper, 320);
 
 /// Elements of the array `SLEEPS`; a power of two. Tids are given out one after the other, so that two live threads
 /// seldom share a place.

@@ -14,9 +14,9 @@ pub use sleeper::thread_ends;
 use aya_ebpf::{
     EbpfContext,
     helpers::{bpf_get_current_comm, bpf_get_current_pid_tgid, bpf_ktime_get_ns, generated::bpf_get_stack},
-    macros::{map, raw_tracepoint},
+    macros::{btf_tracepoint, map},
     maps::PerCpuArray,
-    programs::RawTracePointContext,
+    programs::BtfTracePointContext,
 };
 use pyobs_abi::{
     control::{self, FAMILY_GIL, FAMILY_OFFCPU},
@@ -33,7 +33,7 @@ use crate::common::{
     memory::user,
     registers::Registers,
     ring,
-    task::Task,
+    task::TypedTask,
     walk::{SLOT_TASK, Walk},
 };
 use sleeper::{awake, key, looks_at, passes_over, pays, place, refreshes, sleeper, slept, slot, tell};
@@ -54,19 +54,19 @@ const STALE: u64 = 3_600_000_000_000;
 static WAKING: PerCpuArray<[u64; WAKING_FRAMES]> = PerCpuArray::with_max_entries(1, 0);
 
 /// `sched_switch(bool preempt, struct task_struct *prev, struct task_struct *next, …)`
-#[raw_tracepoint(tracepoint = "sched_switch")]
-pub fn offcpu_switch(context: RawTracePointContext) -> i32 {
+#[btf_tracepoint(function = "sched_switch")]
+pub fn offcpu_switch(context: BtfTracePointContext) -> i32 {
     switch(&context, Walk::run)
 }
 
 /// For kernels without `bpf_loop`.
-#[raw_tracepoint(tracepoint = "sched_switch")]
-pub fn offcpu_switch_bounded(context: RawTracePointContext) -> i32 {
+#[btf_tracepoint(function = "sched_switch")]
+pub fn offcpu_switch_bounded(context: BtfTracePointContext) -> i32 {
     switch(&context, Walk::run_bounded)
 }
 
 #[inline(always)]
-fn switch(context: &RawTracePointContext, run: impl Fn(u32)) -> i32 {
+fn switch(context: &BtfTracePointContext, run: impl Fn(u32)) -> i32 {
     if !is_on(FAMILY_OFFCPU | FAMILY_GIL) {
         return 0;
     }
@@ -80,8 +80,8 @@ fn switch(context: &RawTracePointContext, run: impl Fn(u32)) -> i32 {
 
 /// The thread that the CPU turns to was asleep until now.
 #[inline(always)]
-fn wakes(context: &RawTracePointContext) {
-    let Some(tid) = Task(context.arg(2)).pid() else { return };
+fn wakes(context: &BtfTracePointContext) {
+    let tid = TypedTask::argument(context, 2).pid();
     let Some(sleeper) = sleeper(tid) else { return };
     if tid == 0 || sleeper.tid != tid || sleeper.since == 0 {
         return;
@@ -92,21 +92,24 @@ fn wakes(context: &RawTracePointContext) {
 
 /// The thread that the CPU turns away from goes to sleep.
 #[inline(always)]
-fn sleeps(context: &RawTracePointContext, run: impl Fn(u32)) {
-    let both = bpf_get_current_pid_tgid();
-    let (pid, tid) = ((both >> 32) as u32, both as u32);
-    // SAFETY: the value is read while others may update it: a torn one is an address that fails its checks.
-    let Some(process) = (unsafe { PROCESSES.get(pid) }) else { return };
-    if process.flags & SAMPLED == 0 || Task(context.arg(1)).state().is_none_or(|state| state == 0 || state & DEAD != 0)
-    {
+fn sleeps(context: &BtfTracePointContext, run: impl Fn(u32)) {
+    let task = TypedTask::argument(context, 1);
+    let (pid, tid, state) = (task.tgid(), task.pid(), task.state());
+    if state == 0 || state & DEAD != 0 {
         return;
     }
     let Some(sleeper) = sleeper(tid) else { return };
-    // SAFETY: the helper has no preconditions.
-    let now = unsafe { bpf_ktime_get_ns() };
-    if passes_over(sleeper, tid, now) {
+    // Before all that costs more: of some programs that is nearly every switch.
+    if passes_over(sleeper, pid, tid) {
         return;
     }
+    // SAFETY: the value is read while others may update it: a torn one is an address that fails its checks.
+    let Some(process) = (unsafe { PROCESSES.get(pid) }) else { return };
+    if process.flags & SAMPLED == 0 {
+        return;
+    }
+    // SAFETY: the helper has no preconditions.
+    let now = unsafe { bpf_ktime_get_ns() };
     if sleeper.tid != tid || sleeper.pid != pid {
         if sleeper.since != 0 && now.saturating_sub(sleeper.since) < STALE {
             count_loss(loss::SLEEPER);
@@ -238,12 +241,12 @@ fn holder_tid(process: &Process, native: u32, thread_id: u32, state: u64) -> u32
 }
 
 /// `sched_waking(struct task_struct *p)`, in the context of who wakes it.
-#[raw_tracepoint(tracepoint = "sched_waking")]
-pub fn offcpu_waking(context: RawTracePointContext) -> i32 {
+#[btf_tracepoint(function = "sched_waking")]
+pub fn offcpu_waking(context: BtfTracePointContext) -> i32 {
     if !is_on(FAMILY_OFFCPU | FAMILY_GIL) {
         return 0;
     }
-    let Some(tid) = Task(context.arg(0)).pid() else { return 0 };
+    let tid = TypedTask::argument(&context, 0).pid();
     let Some(sleeper) = sleeper(tid) else { return 0 };
     if sleeper.tid != tid || sleeper.since == 0 {
         return 0;
@@ -272,7 +275,7 @@ pub fn offcpu_waking(context: RawTracePointContext) -> i32 {
 /// own (arch/x86/include/asm/irq_stack.h), but so has what a system call leaves to softirqs, as a message to the same
 /// machine: there the frames tell, which take microseconds.
 #[inline(always)]
-fn in_interrupt(context: &RawTracePointContext) -> bool {
+fn in_interrupt(context: &BtfTracePointContext) -> bool {
     // The context are the tracepoint's arguments, on the stack of who hits it.
     if Registers::is_own_stack(context.as_ptr() as u64) {
         return Registers::saved().call == NO_CALL;

@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use procfs::process::Process as ProcProcess;
 use pyobs_model::{Meta, Nanos};
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::{ClockId, clock_getres, clock_gettime};
 
 use crate::session::Options;
 
@@ -15,6 +15,12 @@ use crate::session::Options;
 pub fn monotonic() -> Nanos {
     let now = clock_gettime(ClockId::Monotonic);
     Nanos(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
+}
+
+/// How long one of the kernel's ticks (a jiffy) is: so exact are its coarse clocks.
+pub fn tick() -> Nanos {
+    let resolution = clock_getres(ClockId::MonotonicCoarse);
+    Nanos(resolution.tv_sec as u64 * 1_000_000_000 + resolution.tv_nsec as u64)
 }
 
 /// Gives large blocks back to the system as soon as they are freed. glibc otherwise takes the first freed one, a library

@@ -3,24 +3,25 @@
 mod accesses;
 mod calls;
 mod transfers;
+mod waits;
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use aya::maps::{Array, ArrayOfMaps, HashMap, Map, MapData, PerCpuArray, RingBuf};
-use aya::programs::{Iter, PerfEvent, Program, ProgramError, RawTracePoint, UProbe};
+use aya::programs::{BtfTracePoint, Iter, PerfEvent, Program, ProgramError, RawTracePoint, UProbe};
 use aya::{Ebpf, EbpfError, EbpfLoader};
 use pyobs_abi::arena::library::Site;
 use pyobs_abi::control;
-use pyobs_abi::offcpu::{SLEEPERS, Sleeper};
+use pyobs_abi::offcpu::Sleeper;
 use pyobs_abi::process::{Layout, Process};
 use pyobs_abi::shm::Row;
-use pyobs_model::Nanos;
 
 use super::addresses::Addresses;
 use super::btf::{Btf, BtfError};
 use super::interrupts::EntryCode;
 use super::iterators;
+use super::sparse;
 use super::ticks::{Clock, Ticks};
 use super::tracefs::Attached;
 use crate::families::arena::library;
@@ -37,13 +38,6 @@ const LIFE_PROGRAMS: [(&str, &str); 3] = [
     ("process_exec", "sched_process_exec"),
     ("process_exit", "sched_process_exit"),
 ];
-/// The program for the moment at which a thread is woken.
-const WAKING: &str = "offcpu_waking";
-/// That for the moment at which a CPU turns to another thread, with the sampler of the same kind.
-const SWITCH: [(&str, &str); 2] = [(SAMPLER, "offcpu_switch"), (SAMPLER_BOUNDED, "offcpu_switch_bounded")];
-/// Of a thread's sleeps one stack is taken for so many nanoseconds: five hundred a second at the most, and each wait of a
-/// switch interval (5 ms) for the GIL.
-const SLEEP_PERIOD: u64 = 2_000_000;
 /// Those for the beginning and the end of a Python function.
 const CALLS: [&str; 2] = ["eval_call_enter", "eval_call_exit"];
 /// Those of the family `shm`.
@@ -117,8 +111,9 @@ pub struct Object {
     sampler: &'static str,
     /// Their numbers in the kernel's BTF.
     iterators: [Option<u32>; ITERATORS.len()],
-    /// And those of the tracepoints of system calls.
-    calls: [Option<u32>; 2],
+    /// And those of the tracepoints of system calls and of threads' sleeps.
+    calls: [Option<u32>; calls::TYPES.len()],
+    waits: [Option<u32>; waits::TYPES.len()],
     has_iterators: bool,
     /// The programs at single system calls.
     attached_calls: Option<Attached>,
@@ -170,6 +165,7 @@ impl Object {
         let files = shm::offsets::of(&btf)?;
         let iterators = ITERATORS.map(|(_, kind)| iterators::number(&btf, kind));
         let calls = calls::TYPES.map(|name| btf.typedef(name));
+        let waits = waits::TYPES.map(|name| btf.typedef(name));
         drop(btf);
         let mut loader = EbpfLoader::new();
         if !wants.calls {
@@ -226,34 +222,12 @@ impl Object {
             sampler,
             iterators,
             calls,
+            waits,
             has_iterators: false,
             attached_calls: None,
             ticks: None,
             addresses: None,
         })
-    }
-
-    /// Starts to look at threads' sleeps, if any of these families does.
-    pub fn attach_waits(&mut self, probes: &[&str]) -> Result<(), ObjectError> {
-        let bit = |family: &str, bit: u64| if probes.contains(&family) { bit } else { 0 };
-        let waits = bit("offcpu", control::FAMILY_OFFCPU) | bit("gil", control::FAMILY_GIL);
-        let families = waits | bit("shm", control::FAMILY_SHM) | bit("arena", control::FAMILY_ARENA);
-        let map = |error| ObjectError::Map { name: "CONTROL", error };
-        self.control.set(control::FAMILIES, families, 0).map_err(map)?;
-        self.control.set(control::SLEEP_PERIOD, SLEEP_PERIOD, 0).map_err(map)?;
-        if waits == 0 {
-            return Ok(());
-        }
-        let switch = SWITCH.iter().find(|(sampler, _)| *sampler == self.sampler).map_or(SWITCH[0].1, |(_, name)| name);
-        self.attach_tracepoints([(WAKING, "sched_waking"), (switch, "sched_switch")].into_iter())
-    }
-
-    /// Keeps one CPU sample in so many, takes so many times fewer stacks of sleeps, and looks at one sleep of each thread for
-    /// every so much time.
-    pub fn shed(&mut self, keep_every: u64, sleeps_rarer: u64, sleep_gap: Nanos) -> bool {
-        self.control.set(control::KEEP_EVERY, keep_every, 0).is_ok()
-            && self.control.set(control::SLEEP_PERIOD, SLEEP_PERIOD.saturating_mul(sleeps_rarer), 0).is_ok()
-            && self.control.set(control::SLEEP_GAP, sleep_gap.0, 0).is_ok()
     }
 
     /// Has the kernel side call for stacks that may be new only so often.
@@ -266,11 +240,6 @@ impl Object {
     pub fn look_at_one_in(&mut self, so_many: u32) {
         // A number that is not taken leaves the old one.
         let _ = self.control.set(control::LOOK_EVERY, u64::from(so_many), 0);
-    }
-
-    /// What is known of a thread's sleep, or of that of another with the same element.
-    pub fn sleeper(&self, tid: u32) -> Option<Sleeper> {
-        self.sleeps.get(&(tid % SLEEPERS), 0).ok()
     }
 
     /// Has the programs at system calls tell of executable mappings: those of all processes, or of the watched ones.
@@ -331,6 +300,17 @@ impl Object {
         Ok(())
     }
 
+    /// Attaches a program whose arguments the kernel knows the types of: `of` is the tracepoint's own type, with this number.
+    fn attach_typed(&mut self, name: &'static str, of: &'static str, number: Option<u32>) -> Result<(), ObjectError> {
+        let number = number.ok_or(ObjectError::NoType(of))?;
+        let program: &mut BtfTracePoint = program(&mut self.ebpf, name)?;
+        let fail = |error| ObjectError::Program { name, error };
+        let types = sparse::typedef(of, number).map_err(|error| fail(error.into()))?;
+        program.load(of.trim_start_matches("btf_trace_"), &types).map_err(fail)?;
+        program.attach().map_err(fail)?;
+        Ok(())
+    }
+
     /// Loads the programs that count calls and takes their maps; to be called once.
     pub fn take_calls(&mut self) -> Result<(eval::Programs, eval::Maps), ObjectError> {
         let [enter, exit] = CALLS;
@@ -382,11 +362,6 @@ impl Object {
     /// The same of those that run for samples.
     pub fn samples_run_time(&self) -> (Duration, u64) {
         self.run_time_of([self.sampler].into_iter().chain(accesses::PROGRAMS))
-    }
-
-    /// The same of those that run for sleeps.
-    pub fn sleeps_run_time(&self) -> (Duration, u64) {
-        self.run_time_of(SWITCH.iter().map(|(_, name)| *name).chain([WAKING]))
     }
 
     fn run_time_of(&self, names: impl Iterator<Item = &'static str>) -> (Duration, u64) {

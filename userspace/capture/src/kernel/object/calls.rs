@@ -4,11 +4,10 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-use aya::programs::{BtfTracePoint, Program, TracePoint};
+use aya::programs::{Program, TracePoint};
 use pyobs_abi::calls::{ARENA_BEGIN, ARENA_END, CODE_END, SHM_BEGIN, SHM_END};
 
 use super::{Object, ObjectError, program};
-use crate::kernel::sparse;
 use crate::kernel::tracefs::{Attached, Calls};
 
 /// Those at tracepoints of single calls, for their beginnings and their ends.
@@ -53,12 +52,7 @@ impl Object {
 
     fn attach_all_calls(&mut self) -> Result<(), ObjectError> {
         for ((name, of), number) in ALL.into_iter().zip(self.calls) {
-            let number = number.ok_or(ObjectError::NoType(of))?;
-            let program: &mut BtfTracePoint = program(&mut self.ebpf, name)?;
-            let fail = |error| ObjectError::Program { name, error };
-            let types = sparse::typedef(of, number).map_err(|error| fail(error.into()))?;
-            program.load(of.trim_start_matches("btf_trace_"), &types).map_err(fail)?;
-            program.attach().map_err(fail)?;
+            self.attach_typed(name, of, number)?;
         }
         Ok(())
     }
