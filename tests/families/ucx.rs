@@ -292,17 +292,23 @@ import ucxx._cuda_context
 ucxx._cuda_context.ensure_cuda_context = lambda device_id=0: None
 import ucxx
 
-end = threading.Timer(15, os._exit, [0])
+end = threading.Timer(20, os._exit, [0])
 end.daemon = True
 end.start()
 
 async def main():
+    is_left = asyncio.Event()
     async def handler(endpoint):
         await endpoint.send(numpy.ones(1000, 'u1'))
-        await endpoint.recv(numpy.empty(777, 'u1'))
+        receives = asyncio.ensure_future(endpoint.recv(numpy.empty(777, 'u1')))
+        # Until it is asked for, and has had the time to be handed on.
+        await asyncio.sleep(0.2)
+        is_left.set()
+        await receives
     listener = ucxx.create_listener(handler, port=0)
     endpoint = await ucxx.create_endpoint('127.0.0.1', listener.port)
     await endpoint.recv(numpy.empty(1000, 'u1'))
+    await is_left.wait()
     print('leaves', flush=True)
     raise SystemExit(1)
 
@@ -312,7 +318,7 @@ asyncio.run(main())
 fn shutdown() {
     let mut python = command(interpreter().unwrap());
     python.args(["-B", "-u", "-c", FORGETS]);
-    let recording = record("offcpu,ucx").seconds(10.0).command(python).run();
+    let recording = record("offcpu,ucx").seconds(14.0).command(python).run();
     assert!(recording.stdout.contains("leaves"), "{}{}", recording.stdout, recording.stderr);
     let transfers = json::list(&recording.report, "/transfers");
     let open: Vec<u64> =
