@@ -48,6 +48,9 @@ fn main() -> ExitCode {
         case("a_search_marks_frames_of_the_svg_and_of_the_page", browser::search),
         case("a_press_on_a_frame_of_the_svg_zooms", browser::svg),
         case("speedscope_itself_has_the_functions", browser::speedscope).needs(needs::speedscope()),
+        case("perfetto_itself_has_the_timeline", browser::perfetto)
+            .needs(needs::perfetto_page())
+            .needs(needs::perfetto()),
     ];
     let of_chromium = |case: Case| case.needs(needs::program("chromium"));
     cases.extend(pressed.map(of_chromium).map(|case| case.needs(needs::root()).needs(needs::python("3.12"))));

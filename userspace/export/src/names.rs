@@ -24,6 +24,37 @@ pub(crate) fn program(process: &Process) -> String {
     element(file_name(process).trim_start_matches('#')).into_owned()
 }
 
+/// `python3.12 main.py`, `python3.12 -m app`: for readers that add the number, in which processes of one interpreter would
+/// have one name.
+pub(crate) fn program_and_script(process: &Process) -> String {
+    let program = program(process);
+    match script(process) {
+        Some(script) => format!("{program} {}", escape::line(&script, MAX_NAME)),
+        None => program,
+    }
+}
+
+/// What an interpreter was told to run, by its own rules (Modules/main.c, `python --help`).
+fn script(process: &Process) -> Option<String> {
+    process.python.as_ref()?;
+    let mut words = process.command.split_whitespace().skip(1);
+    loop {
+        let word = words.next()?;
+        if word.starts_with("--") {
+            continue;
+        }
+        // Of letters that stand together the last one may take what comes next.
+        match word.strip_prefix('-').map(|letters| letters.chars().last()) {
+            None => return Some(base(word).to_owned()),
+            Some(Some('m')) => return words.next().map(|module| format!("-m {module}")),
+            Some(Some('c')) => return Some("-c".to_owned()),
+            Some(Some('W' | 'X')) => words.next().map(drop)?,
+            Some(Some(_)) => {}
+            Some(None) => return Some("-".to_owned()),
+        }
+    }
+}
+
 /// The file name of the program; a kernel thread's name as it is, for `kworker/0:1` is no path.
 fn file_name(process: &Process) -> &str {
     if process.ppid.0 == KTHREADD || process.pid.0 == KTHREADD {
@@ -73,9 +104,9 @@ pub(crate) fn waker(model: &Model, waker: &Waker) -> String {
     format!("{} {}", with_role(&waker.name, role), waker.tid)
 }
 
-/// For readers to which a process is its main thread: `python3.12 (4242) (event_loop)`.
+/// For readers to which a process is its main thread: `python3.12 main.py (event_loop)`.
 pub(crate) fn process_and_main(model: &Model, process: ProcessRef, of: &Process) -> String {
-    with_role(&self::process(of), role(model, process, Tid(of.pid.0)))
+    with_role(&program_and_script(of), role(model, process, Tid(of.pid.0)))
 }
 
 fn with_role(name: &str, role: Option<Role>) -> String {
@@ -188,6 +219,26 @@ mod tests {
         called("/", 1, "?");
         called("# 12", 1, "?");
         called("a;b\u{1b}", 1, "a:b\u{fffd}");
+    }
+
+    #[track_caller]
+    fn runs(command: &str, expected: &str) {
+        let python = Some("3.12.1".into());
+        let mut it = Process { pid: Pid(7), ppid: Pid(1), command: command.into(), python, started: None };
+        assert_eq!(program_and_script(&it), expected);
+        it.python = None;
+        assert_eq!(program_and_script(&it), program(&it));
+    }
+
+    #[test]
+    fn a_script_tells_processes_apart() {
+        runs("/usr/bin/python3.12 -B -u /srv/app/main.py --port 8000", "python3.12 main.py");
+        runs("python3 -um app.server", "python3 -m app.server");
+        runs("python3 -X importtime -W ignore -c import(app)", "python3 -c");
+        runs("python3 --check-hash-based-pycs main.py", "python3 main.py");
+        runs("python3 -", "python3 -");
+        runs("python3", "python3");
+        runs("python3 a\u{1b}.py", "python3 a\u{fffd}.py");
     }
 
     #[test]

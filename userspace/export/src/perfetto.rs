@@ -2,6 +2,7 @@
 //! the thread that asked to the one that was woken, each transfer as a slice with its stages, and the memory of arenas and
 //! segments as counters.
 
+mod lives;
 mod memory;
 pub mod proto;
 mod trace;
@@ -75,13 +76,13 @@ pub(crate) fn write(model: &Model, options: &Options, out: &mut dyn Write) -> Re
         return Err(Error::NoTimeline);
     }
     let rows = views::transfers(model, &options.selection);
+    let mut trace = Trace::new(model, out);
     let mut threads: BTreeMap<(ProcessRef, Tid), Vec<Moment>> = BTreeMap::new();
     for (id, state, _) in &rows {
         for (deed, tid, at) in deeds(state) {
-            threads.entry((state.transfer.process, tid)).or_default().push(Moment { at, deed, id: *id });
+            threads.entry((trace.process(state.transfer.process), tid)).or_default().push(Moment { at, deed, id: *id });
         }
     }
-    let mut trace = Trace::new(model, out);
     for (thread, mut moments) in threads {
         moments.sort_unstable();
         write_thread(model, thread, &moments, &mut trace)?;
@@ -135,7 +136,7 @@ fn write_transfer(
     let mut slices = vec![Slice { args, ..of(transfer.operation.name(), begun, state.ended()) }];
     let stages = Stage::ALL.iter().filter_map(|stage| stage.of(state).map(|(from, to)| (stage, from, to)));
     slices.extend(stages.map(|(stage, from, to)| of(stage.name(), from, Some(to))));
-    trace.slices(Track::Transfer(transfer.process, transfer.operation, id), slices)
+    trace.slices(Track::Transfer(trace.process(transfer.process), transfer.operation, id), slices)
 }
 
 fn args(model: &Model, state: &State, bytes: u64) -> BTreeMap<&'static str, String> {
@@ -162,7 +163,7 @@ fn args(model: &Model, state: &State, bytes: u64) -> BTreeMap<&'static str, Stri
 fn write_queues(model: &Model, selection: &Selection, trace: &mut Trace<'_>) -> Result<(), Error> {
     for (process, depths) in views::queues(model, selection) {
         for (at, depth) in depths {
-            trace.count(Track::Counter(process, "queue", Unit::Count), at, depth)?;
+            trace.count(Track::Counter(trace.process(process), "queue", Unit::Count), at, depth)?;
         }
     }
     Ok(())

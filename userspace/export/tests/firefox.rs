@@ -104,7 +104,7 @@ fn a_track_for_each_thread_with_its_samples() {
     let names: Vec<_> = threads.iter().map(|it| (&it["processName"], &it["pid"], &it["tid"])).collect();
     assert_eq!(names.len(), 2, "one has waits only");
     let main = threads.iter().find(|it| it["isMainThread"] == true).unwrap();
-    assert_eq!((&main["processName"], &main["pid"]), (&"python3.12 (4242)".into(), &"4242".into()));
+    assert_eq!((&main["processName"], &main["pid"]), (&"python3.12 main.py".into(), &"4242".into()));
     let insert = "<module> (main.py);insert (tree.py)".to_owned();
     let read = "<module> (main.py);sys_read [kernel]".to_owned();
     assert_eq!(stacks(main), BTreeMap::from([(insert, 6), (read, 4)]));
@@ -148,7 +148,7 @@ fn a_segment_is_a_marker_of_its_maker() {
     it.model.apply(&Event::Segment { at: Nanos(2), id: SegmentId(0), change: SegmentChange::Begun(segment) });
     let profile = profile(&it.model, Weight::Cpu);
     let [thread] = &profile["threads"].as_array().unwrap()[..] else { panic!("{profile:#}") };
-    assert_eq!(thread["processName"], "loader (4242)");
+    assert_eq!(thread["processName"], "loader");
     assert!(markers(thread)[0].0.starts_with("Segment: tensor, 4,096 B"), "{:?}", markers(thread));
 }
 

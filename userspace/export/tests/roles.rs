@@ -86,7 +86,7 @@ fn of_firefox() {
     let threads = profile["threads"].as_array().unwrap();
     let names: Vec<&str> = threads.iter().map(|thread| thread["name"].as_str().unwrap()).collect();
     // A main thread is called as its process is.
-    assert_eq!(names, ["python3.12 (4242) (event_loop)", NAMES[1], NAMES[2]]);
+    assert_eq!(names, ["python3.12 main.py (event_loop)", NAMES[1], NAMES[2]]);
     let main = threads.iter().find(|thread| thread["tid"] == "4242").unwrap();
     let texts: Vec<&str> = main["stringArray"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
     assert!(texts.contains(&"5.0 ms, woken by python (progress) 4243"), "{texts:?}");

@@ -83,7 +83,7 @@ fn example() -> Model {
 #[test]
 fn a_transfer_is_a_slice_with_its_stages_and_arrows_lead_from_thread_to_thread() {
     let all = timeline(&example(), &Options::default());
-    let process = "python3.12 (4242)";
+    let process = "python3.12 main.py";
     let own = |id: &str| -> Vec<(&str, f64, Option<f64>)> {
         let first = all.of("transfer").position(|slice| slice.args.get("transfer").is_some_and(|it| it == id)).unwrap();
         let rest = all.of("transfer").skip(first + 1).take_while(|slice| !slice.args.contains_key("transfer"));

@@ -179,3 +179,25 @@ fn the_timeline_has_waits_where_they_were() {
         assert!(waits.iter().any(|wait| wait.name.starts_with(name)), "{name}: {waits:?}");
     }
 }
+
+/// A process that runs another program keeps its number, and Perfetto's engine would give the new one's threads to the old one.
+#[test]
+fn what_a_process_becomes_is_the_same_track() {
+    let mut it = Builder::new("build-host");
+    it.model = Model::new(families_on(), History::All);
+    let stack = it.stack(&[frame(FrameKind::Python, "poll", "/srv/app/net.py", 12, 10)]);
+    // The last one has the number by chance.
+    let lives = [("python3 -m launch", 0, 10), ("python3 stage.py", 10, 20), ("python3 other.py", 30, 40)];
+    for ((command, from, to), id) in lives.into_iter().zip((0..).map(ProcessRef)) {
+        let started = Some(Nanos(from * MS));
+        let python = Some("3.12.1".into());
+        let process = Process { pid: Pid(7), ppid: Pid(1), command: command.into(), python, started };
+        it.model.apply(&Event::Process { id, process });
+        let Event::Sleep(sleep) = sleep(to, 7, stack, WaitReason::Io, 1, 5 * MS) else { unreachable!() };
+        it.model.apply(&Event::Sleep(Sleep { process: id, ..sleep }));
+        it.model.apply(&Event::ProcessEnd { id, at: Nanos(to * MS) });
+    }
+    let all = timeline(&it.model, &Options::default());
+    let tracks: Vec<(&str, f64)> = all.of("wait").map(|wait| (wait.track[0].as_str(), wait.from)).collect();
+    assert_eq!(tracks, [("python3 stage.py", 5e3), ("python3 stage.py", 15e3), ("python3 other.py", 35e3)]);
+}

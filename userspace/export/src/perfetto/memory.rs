@@ -15,13 +15,13 @@ pub(super) fn write(model: &Model, selection: &Selection, trace: &mut Trace<'_>)
     let (mut arenas, mut segments) = (Changes::new(), Changes::new());
     for (_, state) in model.arenas().arenas().filter(|(_, state)| views::is_selected(state, selection)) {
         let died = state.died.map(|(at, _)| at);
-        add(&mut arenas, state.arena.process, state.begun, died, state.arena.bytes);
+        add(&mut arenas, trace.process(state.arena.process), state.begun, died, state.arena.bytes);
     }
     for (_, state) in model.shm().segments() {
         let Some(pid) = state.segment.creator else { continue };
         let maker = model.process_at(pid, state.begun).filter(|(process, _)| selection.has_process(*process));
         if let Some((process, _)) = maker {
-            add(&mut segments, process, state.begun, state.evicted.or(state.ended), state.segment.bytes);
+            add(&mut segments, trace.process(process), state.begun, state.evicted.or(state.ended), state.segment.bytes);
         }
     }
     write_all("arenas", arenas, trace)?;

@@ -8,6 +8,7 @@ use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint};
 use pyobs_model::{Model, Nanos, Operation, ProcessRef, Tid, TransferId};
 
+use super::lives::Lives;
 use super::proto::{
     CounterDescriptor, DebugAnnotation, Kind, ProcessDescriptor, ThreadDescriptor, TracePacket, TrackDescriptor,
     TrackEvent, Unit,
@@ -48,16 +49,22 @@ pub(super) struct Slice {
 pub(super) struct Trace<'a> {
     model: &'a Model,
     out: &'a mut dyn Write,
+    lives: Lives,
     tracks: BTreeMap<Track, u64>,
 }
 
 impl<'a> Trace<'a> {
     pub(super) fn new(model: &'a Model, out: &'a mut dyn Write) -> Self {
-        Self { model, out, tracks: BTreeMap::new() }
+        Self { model, out, lives: Lives::of(model), tracks: BTreeMap::new() }
+    }
+
+    /// The process that stands for this one: what one track has is told together, in the order of its times.
+    pub(super) fn process(&self, process: ProcessRef) -> ProcessRef {
+        self.lives.last(process)
     }
 
     /// The uuid of a track, which is described when it is asked for first, after what it lies under.
-    pub(super) fn track(&mut self, track: Track) -> Result<u64, Error> {
+    fn track(&mut self, track: Track) -> Result<u64, Error> {
         if let Some(uuid) = self.tracks.get(&track) {
             return Ok(*uuid);
         }
@@ -67,7 +74,7 @@ impl<'a> Trace<'a> {
         match track {
             Track::Process(process) => {
                 let state = self.model.process(process).map(|state| &state.process);
-                let (pid, process_name) = (state.and_then(|it| number(it.pid.0)), state.map(names::process));
+                let (pid, process_name) = (state.and_then(|it| number(it.pid.0)), state.map(names::program_and_script));
                 descriptor.process = Some(ProcessDescriptor { pid, process_name });
             }
             Track::Thread(process, tid) => {

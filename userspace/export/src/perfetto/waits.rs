@@ -57,7 +57,7 @@ pub(super) fn write(model: &Model, selection: &Selection, trace: &mut Trace<'_>)
     let mut threads: BTreeMap<(ProcessRef, Tid), Vec<Slice>> = BTreeMap::new();
     for Wait { name, place, from, to, args } in waits(model, selection) {
         let slice = Slice { name, category: CATEGORY, from, to: Some(to), args, arrow: None };
-        threads.entry((place.process, place.tid)).or_default().push(slice);
+        threads.entry((trace.process(place.process), place.tid)).or_default().push(slice);
     }
     threads.into_iter().try_for_each(|((process, tid), slices)| trace.slices(Track::Thread(process, tid), slices))
 }
