@@ -221,10 +221,11 @@ fn is_innermost(row: &Value, known: &Value) -> bool {
 /// It slept before the recording began, though not in one, and does so after it.
 fn sleeps_on(python: &Python) {
     let mut command = python.script(workload("sleepers.py"));
-    command.args(["60", "1"]);
+    // A busy machine takes its time to attach, and what sleeps on by then is not seen.
+    command.args(["60", "3"]);
     let mut program = Workload::start(command);
     let tids = json::parse(&program.line());
-    let recording = Record::new().pid(program.pid()).seconds(4.2).run();
+    let recording = Record::new().pid(program.pid()).seconds(6.2).run();
     let duration = json::number(&recording.report, "/recording/duration_s");
     let wrong: Vec<String> = [("main", "main"), ("other", "sleeps_on")]
         .into_iter()

@@ -1,7 +1,8 @@
-"""browser.py CHROMIUM HOME PAGE PICTURE READY CLICK RESULT [TEXT]: opens a page in a headless browser, waits until the expression
-READY is true there, presses the mouse where the element is that CLICK gives, writes TEXT into it, or into what asks for a text then
-(a prompt), waits until RESULT is another value than before, takes a PICTURE (.png: of the window; .pdf: of the page to 12,000 pixels
-down), and prints JSON: {"before", "after", "said": [the console], "asked": [addresses], "bytes": of the picture}."""
+"""browser.py CHROMIUM HOME PAGE PICTURE READY CLICK RESULT [TEXT]: opens a page in a headless browser, waits until it is loaded
+and the expression READY is true there, presses the mouse where the element is that CLICK gives, writes TEXT into it, or into what
+asks for a text then (a prompt), waits until RESULT is another value than before, takes a PICTURE (.png: of the window; .pdf: of the
+page to 12,000 pixels down), and prints JSON: {"before", "after", "said": [the console], "asked": [addresses], "bytes": of the
+picture}."""
 import base64
 import json
 import os
@@ -89,7 +90,7 @@ it.session = it.call("Target.attachToTarget", targetId=target["targetId"], flatt
 for domain in ("Page", "Runtime", "Network", "Log"):
     it.call(domain + ".enable")
 it.call("Page.navigate", url=page)
-it.wait(lambda: it.value(ready), ready)
+it.wait(lambda: it.value("document.readyState === 'complete'") and it.value(ready), ready)
 before = it.value(result)
 x, y = it.value("""(() => {
   const it = %s;

@@ -109,8 +109,10 @@ fn searches(folder: &Folder, format: &str, graph: &str) {
          .map(it => it.querySelector('title').textContent)
          .concat({graph}.querySelector('#matched').textContent.trim()).join('\\n')"
     );
-    let (ready, button) =
-        (format!("Boolean({graph}?.querySelector('#frames'))"), format!("{graph}.querySelector('#search')"));
+    let (ready, button) = (
+        format!("{graph}?.readyState === 'complete' && {graph}.querySelector('#frames') !== null"),
+        format!("{graph}.querySelector('#search')"),
+    );
     let of = Press { page: &page, ready: &ready, press: &button, text: BURNED[0], changes: &changes };
     let [before, after] = press(folder, of);
     assert_eq!(before, "");
