@@ -110,10 +110,12 @@ fn helpers() -> [Lack; 6] {
 }
 
 fn programs() -> [Lack; 8] {
-    let iterator = |name: &str| {
-        let number = Btf::of_running_kernel().ok().and_then(|btf| btf.function(name));
+    let number = |of: fn(&Btf, &str) -> Option<u32>, name| {
+        let number = Btf::of_running_kernel().ok().and_then(|btf| of(&btf, name));
         rule("btf", number.unwrap_or(0), libc::EINVAL)
     };
+    let iterator = |name| number(Btf::function, name);
+    let typed = |name| number(Btf::typedef, name);
     let compares_with_proc = || vec![(None, Ends::Well(None, proc_takes_its_place))];
     [
         Lack {
@@ -143,13 +145,20 @@ fn programs() -> [Lack; 8] {
         Lack {
             name: "typed_tracepoints",
             rules: rule("attach", TYPED_TRACEPOINT, libc::EINVAL),
-            lines: &[("typed tracepoints", "degraded", "Invalid argument")],
-            records: vec![(None, Ends::Well(None, are_on))],
+            lines: &[
+                ("typed tracepoints", "degraded", "Invalid argument"),
+                ("thread switches", "missing", "Invalid argument"),
+                ("thread wake-ups", "missing", "Invalid argument"),
+            ],
+            records: vec![
+                (None, Ends::Refused("refuses the BPF program offcpu_waking")),
+                (Some("cpu,shm,arena"), Ends::Well(None, are_on)),
+            ],
         },
         Lack {
             name: "thread_switches",
-            rules: rule("tracepoint", "sched_switch", libc::ENOENT),
-            lines: &[("thread switches", "missing", "No such file or directory")],
+            rules: typed("btf_trace_sched_switch"),
+            lines: &[("thread switches", "missing", "Invalid argument")],
             records: vec![
                 (None, Ends::Refused("refuses the BPF program offcpu_switch")),
                 (Some("cpu"), Ends::Well(None, no_more)),

@@ -113,15 +113,19 @@ fn trampolines(area: &mut Area<'_>, btf: &io::Result<Btf>) {
             next_step(&error, "nothing: tracepoints take its place"),
         ),
     }
-    let typed = load_for(btf, "btf_trace_sched_switch", BtfKind::Typedef, sys::TRACE_RAW_TP)
-        .and_then(|program| sys::attach_raw(None, &program));
-    area.preferred(
-        "typed tracepoints",
-        &["arena", "shm"],
-        typed,
-        "attached to sched_switch and taken off again",
+    let typed = |point: &str| {
+        load_for(btf, &format!("btf_trace_{point}"), BtfKind::Typedef, sys::TRACE_RAW_TP)
+            .and_then(|program| sys::attach_raw(None, &program))
+    };
+    let (works, todo) = (
+        |point: &str| format!("attached to {point} and taken off again"),
         "run a kernel from 5.5 on, built with CONFIG_DEBUG_INFO_BTF=y",
     );
+    for (name, point) in [("thread switches", "sched_switch"), ("thread wake-ups", "sched_waking")] {
+        area.tried(name, &["offcpu", "gil"], typed(point), &works(point), todo);
+    }
+    // Only where the tracepoints of single calls are not to be had.
+    area.preferred("typed tracepoints", &["arena", "shm"], typed("sys_enter"), &works("sys_enter"), todo);
 }
 
 fn load_for(btf: &io::Result<Btf>, name: &str, kind: BtfKind, attach: u32) -> io::Result<std::os::fd::OwnedFd> {

@@ -10,8 +10,6 @@ const POINTS: &[(&str, &CStr, &[&str])] = &[
     ("process starts", c"sched_process_fork", ALL),
     ("program starts", c"sched_process_exec", ALL),
     ("process ends", c"sched_process_exit", ALL),
-    ("thread switches", c"sched_switch", &["offcpu", "gil"]),
-    ("thread wake-ups", c"sched_waking", &["offcpu", "gil"]),
     ("system call entries", c"sys_enter", &["arena", "shm"]),
     ("system call exits", c"sys_exit", &["arena", "shm"]),
     ("page evictions", c"mm_filemap_delete_from_page_cache", &["shm"]),
