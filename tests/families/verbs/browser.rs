@@ -27,9 +27,9 @@ fn press(folder: &Folder, Press { page, ready, press, text, changes }: Press<'_>
     let told = json::parse(&ended.stdout);
     assert!(json::count(&told, "/bytes") > 10_000, "{} is no picture of a page", picture.display());
     if page.starts_with("file:") {
-        let asked = json::list(&told, "/asked").iter().filter_map(Value::as_str);
-        let own = |address: &&str| ["file:", "data:", "blob:"].iter().any(|own| address.starts_with(own));
-        assert!(asked.clone().all(|address| own(&address)), "{told:#}");
+        let mut asked = json::list(&told, "/asked").iter().filter_map(Value::as_str);
+        let own = |address: &str| ["file:", "data:", "blob:"].iter().any(|own| address.starts_with(own));
+        assert!(asked.all(own), "{told:#}");
     }
     ["/before", "/after"].map(|key| json::text(&told, key).to_owned())
 }

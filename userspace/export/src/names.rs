@@ -41,16 +41,24 @@ fn script(process: &Process) -> Option<String> {
     loop {
         let word = words.next()?;
         if word.starts_with("--") {
+            if word == "--check-hash-based-pycs" {
+                words.next()?;
+            }
             continue;
         }
-        // Of letters that stand together the last one may take what comes next.
-        match word.strip_prefix('-').map(|letters| letters.chars().last()) {
-            None => return Some(base(word).to_owned()),
-            Some(Some('m')) => return words.next().map(|module| format!("-m {module}")),
-            Some(Some('c')) => return Some("-c".to_owned()),
-            Some(Some('W' | 'X')) => words.next().map(drop)?,
-            Some(Some(_)) => {}
-            Some(None) => return Some("-".to_owned()),
+        let Some(letters) = word.strip_prefix('-') else { return Some(base(word).to_owned()) };
+        if letters.is_empty() {
+            return Some("-".to_owned());
+        }
+        // Of letters that stand together one may take the rest of the word, or the next one where there is no rest.
+        let Some(at) = letters.find(['c', 'm', 'W', 'X']) else { continue };
+        let (letter, rest) = letters.get(at..)?.split_at(1);
+        if letter == "c" {
+            return Some("-c".to_owned());
+        }
+        let taken = if rest.is_empty() { words.next()? } else { rest };
+        if letter == "m" {
+            return Some(format!("-m {taken}"));
         }
     }
 }
@@ -235,7 +243,8 @@ mod tests {
         runs("/usr/bin/python3.12 -B -u /srv/app/main.py --port 8000", "python3.12 main.py");
         runs("python3 -um app.server", "python3 -m app.server");
         runs("python3 -X importtime -W ignore -c import(app)", "python3 -c");
-        runs("python3 --check-hash-based-pycs main.py", "python3 main.py");
+        runs("python3 -Xno_debug_ranges -Wdefault::ImportWarning -mapp", "python3 -m app");
+        runs("python3 --check-hash-based-pycs never --help-all main.py", "python3 main.py");
         runs("python3 -", "python3 -");
         runs("python3", "python3");
         runs("python3 a\u{1b}.py", "python3 a\u{fffd}.py");

@@ -11,10 +11,10 @@ use crate::machine::tick;
 
 /// The program for the moment at which a thread is woken.
 const WAKING: &str = "offcpu_waking";
-/// The types of what these two hang on.
-pub(super) const TYPES: [&str; 2] = ["btf_trace_sched_waking", "btf_trace_sched_switch"];
 /// That for the moment at which a CPU turns to another thread, with the sampler of the same kind.
 const SWITCH: [(&str, &str); 2] = [(SAMPLER, "offcpu_switch"), (SAMPLER_BOUNDED, "offcpu_switch_bounded")];
+/// The types of the tracepoints that these two hang on.
+pub(super) const TYPES: [&str; 2] = ["btf_trace_sched_waking", "btf_trace_sched_switch"];
 /// Of a thread's sleeps one stack is taken for so many nanoseconds: five hundred a second at the most, and each wait of a
 /// switch interval (5 ms) for the GIL.
 const SLEEP_PERIOD: u64 = 2_000_000;
@@ -54,7 +54,7 @@ impl Object {
         self.sleeps.get(&(tid % SLEEPERS), 0).ok()
     }
 
-    /// The same of those that run for sleeps.
+    /// How long the programs that look at sleeps have run, and how often.
     pub fn sleeps_run_time(&self) -> (Duration, u64) {
         self.run_time_of(SWITCH.iter().map(|(_, name)| *name).chain([WAKING]))
     }
