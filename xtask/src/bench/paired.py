@@ -5,8 +5,8 @@
 WORKLOAD is a JSON list: the name of one of those below, or the words of a command that prints the time and what its work
 costs, for ever. COMMAND has PID for the program's process id, and at its end the name of a file that it makes: it watches when
 that file is there. `none` is nobody, which shows the noise. Prints JSON: for each command a list, for each round what the work
-costs without and with it: of its windows of a tenth of a second, that which a quarter cost less than. A virtual machine's
-neighbours take its memory's and caches' speed for seconds at a time, and only ever make work slower.
+costs without and with it: of its windows of a tenth of a second, what a quarter cost less than, for others who share the
+machine's memory and caches make work slower for seconds at a time, and never faster.
 """
 import fcntl, itertools, json, os, subprocess, sys, time
 

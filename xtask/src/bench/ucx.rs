@@ -43,8 +43,7 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
     let mut table = Table::new(
         "Transfers",
         "How long messages take that `pyobs record` follows, against those that nobody does just before and after\n\
-         (`xtask/src/bench/paired.py`, medians of the rounds; of a round, what a quarter of its tenths of a second cost less\n\
-         than): there and back between two processes with UCXX\n\
+         (`xtask/src/bench/paired.py`, medians of the rounds): there and back between two processes with UCXX\n\
          (`trips.py`, each process on a CPU of its own), both watched, and of eight bytes that a program in C sends to\n\
          itself by libucp as fast as it can (`transfers.c`). All of these are too many to be followed: they are counted when\n\
          they are submitted, and followed for a moment now and then. `nobody` follows nothing, in rounds between the others:\n\
