@@ -26,7 +26,7 @@ pub fn is_one(call: &Call) -> bool {
 }
 
 /// Tells of a munmap(2) that is about to give back as much.
-#[inline(always)]
+#[inline(never)]
 pub fn unmapped(call: &Call) {
     let (address, bytes) = (call.first(), call.second());
     if !SIZES.contains(&bytes) || watched().is_none() {

@@ -25,7 +25,7 @@ use crate::{
 const MAP_ANONYMOUS: u64 = 0x20;
 
 /// mmap(2) has mapped something executable.
-#[inline(always)]
+#[inline(never)]
 pub fn mapped(call: &Call) {
     let whom = control(TELLS_MAPPINGS);
     if whom == tells::NONE {
@@ -33,21 +33,18 @@ pub fn mapped(call: &Call) {
     }
     let is_anonymous = call.fourth() & MAP_ANONYMOUS != 0;
     let open = || Table::of(Task::current())?.file(call.fifth() as u32);
-    tell(whom, if is_anonymous { Behind::Nothing } else { open().map_or(Behind::Unknown, Behind::File) });
+    tell(whom, if is_anonymous { NOTHING } else { open().map_or(UNKNOWN, |file| file.0) });
 }
 
 /// mprotect(2) has made what lies at an address executable.
-#[inline(always)]
+#[inline(never)]
 pub fn allowed(address: u64) {
     let whom = control(TELLS_MAPPINGS);
     if whom == tells::NONE {
         return;
     }
-    let behind = match Mapping::find(address) {
-        Some(vma) => File::of_mapping(vma).map_or(Behind::Nothing, Behind::File),
-        None => Behind::Unknown,
-    };
-    tell(whom, behind);
+    let behind = Mapping::find(address).map(|vma| File::of_mapping(vma).map_or(NOTHING, |file| file.0));
+    tell(whom, behind.unwrap_or(UNKNOWN));
 }
 
 /// A process that is not watched has become the program of a `struct linux_binprm *`.
@@ -55,35 +52,25 @@ pub fn allowed(address: u64) {
 pub fn execed(bprm: u64) {
     let whom = control(TELLS_MAPPINGS);
     if whom == tells::EVERYBODY {
-        tell(whom, File::of_program(bprm).map_or(Behind::Unknown, Behind::File));
+        tell(whom, File::of_program(bprm).map_or(UNKNOWN, |file| file.0));
     }
 }
 
-/// What is mapped.
-enum Behind {
-    /// Memory without a file.
-    Nothing,
-    File(File),
-    /// The kernel cannot look now.
-    Unknown,
-}
+/// What is mapped: the address of a `struct file`, or one of these. Not an enum: the verifier refuses a call whose argument is
+/// not set, as a variant's without a file is not.
+const UNKNOWN: u64 = 0;
+const NOTHING: u64 = 1;
 
-/// User space should look at once: what runs meanwhile has no names.
-#[inline(always)]
-fn tell(whom: u64, behind: Behind) {
+/// User space should look at once: what runs meanwhile has no names. Not inlined, for the stack's sake.
+#[inline(never)]
+fn tell(whom: u64, behind: u64) {
     // In a process that is not watched only an interpreter is of interest.
-    let may_concern = whom == tells::EVERYBODY && !matches!(behind, Behind::Nothing);
+    let may_concern = whom == tells::EVERYBODY && behind != NOTHING;
     if !may_concern && watched().is_none() {
         return;
     }
-    let (key, is_known) = match behind {
-        Behind::Nothing => (None, 1),
-        Behind::File(file) => {
-            let key = file.inode().and_then(|inode| inode.key());
-            (key, key.is_some().into())
-        }
-        Behind::Unknown => (None, 0),
-    };
+    let key = if behind > NOTHING { File(behind).inode().and_then(|inode| inode.key()) } else { None };
+    let is_known = u32::from(behind == NOTHING || key.is_some());
     let (ino, dev) = key.map_or((0, 0), |key| (key.ino, key.dev));
     let record = Mapped { header: ring::header(record::EXEC_MAPPED), ino, dev, is_known };
     // SAFETY: plain integers without padding (pyobs-abi asserts it).

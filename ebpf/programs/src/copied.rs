@@ -17,7 +17,7 @@ static COPY_PAGES: Global<u32> = Global::new(0);
 
 #[perf_event]
 pub fn cpu_sample_copied(context: PerfEventContext) -> u32 {
-    cpu::sample(&context, Walk::run, copy)
+    cpu::sample(&context, copy)
 }
 
 #[inline(always)]

@@ -22,13 +22,7 @@ use crate::common::{
 
 #[perf_event]
 pub fn cpu_sample(context: PerfEventContext) -> u32 {
-    sample(&context, Walk::run, |_, _| ())
-}
-
-/// For kernels without `bpf_loop`.
-#[perf_event]
-pub fn cpu_sample_bounded(context: PerfEventContext) -> u32 {
-    sample(&context, Walk::run_bounded, |_, _| ())
+    sample(&context, |_, _| ())
 }
 
 /// A thread that is to be walked.
@@ -57,15 +51,15 @@ fn found(context: &PerfEventContext) -> Option<Found> {
     Some(Found { number, walk, process, registers })
 }
 
-/// Walks by `run`, and when the record is out does what `then` adds.
+/// Walks, and calls `then` when the record is out.
 #[inline(always)]
-pub fn sample(context: &PerfEventContext, run: impl Fn(u32), then: impl Fn(&Walk, &Registers)) -> u32 {
+pub fn sample(context: &PerfEventContext, then: impl Fn(&Walk, &Registers)) -> u32 {
     let Some(Found { number, walk, process, registers }) = found(context) else { return 0 };
     if walk.sample.flags & flags::KERNEL_MODE != 0 {
         kernel_stack(context, walk);
     }
     walk.start(process, &registers);
-    run(number);
+    Walk::run(number);
     walk.send();
     then(walk, &registers);
     0
@@ -74,11 +68,11 @@ pub fn sample(context: &PerfEventContext, run: impl Fn(u32), then: impl Fn(&Walk
 /// Walks a thread that is in user mode, and sends nothing but what `then` does. A program of precise events may not ask for the
 /// kernel's stack.
 #[inline(always)]
-pub fn look(context: &PerfEventContext, run: impl Fn(u32), then: impl Fn(&Walk)) -> u32 {
+pub fn look(context: &PerfEventContext, then: impl Fn(&Walk)) -> u32 {
     let Some(Found { number, walk, process, registers }) = found(context) else { return 0 };
     if walk.sample.flags & flags::KERNEL_MODE == 0 {
         walk.start(process, &registers);
-        run(number);
+        Walk::run(number);
         then(walk);
     }
     0

@@ -8,24 +8,13 @@ use pyobs_abi::{
 };
 
 use crate::{
-    common::{memory::user, probe, ring, walk::Walk},
+    common::{memory::user, probe, ring},
     shm::watched,
 };
 
 /// A function that makes a MemInfo is going to return it.
 #[uprobe]
 pub fn nrt_birth(context: ProbeContext) -> u32 {
-    birth(&context, Walk::run)
-}
-
-/// For kernels without `bpf_loop`.
-#[uprobe]
-pub fn nrt_birth_bounded(context: ProbeContext) -> u32 {
-    birth(&context, Walk::run_bounded)
-}
-
-#[inline(always)]
-fn birth(context: &ProbeContext, run: impl Fn(u32)) -> u32 {
     let Some(process) = watched() else { return 0 };
     let registers: *const pt_regs = context.as_ptr().cast();
     // SAFETY: the context of a uprobe's program is a pt_regs; the verifier checks each access.
@@ -35,7 +24,7 @@ fn birth(context: &ProbeContext, run: impl Fn(u32)) -> u32 {
     }
     let [data, size] = user::<[u64; 2]>(address.wrapping_add(DATA)).unwrap_or([0; 2]);
     let detail = [address, extent(address, data, size)];
-    probe::send_stack(context, process, record::NRT_BIRTH, detail, run);
+    probe::send_stack(&context, process, record::NRT_BIRTH, detail);
     0
 }
 

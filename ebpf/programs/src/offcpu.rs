@@ -56,24 +56,13 @@ static WAKING: PerCpuArray<[u64; WAKING_FRAMES]> = PerCpuArray::with_max_entries
 /// `sched_switch(bool preempt, struct task_struct *prev, struct task_struct *next, …)`
 #[btf_tracepoint(function = "sched_switch")]
 pub fn offcpu_switch(context: BtfTracePointContext) -> i32 {
-    switch(&context, Walk::run)
-}
-
-/// For kernels without `bpf_loop`.
-#[btf_tracepoint(function = "sched_switch")]
-pub fn offcpu_switch_bounded(context: BtfTracePointContext) -> i32 {
-    switch(&context, Walk::run_bounded)
-}
-
-#[inline(always)]
-fn switch(context: &BtfTracePointContext, run: impl Fn(u32)) -> i32 {
     if !is_on(FAMILY_OFFCPU | FAMILY_GIL) {
         return 0;
     }
-    wakes(context);
+    wakes(&context);
     let preempted = context.arg::<u64>(0) as u8 != 0;
     if !preempted {
-        sleeps(context, run);
+        sleeps(&context);
     }
     0
 }
@@ -92,7 +81,7 @@ fn wakes(context: &BtfTracePointContext) {
 
 /// The thread that the CPU turns away from goes to sleep.
 #[inline(always)]
-fn sleeps(context: &BtfTracePointContext, run: impl Fn(u32)) {
+fn sleeps(context: &BtfTracePointContext) {
     let task = TypedTask::argument(context, 1);
     let (pid, tid, state) = (task.tgid(), task.pid(), task.state());
     if state == 0 || state & DEAD != 0 {
@@ -167,10 +156,10 @@ fn sleeps(context: &BtfTracePointContext, run: impl Fn(u32)) {
         walk.sample.kernel_frames = (length as u32 / 8).min(KERNEL_MAX as u32);
     }
     walk.start(process, &registers);
-    run(slot);
+    Walk::run(slot);
     walk.send();
     if let Some(holder) = holder {
-        hold(process, holder, now, slot, run);
+        hold(process, holder, now, slot);
     }
 }
 
@@ -211,7 +200,7 @@ fn holder(process: &Process, gil: u64) -> Option<u64> {
 /// What the GIL's holder runs while the current thread waits, whose stack was taken at that time: its frames are in the same
 /// memory. It goes on meanwhile, so that a frame may be gone while it is looked at; then the walk ends there.
 #[inline(always)]
-fn hold(process: &Process, state: u64, stack: u64, number: u32, run: impl Fn(u32)) {
+fn hold(process: &Process, state: u64, stack: u64, number: u32) {
     let Some(layout) = LAYOUTS.get(process.layout) else { return };
     let Top::Frame { frame, .. } = frames_of(layout, state) else { return };
     let mut header = ring::header(record::GIL_HOLDER);
@@ -222,7 +211,7 @@ fn hold(process: &Process, state: u64, stack: u64, number: u32, run: impl Fn(u32
     walk.sample.header = header;
     walk.sample.detail = [u64::from(waiter), 0];
     walk.start_at(process, layout, frame);
-    run(number);
+    Walk::run(number);
     walk.send();
 }
 

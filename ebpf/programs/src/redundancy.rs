@@ -54,7 +54,7 @@ static REDUNDANCY_FRAME: PerCpuArray<[u64; LONG_WORDS]> = PerCpuArray::with_max_
 /// What `cpu_sample` does, and then the registers.
 #[perf_event]
 pub fn redundancy_sample(context: PerfEventContext) -> u32 {
-    cpu::sample(&context, Walk::run, |walk, _| send_registers(&context, walk, 0))
+    cpu::sample(&context, |walk, _| send_registers(&context, walk, 0))
 }
 
 /// A sample of the processor's, of an access. Of instructions without one (AMD's) there is no address.
@@ -66,7 +66,7 @@ pub fn redundancy_access(context: PerfEventContext) -> u32 {
     if address == 0 {
         return 0;
     }
-    cpu::look(&context, Walk::run, |walk| send_registers(&context, walk, address))
+    cpu::look(&context, |walk| send_registers(&context, walk, address))
 }
 
 #[inline(always)]

@@ -111,7 +111,7 @@ fn is_in_folder(path: u64) -> bool {
     user::<[u8; 9]>(path).is_some_and(|start| start == *FOLDER)
 }
 
-#[inline(always)]
+#[inline(never)]
 fn unlinked(path: u64) {
     if hull().is_none() && !is_in_folder(path) {
         return;
@@ -165,8 +165,8 @@ fn facts(inode: Inode) -> Option<Facts> {
     }
 }
 
-/// Makes a segment of what is none yet.
-#[inline(always)]
+/// Makes a segment of what is none yet. Not inlined, for the stack's sake.
+#[inline(never)]
 fn begin(file: File, inode: Inode, flags: u32) -> Option<Facts> {
     let key = inode.key()?;
     let facts = inode.facts(key);
@@ -191,14 +191,21 @@ fn begin(file: File, inode: Inode, flags: u32) -> Option<Facts> {
     Some(facts)
 }
 
-/// A change with nothing in it yet but who and to which.
-#[inline(always)]
-fn change(what: u32, facts: Facts) -> Change {
-    Change { header: ring::header(record::SHM_CHANGE), facts, what, ..Change::default() }
-}
-
-#[inline(always)]
-fn send(change: &Change) {
-    // SAFETY: plain integers without padding (pyobs-abi asserts it).
-    ring::send(unsafe { core::slice::from_raw_parts((&raw const *change).cast(), size_of::<Change>()) });
+/// Sends a change of a segment; `fill` sets the fields that this kind of change has. The record is built in the ring, and not
+/// inlined: a program and its subprograms share 512 bytes of stack.
+#[inline(never)]
+fn send(what: u32, facts: Option<&Facts>, fill: impl FnOnce(&mut Change)) {
+    ring::send_filled(|record: *mut Change| {
+        // SAFETY: the record is ours until it is sent; all zeros are a valid value of it.
+        let change = unsafe {
+            record.write_bytes(0, 1);
+            &mut *record
+        };
+        (change.header, change.what) = (ring::header(record::SHM_CHANGE), what);
+        if let Some(facts) = facts {
+            change.facts = *facts;
+        }
+        fill(change);
+        true
+    });
 }

@@ -27,7 +27,7 @@ use pyobs_abi::{
 };
 
 use self::{
-    asked::tell_stack,
+    asked::{tell_stack, wants_stack},
     table::{CALLS, EARLY, OPEN, REQUESTS, announce, finish, is_of_ucxx, key, new, remember, sum, thread, took},
 };
 use crate::{
@@ -35,7 +35,6 @@ use crate::{
         maps::{control, count_loss},
         memory::user,
         probe::{arguments, call},
-        walk::Walk,
     },
     shm::watched,
 };
@@ -97,24 +96,24 @@ impl Submitted {
 /// A call begins that submits a transfer.
 #[uprobe]
 pub fn ucx_submit_enter(context: ProbeContext) -> u32 {
-    let _ = begin(&context, Walk::run);
+    let which = control(COUNTED);
+    if which == counted::ALL {
+        counting::submitted(&context);
+    } else if let Some(process) = watched() {
+        tell_stack(&context, process, begin(&context, which));
+    }
     0
 }
 
-/// For kernels without `bpf_loop`.
-#[uprobe]
-pub fn ucx_submit_enter_bounded(context: ProbeContext) -> u32 {
-    let _ = begin(&context, Walk::run_bounded);
-    0
+/// Returns the id of a transfer whose stack is wanted, or 0. Not inlined: a transfer on the stack and a walk do not fit into the
+/// 512 bytes that a program and its subprograms share.
+#[inline(never)]
+fn begin(context: &ProbeContext, which: u64) -> u64 {
+    follow(context, which).unwrap_or(0)
 }
 
 #[inline(always)]
-fn begin(context: &ProbeContext, run: impl Fn(u32)) -> Option<()> {
-    let which = control(COUNTED);
-    if which == counted::ALL {
-        return counting::submitted(context);
-    }
-    let process = watched()?;
+fn follow(context: &ProbeContext, which: u64) -> Option<u64> {
     let Submitted { submission, words, kind, buffer, bytes, callback, data } = Submitted::of(context)?;
     let call = call(context);
     let asked = data.and_then(|data| REQUESTS.get_ptr_mut(key(data)));
@@ -148,7 +147,7 @@ fn begin(context: &ProbeContext, run: impl Fn(u32)) -> Option<()> {
         let is_of_ucxx = is_of_ucxx(callback);
         if is_of_ucxx || which == counted::NEW {
             sum(transfer.operation, is_of_ucxx, bytes);
-            return Some(());
+            return None;
         }
     } else if transfer.flags & flags::UCXX != 0 {
         remember(callback);
@@ -177,10 +176,7 @@ fn begin(context: &ProbeContext, run: impl Fn(u32)) -> Option<()> {
         };
         announce(callback, kind);
     }
-    if is_new {
-        tell_stack(context, process, &transfer, run);
-    }
-    Some(())
+    is_new.then(|| wants_stack(&transfer))
 }
 
 /// A call ends that submitted a transfer.

@@ -25,6 +25,7 @@ pub mod privileges;
 mod process_maps;
 mod processes;
 mod record;
+mod rights;
 pub mod session;
 mod skim;
 pub mod source;

@@ -31,14 +31,6 @@ pub fn keep_no_large_blocks() {
     unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE) };
 }
 
-/// Whether this process has the rights that attaching needs: CAP_BPF and CAP_PERFMON, or CAP_SYS_ADMIN.
-pub fn may_watch() -> bool {
-    const SYS_ADMIN: u64 = 1 << 21;
-    const PERFMON_AND_BPF: u64 = (1 << 38) | (1 << 39);
-    let effective = procfs::process::Process::myself().and_then(|own| own.status()).map_or(0, |status| status.capeff);
-    effective & SYS_ADMIN != 0 || effective & PERFMON_AND_BPF == PERFMON_AND_BPF
-}
-
 /// The pids of all processes but our own and the kernel's threads.
 pub fn processes() -> io::Result<Vec<u32>> {
     let own = std::process::id();
@@ -64,14 +56,6 @@ pub fn check_target(pid: u32) -> Result<(), NoTarget> {
         return Err(NoTarget::ThreadOf(status.tgid.try_into().unwrap_or(0)));
     }
     if status.state.starts_with(['Z', 'X']) { Err(NoTarget::Ended) } else { Ok(()) }
-}
-
-/// Whether the pids that `/proc` has are those that the kernel's programs see.
-pub fn sees_the_kernels_pids() -> bool {
-    /// PROC_PID_INIT_INO (include/linux/proc_ns.h).
-    const FIRST_NAMESPACE: &str = "pid:[4026531836]";
-    // Where it cannot be read, nothing says that we are in another.
-    fs::read_link("/proc/self/ns/pid").map_or(true, |namespace| namespace.as_os_str() == FIRST_NAMESPACE)
 }
 
 /// The children of a process; none where the kernel does not list them (`CONFIG_PROC_CHILDREN`).

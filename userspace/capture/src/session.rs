@@ -1,8 +1,10 @@
 //! One capture, from attaching to the last event.
 
+mod asked;
 mod error;
 mod memory;
 mod options;
+mod preflight;
 mod records;
 mod redundancy;
 mod rhythm;
@@ -30,7 +32,8 @@ use crate::families::{Families, KERNEL_LOSSES, Purpose};
 use crate::governor::{Binds, Governor, Used};
 use crate::intern::Interner;
 use crate::kernel::cost::{self, Statistics, ThreadTime};
-use crate::kernel::object::{Object, SAMPLER, SAMPLER_BOUNDED, SAMPLER_COPIED, SAMPLER_REDUNDANCY, Wants};
+use crate::kernel::features::Features;
+use crate::kernel::object::{Object, SAMPLER, SAMPLER_COPIED, Wants};
 use crate::kernel::sideband::Sideband;
 use crate::kernel::uprobes::Closed;
 use crate::machine;
@@ -39,6 +42,7 @@ use crate::native::namer::Namer;
 use crate::processes::Processes;
 use crate::stacks::Stacks;
 
+use self::asked::Asked;
 pub use self::error::{CaptureError, StartError};
 pub use self::options::{Addresses, Options, Targets, Walk};
 use self::rhythm::{News, Rhythm};
@@ -91,41 +95,30 @@ pub struct Session {
 
 impl Session {
     /// Attaches everything. Samplers come last, so that nothing half attached runs.
+    ///
+    /// A family that this machine cannot have is left out, and named in [`Meta::refused`]. It is an error if that is `cpu`, or
+    /// every family that was asked for.
     pub fn start(options: &Options) -> Result<Self, StartError> {
-        if !machine::may_watch() {
-            return Err(StartError::NoRights);
-        }
-        if !machine::sees_the_kernels_pids() {
-            return Err(StartError::PidNamespace);
-        }
+        preflight::check()?;
         machine::keep_no_large_blocks();
         let cpu_at_start = cost::cpu_time();
-        let watches = options.probes.contains(&"redundancy");
-        let (samplers, pages) = match options.walk {
-            Walk::Best if watches => (&[SAMPLER_REDUNDANCY, SAMPLER, SAMPLER_BOUNDED][..], 0),
-            Walk::Best => (&[SAMPLER, SAMPLER_BOUNDED][..], 0),
-            Walk::Bounded => (&[SAMPLER_BOUNDED][..], 0),
-            Walk::Copied { pages } => (&[SAMPLER_COPIED][..], pages),
-        };
-        let counts_calls = options.probes.contains(&"eval");
-        let wants = Wants {
-            calls: counts_calls,
-            libraries: !options.libraries.is_empty(),
-            transfers: options.probes.contains(&"ucx"),
-            watches,
-        };
-        let mut object = Object::load(samplers, pages, wants)?;
+        let mut asked = Asked::new(options);
+        let mut object = open(options)?;
+        object.turn_on(&options.probes)?;
+        object.attach_lives()?;
+        if asked.has("cpu") {
+            object.load_sampler(if pages(options.walk) > 0 { SAMPLER_COPIED } else { SAMPLER })?;
+        }
         let (tables, mappings) = object.take_native()?;
         let native = Native::new(tables, mappings).map_err(StartError::Helper)?;
         let namer = Namer::start().map_err(StartError::Helper)?;
         let helpers = [native.thread_time(), namer.thread_time()];
         let statistics = Statistics::enable();
         let cpus = aya::util::online_cpus().map_err(|(what, error)| StartError::Cpus(format!("{what}: {error}")))?;
-        let (calls, sideband) = memory::look_at_calls(options, &mut object, &cpus)?;
+        let sideband = memory::look_at_calls(&mut asked, &mut object, &cpus)?;
         let notices = sideband.iter().flat_map(Sideband::files);
         let rhythm = Rhythm::new(notices, &object.records).map_err(StartError::Wait)?;
         let start = machine::monotonic();
-        let eval = if counts_calls { Some(eval(options, &mut object, start)?) } else { None };
         let mut session = Self {
             processes: Processes::new(&options.targets, start, native),
             object,
@@ -133,7 +126,7 @@ impl Session {
             interner: Interner::default(),
             stacks: Stacks::new(namer),
             families: Families::new(start, options.rate_hz, &options.probes),
-            eval,
+            eval: None,
             arenas: None,
             libraries: None,
             shm: None,
@@ -160,17 +153,33 @@ impl Session {
         };
         session.object.call_at_most_each(Rhythm::CALL_GAP);
         session.scan(&options.targets)?;
-        session.count_calls(false);
-        session.object.attach_waits(&options.probes)?;
-        session.follow_nrt(options)?;
-        session.follow_transfers(options)?;
-        session.follow_memory(options, calls)?;
-        session.follow_redundancy(options)?;
-        if options.probes.contains(&"cpu") || session.redundancy.is_some() {
-            let clock = session.object.attach_sampler(options.rate_hz)?;
-            session.meta.sampler = clock.name().to_owned();
-        }
+        session.attach(&mut asked)?;
         Ok(session)
+    }
+
+    /// Starts each family that was asked for.
+    fn attach(&mut self, asked: &mut Asked) -> Result<(), StartError> {
+        if asked.has("eval") {
+            let eval = eval(&asked.options, &mut self.object, self.start);
+            self.eval = asked.keep(&["eval"], eval);
+            self.count_calls(false);
+        }
+        if asked.has("offcpu") || asked.has("gil") {
+            asked.keep(&["offcpu", "gil"], self.object.attach_waits());
+        }
+        self.follow_nrt(asked);
+        self.follow_transfers(asked);
+        self.follow_memory(asked);
+        self.follow_redundancy(asked);
+        asked.something_is_left()?;
+        if asked.has("cpu") || self.redundancy.is_some() {
+            let clock = self.object.attach_sampler(asked.options.rate_hz)?;
+            self.meta.sampler = clock.name().to_owned();
+        }
+        self.object.turn_on(&asked.options.probes)?;
+        self.meta.probes = asked.options.probes.iter().map(ToString::to_string).collect();
+        self.meta.refused = std::mem::take(&mut asked.refused);
+        Ok(())
     }
 
     fn scan(&mut self, targets: &Targets) -> Result<(), StartError> {
@@ -377,6 +386,23 @@ impl Session {
         self.account();
         events.append(&mut self.scratch);
     }
+}
+
+fn pages(walk: Walk) -> u32 {
+    if let Walk::Copied { pages } = walk { pages } else { 0 }
+}
+
+/// The object with the maps that these options need.
+fn open(options: &Options) -> Result<Object, StartError> {
+    let mut features = Features::of_running_kernel();
+    features.loops &= options.walk != Walk::Bounded;
+    let wants = Wants {
+        calls: options.probes.contains(&"eval"),
+        libraries: !options.libraries.is_empty(),
+        transfers: options.probes.contains(&"ucx"),
+        watches: options.probes.contains(&"redundancy"),
+    };
+    Ok(Object::open(features, pages(options.walk), wants)?)
 }
 
 fn binds(options: &Options) -> Binds {

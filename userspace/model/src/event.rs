@@ -28,11 +28,38 @@ pub struct Meta {
     pub rate_hz: u32,
     /// Families that were on, in the order of the registry.
     pub probes: Vec<String>,
+    /// Families that were asked for and could not be had.
+    pub refused: Vec<Refused>,
     /// What drove the CPU samples: `cycles` or `cpu-clock`.
     pub sampler: String,
     /// How what processes have of segments is compared with what was told of it: by the kernel's `iterators`, or by
     /// `proc`. Empty where the family `shm` was off.
     pub segment_repair: String,
+}
+
+/// A family that the machine or the user's rights do not allow.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refused {
+    pub family: String,
+    /// What is lacking, and the next step.
+    pub reason: String,
+}
+
+impl Meta {
+    /// A sentence for each reason, with all families that it keeps off.
+    pub fn refusals(&self) -> Vec<String> {
+        let mut reasons: Vec<&str> = Vec::new();
+        for refused in &self.refused {
+            if !reasons.contains(&refused.reason.as_str()) {
+                reasons.push(&refused.reason);
+            }
+        }
+        let families = |reason: &str| -> Vec<&str> {
+            let of_reason = self.refused.iter().filter(|refused| refused.reason == reason);
+            of_reason.map(|refused| refused.family.as_str()).collect()
+        };
+        reasons.into_iter().map(|reason| format!("{} off: {reason}", families(reason).join(", "))).collect()
+    }
 }
 
 #[derive(Clone, Debug, PartialEq)]

@@ -22,8 +22,8 @@ pub mod views;
 
 pub use event::{
     Access, Arena, ArenaChange, Calls, Compared, Event, Filled, Frame, FrameKind, GilHolder, GilWait, MemInfoChange,
-    Meta, NativeCall, Objects, Outcome, Pair, PairKind, Process, Resident, Sample, Sampler, Segment, SegmentChange,
-    SegmentKind, Sleep, Touched, WaitReason, Waker, Watchpoints,
+    Meta, NativeCall, Objects, Outcome, Pair, PairKind, Process, Refused, Resident, Sample, Sampler, Segment,
+    SegmentChange, SegmentKind, Sleep, Touched, WaitReason, Waker, Watchpoints,
 };
 pub use ids::{ArenaId, FrameId, MemInfoId, Nanos, Pid, Place, ProcessRef, SegmentId, StackId, Tid, TransferId};
 pub use loss::Reason;

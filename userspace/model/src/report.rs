@@ -24,6 +24,7 @@ pub use self::shm::Segment;
 use self::source::Source;
 pub use self::ucx::{Transfer, TransferCount, TransferQueue, TransferStage, Worker};
 
+use crate::Refused;
 use crate::families::{Times, eval, gil, offcpu};
 use crate::findings::{self, Finding};
 use crate::views::{self, GilShare, Look, Role};
@@ -37,6 +38,8 @@ pub struct Report {
     pub version: u32,
     pub recording: Recording,
     /// Every record, sample or lookup that was lost, by reason.
+    /// Families that were asked for and could not be had.
+    pub refused: Vec<Refused>,
     pub loss: BTreeMap<&'static str, u64>,
     pub cost: Cost,
     pub processes: Vec<Process>,
@@ -279,6 +282,7 @@ impl Report {
                 sampler: meta.sampler.clone(),
                 segment_repair: Some(meta.segment_repair.clone()).filter(|way| !way.is_empty()),
             },
+            refused: meta.refused.clone(),
             loss: model.loss().iter().map(|(reason, count)| (reason.name(), count)).collect(),
             cost: Cost {
                 bpf_s: cost.bpf.as_secs_f64(),

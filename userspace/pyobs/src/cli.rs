@@ -255,6 +255,10 @@ pub(crate) struct Doctor {
     /// Write JSON
     #[arg(long)]
     pub(crate) json: bool,
+
+    /// List every BPF program with what the verifier said of it
+    #[arg(long)]
+    pub(crate) verbose: bool,
 }
 
 /// Write the completions of a shell, such as `pyobs completions bash > /etc/bash_completion.d/pyobs`.

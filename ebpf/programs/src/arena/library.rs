@@ -20,7 +20,6 @@ use crate::{
         memory::user,
         probe::{self, arguments, call},
         ring,
-        walk::Walk,
     },
     shm::watched,
 };
@@ -46,26 +45,15 @@ pub fn arena_library_enter(context: ProbeContext) -> u32 {
 /// A function begins or ends.
 #[uprobe]
 pub fn arena_library_hit(context: ProbeContext) -> u32 {
-    hit(&context, Walk::run)
-}
-
-/// For kernels without `bpf_loop`.
-#[uprobe]
-pub fn arena_library_hit_bounded(context: ProbeContext) -> u32 {
-    hit(&context, Walk::run_bounded)
-}
-
-#[inline(always)]
-fn hit(context: &ProbeContext, run: impl Fn(u32)) -> u32 {
     let Some(process) = watched() else { return 0 };
     // SAFETY: the helper takes the context of a program that is attached to a perf event.
     let number = unsafe { bpf_get_attach_cookie(context.as_ptr()) } as u32;
     let Some(site) = ARENA_SITES.get(number) else { return 0 };
-    let Some(words) = words(context, site.flags & flags::ARGUMENTS != 0) else { return 0 };
+    let Some(words) = words(&context, site.flags & flags::ARGUMENTS != 0) else { return 0 };
     // SAFETY: the pointer is to room for a record, of which everything is written.
     let is_told = ring::send_filled::<Hit>(|hit| unsafe { fill(hit, number, site, &words) });
     if is_told && site.flags & flags::STACK != 0 {
-        probe::send_stack(context, process, record::ARENA_STACK, [0; 2], run);
+        probe::send_stack(&context, process, record::ARENA_STACK, [0; 2]);
     }
     0
 }

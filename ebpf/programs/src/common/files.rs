@@ -8,7 +8,7 @@ use aya_ebpf::{
 };
 use pyobs_abi::shm::{Facts, Inode as Key};
 
-use super::{memory::kernel, task::Task};
+use super::{maps::HAS_FIND_VMA, memory::kernel, task::Task};
 
 macro_rules! offsets {
     ($($name:ident)*) => { $(#[unsafe(no_mangle)] static $name: Global<u32> = Global::new(0);)* };
@@ -127,6 +127,9 @@ impl Mapping {
     /// The `struct vm_area_struct *` at an address of the current process; `None` where the kernel cannot look now.
     #[inline(always)]
     pub fn find(address: u64) -> Option<u64> {
+        if HAS_FIND_VMA.load() == 0 {
+            return None;
+        }
         let mut vma: u64 = 0;
         // SAFETY: the callback has the signature that the helper calls, and `vma` lives through the call.
         let status = unsafe {

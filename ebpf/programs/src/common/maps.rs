@@ -51,6 +51,12 @@ pub static INTERRUPT_START: Global<u64> = Global::new(0);
 #[unsafe(no_mangle)]
 pub static INTERRUPT_END: Global<u64> = Global::new(0);
 
+/// What the running kernel has. The verifier knows these values, and skips the code behind a helper that is missing.
+#[unsafe(no_mangle)]
+pub static HAS_LOOP: Global<u32> = Global::new(0);
+#[unsafe(no_mangle)]
+pub static HAS_FIND_VMA: Global<u32> = Global::new(0);
+
 #[inline(always)]
 pub fn count_loss(reason: u32) {
     if let Some(counter) = LOSSES.get_ptr_mut(reason) {

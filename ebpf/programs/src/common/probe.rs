@@ -27,7 +27,7 @@ static PROBE_WALKER: PerCpuArray<u64> = PerCpuArray::with_max_entries(1, 0);
 
 /// Sends a record of this kind with the current thread's stack.
 #[inline(always)]
-pub fn send_stack(context: &ProbeContext, process: &Process, kind: u32, detail: [u64; 2], run: impl Fn(u32)) {
+pub fn send_stack(context: &ProbeContext, process: &Process, kind: u32, detail: [u64; 2]) {
     let registers: *const pt_regs = context.as_ptr().cast();
     // SAFETY: the context of a uprobe's program is a pt_regs; the verifier checks each access.
     let here = unsafe { Registers::running((*registers).rip, (*registers).rsp, (*registers).rbp) };
@@ -46,7 +46,7 @@ pub fn send_stack(context: &ProbeContext, process: &Process, kind: u32, detail: 
     walk.sample.header = ring::header(kind);
     walk.sample.detail = detail;
     walk.start(process, &here);
-    run(number);
+    Walk::run(number);
     // SAFETY: as above.
     unsafe {
         let mark = walker.read_volatile();

@@ -21,7 +21,7 @@ use pyobs_abi::{
 use super::{
     cpython::{Top, top_frame},
     gil::holder,
-    maps::{LAYOUTS, is_on},
+    maps::{HAS_LOOP, LAYOUTS, is_on},
     news,
     registers::Registers,
     ring,
@@ -228,16 +228,14 @@ impl Walk {
         self.phase = Phase::BEGIN;
     }
 
-    /// Walks the state of this number by `bpf_loop`.
+    /// Walks the state of this number.
     #[inline(always)]
     pub fn run(mut number: u32) {
-        // SAFETY: the callback has the signature that the helper calls, and `number` lives through the call.
-        unsafe { bpf_loop(STEPS, step_callback as *mut c_void, (&raw mut number).cast(), 0) };
-    }
-
-    /// For kernels before 5.17.
-    #[inline(always)]
-    pub fn run_bounded(number: u32) {
+        if HAS_LOOP.load() != 0 {
+            // SAFETY: the callback has the signature that the helper calls, and `number` lives through the call.
+            unsafe { bpf_loop(STEPS, step_callback as *mut c_void, (&raw mut number).cast(), 0) };
+            return;
+        }
         for _ in 0..STEPS {
             if walk_step(number) != CONTINUE as u64 {
                 break;

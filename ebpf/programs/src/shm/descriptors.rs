@@ -2,17 +2,19 @@
 
 use pyobs_abi::{
     record::loss,
-    shm::{Facts, Hull, Inode as Key, flags, what},
+    shm::{Hull, Inode as Key, flags, what},
 };
 
-use super::{begin, change, facts, hold, hull, is_in_folder, send, watched};
+use super::{begin, facts, hold, hull, is_in_folder, send, watched};
 use crate::common::{
-    files::{File, TMPFS, Table},
+    files::{TMPFS, Table},
     maps::count_loss,
     memory::user,
     task::Task,
 };
 
+/// In place of a path's address.
+const NO_PATH: u64 = 0;
 /// CLOSE_RANGE_CLOEXEC (include/uapi/linux/close_range.h).
 const ONLY_MARK: u64 = 1 << 2;
 
@@ -26,37 +28,47 @@ const RIGHTS: u64 = 1 | 1 << 32;
 const DESCRIPTORS_MAX: u64 = 253;
 const CONTROLS_MAX: u32 = 4;
 
-/// A file was opened by this path. Returns what was made by it.
+/// A file was opened by this path. Returns the segment that was made by it.
 #[inline(always)]
 pub fn opened(fd: u32, path: u64) -> Option<Key> {
-    let file = Table::of(Task::current())?.file(fd)?;
-    let inode = file.inode()?;
-    if facts(inode).is_some() {
+    let mut made = Key::default();
+    // Only then: below the frames of both, there is no room on the stack for this one's.
+    if is_segment(fd, path, &mut made) {
         tell(what::OPENED, fd);
-        return None;
     }
-    watched()?;
-    if !is_in_folder(path) || inode.magic() != TMPFS {
-        return None;
-    }
-    let created = if file.is_created() { flags::CREATED } else { 0 };
-    first(file, fd, created | flags::IN_FOLDER)
+    (made.ino != 0).then_some(made)
 }
 
 /// A file without a name was made.
 #[inline(always)]
 pub fn created(fd: u32) -> Option<Key> {
-    watched()?;
-    let file = Table::of(Task::current())?.file(fd)?;
-    first(file, fd, flags::CREATED)
+    opened(fd, NO_PATH)
 }
 
-/// The first descriptor of a segment.
+/// Whether a new descriptor is one of a segment, which may begin with it.
+#[inline(never)]
+fn is_segment(fd: u32, path: u64, made: &mut Key) -> bool {
+    known_or_begun(fd, path, made).is_some()
+}
+
 #[inline(always)]
-fn first(file: File, fd: u32, how: u32) -> Option<Key> {
-    let facts = begin(file, file.inode()?, how)?;
-    tell(what::OPENED, fd);
-    (how & flags::CREATED != 0).then_some(facts.inode)
+fn known_or_begun(fd: u32, path: u64, made: &mut Key) -> Option<()> {
+    let file = Table::of(Task::current())?.file(fd)?;
+    let inode = file.inode()?;
+    if path != NO_PATH && facts(inode).is_some() {
+        return Some(());
+    }
+    watched()?;
+    if path != NO_PATH && (!is_in_folder(path) || inode.magic() != TMPFS) {
+        return None;
+    }
+    let is_new = path == NO_PATH || file.is_created();
+    let folder = if path == NO_PATH { 0 } else { flags::IN_FOLDER };
+    let facts = begin(file, inode, folder | if is_new { flags::CREATED } else { 0 })?;
+    if is_new {
+        *made = facts.inode;
+    }
+    Some(())
 }
 
 /// Tells of a descriptor if it is one of a segment.
@@ -100,16 +112,13 @@ fn descriptor(what: u32, fd: u32, from: u64) -> Option<()> {
     if !holds {
         hold(Hull::default());
     }
-    let mut change = change(what, facts);
-    change.fd = fd;
-    change.close_on_exec = table.is_closed_on_exec(fd).into();
-    change.start = from;
-    send(&change);
+    let close_on_exec = table.is_closed_on_exec(fd).into();
+    send(what, Some(&facts), |change| (change.fd, change.close_on_exec, change.start) = (fd, close_on_exec, from));
     Some(())
 }
 
 /// dup2() or dup3() is going to put a descriptor in the place of another.
-#[inline(always)]
+#[inline(never)]
 pub fn replace(old: u32, new: u32) {
     let Some(table) = Table::of(Task::current()) else { return };
     if table.file(old).is_some() {
@@ -117,19 +126,17 @@ pub fn replace(old: u32, new: u32) {
     }
 }
 
-#[inline(always)]
+#[inline(never)]
 pub fn close_range(start: u64, end: u64, how: u64) {
-    let mut change = change(what::CLOSED_RANGE, Facts::default());
-    if how & ONLY_MARK != 0 {
-        change.what = what::MARKED;
-        change.close_on_exec = 1;
-    }
-    (change.start, change.end) = (start, end);
-    send(&change);
+    let marks = how & ONLY_MARK != 0;
+    let what = if marks { what::MARKED } else { what::CLOSED_RANGE };
+    send(what, None, |change| {
+        (change.start, change.end, change.close_on_exec) = (start, end, marks.into());
+    });
 }
 
-/// A message is being sent or has come: looks at the descriptors in it.
-#[inline(always)]
+/// A message is being sent or has come: looks at the descriptors in it. Not inlined, for the stack's sake.
+#[inline(never)]
 pub fn message(what: u32, message: u64) {
     let (Some(mut at), Some(length)) = (user::<u64>(message + CONTROL), user::<u64>(message + CONTROL_LENGTH)) else {
         return;

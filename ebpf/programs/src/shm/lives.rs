@@ -7,7 +7,7 @@ use pyobs_abi::{
     shm::{Hull, what},
 };
 
-use super::{SHM_HOLDERS, SHM_SEGMENTS, change, hull, send};
+use super::{SHM_HOLDERS, SHM_SEGMENTS, hull, send};
 use crate::common::{
     files::Inode,
     maps::{count_loss, put},
@@ -73,7 +73,7 @@ pub fn shm_evict(context: RawTracePointContext) -> i32 {
     let Some(facts) = super::facts(inode) else { return 0 };
     // One word for all pages.
     if SHM_SEGMENTS.remove(facts.inode).is_ok() {
-        send(&change(what::RELEASED, facts));
+        send(what::RELEASED, Some(&facts), |_| ());
     }
     0
 }

@@ -5,7 +5,7 @@ use pyobs_abi::{
     shm::{Facts, Hull, Inode as Key, flags, what},
 };
 
-use super::{begin, change, facts, hold, hull, send, watched};
+use super::{begin, facts, hold, hull, send, watched};
 use crate::{
     calls::Call,
     common::{
@@ -23,8 +23,8 @@ const MAP_FIXED: u64 = 0x10;
 const MAP_ANONYMOUS: u64 = 0x20;
 const PAGE: u64 = 4096;
 
-/// Something was mapped. Returns what was made by it.
-#[inline(always)]
+/// Something was mapped. Returns the segment that was made by it. Not inlined, for the stack's sake.
+#[inline(never)]
 pub fn mapped(call: &Call, start: u64) -> Option<Key> {
     let how = call.fourth();
     let length = call.second().wrapping_add(PAGE - 1) & !(PAGE - 1);
@@ -77,25 +77,21 @@ fn tell(facts: Facts, start: u64, end: u64, offset: u64) {
     let before = hull().unwrap_or_default();
     let is_empty = before.end == 0;
     hold(Hull { start: if is_empty { start } else { before.start.min(start) }, end: before.end.max(end) });
-    let mut change = change(what::MAPPED, facts);
-    (change.start, change.end, change.to_start) = (start, end, offset);
-    send(&change);
+    send(what::MAPPED, Some(&facts), |change| (change.start, change.end, change.to_start) = (start, end, offset));
 }
 
 /// Tells that a range has no mapping any more, if there can have been one of a segment.
-#[inline(always)]
+#[inline(never)]
 pub fn unmapped(start: u64, length: u64) {
     let Some(hull) = hull() else { return };
     let end = start.wrapping_add(length);
     if start >= hull.end || end <= hull.start {
         return;
     }
-    let mut change = change(what::UNMAPPED, Facts::default());
-    (change.start, change.end) = (start, end);
-    send(&change);
+    send(what::UNMAPPED, None, |change| (change.start, change.end) = (start, end));
 }
 
-#[inline(always)]
+#[inline(never)]
 pub fn moved(start: u64, length: u64, new_length: u64, to: u64) {
     let Some(before) = hull() else { return };
     let end = start.wrapping_add(length);
@@ -104,7 +100,7 @@ pub fn moved(start: u64, length: u64, new_length: u64, to: u64) {
     }
     let to_end = to.wrapping_add(new_length);
     hold(Hull { start: before.start.min(to), end: before.end.max(to_end) });
-    let mut change = change(what::MOVED, Facts::default());
-    (change.start, change.end, change.to_start, change.to_end) = (start, end, to, to_end);
-    send(&change);
+    send(what::MOVED, None, |change| {
+        (change.start, change.end, change.to_start, change.to_end) = (start, end, to, to_end);
+    });
 }

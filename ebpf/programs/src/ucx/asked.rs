@@ -18,11 +18,18 @@ const APART: u64 = 1_000_000_000 / PER_SECOND;
 #[map(name = "UCX_STACKS_DUE")]
 static DUE: PerCpuArray<u64> = PerCpuArray::with_max_entries(1, 0);
 
-/// Tells of the stack of the current thread, which asks for this transfer.
+/// The transfer's id if its stack is wanted, else 0.
 #[inline(always)]
-pub fn tell_stack(context: &ProbeContext, process: &Process, transfer: &Transfer, run: impl Fn(u32)) {
-    if transfer.flags & flags::TOLD != 0 && is_due() {
-        send_stack(context, process, record::UCX_ASKED, [transfer.id, 0], run);
+pub fn wants_stack(transfer: &Transfer) -> u64 {
+    if transfer.flags & flags::TOLD != 0 { transfer.id } else { 0 }
+}
+
+/// Sends the stack of the current thread, which asks for the transfer with this id; nothing for 0. Not inlined, for the stack's
+/// sake.
+#[inline(never)]
+pub fn tell_stack(context: &ProbeContext, process: &Process, id: u64) {
+    if id != 0 && is_due() {
+        send_stack(context, process, record::UCX_ASKED, [id, 0]);
     }
 }
 

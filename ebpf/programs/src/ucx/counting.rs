@@ -10,9 +10,14 @@ use super::{
 };
 use crate::shm::watched;
 
-/// A call begins that submits a transfer.
+/// A call begins that submits a transfer. Not inlined, for the stack's sake.
+#[inline(never)]
+pub fn submitted(context: &ProbeContext) {
+    let _ = count(context);
+}
+
 #[inline(always)]
-pub fn submitted(context: &ProbeContext) -> Option<()> {
+fn count(context: &ProbeContext) -> Option<()> {
     let thread = match known_thread() {
         // It was watched when it became known.
         Some(known) => known,

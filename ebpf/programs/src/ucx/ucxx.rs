@@ -4,13 +4,12 @@ use aya_ebpf::{helpers::bpf_ktime_get_ns, macros::uprobe, programs::ProbeContext
 use pyobs_abi::{
     arena::library::Call,
     control::{COUNTED, counted},
-    process::Process,
     record,
     ucx::{Future, Thread, Transfer, Woken, deed, flags, operation, site},
 };
 
 use super::{
-    asked::tell_stack,
+    asked::{tell_stack, wants_stack},
     cookie, returned,
     table::{FUTURES, OPEN, REQUESTS, finish, key, new, sum, thread},
 };
@@ -20,7 +19,6 @@ use crate::{
         memory::user,
         probe::{arguments, call},
         ring,
-        walk::Walk,
     },
     shm::watched,
 };
@@ -28,54 +26,48 @@ use crate::{
 /// A function of UCXX begins or ends; the cookie says which.
 #[uprobe]
 pub fn ucx_ucxx(context: ProbeContext) -> u32 {
-    let _ = come(&context, Walk::run);
+    if let Some(process) = watched() {
+        tell_stack(&context, process, come(&context));
+    }
     0
 }
 
-/// For kernels without `bpf_loop`.
-#[uprobe]
-pub fn ucx_ucxx_bounded(context: ProbeContext) -> u32 {
-    let _ = come(&context, Walk::run_bounded);
-    0
+/// Returns the id of a transfer whose stack is wanted, or 0. Not inlined, as in [`super::begin`].
+#[inline(never)]
+fn come(context: &ProbeContext) -> u64 {
+    follow(context).unwrap_or(0)
 }
 
 #[inline(always)]
-fn come(context: &ProbeContext, run: impl Fn(u32)) -> Option<()> {
-    let process = watched()?;
+fn follow(context: &ProbeContext) -> Option<u64> {
     let ([first, second, ..], call) = (arguments(context), call(context));
     let thread = thread()?;
     let site = cookie(context);
-    match site {
+    let _ = match site {
         site::REGISTER | site::REGISTER_PUBLISHED => {
             let more = if site == site::REGISTER { 0 } else { flags::PUBLISHED };
-            register(context, process, (second, more), thread, run)
+            return register(&call, (second, more), thread);
         }
         site::PUBLISH => returned(Call { stack: first, ..call }, second),
         site::MULTI_SEND | site::MULTI_RECV => {
             let operation = if site == site::MULTI_SEND { operation::MULTI_SEND } else { operation::MULTI_RECV };
-            several(context, process, (first, operation), thread, run)
+            return several(&call, (first, operation), thread);
         }
         site::STATUS => status(first, second, call.stack, thread),
         _ => {
             // SAFETY: the pointer is to an element of the map; the key is the current thread.
             unsafe { rest(site, first, call.stack, thread) }
         }
-    }
+    };
+    None
 }
 
 /// A request is registered; the argument is the address of a shared pointer. Its flags are these, besides.
 #[inline(always)]
-fn register(
-    context: &ProbeContext,
-    process: &Process,
-    (shared, more): (u64, u32),
-    thread: *mut Thread,
-    run: impl Fn(u32),
-) -> Option<()> {
+fn register(call: &Call, (shared, more): (u64, u32), thread: *mut Thread) -> Option<u64> {
     if matches!(control(COUNTED), counted::NEW | counted::ALL) {
         return None;
     }
-    let call = call(context);
     let request = user(shared)?;
     let mut transfer = new();
     // SAFETY: the pointer is to an element of the map; the key is the current thread.
@@ -93,10 +85,7 @@ fn register(
     transfer.flags |= more;
     begun(&mut transfer, request, call.thread as u32);
     let _ = REQUESTS.insert(key(request), transfer, 0);
-    if transfer.parent == 0 {
-        tell_stack(context, process, &transfer, run);
-    }
-    Some(())
+    (transfer.parent == 0).then(|| wants_stack(&transfer))
 }
 
 #[inline(always)]
@@ -110,14 +99,7 @@ fn begun(transfer: &mut Transfer, request: u64, tid: u32) {
 
 /// Parts of a transfer of several buffers are going to be made by its own request.
 #[inline(always)]
-fn several(
-    context: &ProbeContext,
-    process: &Process,
-    (request, operation): (u64, u32),
-    thread: *mut Thread,
-    run: impl Fn(u32),
-) -> Option<()> {
-    let call = call(context);
+fn several(call: &Call, (request, operation): (u64, u32), thread: *mut Thread) -> Option<u64> {
     let key = key(request);
     // SAFETY: the value is copied.
     let known = unsafe { REQUESTS.get(key) }.copied();
@@ -147,10 +129,9 @@ fn several(
     }
     if is_new && matches!(control(COUNTED), counted::NEW | counted::ALL) {
         sum(operation, true, 0);
-    } else if is_new {
-        tell_stack(context, process, &transfer, run);
+        return None;
     }
-    Some(())
+    is_new.then(|| wants_stack(&transfer))
 }
 
 /// Whether the thread is in the call that completes a request which is not known: what goes on there began before it could be seen.

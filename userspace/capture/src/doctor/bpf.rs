@@ -7,7 +7,7 @@ use aya::sys::{BpfHelper, is_helper_supported};
 use aya_obj::btf::{Btf, BtfKind};
 
 use super::sys::{self, TRACE_FENTRY, TRACE_ITER};
-use super::{ALL, Area, Check, Status, UPROBES, next_step, plain};
+use super::{ALL, Area, Check, Status, UPROBES, plain};
 
 const OLD: &str = "run a newer kernel";
 
@@ -50,12 +50,11 @@ fn maps_and_programs(area: &mut Area<'_>) {
     );
 
     let loops = helper(ProgramType::PerfEvent, BpfHelper::BPF_FUNC_loop);
-    let todo =
-        "nothing: a bounded loop takes its place, but for `redundancy`, which is off; kernels from 5.17 on have it";
+    let todo = "nothing: a bounded loop takes its place; kernels from 5.17 on have it";
     area.preferred("bpf_loop", &["cpu", "redundancy"], loops, "the verifier knows the helper", todo);
     let mappings = helper(ProgramType::RawTracePoint, BpfHelper::BPF_FUNC_find_vma);
-    let todo = "run a kernel from 5.17 on";
-    area.tried("mapping at an address", &["arena", "shm"], mappings, "the verifier knows bpf_find_vma", todo);
+    let todo = "nothing: shared memory without a name is found when /proc is looked at; kernels from 5.17 on have it";
+    area.preferred("mapping at an address", &["shm"], mappings, "the verifier knows bpf_find_vma", todo);
     let cookie = helper(ProgramType::KProbe, BpfHelper::BPF_FUNC_get_attach_cookie);
     area.tried(
         "probe cookies",
@@ -110,7 +109,7 @@ fn trampolines(area: &mut Area<'_>, btf: &io::Result<Btf>) {
             &[],
             Status::Missing,
             format!("on vfs_read: {}", plain(&error)),
-            next_step(&error, "nothing: tracepoints take its place"),
+            "nothing: tracepoints take its place",
         ),
     }
     let typed = |point: &str| {

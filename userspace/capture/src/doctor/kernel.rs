@@ -3,6 +3,7 @@
 use std::fs;
 
 use super::{ALL, Area, Check, Status};
+use crate::rights;
 
 const BTF: &str = "/sys/kernel/btf/vmlinux";
 
@@ -73,25 +74,17 @@ pub(super) fn examine(checks: &mut Vec<Check>) {
 }
 
 fn lockdown(area: &mut Area<'_>) {
-    let Ok(modes) = fs::read_to_string("/sys/kernel/security/lockdown") else {
-        area.works("lockdown", ALL, "the kernel has none, or securityfs is not mounted");
-        return;
-    };
-    match chosen(&modes) {
-        Some("confidentiality") => area.lacks(
+    match rights::lockdown() {
+        None => area.works("lockdown", ALL, "the kernel has none, or securityfs is not mounted"),
+        Some(_) if rights::is_locked_down() => area.lacks(
             "lockdown",
             ALL,
             Status::Missing,
             "mode `confidentiality`: BPF programs may not read memory",
             "start the kernel with lockdown=integrity or none",
         ),
-        mode => area.works("lockdown", ALL, format!("mode `{}`", mode.unwrap_or("none"))),
+        Some(mode) => area.works("lockdown", ALL, format!("mode `{mode}`")),
     }
-}
-
-/// The bracketed word of `none [integrity] confidentiality`.
-fn chosen(modes: &str) -> Option<&str> {
-    modes.split_whitespace().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'))
 }
 
 #[cfg(test)]
@@ -105,11 +98,5 @@ mod tests {
         assert_eq!(parse_version("7.0-rc1"), (7, 0));
         assert_eq!(parse_version(""), (0, 0));
         assert_eq!(parse_version("99999999999999999999.1"), (0, 0));
-    }
-
-    #[test]
-    fn the_lockdown_mode_is_the_bracketed_one() {
-        assert_eq!(chosen("none [integrity] confidentiality\n"), Some("integrity"));
-        assert_eq!(chosen("none"), None);
     }
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::process;
 
-use super::{ALL, Area, Check, Status, next_step, plain, rights};
+use super::{ALL, Area, Check, Status, plain, rights};
 use crate::memory::{Memory, ProcessMemory};
 
 const ROOT: &str = "run it as root: `sudo pyobs doctor`";
@@ -111,7 +111,7 @@ fn memory(area: &mut Area<'_>, others: &[u32]) {
             ALL,
             Status::Missing,
             format!("process {other}: {}", plain(&error)),
-            next_step(&error, "allow process_vm_readv() in the container's seccomp profile"),
+            "allow process_vm_readv() in the container's seccomp profile",
         ),
     }
 }

@@ -9,6 +9,7 @@ mod interpreters;
 mod kernel;
 mod memory;
 mod perf;
+mod programs;
 mod rights;
 pub mod sys;
 mod tracepoints;
@@ -20,6 +21,7 @@ use serde::Serialize;
 
 /// The running kernel's version as (major, minor).
 pub use kernel::version as kernel_version;
+pub use programs::Program;
 
 /// Names of probe families.
 type Families = &'static [&'static str];
@@ -62,11 +64,25 @@ const ALL: Families = &["cpu", "offcpu", "gil", "eval", "arena", "shm", "nrt", "
 /// Those that put probes on functions of the interpreter and of libraries. `arena` does so only for libraries that are named.
 const UPROBES: Families = &["eval", "nrt", "ucx"];
 
-/// Examines the machine with the rights that the process has. Takes some tens of milliseconds.
-pub fn examine() -> Vec<Check> {
+/// What there is to say of a machine.
+pub struct Examination {
+    pub checks: Vec<Check>,
+    /// Every program, as the kernel took or refused it. Empty where the user's rights do not reach that far.
+    pub programs: Vec<Program>,
+}
+
+/// Examines the machine with the rights that the process has. Takes about a second, which the verifier needs for the programs.
+///
+/// Without rights only these are told of: everything else would be refused, and say nothing about the machine.
+pub fn examine() -> Examination {
     let mut checks = Vec::new();
     kernel::examine(&mut checks);
     rights::examine(&mut checks);
+    if !rights::is_privileged() {
+        interpreters::examine(&mut checks);
+        return Examination { checks, programs: Vec::new() };
+    }
+    let programs = programs::examine(&mut checks);
     bpf::examine(&mut checks);
     perf::examine(&mut checks);
     tracepoints::examine(&mut checks);
@@ -74,7 +90,7 @@ pub fn examine() -> Vec<Check> {
     breakpoints::examine(&mut checks);
     memory::examine(&mut checks);
     interpreters::examine(&mut checks);
-    checks
+    Examination { checks, programs }
 }
 
 /// Whether everything that `families` cannot do without is there.
@@ -130,7 +146,7 @@ impl<'a> Area<'a> {
     ) {
         match error {
             None => self.works(name, families, works),
-            Some(error) => self.lacks(name, families, otherwise, refusal(&error), next_step(&error, todo)),
+            Some(error) => self.lacks(name, families, otherwise, refusal(&error), todo),
         }
     }
 
@@ -147,15 +163,6 @@ fn refusal(error: &io::Error) -> String {
 fn plain(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or(&text).to_owned()
-}
-
-/// Without rights the answer is always the same, and says nothing about the kernel.
-fn next_step(error: &io::Error, todo: &str) -> String {
-    if error.kind() == io::ErrorKind::PermissionDenied && !rights::is_privileged() {
-        "run it as root: `sudo pyobs doctor`".to_owned()
-    } else {
-        todo.to_owned()
-    }
 }
 
 #[cfg(test)]
@@ -175,8 +182,8 @@ mod tests {
 
     #[test]
     fn every_check_says_why_and_every_lack_says_what_to_do() {
-        let checks = examine();
-        assert!(checks.len() > 30, "{} checks", checks.len());
+        let checks = examine().checks;
+        assert!(checks.len() > 30 || !rights::is_privileged(), "{} checks", checks.len());
         for check in &checks {
             assert!(!check.why.is_empty(), "{}", check.name);
             assert_eq!(check.todo.is_some(), check.status != Status::Works, "{}", check.name);
@@ -186,7 +193,7 @@ mod tests {
 
     #[test]
     fn names_are_unique() {
-        let checks = examine();
+        let checks = examine().checks;
         let names: std::collections::BTreeSet<_> = checks.iter().map(|check| (check.area, check.name)).collect();
         assert_eq!(names.len(), checks.len());
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use pyobs_model::Sampler;
 
-use super::{ALL, Area, Check, Status, next_step, plain, refusal, rights, sys};
+use super::{ALL, Area, Check, Status, plain, refusal, rights, sys};
 use crate::kernel::addresses::{DEVICES, Unit};
 
 const EVERYBODY: i32 = -1;
@@ -66,7 +66,7 @@ fn cycles(area: &mut Area<'_>, cpu: i32) {
             &["cpu"],
             Status::Degraded,
             absence("no counter, as in many virtual machines", &error),
-            next_step(&error, "nothing: cpu-clock takes their place"),
+            "nothing: cpu-clock takes their place",
         ),
     }
 }
@@ -79,7 +79,7 @@ fn precise(area: &mut Area<'_>, cpu: i32) {
     const UNTRIED: &str =
         "they choose what is watched (the authors had no machine with them: tried on page faults in their place)";
     let lacks = |area: &mut Area<'_>, what: &str, error: &io::Error| {
-        area.lacks(NAME, FAMILIES, Status::Degraded, absence(what, error), next_step(error, TODO));
+        area.lacks(NAME, FAMILIES, Status::Degraded, absence(what, error), TODO);
     };
     let Some(unit) = Unit::find(Path::new(DEVICES)) else {
         let mut attributes = sys::event(sys::EVENT_HARDWARE, sys::HARDWARE_CYCLES);

@@ -1,84 +1,67 @@
 //! What the user may do.
 
-use std::fs;
-use std::io;
-
 use rustix::process::{Resource, getrlimit};
 use rustix::thread::{CapabilitySet, capabilities};
 
 use super::{ALL, Area, Check, Status, kernel};
-
-const ROOT: &str = "run it as root: `sudo pyobs doctor`";
-
-/// What pyobs must be able to do to start, each with the older capability that includes it.
-const NEEDED: &[(&str, CapabilitySet)] = &[
-    ("CAP_BPF", CapabilitySet::BPF.union(CapabilitySet::SYS_ADMIN)),
-    ("CAP_PERFMON", CapabilitySet::PERFMON.union(CapabilitySet::SYS_ADMIN)),
-    ("CAP_SYS_PTRACE", CapabilitySet::SYS_PTRACE),
-    ("CAP_DAC_READ_SEARCH", CapabilitySet::DAC_READ_SEARCH.union(CapabilitySet::DAC_OVERRIDE)),
-    ("CAP_CHECKPOINT_RESTORE", CapabilitySet::CHECKPOINT_RESTORE.union(CapabilitySet::SYS_ADMIN)),
-];
-
-/// The inodes of the first namespaces: PROC_PID_INIT_INO and PROC_USER_INIT_INO of the kernel.
-const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
-const FIRST_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
-
-fn lacking() -> io::Result<Vec<&'static str>> {
-    let effective = capabilities(None)?.effective;
-    Ok(NEEDED.iter().filter(|(_, any)| !effective.intersects(*any)).map(|(name, _)| *name).collect())
-}
+use crate::rights::{self, Lacking, Namespace};
 
 /// Whether a refusal can have another cause than that the user lacks rights.
 pub(super) fn is_privileged() -> bool {
-    lacking().is_ok_and(|lacking| lacking.is_empty())
+    rights::lacking_needed().is_empty() && Namespace::User.may_be_first()
 }
 
 pub(super) fn examine(checks: &mut Vec<Check>) {
     let mut area = Area::new("rights", checks);
-    match lacking() {
-        Ok(lacking) if lacking.is_empty() => {
-            let names: Vec<_> = NEEDED.iter().map(|(name, _)| *name).collect();
-            let who = if rustix::process::geteuid().is_root() { "root" } else { "not root" };
-            area.works("capabilities", ALL, format!("{who}, with all that is needed: {}", names.join(", ")));
-        }
-        Ok(lacking) => {
-            area.lacks("capabilities", ALL, Status::Missing, format!("this user lacks {}", lacking.join(", ")), ROOT);
-        }
-        Err(error) => area.lacks("capabilities", ALL, Status::Missing, format!("capget: {error}"), ROOT),
-    }
-
-    namespace(
-        &mut area,
-        "process namespace",
-        "/proc/self/ns/pid",
-        FIRST_PID_NAMESPACE,
-        "the kernel's process ids are not those seen here",
-        "run pyobs on the host, or in a container started with `--pid=host`",
-    );
     namespace(
         &mut area,
         "user namespace",
-        "/proc/self/ns/user",
-        FIRST_USER_NAMESPACE,
+        Namespace::User,
         "being root here is not being root of the machine",
         "run pyobs on the host, not in a rootless container",
     );
+    namespace(
+        &mut area,
+        "process namespace",
+        Namespace::Pid,
+        "the kernel's process ids are not those seen here",
+        "run pyobs on the host, or in a container started with `--pid=host`",
+    );
+    if Namespace::User.may_be_first() {
+        capability_checks(&mut area);
+    }
     locked_memory(&mut area);
     open_files(&mut area);
 }
 
-fn namespace(area: &mut Area<'_>, name: &'static str, link: &str, first: u64, why: &str, todo: &str) {
-    let target = fs::read_link(link).map(|target| target.to_string_lossy().into_owned());
-    match target.as_deref().map(inode) {
-        Ok(Some(own)) if own == first => area.works(name, ALL, "the machine's first one"),
-        Ok(_) => area.lacks(name, ALL, Status::Missing, format!("a container's: {why}"), todo),
-        Err(error) => area.lacks(name, ALL, Status::Degraded, format!("{link}: {error}"), "mount /proc"),
+fn capability_checks(area: &mut Area<'_>) {
+    let words = |lacking: &Lacking| {
+        lacking.iter().map(|(name, without)| format!("{name} ({without})")).collect::<Vec<_>>().join(", ")
+    };
+    let lacking = rights::lacking_needed();
+    if lacking.is_empty() {
+        let names: Vec<_> = rights::needed().collect();
+        let who = if rustix::process::geteuid().is_root() { "root" } else { "not root" };
+        area.works("capabilities", ALL, format!("{who}, with all that is needed: {}", names.join(", ")));
+    } else {
+        let todo = format!("run it as root, or once `{}`", rights::setcap());
+        area.lacks("capabilities", ALL, Status::Missing, format!("this user lacks {}", words(&lacking)), todo);
+        return;
+    }
+    let lacking = rights::lacking_helpful();
+    if lacking.is_empty() {
+        area.works("further capabilities", ALL, "nothing is hidden from this user");
+    } else {
+        area.lacks("further capabilities", ALL, Status::Degraded, words(&lacking), "run it as root to see that, too");
     }
 }
 
-/// The number in `pid:[4026531836]`.
-fn inode(link: &str) -> Option<u64> {
-    link.split_once('[')?.1.strip_suffix(']')?.parse().ok()
+fn namespace(area: &mut Area<'_>, name: &'static str, kind: Namespace, why: &str, todo: &str) {
+    match kind.is_first() {
+        Ok(true) => area.works(name, ALL, "the machine's first one"),
+        Ok(false) => area.lacks(name, ALL, Status::Missing, format!("a container's: {why}"), todo),
+        Err(error) => area.lacks(name, ALL, Status::Degraded, format!("not to be seen: {error}"), "mount /proc"),
+    }
 }
 
 /// Since 5.11 BPF memory is charged to the control group, and the limit means nothing.
@@ -113,16 +96,5 @@ fn open_files(area: &mut Area<'_>) {
         ),
         Some(maximum) => area.works("open files", ALL, format!("at most {maximum}")),
         None => area.works("open files", ALL, "unlimited"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_namespace_link_holds_its_inode() {
-        assert_eq!(inode("pid:[4026531836]"), Some(FIRST_PID_NAMESPACE));
-        assert_eq!(inode("pid"), None);
     }
 }

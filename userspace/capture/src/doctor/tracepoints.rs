@@ -3,7 +3,7 @@
 use std::ffi::CStr;
 use std::fs;
 
-use super::{ALL, Area, Check, Status, next_step, plain, sys};
+use super::{ALL, Area, Check, Status, plain, sys};
 use crate::kernel::tracefs::Calls;
 
 const POINTS: &[(&str, &CStr, &[&str])] = &[
@@ -77,13 +77,7 @@ fn kprobes(area: &mut Area<'_>) {
     match sys::open_event(&attributes, -1, 0) {
         Ok(_) => area.works(NAME, FAMILIES, "one was opened on vfs_read and closed"),
         Err(error) => {
-            area.lacks(
-                NAME,
-                FAMILIES,
-                Status::Missing,
-                format!("on vfs_read: {}", plain(&error)),
-                next_step(&error, TODO),
-            );
+            area.lacks(NAME, FAMILIES, Status::Missing, format!("on vfs_read: {}", plain(&error)), TODO);
         }
     }
 }

@@ -4,10 +4,15 @@ use std::fs;
 use std::io;
 
 use super::{Area, Check, UPROBES, sys, tracepoints::probe_type};
+use crate::rights;
 
 pub(super) fn examine(checks: &mut Vec<Check>) {
     let mut area = Area::new("tracing", checks);
-    let todo = "run a kernel built with CONFIG_UPROBE_EVENTS=y";
+    let todo = if rights::may_probe() {
+        "run a kernel built with CONFIG_UPROBE_EVENTS=y"
+    } else {
+        "run it as root: probes on functions take CAP_SYS_ADMIN"
+    };
     area.tried("uprobes", UPROBES, open(false), "one was put on a function of pyobs and taken off again", todo);
     area.tried("uretprobes", UPROBES, open(true), "one was put on a function of pyobs and taken off again", todo);
 }

@@ -4,6 +4,7 @@ pub mod addresses;
 pub mod bpf;
 pub mod btf;
 pub mod cost;
+pub mod features;
 mod interrupts;
 mod iterators;
 pub mod object;

@@ -2,6 +2,8 @@
 
 mod accesses;
 mod calls;
+mod programs;
+mod refusal;
 mod transfers;
 mod waits;
 
@@ -9,7 +11,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use aya::maps::{Array, ArrayOfMaps, HashMap, Map, MapData, PerCpuArray, RingBuf};
-use aya::programs::{BtfTracePoint, Iter, PerfEvent, Program, ProgramError, RawTracePoint, UProbe};
+use aya::programs::{BtfTracePoint, Iter, PerfEvent, Program, ProgramError, ProgramFd, RawTracePoint, UProbe};
 use aya::{Ebpf, EbpfError, EbpfLoader};
 use pyobs_abi::arena::library::Site;
 use pyobs_abi::control;
@@ -19,14 +21,20 @@ use pyobs_abi::shm::Row;
 
 use super::addresses::Addresses;
 use super::btf::{Btf, BtfError};
+use super::features::Features;
 use super::interrupts::EntryCode;
 use super::iterators;
-use super::sparse;
 use super::ticks::{Clock, Ticks};
 use super::tracefs::Attached;
 use crate::families::arena::library;
 use crate::families::{eval, nrt, redundancy, shm};
 use crate::native::store::{MappingTable, Tables};
+
+use programs::Types;
+use refusal::innermost;
+
+pub use programs::Verified;
+pub use refusal::Refusal;
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("PYOBS_BPF_OBJECT"));
 
@@ -47,19 +55,15 @@ const SHM: [(&str, &str); 4] = [
     ("shm_exec", "sched_process_exec"),
     ("shm_fork", "sched_process_fork"),
 ];
-/// The iterators over what processes have, and what each is over.
-const ITERATORS: [(&str, &str); 2] = [("shm_iterate_mappings", "task_vma"), ("shm_iterate_descriptors", "task_file")];
-/// Those for the birth, with the sampler of the same kind, and the death of a MemInfo.
-const NRT_BIRTH: [(&str, &str); 2] = [(SAMPLER, "nrt_birth"), (SAMPLER_BOUNDED, "nrt_birth_bounded")];
-const NRT_DEATH: &str = "nrt_death";
-/// Those for arenas of libraries: for beginnings that are remembered, and for all hits, with the sampler of the same kind.
-const LIBRARY_ENTER: &str = "arena_library_enter";
-const LIBRARY_HIT: [(&str, &str); 2] = [(SAMPLER, "arena_library_hit"), (SAMPLER_BOUNDED, "arena_library_hit_bounded")];
+/// The iterators over what processes have.
+const ITERATORS: [&str; 2] = ["shm_iterate_mappings", "shm_iterate_descriptors"];
+/// Those for the birth and the death of a MemInfo.
+const NRT: [&str; 2] = ["nrt_birth", "nrt_death"];
+/// Those for arenas of libraries: for beginnings that are remembered, and for all hits.
+const LIBRARIES: [&str; 2] = ["arena_library_enter", "arena_library_hit"];
 /// The sampler.
 pub const SAMPLER: &str = "cpu_sample";
-/// The sampler for kernels without `bpf_loop` (before 5.17).
-pub const SAMPLER_BOUNDED: &str = "cpu_sample_bounded";
-/// The sampler that sends registers as well, for the family `redundancy`; it needs `bpf_loop`.
+/// The sampler that sends registers as well, for the family `redundancy`.
 pub const SAMPLER_REDUNDANCY: &str = "redundancy_sample";
 /// The sampler that sends the stacks themselves with their samples.
 pub const SAMPLER_COPIED: &str = "cpu_sample_copied";
@@ -70,20 +74,14 @@ pub enum ObjectError {
     Btf(#[from] BtfError),
     #[error("the kernel does not take pyobs's BPF object: {}; `pyobs doctor` says what this machine lacks", innermost(.0))]
     Load(#[source] EbpfError),
-    #[error("the kernel refuses the BPF program {name}: {}; `pyobs doctor` says what this machine lacks", innermost(.error))]
-    Program {
-        name: &'static str,
-        #[source]
-        error: ProgramError,
-    },
+    #[error(transparent)]
+    Program(Refusal),
     #[error("the BPF object has no {0}; this build of pyobs is broken")]
     Missing(&'static str),
     #[error("the kernel's type information has no {0}; `pyobs doctor` says what this machine lacks")]
     NoType(&'static str),
     #[error("the BPF map {name} cannot be used: {error}")]
     Map { name: &'static str, error: aya::maps::MapError },
-    #[error("the kernel has no bpf_loop, which watchpoints need; kernels from 5.17 on have it")]
-    NoLoop,
     #[error(
         "the kernel gives no hardware breakpoint (perf_event_open): {0}; `pyobs doctor` says what this machine lacks"
     )]
@@ -96,24 +94,12 @@ pub enum ObjectError {
     Ticks(#[source] std::io::Error),
 }
 
-fn innermost(error: &dyn std::error::Error) -> String {
-    let mut error = error;
-    while let Some(source) = error.source() {
-        error = source;
-    }
-    // A verifier log runs over thousands of lines; the first says what is wrong.
-    error.to_string().lines().next().unwrap_or_default().to_owned()
-}
-
 /// The loaded object. Dropping it detaches and removes everything: nothing is pinned.
 pub struct Object {
     ebpf: Ebpf,
+    types: Types,
+    /// The one that is attached, or is going to be.
     sampler: &'static str,
-    /// Their numbers in the kernel's BTF.
-    iterators: [Option<u32>; ITERATORS.len()],
-    /// And those of the tracepoints of system calls and of threads' sleeps.
-    calls: [Option<u32>; calls::TYPES.len()],
-    waits: [Option<u32>; waits::TYPES.len()],
     has_iterators: bool,
     /// The programs at single system calls.
     attached_calls: Option<Attached>,
@@ -128,7 +114,7 @@ pub struct Object {
 }
 
 /// What is on of that which has large maps.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Wants {
     /// The family `eval`.
     pub calls: bool,
@@ -150,11 +136,8 @@ fn walk_states() -> Result<u32, ObjectError> {
 }
 
 impl Object {
-    /// Loads every program and attaches those of processes' lives.
-    ///
-    /// Of `samplers` the first that this kernel takes is used; `copy_pages` is for [`SAMPLER_COPIED`]. What is not wanted
-    /// takes no memory.
-    pub fn load(samplers: &[&'static str], copy_pages: u32, wants: Wants) -> Result<Self, ObjectError> {
+    /// Makes the maps. `copy_pages` is for [`SAMPLER_COPIED`]. What is not wanted takes no memory.
+    pub fn open(features: Features, copy_pages: u32, wants: Wants) -> Result<Self, ObjectError> {
         let btf = Btf::of_running_kernel()?;
         let fsbase = btf.offset("task_struct", "thread")? + btf.offset("thread_struct", "fsbase")?;
         let (tgid, pid) = (btf.offset("task_struct", "tgid")?, btf.offset("task_struct", "pid")?);
@@ -163,9 +146,7 @@ impl Object {
         let state = btf.offset("task_struct", "__state").or_else(|_| btf.offset("task_struct", "state"))?;
         let interrupts = EntryCode::of_running_kernel();
         let files = shm::offsets::of(&btf)?;
-        let iterators = ITERATORS.map(|(_, kind)| iterators::number(&btf, kind));
-        let calls = calls::TYPES.map(|name| btf.typedef(name));
-        let waits = waits::TYPES.map(|name| btf.typedef(name));
+        let types = Types::of(&btf);
         drop(btf);
         let mut loader = EbpfLoader::new();
         if !wants.calls {
@@ -199,18 +180,13 @@ impl Object {
             .override_global("TASK_STATE", &state, true)
             .override_global("INTERRUPT_START", &interrupts.start, true)
             .override_global("INTERRUPT_END", &interrupts.end, true)
+            .override_global("HAS_LOOP", &u32::from(features.loops), true)
+            .override_global("HAS_FIND_VMA", &u32::from(features.find_vma), true)
             .override_global("COPY_PAGES", &copy_pages, true)
             .map_max_entries("RECORDS", RING_BYTES)
             .map_max_entries("WALKS", walk_states()?)
             .load(OBJECT)
             .map_err(ObjectError::Load)?;
-        let sampler = load_sampler(&mut ebpf, samplers)?;
-        for (name, tracepoint) in LIFE_PROGRAMS {
-            let program: &mut RawTracePoint = program(&mut ebpf, name)?;
-            let fail = |error| ObjectError::Program { name, error };
-            program.load().map_err(fail)?;
-            program.attach(tracepoint).map_err(fail)?;
-        }
         Ok(Self {
             records: take(&mut ebpf, "RECORDS")?,
             processes: take(&mut ebpf, "PROCESSES")?,
@@ -219,15 +195,28 @@ impl Object {
             losses: take(&mut ebpf, "LOSSES")?,
             sleeps: take(&mut ebpf, "SLEEPS")?,
             ebpf,
-            sampler,
-            iterators,
-            calls,
-            waits,
+            types,
+            sampler: SAMPLER,
             has_iterators: false,
             attached_calls: None,
             ticks: None,
             addresses: None,
         })
+    }
+
+    /// Starts to follow forks, execs and exits.
+    pub fn attach_lives(&mut self) -> Result<(), ObjectError> {
+        self.attach_tracepoints(LIFE_PROGRAMS.into_iter())
+    }
+
+    /// Has the programs of these families act.
+    pub fn turn_on(&mut self, probes: &[&str]) -> Result<(), ObjectError> {
+        let bit = |family: &str, bit: u64| if probes.contains(&family) { bit } else { 0 };
+        let families = bit("offcpu", control::FAMILY_OFFCPU)
+            | bit("gil", control::FAMILY_GIL)
+            | bit("shm", control::FAMILY_SHM)
+            | bit("arena", control::FAMILY_ARENA);
+        self.control.set(control::FAMILIES, families, 0).map_err(|error| ObjectError::Map { name: "CONTROL", error })
     }
 
     /// Has the kernel side call for stacks that may be new only so often.
@@ -258,11 +247,7 @@ impl Object {
 
     /// Not every kernel has them: task_vma came with 5.12.
     fn load_iterators(&mut self) -> Option<()> {
-        for ((name, kind), number) in ITERATORS.into_iter().zip(self.iterators) {
-            let program: &mut Iter = program(&mut self.ebpf, name).ok()?;
-            iterators::load(program, kind, number?).ok()?;
-        }
-        Some(())
+        ITERATORS.into_iter().try_for_each(|name| self.load(name).ok())
     }
 
     /// Whether [`Self::iterate_segments`] tells.
@@ -276,7 +261,7 @@ impl Object {
             return None;
         }
         let mut rows = Vec::new();
-        for (name, _) in ITERATORS {
+        for name in ITERATORS {
             let program: &mut Iter = program(&mut self.ebpf, name).ok()?;
             let Ok(bytes) = iterators::run(program) else {
                 self.has_iterators = false;
@@ -292,23 +277,18 @@ impl Object {
         programs: impl Iterator<Item = (&'static str, &'static str)>,
     ) -> Result<(), ObjectError> {
         for (name, tracepoint) in programs {
+            self.load(name)?;
             let program: &mut RawTracePoint = program(&mut self.ebpf, name)?;
-            let fail = |error| ObjectError::Program { name, error };
-            program.load().map_err(fail)?;
-            program.attach(tracepoint).map_err(fail)?;
+            program.attach(tracepoint).map_err(refused(name))?;
         }
         Ok(())
     }
 
-    /// Attaches a program whose arguments the kernel knows the types of: `of` is the tracepoint's own type, with this number.
-    fn attach_typed(&mut self, name: &'static str, of: &'static str, number: Option<u32>) -> Result<(), ObjectError> {
-        let number = number.ok_or(ObjectError::NoType(of))?;
+    /// Attaches a program whose arguments the kernel knows the types of.
+    fn attach_typed(&mut self, name: &'static str) -> Result<(), ObjectError> {
+        self.load(name)?;
         let program: &mut BtfTracePoint = program(&mut self.ebpf, name)?;
-        let fail = |error| ObjectError::Program { name, error };
-        let types = sparse::typedef(of, number).map_err(|error| fail(error.into()))?;
-        program.load(of.trim_start_matches("btf_trace_"), &types).map_err(fail)?;
-        program.attach().map_err(fail)?;
-        Ok(())
+        program.attach().map(drop).map_err(refused(name))
     }
 
     /// Loads the programs that count calls and takes their maps; to be called once.
@@ -325,33 +305,31 @@ impl Object {
 
     /// Loads the programs for MemInfos.
     pub fn load_nrt(&mut self) -> Result<nrt::Programs, ObjectError> {
-        let birth = NRT_BIRTH.iter().find(|(sampler, _)| *sampler == self.sampler);
-        let birth = birth.map_or(NRT_BIRTH[0].1, |(_, name)| name);
-        Ok(nrt::Programs { birth: self.load_uprobe(birth)?, death: self.load_uprobe(NRT_DEATH)? })
+        let [birth, death] = NRT;
+        Ok(nrt::Programs { birth: self.load_uprobe(birth)?, death: self.load_uprobe(death)? })
     }
 
     /// How long these have run, and how often.
     pub fn nrt_run_time(&self) -> (Duration, u64) {
-        self.run_time_of(NRT_BIRTH.iter().map(|(_, name)| *name).chain([NRT_DEATH]))
+        self.run_time_of(NRT.into_iter())
     }
 
     /// Loads the programs for arenas of libraries, and takes the map of their sites; to be called once.
     pub fn take_libraries(&mut self) -> Result<(library::Programs, Array<MapData, Site>), ObjectError> {
-        let hit = LIBRARY_HIT.iter().find(|(sampler, _)| *sampler == self.sampler);
-        let hit = hit.map_or(LIBRARY_HIT[0].1, |(_, name)| name);
-        let programs = library::Programs { enter: self.load_uprobe(LIBRARY_ENTER)?, hit: self.load_uprobe(hit)? };
+        let [enter, hit] = LIBRARIES;
+        let programs = library::Programs { enter: self.load_uprobe(enter)?, hit: self.load_uprobe(hit)? };
         Ok((programs, take(&mut self.ebpf, "ARENA_SITES")?))
     }
 
     /// How long these have run, and how often.
     pub fn libraries_run_time(&self) -> (Duration, u64) {
-        self.run_time_of(LIBRARY_HIT.iter().map(|(_, name)| *name).chain([LIBRARY_ENTER]))
+        self.run_time_of(LIBRARIES.into_iter())
     }
 
     fn load_uprobe(&mut self, name: &'static str) -> Result<OwnedFd, ObjectError> {
+        self.load(name)?;
         let program: &mut UProbe = program(&mut self.ebpf, name)?;
-        let loaded = program.load().and_then(|()| Ok(program.fd()?.as_fd().try_clone_to_owned()?));
-        loaded.map_err(|error| ObjectError::Program { name, error })
+        descriptor(program.fd(), name)
     }
 
     /// How long the programs that count calls have run, and how often.
@@ -376,11 +354,18 @@ impl Object {
         Ok((tables, MappingTable::new(take(&mut self.ebpf, "MAPPINGS")?)))
     }
 
+    /// Loads the sampler that is going to be attached.
+    pub fn load_sampler(&mut self, name: &'static str) -> Result<(), ObjectError> {
+        self.load(name)?;
+        self.sampler = name;
+        Ok(())
+    }
+
     /// Starts sampling every CPU.
     pub fn attach_sampler(&mut self, rate_hz: u32) -> Result<Clock, ObjectError> {
         let name = self.sampler;
         let program: &mut PerfEvent = program(&mut self.ebpf, name)?;
-        let fd = program.fd().map_err(|error| ObjectError::Program { name, error })?;
+        let fd = program.fd().map_err(refused(name))?;
         let cpus = online_cpus()?;
         let ticks = Ticks::start(fd.as_fd(), &cpus, rate_hz).map_err(ObjectError::Ticks)?;
         let clock = ticks.clock();
@@ -409,20 +394,13 @@ fn online_cpus() -> Result<Vec<u32>, ObjectError> {
     aya::util::online_cpus().map_err(|(what, error)| ObjectError::Cpus(format!("{what}: {error}")))
 }
 
-/// Loads the first sampler that this kernel takes.
-fn load_sampler(ebpf: &mut Ebpf, samplers: &[&'static str]) -> Result<&'static str, ObjectError> {
-    let mut failure = None;
-    for name in samplers.iter().copied() {
-        let program: &mut PerfEvent = program(ebpf, name)?;
-        match program.load() {
-            Ok(()) => return Ok(name),
-            // The first refusal says more about the machine than that of the fallback.
-            Err(error) => {
-                failure.get_or_insert(ObjectError::Program { name, error });
-            }
-        }
-    }
-    Err(failure.unwrap_or(ObjectError::Missing(SAMPLER)))
+fn refused(name: &'static str) -> impl Fn(ProgramError) -> ObjectError {
+    move |error| ObjectError::Program(Refusal::new(name, error))
+}
+
+/// A loaded program's descriptor, to keep.
+fn descriptor(program: Result<&ProgramFd, ProgramError>, name: &'static str) -> Result<OwnedFd, ObjectError> {
+    program.and_then(|program| Ok(program.as_fd().try_clone_to_owned()?)).map_err(refused(name))
 }
 
 fn program<'a, P>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut P, ObjectError>
@@ -430,7 +408,7 @@ where
     &'a mut P: TryFrom<&'a mut Program, Error = ProgramError>,
 {
     let program = ebpf.program_mut(name).ok_or(ObjectError::Missing(name))?;
-    program.try_into().map_err(|error| ObjectError::Program { name, error })
+    program.try_into().map_err(refused(name))
 }
 
 fn take<M: TryFrom<Map, Error = aya::maps::MapError>>(ebpf: &mut Ebpf, name: &'static str) -> Result<M, ObjectError> {

@@ -22,9 +22,22 @@ pub enum StartError {
     )]
     PidNamespace,
     #[error(
-        "watching processes needs root, or CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH; try it with sudo"
+        "pyobs runs in a user namespace, as in a rootless container, where root has no rights over the machine; run it on the host with sudo"
     )]
-    NoRights,
+    UserNamespace,
+    #[error("this user lacks {lacking}; run pyobs as root with sudo, or give it these rights once: {setcap}")]
+    NoRights { lacking: String, setcap: String },
+    #[error(
+        "the kernel is locked down (mode confidentiality), so BPF programs may not read memory; start it with lockdown=integrity or lockdown=none"
+    )]
+    Lockdown,
+    #[error(
+        "the limit of open files is {limit}, and pyobs needs {needed}; raise it with `ulimit -Hn {needed}` as root before starting pyobs"
+    )]
+    TooFewFiles { limit: u64, needed: u64 },
+    /// Nothing that was asked for can be had; this is why not the first.
+    #[error("{0}")]
+    Refused(String),
     #[error("cannot list the machine's processes: {0}")]
     Scan(std::io::Error),
     #[error("cannot find the machine's CPUs: {0}")]

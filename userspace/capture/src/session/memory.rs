@@ -4,66 +4,59 @@ use std::sync::Arc;
 
 use pyobs_model::{Event, Nanos};
 
-use super::{Options, Session, StartError, Targets};
+use super::{Asked, Options, Session, StartError, Targets};
 use crate::families::arena::library::Libraries;
 use crate::families::arena::{Arenas, Ids};
 use crate::families::nrt::Nrt;
-use crate::families::shm::Shm;
-use crate::kernel::object::{Object, ObjectError};
+use crate::families::shm::{self, Shm};
+use crate::kernel::object::Object;
 use crate::kernel::sideband::Sideband;
 use crate::record::{Life, Record};
-
-/// `None` where no family needs them.
-pub(super) type Calls = Option<Result<(), ObjectError>>;
 
 /// Starts to look at system calls if a family needs it, and has them tell of executable mappings. Returns what does so
 /// where they do not.
 pub(super) fn look_at_calls(
-    options: &Options,
+    asked: &mut Asked,
     object: &mut Object,
     cpus: &[u32],
-) -> Result<(Calls, Option<Sideband>), StartError> {
-    let is_needed = ["shm", "arena"].iter().any(|family| options.probes.contains(family));
-    let calls = is_needed.then(|| object.attach_system_calls(&options.probes));
-    if matches!(calls, Some(Ok(()))) {
-        object.tell_mappings(options.targets == Targets::All)?;
-        return Ok((calls, None));
+) -> Result<Option<Sideband>, StartError> {
+    let is_needed = asked.has("shm") || asked.has("arena");
+    if is_needed && asked.keep(&["arena", "shm"], object.attach_system_calls(&asked.options.probes)).is_some() {
+        object.tell_mappings(asked.options.targets == Targets::All)?;
+        return Ok(None);
     }
-    Ok((calls, Some(Sideband::open(cpus)?)))
+    Ok(Some(Sideband::open(cpus)?))
 }
 
 impl Session {
-    /// `calls` is what became of the programs at system calls.
-    pub(super) fn follow_memory(&mut self, options: &Options, calls: Calls) -> Result<(), StartError> {
-        if let Some(Err(error)) = calls {
-            // Not every kernel can, and the others can do without.
-            self.meta.probes.retain(|probe| probe != "shm" && probe != "arena");
-            if self.meta.probes.is_empty() {
-                return Err(error.into());
-            }
-            self.notes.push(format!("shared segments and arenas are not followed: {error}"));
-            return Ok(());
-        }
-        if options.probes.contains(&"arena") {
+    pub(super) fn follow_memory(&mut self, asked: &mut Asked) {
+        if asked.has("arena") {
             let ids = Ids::default();
-            self.follow_libraries(options, ids.clone())?;
-            self.arenas = Some(Arenas::new(self.start, ids));
+            let libraries = self.start_libraries(&asked.options, ids.clone());
+            if let Some(libraries) = asked.keep(&["arena"], libraries) {
+                self.libraries = libraries;
+                self.arenas = Some(Arenas::new(self.start, ids));
+            }
         }
-        self.follow_segments(options)
+        if asked.has("shm") {
+            let maps = self.object.attach_segments(asked.options.iterators);
+            if let Some(maps) = asked.keep(&["shm"], maps) {
+                self.follow_segments(asked.options.targets == Targets::All, maps);
+            }
+        }
     }
 
     /// These take probes, too.
-    fn follow_libraries(&mut self, options: &Options, ids: Ids) -> Result<(), StartError> {
+    fn start_libraries(&mut self, options: &Options, ids: Ids) -> Result<Option<Libraries>, StartError> {
         if options.libraries.is_empty() {
-            return Ok(());
+            return Ok(None);
         }
         let budget = options.budget_binds_calls.then_some(options.budget);
         let (programs, sites) = self.object.take_libraries()?;
         let (libraries, notes) = Libraries::new(&options.libraries, programs, sites, budget, (self.start, ids))
             .map_err(StartError::Uprobes)?;
         self.notes.extend(notes);
-        self.libraries = Some(libraries);
-        Ok(())
+        Ok(Some(libraries))
     }
 
     /// Holds the budget of what takes probes. Returns what its traps have cost.
@@ -86,13 +79,16 @@ impl Session {
     }
 
     /// MemInfos take probes, which take rights as long as new processes may come.
-    pub(super) fn follow_nrt(&mut self, options: &Options) -> Result<(), StartError> {
-        if options.probes.contains(&"nrt") {
-            let budget = options.budget_binds_calls.then_some(options.budget);
-            let programs = self.object.load_nrt()?;
-            self.nrt = Some(Nrt::new(programs, budget, self.start).map_err(StartError::Uprobes)?);
+    pub(super) fn follow_nrt(&mut self, asked: &mut Asked) {
+        if asked.has("nrt") {
+            let nrt = self.start_nrt(&asked.options);
+            self.nrt = asked.keep(&["nrt"], nrt);
         }
-        Ok(())
+    }
+
+    fn start_nrt(&mut self, options: &Options) -> Result<Nrt, StartError> {
+        let budget = options.budget_binds_calls.then_some(options.budget);
+        Nrt::new(self.object.load_nrt()?, budget, self.start).map_err(StartError::Uprobes)
     }
 
     /// A record without a stack.
@@ -143,25 +139,12 @@ impl Session {
         }
     }
 
-    fn follow_segments(&mut self, options: &Options) -> Result<(), StartError> {
-        if options.probes.contains(&"shm") {
-            let maps = match self.object.attach_segments(options.iterators) {
-                Ok(maps) => maps,
-                // Not every kernel can, and the others can do without.
-                Err(error) if self.meta.probes.len() > 1 => {
-                    self.meta.probes.retain(|probe| probe != "shm");
-                    self.notes.push(format!("shared segments are not followed: {error}"));
-                    return Ok(());
-                }
-                Err(error) => return Err(error.into()),
-            };
-            self.meta.segment_repair = if self.object.has_iterators() { "iterators" } else { "proc" }.to_owned();
-            let mut shm = Shm::new(self.start, maps);
-            let running = self.processes.running().map(|running| running.pid);
-            shm.scan(self.now(), options.targets == Targets::All, running, &mut self.scratch);
-            self.shm = Some(shm);
-        }
-        Ok(())
+    fn follow_segments(&mut self, of_everybody: bool, maps: shm::Maps) {
+        self.meta.segment_repair = if self.object.has_iterators() { "iterators" } else { "proc" }.to_owned();
+        let mut shm = Shm::new(self.start, maps);
+        let running = self.processes.running().map(|running| running.pid);
+        shm.scan(self.now(), of_everybody, running, &mut self.scratch);
+        self.shm = Some(shm);
     }
 
     pub(super) fn tell_memory(&mut self, at_the_end: bool) {

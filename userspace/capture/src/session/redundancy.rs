@@ -4,32 +4,25 @@ use std::path::Path;
 
 use pyobs_model::Sampler;
 
-use super::{Addresses, Options, Session, StartError};
+use super::{Addresses, Asked, Options, Session, StartError};
 use crate::families::redundancy::{self, Redundancy};
 use crate::kernel::addresses::{DEVICES, Unit};
 use crate::record::Life;
 
 impl Session {
-    pub(super) fn follow_redundancy(&mut self, options: &Options) -> Result<(), StartError> {
-        if !options.probes.contains(&"redundancy") {
-            return Ok(());
+    pub(super) fn follow_redundancy(&mut self, asked: &mut Asked) {
+        if asked.has("redundancy") {
+            let redundancy = self.start_redundancy(&asked.options);
+            self.redundancy = asked.keep(&["redundancy"], redundancy);
         }
-        match self.object.take_redundancy() {
-            Ok(parts) => {
-                let hides_samples = !options.probes.contains(&"cpu");
-                let sampler = self.sample_accesses(options);
-                self.object.look_at_one_in(options.rate_hz / redundancy::LOOKS_PER_SECOND);
-                let started = Redundancy::start(parts, self.start, hides_samples, sampler, options.rate_hz);
-                self.redundancy = Some(started.map_err(StartError::Helper)?);
-            }
-            // Not every kernel can, and the others can do without.
-            Err(error) if self.meta.probes.len() > 1 => {
-                self.meta.probes.retain(|probe| probe != "redundancy");
-                self.notes.push(format!("accesses of memory are not watched: {error}"));
-            }
-            Err(error) => return Err(error.into()),
-        }
-        Ok(())
+    }
+
+    fn start_redundancy(&mut self, options: &Options) -> Result<Redundancy, StartError> {
+        let parts = self.object.take_redundancy()?;
+        let hides_samples = !options.probes.contains(&"cpu");
+        let sampler = self.sample_accesses(options);
+        self.object.look_at_one_in(options.rate_hz / redundancy::LOOKS_PER_SECOND);
+        Redundancy::start(parts, self.start, hides_samples, sampler, options.rate_hz).map_err(StartError::Helper)
     }
 
     /// Has the processor sample accesses, where it can; else addresses are decoded from samples of the clock.

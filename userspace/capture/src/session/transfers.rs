@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pyobs_model::{Event, Nanos, TransferId};
 
-use super::{Options, Session, StartError};
+use super::{Asked, Options, Session, StartError};
 use crate::families::ucx::{self, Ucx};
 use crate::record::{self, Life, Stack};
 
@@ -15,13 +15,17 @@ pub(super) fn asked(stack: &Stack) -> TransferId {
 
 impl Session {
     /// It takes probes, which take rights as long as new processes may come.
-    pub(super) fn follow_transfers(&mut self, options: &Options) -> Result<(), StartError> {
-        if options.probes.contains(&"ucx") {
-            let budget = options.budget_binds_calls.then_some(options.budget);
-            let (programs, maps) = self.object.take_transfers()?;
-            self.ucx = Some(Ucx::new(programs, maps, budget, self.start).map_err(StartError::Uprobes)?);
+    pub(super) fn follow_transfers(&mut self, asked: &mut Asked) {
+        if asked.has("ucx") {
+            let ucx = self.start_transfers(&asked.options);
+            self.ucx = asked.keep(&["ucx"], ucx);
         }
-        Ok(())
+    }
+
+    fn start_transfers(&mut self, options: &Options) -> Result<Ucx, StartError> {
+        let budget = options.budget_binds_calls.then_some(options.budget);
+        let (programs, maps) = self.object.take_transfers()?;
+        Ucx::new(programs, maps, budget, self.start).map_err(StartError::Uprobes)
     }
 
     pub(super) fn transferred(&mut self, record: &record::Ucx) {

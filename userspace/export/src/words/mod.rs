@@ -89,6 +89,9 @@ impl Letter<'_> {
         self.line(&format!("{host}, {started}"));
         self.line(&format!("{seconds:.1} s at {} Hz ({sampler}), Linux {kernel}", about.rate_hz));
         self.line(&format!("pyobs {}, probes: {probes}", meta(&about.pyobs)));
+        for refusal in about.refusals() {
+            self.wrapped_at(0, "", &refusal);
+        }
         self.line("");
         if !self.model.is_on("cpu") {
             return self.line("The probe `cpu` was off, so nothing is known of where CPU time went.");

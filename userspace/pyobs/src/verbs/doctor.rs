@@ -1,11 +1,12 @@
 use std::collections::BTreeSet;
 use std::io::{self, BufWriter, IsTerminal, Write};
 
-use pyobs_capture::doctor::{Check, Status, examine, suffices};
+use pyobs_capture::doctor::{Check, Program, Status, examine, suffices};
 use serde::Serialize;
 
 use crate::cli::Doctor;
 use crate::exit::{Failure, one_line, output};
+use crate::number::grouped;
 use crate::probes::Probes;
 
 const VERSION: u32 = 1;
@@ -16,16 +17,19 @@ struct Examination<'a> {
     host: String,
     kernel: String,
     checks: &'a [Check],
+    /// Every BPF program that pyobs has.
+    programs: &'a [Program],
 }
 
 pub(super) fn run(arguments: &Doctor) -> Result<(), Failure> {
-    let checks = examine();
+    let pyobs_capture::doctor::Examination { checks, programs } = examine();
     let names = rustix::system::uname();
     let examination = Examination {
         version: VERSION,
         host: names.nodename().to_string_lossy().into_owned(),
         kernel: names.release().to_string_lossy().into_owned(),
         checks: &checks,
+        programs: &programs,
     };
     let stdout = io::stdout();
     let colored = stdout.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
@@ -34,7 +38,10 @@ pub(super) fn run(arguments: &Doctor) -> Result<(), Failure> {
         let written = serde_json::to_writer_pretty(&mut out, &examination).map_err(io::Error::from);
         written.and_then(|()| writeln!(out))
     } else {
-        words(&examination, colored, &mut out)
+        words(&examination, colored, &mut out).and_then(|()| match arguments.verbose {
+            true => verifier(&programs, &mut out),
+            false => Ok(()),
+        })
     };
     output(written.and_then(|()| out.flush()))?;
 
@@ -91,6 +98,27 @@ fn words(examination: &Examination<'_>, colored: bool, out: &mut dyn Write) -> i
     )
 }
 
+/// What the verifier made of each program, and all that it said of those that it refused.
+fn verifier(programs: &[Program], out: &mut dyn Write) -> io::Result<()> {
+    let width = programs.iter().map(|program| program.name.len()).max().unwrap_or(0);
+    writeln!(out, "\nprograms, and how many instructions the verifier processed of each, of at most 1,000,000")?;
+    for program in programs {
+        let outcome = match (&program.why, program.instructions) {
+            (Some(_), _) => "refused".to_owned(),
+            (None, Some(instructions)) => grouped(instructions.into()),
+            (None, None) => "loads".to_owned(),
+        };
+        writeln!(out, "  {:width$}  {outcome:>9}  {}", program.name, program.families.join(" "))?;
+    }
+    for program in programs {
+        if let Some(why) = &program.why {
+            writeln!(out, "\n{}", one_line(why))?;
+            program.log.lines().try_for_each(|line| writeln!(out, "  {}", one_line(line)))?;
+        }
+    }
+    Ok(())
+}
+
 fn status(status: Status, colored: bool) -> String {
     let (mark, color) = match status {
         Status::Works => ('✔', "32"),
@@ -112,8 +140,13 @@ mod tests {
 
     fn table(colored: bool) -> String {
         let checks = [check("ring", Status::Works, None), check("a longer name", Status::Missing, Some("nothing"))];
-        let examination =
-            Examination { version: VERSION, host: "h".to_owned(), kernel: "6.18".to_owned(), checks: &checks };
+        let examination = Examination {
+            version: VERSION,
+            host: "h".to_owned(),
+            kernel: "6.18".to_owned(),
+            checks: &checks,
+            programs: &[],
+        };
         let mut out = Vec::new();
         words(&examination, colored, &mut out).unwrap();
         String::from_utf8(out).unwrap()

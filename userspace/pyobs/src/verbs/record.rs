@@ -31,6 +31,10 @@ pub(super) fn run(arguments: &Record) -> Result<u8, Failure> {
     };
     let session = start(&arguments.watch, watched)?;
     session.listen(&signals).map_err(Failure::failed)?;
+    // Now, when something can still be done about it, and at the end, when the first lines have scrolled away.
+    for refusal in session.meta().refusals() {
+        exit::say(&refusal);
+    }
     let path = arguments.output.clone().unwrap_or_else(default_path);
     let writer = Writer::create(&path, session.meta()).map_err(Failure::failed)?;
     drop_privileges_for(&session, ownership::give_away(&path))?;
@@ -177,6 +181,7 @@ impl Recording {
     /// Detaches, and leaves a complete file; says where it is.
     fn close(mut self) -> Result<(), Failure> {
         let seconds = self.begun.elapsed().as_secs_f64();
+        let refusals = self.session.meta().refusals();
         self.progress.show_now("ending: functions that were seen last get their names");
         let mut last = Vec::new();
         let (samples, lost) = last_counts(self.samples, self.lost, self.session, &mut last);
@@ -187,6 +192,9 @@ impl Recording {
         }
         let mut writer = self.writer;
         writer.append(&last).and_then(|()| writer.finish()).map_err(Failure::failed)?;
+        for refusal in &refusals {
+            exit::say(refusal);
+        }
         exit::say(&summary(&self.path, seconds, samples, lost));
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! What the recording says of itself.
 
-use pyobs_model::{Meta, Nanos};
+use pyobs_model::{Meta, Nanos, Refused};
 use rusqlite::{Connection, params};
 
 use super::{Damage, Field, Source, integer};
@@ -12,8 +12,12 @@ CREATE TABLE meta (
     value TEXT NOT NULL
 );";
 
-/// Nobody has a host name or a family's name that is longer.
+/// No host name and no reason is longer.
 const MAX: usize = 1024;
+/// A character takes up to four bytes.
+const REASON_MAX: usize = MAX / 4;
+/// Before the name of a family that could not be had; the value is why.
+const REFUSED: &str = "refused:";
 
 fn set(connection: &Connection, key: &str, value: &str) -> rusqlite::Result<()> {
     connection.execute("INSERT OR REPLACE INTO meta (key, value) VALUES (?1, ?2)", params![key, value])?;
@@ -28,7 +32,9 @@ pub(crate) fn write(connection: &Connection, meta: &Meta) -> rusqlite::Result<()
     set(connection, "rate_hz", &meta.rate_hz.to_string())?;
     set(connection, "probes", &meta.probes.join(","))?;
     set(connection, "sampler", &meta.sampler)?;
-    set(connection, "segment_repair", &meta.segment_repair)
+    set(connection, "segment_repair", &meta.segment_repair)?;
+    let reason = |reason: &str| reason.chars().take(REASON_MAX).collect::<String>();
+    meta.refused.iter().try_for_each(|it| set(connection, &format!("{REFUSED}{}", it.family), &reason(&it.reason)))
 }
 
 /// Marks a recording that was ended, not cut off.
@@ -57,7 +63,11 @@ pub(crate) fn read(source: &Source, damage: &mut Damage) -> Result<(Meta, bool),
             "sampler" => meta.sampler = value.to_string(),
             "segment_repair" => meta.segment_repair = value.to_string(),
             "finished_ns" => finished = true,
-            _ => {}
+            key => {
+                if let Some(family) = key.strip_prefix(REFUSED) {
+                    meta.refused.push(Refused { family: family.to_owned(), reason: value.to_string() });
+                }
+            }
         }
         Some(())
     })?;

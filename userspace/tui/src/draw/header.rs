@@ -103,6 +103,11 @@ fn pieces(model: &Model, ui: &Ui, wording: Wording) -> Vec<Piece> {
     if model.cost().rss_bytes > 0 {
         pieces.push(piece(3, number::bytes(model.cost().rss_bytes)));
     }
+    if !meta.refused.is_empty() {
+        let families: Vec<&str> = meta.refused.iter().map(|refused| refused.family.as_str()).collect();
+        let words = if is_short { format!("{} off", families.len()) } else { format!("off: {}", families.join(" ")) };
+        pieces.push(Piece { rank: 8, words, style: theme.warning() });
+    }
     let loss = model.loss();
     if let Some((reason, _)) = loss.iter().max_by_key(|(_, count)| *count) {
         const REASON_NEEDS: u16 = 70;

@@ -49,6 +49,7 @@ impl HealthScreen {
 pub(crate) fn lines(model: &Model, ui: &Ui) -> Vec<HealthLine> {
     let mut page = Page { lines: Vec::new(), theme: ui.theme, width: usize::from(ui.size.0) };
     findings(&mut page, ui);
+    refused(&mut page, model);
     stacks(&mut page, model);
     lost(&mut page, model);
     cost(&mut page, model);
@@ -181,6 +182,18 @@ fn cost(page: &mut Page, model: &Model) {
     }
     if model.shed().is_empty() && span > 0.0 {
         page.pair("shed", "nothing");
+    }
+}
+
+fn refused(page: &mut Page, model: &Model) {
+    let refusals = model.meta().refusals();
+    if refusals.is_empty() {
+        return;
+    }
+    page.heading("FAMILIES THAT ARE OFF");
+    let theme = page.theme;
+    for refusal in refusals {
+        page.sentence(&refusal, theme.warning());
     }
 }
 

@@ -41,7 +41,12 @@ pub fn of(btf: &Btf) -> Result<Vec<(&'static str, u32)>, BtfError> {
                 "d_name" => btf.offset("qstr", "name")?,
                 _ => 0,
             };
-            Ok((*name, btf.offset(structure, field)? + inside))
+            let offset = match *structure {
+                // Before 5.16 the tracepoint's argument is a page.
+                "folio" => btf.offset("folio", field).or_else(|_| btf.offset("page", field))?,
+                structure => btf.offset(structure, field)?,
+            };
+            Ok((*name, offset + inside))
         })
         .collect()
 }

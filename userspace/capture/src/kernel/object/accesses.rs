@@ -5,28 +5,25 @@ use std::os::fd::AsFd;
 
 use aya::programs::PerfEvent;
 
-use super::{Object, ObjectError, SAMPLER_REDUNDANCY, online_cpus, program, take};
+use super::{Object, ObjectError, SAMPLER_REDUNDANCY, descriptor, online_cpus, program, refused, take};
 use crate::families::redundancy;
 use crate::kernel::addresses::{Addresses, Unit};
 
 /// What a watchpoint runs.
-const TRAP: &str = "redundancy_trap";
+pub(super) const TRAP: &str = "redundancy_trap";
 /// What a sample of the processor's runs, of an access.
-const ACCESS: &str = "redundancy_access";
+pub(super) const ACCESS: &str = "redundancy_access";
 /// Those that run for samples, beside the sampler.
 pub(super) const PROGRAMS: [&str; 2] = [TRAP, ACCESS];
 
 impl Object {
-    /// Loads the program for watchpoints and takes the maps; to be called once.
+    /// Loads the sampler and the program for watchpoints, and takes the maps; to be called once.
     pub fn take_redundancy(&mut self) -> Result<redundancy::Parts, ObjectError> {
-        if self.sampler != SAMPLER_REDUNDANCY {
-            return Err(ObjectError::NoLoop);
-        }
-        let name = TRAP;
-        let program: &mut PerfEvent = program(&mut self.ebpf, name)?;
-        let loaded = program.load().and_then(|()| Ok(program.fd()?.as_fd().try_clone_to_owned()?));
-        let program = File::from(loaded.map_err(|error| ObjectError::Program { name, error })?);
+        self.load(TRAP)?;
+        let program: &mut PerfEvent = program(&mut self.ebpf, TRAP)?;
+        let program = File::from(descriptor(program.fd(), TRAP)?);
         let trap_cost = redundancy::measure_breakpoint(&program).map_err(ObjectError::Breakpoint)?;
+        self.load_sampler(SAMPLER_REDUNDANCY)?;
         Ok(redundancy::Parts {
             program,
             trap_cost,
@@ -41,10 +38,9 @@ impl Object {
 
     /// Has the processor sample accesses on every CPU.
     pub fn attach_addresses(&mut self, unit: &Unit, rate_hz: u32) -> Result<(), ObjectError> {
-        let name = ACCESS;
-        let program: &mut PerfEvent = program(&mut self.ebpf, name)?;
-        program.load().map_err(|error| ObjectError::Program { name, error })?;
-        let fd = program.fd().map_err(|error| ObjectError::Program { name, error })?;
+        self.load(ACCESS)?;
+        let program: &mut PerfEvent = program(&mut self.ebpf, ACCESS)?;
+        let fd = program.fd().map_err(refused(ACCESS))?;
         let cpus = online_cpus()?;
         let addresses = Addresses::start(unit, fd.as_fd(), &cpus, rate_hz).map_err(ObjectError::Ticks)?;
         self.addresses = Some(addresses);

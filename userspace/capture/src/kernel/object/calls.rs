@@ -7,13 +7,13 @@ use std::os::fd::{AsFd, AsRawFd};
 use aya::programs::{Program, TracePoint};
 use pyobs_abi::calls::{ARENA_BEGIN, ARENA_END, CODE_END, SHM_BEGIN, SHM_END};
 
-use super::{Object, ObjectError, program};
+use super::{Object, ObjectError, descriptor, program};
 use crate::kernel::tracefs::{Attached, Calls};
 
 /// Those at tracepoints of single calls, for their beginnings and their ends.
-const SINGLE: [&str; 2] = ["calls_begin", "calls_end"];
+pub(super) const SINGLE: [&str; 2] = ["calls_begin", "calls_end"];
 /// Those at tracepoints of all calls, and the types of these.
-const ALL: [(&str, &str); 2] = [("calls_begin_all", TYPES[0]), ("calls_end_all", TYPES[1])];
+pub(super) const ALL: [&str; 2] = ["calls_begin_all", "calls_end_all"];
 pub(super) const TYPES: [&str; 2] = ["btf_trace_sys_enter", "btf_trace_sys_exit"];
 
 impl Object {
@@ -32,11 +32,9 @@ impl Object {
             Err(error) => return Ok(Err(error)),
         };
         for (name, points) in SINGLE.into_iter().zip(points) {
+            self.load(name)?;
             let program: &mut TracePoint = program(&mut self.ebpf, name)?;
-            let fail = |error| ObjectError::Program { name, error };
-            program.load().map_err(fail)?;
-            let fd = program.fd().and_then(|fd| Ok(fd.as_fd().try_clone_to_owned()?)).map_err(fail)?;
-            let program = File::from(fd);
+            let program = File::from(descriptor(program.fd(), name)?);
             if let Err(error) = points.iter().try_for_each(|point| calls.attach(&program, point, &mut attached)) {
                 return Ok(Err(error));
             }
@@ -51,10 +49,7 @@ impl Object {
     }
 
     fn attach_all_calls(&mut self) -> Result<(), ObjectError> {
-        for ((name, of), number) in ALL.into_iter().zip(self.calls) {
-            self.attach_typed(name, of, number)?;
-        }
-        Ok(())
+        ALL.into_iter().try_for_each(|name| self.attach_typed(name))
     }
 }
 

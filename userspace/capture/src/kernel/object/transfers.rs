@@ -2,26 +2,28 @@
 
 use std::time::Duration;
 
-use super::{Object, ObjectError, SAMPLER, SAMPLER_BOUNDED, take};
+use super::{Object, ObjectError, take};
 use crate::families::ucx::{Maps, Programs};
 
 /// What takes room for transfers.
 pub(super) const MAPS: [&str; 7] =
     ["UCX_CALLS", "UCX_OPEN", "UCX_EARLY", "UCX_REQUESTS", "UCX_FUTURES", "UCX_THREADS", "UCX_TOTALS"];
-/// Of what walks stacks, the ones with the sampler of the same kind.
-const SUBMIT: [(&str, &str); 2] = [(SAMPLER, "ucx_submit_enter"), (SAMPLER_BOUNDED, "ucx_submit_enter_bounded")];
-const UCXX: [(&str, &str); 2] = [(SAMPLER, "ucx_ucxx"), (SAMPLER_BOUNDED, "ucx_ucxx_bounded")];
-const REST: [&str; 7] =
-    ["ucx_submit_exit", "ucx_complete", "ucx_free", "ucx_message", "ucx_handler", "ucx_rendezvous", "ucx_progress"];
+pub(super) const PROGRAMS: [&str; 9] = [
+    "ucx_submit_enter",
+    "ucx_submit_exit",
+    "ucx_complete",
+    "ucx_free",
+    "ucx_message",
+    "ucx_handler",
+    "ucx_rendezvous",
+    "ucx_ucxx",
+    "ucx_progress",
+];
 
 impl Object {
     /// Loads the programs for transfers, and takes their maps; to be called once.
     pub fn take_transfers(&mut self) -> Result<(Programs, Maps), ObjectError> {
-        let own = |names: [(&'static str, &'static str); 2]| {
-            names.iter().find(|(sampler, _)| *sampler == self.sampler).map_or(names[0].1, |(_, name)| name)
-        };
-        let (submit, ucxx) = (own(SUBMIT), own(UCXX));
-        let [exit, complete, free, message, handler, rendezvous, progress] = REST;
+        let [submit, exit, complete, free, message, handler, rendezvous, ucxx, progress] = PROGRAMS;
         let programs = Programs {
             submit_enter: self.load_uprobe(submit)?,
             submit_exit: self.load_uprobe(exit)?,
@@ -45,13 +47,12 @@ impl Object {
 
     /// How long these have run, and how often.
     pub fn transfers_run_time(&self) -> (Duration, u64) {
-        let walkers = SUBMIT.iter().chain(&UCXX).map(|(_, name)| *name);
-        self.run_time_of(walkers.chain(REST))
+        self.run_time_of(PROGRAMS.into_iter())
     }
 
     /// How often those have run that are on return instructions, or on whatever a program's own functions begin with.
     pub fn transfers_stepped(&self) -> u64 {
-        let [exit, complete, ..] = REST;
+        let [_, exit, complete, ..] = PROGRAMS;
         self.run_time_of([exit, complete].into_iter()).1
     }
 }

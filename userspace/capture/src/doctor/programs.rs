@@ -1,0 +1,94 @@
+//! The programs of every family, loaded as a capture loads them.
+
+use std::time::Instant;
+
+use pyobs_model::families::NAMES;
+use serde::Serialize;
+
+use super::{Area, Check, Families, Status};
+use crate::kernel::features::Features;
+use crate::kernel::object::{Object, ObjectError, Verified, Wants};
+
+/// What the verifier made of one program.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Program {
+    pub name: &'static str,
+    pub families: Families,
+    /// Its families do without it, with less or in another way.
+    pub optional: bool,
+    pub loads: bool,
+    /// Instructions that the verifier processed, of at most a million; `None` if it refused, or the kernel does not tell (before
+    /// 5.16).
+    pub instructions: Option<u32>,
+    /// Why it was refused.
+    pub why: Option<String>,
+    /// All that the verifier said of a program that it refused.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub log: String,
+}
+
+impl From<Verified> for Program {
+    fn from(Verified { name, families, optional, outcome }: Verified) -> Self {
+        let log = match &outcome {
+            Err(ObjectError::Program(refusal)) => refusal.log().to_owned(),
+            _ => String::new(),
+        };
+        let why = outcome.as_ref().err().map(ToString::to_string);
+        Self { name, families, optional, loads: outcome.is_ok(), instructions: outcome.ok().flatten(), why, log }
+    }
+}
+
+/// Loads all of them and lets them go again; one check for each family.
+pub(super) fn examine(checks: &mut Vec<Check>) -> Vec<Program> {
+    let mut area = Area::new("programs", checks);
+    let begun = Instant::now();
+    let programs: Vec<Program> = match Object::open(Features::of_running_kernel(), 0, Wants::default()) {
+        Ok(mut object) => object.verify().into_iter().map(Program::from).collect(),
+        Err(error) => {
+            let (why, todo) = split(&error.to_string());
+            area.lacks("object", NAMES, Status::Missing, why, todo);
+            return Vec::new();
+        }
+    };
+    area.works("object", NAMES, format!("maps and programs made in {} ms", begun.elapsed().as_millis()));
+    for (name, family) in NAMES.iter().zip(FAMILIES) {
+        let own: Vec<_> = programs.iter().filter(|program| program.families.contains(name)).collect();
+        let refused = own.iter().find(|program| !program.loads && !program.optional);
+        let without = own.iter().find(|program| !program.loads);
+        match (refused, without) {
+            (Some(program), _) => lacks(&mut area, name, family, Status::Missing, program),
+            (None, Some(program)) => lacks(&mut area, name, family, Status::Degraded, program),
+            (None, None) => {
+                let most = own.iter().filter_map(|program| program.instructions).max();
+                let most = most.map(|most| format!("; the verifier processed {most} instructions of the largest"));
+                area.works(name, family, format!("{} loaded{}", own.len(), most.unwrap_or_default()));
+            }
+        }
+    }
+    programs
+}
+
+/// Each family by itself.
+const FAMILIES: [Families; 9] =
+    [&["cpu"], &["offcpu"], &["gil"], &["eval"], &["arena"], &["shm"], &["nrt"], &["ucx"], &["redundancy"]];
+
+fn lacks(area: &mut Area<'_>, name: &'static str, family: Families, status: Status, program: &Program) {
+    let (why, todo) = split(program.why.as_deref().unwrap_or_default());
+    area.lacks(name, family, status, why, todo);
+}
+
+/// What is wrong, and the next step.
+fn split(sentence: &str) -> (String, String) {
+    let (why, todo) = sentence.rsplit_once("; ").unwrap_or((sentence, "run a newer kernel"));
+    (why.to_owned(), todo.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_a_check_for_each_family() {
+        assert_eq!(FAMILIES.concat(), NAMES);
+    }
+}

@@ -1,0 +1,161 @@
+//! What the user may do, and what watching takes of that: for the start of a capture and for `doctor` alike.
+
+use std::fs;
+
+use rustix::thread::{CapabilitySet, capabilities};
+
+/// A right, with the older capability that includes it.
+struct Right {
+    name: &'static str,
+    any: CapabilitySet,
+    /// What is missing without it.
+    without: &'static str,
+}
+
+/// Without one of these nothing can be watched.
+const NEEDED: [Right; 3] = [
+    Right {
+        name: "CAP_BPF",
+        any: CapabilitySet::BPF.union(CapabilitySet::SYS_ADMIN),
+        without: "no BPF program can be loaded",
+    },
+    Right {
+        name: "CAP_PERFMON",
+        any: CapabilitySet::PERFMON.union(CapabilitySet::SYS_ADMIN),
+        without: "no CPU can be sampled",
+    },
+    Right {
+        name: "CAP_SYS_PTRACE",
+        any: CapabilitySet::SYS_PTRACE,
+        without: "the memory of other processes cannot be read",
+    },
+];
+
+/// Without these some things are not found.
+const HELPFUL: [Right; 3] = [
+    Right {
+        name: "CAP_DAC_READ_SEARCH",
+        any: CapabilitySet::DAC_READ_SEARCH.union(CapabilitySet::DAC_OVERRIDE),
+        without: "programs in folders that are closed to this user have no names",
+    },
+    Right {
+        name: "CAP_CHECKPOINT_RESTORE",
+        any: CapabilitySet::CHECKPOINT_RESTORE.union(CapabilitySet::SYS_ADMIN),
+        without: "files that were deleted or replaced have no names",
+    },
+    Right {
+        name: "CAP_SYS_ADMIN",
+        any: CapabilitySet::SYS_ADMIN,
+        without: "no probe can be put on functions: the families eval, nrt and ucx are off",
+    },
+];
+
+/// Names of rights, with what is missing without them.
+pub type Lacking = Vec<(&'static str, &'static str)>;
+
+fn lacking(rights: &[Right]) -> Lacking {
+    let effective = capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective);
+    rights.iter().filter(|right| !effective.intersects(right.any)).map(|right| (right.name, right.without)).collect()
+}
+
+/// What this user lacks to watch anything.
+pub fn lacking_needed() -> Lacking {
+    lacking(&NEEDED)
+}
+
+/// What this user lacks to see everything.
+pub fn lacking_helpful() -> Lacking {
+    lacking(&HELPFUL)
+}
+
+/// Whether probes can be put on functions of other programs: the kernel asks for CAP_SYS_ADMIN, and CAP_PERFMON does not do
+/// (kernel/events/core.c, perf_uprobe_event_init).
+pub fn may_probe() -> bool {
+    capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN))
+}
+
+pub fn needed() -> impl Iterator<Item = &'static str> {
+    NEEDED.iter().map(|right| right.name)
+}
+
+/// A command that gives this program to ordinary users with all rights but CAP_SYS_ADMIN.
+pub fn setcap() -> String {
+    let program = fs::read_link("/proc/self/exe").map_or("pyobs".to_owned(), |path| path.display().to_string());
+    format!(
+        "sudo setcap cap_bpf,cap_perfmon,cap_sys_ptrace,cap_dac_read_search,cap_checkpoint_restore+ep '{}'",
+        program.replace('\'', r"'\''")
+    )
+}
+
+/// A kind of namespace that a container may have of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Namespace {
+    Pid,
+    User,
+}
+
+impl Namespace {
+    fn link(self) -> &'static str {
+        match self {
+            Self::Pid => "/proc/self/ns/pid",
+            Self::User => "/proc/self/ns/user",
+        }
+    }
+
+    /// The inode of the machine's first one (include/linux/proc_ns.h).
+    fn first(self) -> u64 {
+        match self {
+            Self::Pid => 0xEFFF_FFFC,
+            Self::User => 0xEFFF_FFFD,
+        }
+    }
+
+    /// Whether this process is in the machine's first one; an error where /proc does not tell.
+    pub fn is_first(self) -> std::io::Result<bool> {
+        let link = fs::read_link(self.link())?;
+        Ok(inode(&link.to_string_lossy()) == Some(self.first()))
+    }
+
+    /// Nothing says otherwise.
+    pub fn may_be_first(self) -> bool {
+        self.is_first().unwrap_or(true)
+    }
+}
+
+/// The number in `pid:[4026531836]`.
+fn inode(link: &str) -> Option<u64> {
+    link.split_once('[')?.1.strip_suffix(']')?.parse().ok()
+}
+
+/// Whether the kernel forbids everybody, root too, to read memory from BPF programs.
+pub fn is_locked_down() -> bool {
+    lockdown().as_deref() == Some("confidentiality")
+}
+
+/// The kernel's lockdown mode; `None` where it has none, or securityfs is not mounted.
+pub fn lockdown() -> Option<String> {
+    let modes = fs::read_to_string("/sys/kernel/security/lockdown").ok()?;
+    chosen(&modes).map(str::to_owned)
+}
+
+/// The bracketed word of `none [integrity] confidentiality`.
+fn chosen(modes: &str) -> Option<&str> {
+    modes.split_whitespace().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_namespace_link_holds_its_inode() {
+        assert_eq!(inode("pid:[4026531836]"), Some(Namespace::Pid.first()));
+        assert_eq!(inode("pid"), None);
+    }
+
+    #[test]
+    fn the_lockdown_mode_is_the_bracketed_one() {
+        assert_eq!(chosen("none [integrity] confidentiality\n"), Some("integrity"));
+        assert_eq!(chosen("none"), None);
+    }
+}

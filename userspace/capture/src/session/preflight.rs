@@ -1,0 +1,42 @@
+//! What stops every capture, asked before anything is attached, so that the answer is one sentence with its cause.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use super::StartError;
+use crate::rights::{self, Namespace};
+
+/// Descriptors that the default families need on a machine of one CPU (`ls /proc/PID/fd`), with room for files that are read.
+const FILES: u64 = 192;
+/// A perf event or two on each CPU.
+const FILES_PER_CPU: u64 = 4;
+
+pub(super) fn check() -> Result<(), StartError> {
+    if !Namespace::User.may_be_first() {
+        return Err(StartError::UserNamespace);
+    }
+    if !Namespace::Pid.may_be_first() {
+        return Err(StartError::PidNamespace);
+    }
+    let lacking = rights::lacking_needed();
+    if !lacking.is_empty() {
+        let named: Vec<_> = lacking.iter().map(|(name, without)| format!("{name} ({without})")).collect();
+        return Err(StartError::NoRights { lacking: named.join(", "), setcap: rights::setcap() });
+    }
+    if rights::is_locked_down() {
+        return Err(StartError::Lockdown);
+    }
+    raise_file_limit()
+}
+
+/// Takes as many open files as the user may have.
+fn raise_file_limit() -> Result<(), StartError> {
+    let limits = getrlimit(Resource::Nofile);
+    let highest = Rlimit { current: limits.maximum, maximum: limits.maximum };
+    // Where even that is refused, the limit stays what it is.
+    let _ = setrlimit(Resource::Nofile, highest);
+    let needed = FILES + FILES_PER_CPU * aya::util::online_cpus().map_or(1, |cpus| cpus.len() as u64);
+    match getrlimit(Resource::Nofile).current {
+        Some(limit) if limit < needed => Err(StartError::TooFewFiles { limit, needed }),
+        _ => Ok(()),
+    }
+}
