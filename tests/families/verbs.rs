@@ -237,6 +237,7 @@ fn report() {
     Shape::object([
         ("version", Shape::Count),
         ("recording", about),
+        ("refused", Shape::list(Shape::object([("family", Shape::Text), ("reason", Shape::Text)]))),
         ("loss", Shape::Counts),
         ("cost", Shape::object(cost)),
         ("processes", Shape::list(process)),

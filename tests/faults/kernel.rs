@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use pyobs_capture::kernel::btf::Btf;
+use pyobs_model::families;
 use pyobs_tests::{Case, Folder, Record, Recording, Workload, case, json, needs, refusing, rule, workload};
 use serde_json::Value;
 
@@ -28,6 +29,8 @@ const CYCLES: &str = "0.0";
 const CPU_CLOCK: &str = "1.0";
 const DUMMY: &str = "1.9";
 
+/// The line of `doctor` for all maps and programs together.
+const OBJECT: &str = "object";
 /// Families that are on by default.
 const DEFAULT: [&str; 5] = ["cpu", "offcpu", "gil", "arena", "shm"];
 
@@ -56,54 +59,73 @@ pub fn cases() -> Vec<Case> {
 
 fn no_more(_: &Value) {}
 
+const REFUSES: &str = "the kernel refuses the BPF program";
+
+/// Lines of `doctor` about the programs of these families.
+macro_rules! refused {
+    ($($line:expr,)* ; $($status:literal $family:literal),*) => { &[$($line,)* $(($family, $status, REFUSES)),*] };
+}
+
 fn helpers() -> [Lack; 6] {
     let unknown = |helper| rule("helper", helper, libc::EINVAL);
-    let no_mappings = || vec![(None, Ends::Well(Some("shared segments and arenas are not followed"), are_off))];
     [
         Lack {
             name: "bpf_loop",
             rules: unknown(LOOP),
             lines: &[("bpf_loop", "degraded", "does not know the helper")],
-            records: vec![
-                (None, Ends::Well(Some("shared segments and arenas are not followed"), are_off)),
-                (Some("cpu,redundancy"), Ends::Well(Some("the kernel has no bpf_loop"), is_unwatched)),
-                (Some("redundancy"), Ends::Refused("the kernel has no bpf_loop")),
-            ],
+            records: vec![(None, Ends::Well(None, are_on)), (Some("cpu,redundancy"), Ends::Well(None, is_watched))],
         },
         Lack {
             name: "bpf_find_vma",
             rules: unknown(FIND_VMA),
-            lines: &[("mapping at an address", "missing", "does not know the helper")],
-            records: no_mappings(),
+            lines: &[("mapping at an address", "degraded", "does not know the helper")],
+            records: vec![(None, Ends::Well(None, are_on))],
         },
         Lack {
             name: "what_came_with_5_17",
             rules: [unknown(FIND_VMA), unknown(LOOP)].concat(),
             lines: &[
-                ("mapping at an address", "missing", "does not know the helper"),
+                ("mapping at an address", "degraded", "does not know the helper"),
                 ("bpf_loop", "degraded", "does not know the helper"),
             ],
-            records: no_mappings(),
+            records: vec![(None, Ends::Well(None, are_on))],
         },
         Lack {
             name: "registers_of_user_code",
             rules: unknown(TASK_PT_REGS),
-            lines: &[("user registers", "missing", "does not know the helper")],
-            records: vec![(None, Ends::Refused("refuses the BPF program"))],
+            lines: refused!(
+                ("user registers", "missing", "does not know the helper"),;
+                "missing" "cpu", "missing" "offcpu", "missing" "gil", "missing" "arena", "missing" "shm",
+                "missing" "redundancy"
+            ),
+            records: vec![
+                (None, Ends::Refused("refuses the BPF program cpu_sample")),
+                (Some("eval,shm"), Ends::Well(Some("shm is off: the kernel refuses"), segments_are_off)),
+            ],
         },
         Lack {
             name: "stacks_of_the_kernel",
             rules: unknown(GET_STACK),
-            lines: &[("kernel stacks", "missing", "does not know the helper")],
-            records: vec![(None, Ends::Refused("refuses the BPF program"))],
+            lines: refused!(
+                ("kernel stacks", "missing", "does not know the helper"),;
+                "missing" "cpu", "missing" "offcpu", "missing" "gil", "missing" "redundancy"
+            ),
+            records: vec![(None, Ends::Refused("refuses the BPF program cpu_sample"))],
         },
         Lack {
             name: "cookies",
             rules: unknown(GET_ATTACH_COOKIE),
-            lines: &[("probe cookies", "missing", "does not know the helper")],
+            lines: refused!(
+                ("probe cookies", "missing", "does not know the helper"),;
+                "missing" "eval", "degraded" "arena", "missing" "ucx"
+            ),
             records: vec![
                 (None, Ends::Well(None, no_more)),
-                (Some("+eval"), Ends::Refused("refuses the BPF program eval_call")),
+                (
+                    Some("+eval"),
+                    Ends::Well(Some("eval is off: the kernel refuses the BPF program eval_call"), no_calls),
+                ),
+                (Some("eval"), Ends::Refused("refuses the BPF program eval_call")),
             ],
         },
     ]
@@ -121,46 +143,62 @@ fn programs() -> [Lack; 8] {
         Lack {
             name: "ring_buffers",
             rules: rule("map", RING_BUFFER, libc::EINVAL),
-            lines: &[("ring buffer", "missing", "Invalid argument")],
+            lines: &[
+                ("ring buffer", "missing", "Invalid argument"),
+                (OBJECT, "missing", "does not take pyobs's BPF object"),
+            ],
             records: vec![(None, Ends::Refused("does not take pyobs's BPF object"))],
         },
         Lack {
             name: "mappable_arrays",
             rules: rule("map_flags", MAPPABLE, libc::EINVAL),
-            lines: &[("mappable array", "missing", "Invalid argument")],
+            lines: &[
+                ("mappable array", "missing", "Invalid argument"),
+                (OBJECT, "missing", "does not take pyobs's BPF object"),
+            ],
             records: vec![(None, Ends::Refused("does not take pyobs's BPF object"))],
         },
         Lack {
             name: "the_iterator_over_mappings",
             rules: iterator("bpf_iter_task_vma"),
-            lines: &[("iterator over mappings", "degraded", "Invalid argument")],
+            lines: refused!(("iterator over mappings", "degraded", "Invalid argument"),; "degraded" "shm"),
             records: compares_with_proc(),
         },
         Lack {
             name: "the_iterator_over_files",
             rules: iterator("bpf_iter_task_file"),
-            lines: &[("iterator over open files", "degraded", "Invalid argument")],
+            lines: refused!(("iterator over open files", "degraded", "Invalid argument"),; "degraded" "shm"),
             records: compares_with_proc(),
         },
         Lack {
             name: "typed_tracepoints",
             rules: rule("attach", TYPED_TRACEPOINT, libc::EINVAL),
-            lines: &[
+            lines: refused!(
                 ("typed tracepoints", "degraded", "Invalid argument"),
                 ("thread switches", "missing", "Invalid argument"),
-                ("thread wake-ups", "missing", "Invalid argument"),
-            ],
+                ("thread wake-ups", "missing", "Invalid argument"),;
+                "missing" "offcpu", "missing" "gil", "degraded" "arena", "degraded" "shm"
+            ),
             records: vec![
-                (None, Ends::Refused("refuses the BPF program offcpu_waking")),
+                (
+                    None,
+                    Ends::Well(Some("offcpu, gil are off: the kernel refuses the BPF program offcpu_waking"), no_waits),
+                ),
                 (Some("cpu,shm,arena"), Ends::Well(None, are_on)),
+                (Some("offcpu"), Ends::Refused("refuses the BPF program offcpu_waking")),
             ],
         },
         Lack {
             name: "thread_switches",
             rules: typed("btf_trace_sched_switch"),
-            lines: &[("thread switches", "missing", "Invalid argument")],
+            lines: refused!(
+                ("thread switches", "missing", "Invalid argument"),; "missing" "offcpu", "missing" "gil"
+            ),
             records: vec![
-                (None, Ends::Refused("refuses the BPF program offcpu_switch")),
+                (
+                    None,
+                    Ends::Well(Some("offcpu, gil are off: the kernel refuses the BPF program offcpu_switch"), no_waits),
+                ),
                 (Some("cpu"), Ends::Well(None, no_more)),
             ],
         },
@@ -168,7 +206,7 @@ fn programs() -> [Lack; 8] {
             name: "page_evictions",
             rules: rule("tracepoint", "mm_filemap_delete_from_page_cache", libc::ENOENT),
             lines: &[("page evictions", "missing", "No such file or directory")],
-            records: vec![(None, Ends::Well(Some("shared segments are not followed"), segments_are_off))],
+            records: vec![(None, Ends::Well(Some("shm is off: the kernel refuses"), segments_are_off))],
         },
         Lack {
             name: "run_time_statistics",
@@ -193,9 +231,8 @@ fn events() -> [Lack; 5] {
             lines: &[("uprobes", "missing", "CONFIG_UPROBE_EVENTS"), ("uretprobes", "missing", "CONFIG_UPROBE_EVENTS")],
             records: vec![
                 (None, Ends::Well(None, no_more)),
-                (Some("+eval"), Ends::Refused("no probe can be put on a program")),
-                (Some("+nrt"), Ends::Refused("no probe can be put on a program")),
-                (Some("+ucx"), Ends::Refused("no probe can be put on a program")),
+                (Some("+eval,+nrt,+ucx"), Ends::Well(Some("eval, nrt, ucx are off: "), no_calls)),
+                (Some("nrt"), Ends::Refused("no probe can be put on a program")),
             ],
         },
         Lack {
@@ -207,7 +244,10 @@ fn events() -> [Lack; 5] {
             ],
             records: vec![
                 (None, Ends::Well(None, no_more)),
-                (Some("+redundancy"), Ends::Well(Some("no hardware breakpoint"), is_unwatched)),
+                (
+                    Some("+redundancy"),
+                    Ends::Well(Some("redundancy is off: the kernel gives no hardware breakpoint"), is_unwatched),
+                ),
                 (Some("redundancy"), Ends::Refused("no hardware breakpoint")),
             ],
         },
@@ -237,13 +277,22 @@ fn are_on(report: &Value) {
     assert!(report["segments"].is_array() && report["arenas"].is_array(), "{:#}", report["recording"]);
 }
 
-fn are_off(report: &Value) {
-    segments_are_off(report);
-    assert!(report["arenas"].is_null(), "{:#}", report["arenas"]);
-}
-
 fn segments_are_off(report: &Value) {
     assert!(report["segments"].is_null(), "{:#}", report["segments"]);
+}
+
+fn no_waits(report: &Value) {
+    assert!(report["offcpu"].is_null() && report["gil"].is_null(), "{:#}", report["recording"]);
+    let refused: Vec<_> = json::list(report, "/refused").iter().map(|row| json::text(row, "/family")).collect();
+    assert_eq!(refused, ["offcpu", "gil"]);
+}
+
+fn no_calls(report: &Value) {
+    assert!(report["calls"].is_null(), "{:#}", report["calls"]);
+}
+
+fn is_watched(report: &Value) {
+    assert!(report["redundancy"].is_object(), "{:#}", report["recording"]);
 }
 
 fn is_unwatched(report: &Value) {
@@ -279,6 +328,10 @@ fn doctor_says(lack: &Lack) {
         (lines(&outcome), outcome)
     };
     let ((mut expected, whole), (found, outcome)) = (examine(""), examine(&lack.rules));
+    if found[OBJECT]["status"] != "works" {
+        // Without it there are no programs to tell of.
+        expected.retain(|name, _| !families::NAMES.contains(&name.as_str()));
+    }
     let mut code = whole.code();
     for (name, status, why) in lack.lines {
         let line = &found[*name];
@@ -325,6 +378,8 @@ fn goes_well(lack: &Lack, probes: Option<&str>, pid: u32, notice: Option<&str>) 
     is_calm(&recording.stderr);
     let mut notices: Vec<&str> = recording.stderr.lines().collect();
     notices.retain(|line| !line.starts_with("pyobs: recorded "));
+    // What is refused is said at the beginning and at the end.
+    notices.dedup();
     match (notice, &notices[..]) {
         (None, []) => {}
         (Some(expected), [notice]) if notice.contains(expected) => {}

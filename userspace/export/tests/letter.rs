@@ -125,6 +125,13 @@ fn fewer_than_four_leave_nothing_to_add_and_a_limit_holds() {
 }
 
 #[test]
+fn a_family_that_could_not_be_had_is_named_with_the_reason() {
+    let refused = ["offcpu", "gil"].map(|family| Refused { family: family.into(), reason: "no; do this".into() });
+    let text = in_words(&Model::new(Meta { refused: refused.to_vec(), ..meta("host") }, History::All), 10);
+    assert!(text.contains("\noffcpu, gil are off: no; do this\n"), "{text}");
+}
+
+#[test]
 fn nothing_is_said_in_a_sentence_with_what_was_not_watched() {
     let all = families::NAMES.iter().map(ToString::to_string).collect::<Vec<_>>();
     let told = |probes| in_words(&Model::new(Meta { probes, ..meta("h") }, History::All), 10);

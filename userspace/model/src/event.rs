@@ -54,11 +54,13 @@ impl Meta {
                 reasons.push(&refused.reason);
             }
         }
-        let families = |reason: &str| -> Vec<&str> {
+        let sentence = |reason: &str| {
             let of_reason = self.refused.iter().filter(|refused| refused.reason == reason);
-            of_reason.map(|refused| refused.family.as_str()).collect()
+            let families: Vec<&str> = of_reason.map(|refused| refused.family.as_str()).collect();
+            let are = if families.len() == 1 { "is" } else { "are" };
+            format!("{} {are} off: {reason}", families.join(", "))
         };
-        reasons.into_iter().map(|reason| format!("{} off: {reason}", families(reason).join(", "))).collect()
+        reasons.into_iter().map(sentence).collect()
     }
 }
 

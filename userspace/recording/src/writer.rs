@@ -217,6 +217,7 @@ mod tests {
             probes: Vec::new(),
             sampler: String::new(),
             segment_repair: String::new(),
+            refused: Vec::new(),
         }
     }
 

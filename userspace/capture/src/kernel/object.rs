@@ -395,7 +395,7 @@ fn online_cpus() -> Result<Vec<u32>, ObjectError> {
 }
 
 fn refused(name: &'static str) -> impl Fn(ProgramError) -> ObjectError {
-    move |error| ObjectError::Program(Refusal::new(name, error))
+    move |error| ObjectError::Program(Refusal::new(name, &error))
 }
 
 /// A loaded program's descriptor, to keep.

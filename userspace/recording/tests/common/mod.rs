@@ -37,6 +37,7 @@ pub fn meta() -> Meta {
         probes: families::NAMES.iter().map(ToString::to_string).collect(),
         sampler: "cpu-clock".into(),
         segment_repair: "iterators".into(),
+        refused: vec![Refused { family: "ucx".into(), reason: "no probe can be put; run it as root".into() }],
     }
 }
 

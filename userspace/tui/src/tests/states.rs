@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use insta::assert_snapshot;
-use pyobs_model::{Event, Meta, Nanos, Reason, families};
+use pyobs_model::{Event, History, Meta, Model, Nanos, Reason, Refused, families};
 use pyobs_recording::{Reader, Writer};
 
 use super::{Bench, EVERYWHERE, accesses, synthetic, transfers};
@@ -81,6 +81,23 @@ fn without_rights() {
         bench.send(Batch::Failed("pyobs needs to be root, or CAP_BPF and CAP_PERFMON; try `sudo pyobs top`".into()));
         bench
     });
+}
+
+/// The header names the families that are off, and the screen Health says why.
+#[test]
+fn with_families_that_were_refused() {
+    let reason = "the kernel refuses the BPF program shm_fork: unknown func bpf_x#1; run Linux 5.15 or newer";
+    let refused = ["arena", "shm"].map(|family| Refused { family: family.into(), reason: reason.into() }).to_vec();
+    let meta = Meta { refused, ..synthetic::meta() };
+    for size in SIZES {
+        let model = Model::new(meta.clone(), History::All);
+        let mut bench = Bench::new(model, Source::Live, size);
+        bench.send(Batch::Events(recorded(&events()).1));
+        let picture = bench.keys("5").picture();
+        assert!(picture.contains("off: arena shm"), "{picture}");
+        let words: Vec<_> = picture.split(['"', '\n', ' ']).filter(|word| !word.is_empty()).collect();
+        assert!(words.join(" ").contains(&format!("arena, shm are off: {reason}")), "{picture}");
+    }
 }
 
 #[test]

@@ -126,7 +126,7 @@ impl Object {
             Kind::Plain => 0,
             Kind::Typed(of) | Kind::Iterator(of) => number.ok_or(ObjectError::NoType(of))?,
         };
-        load(program, kind, number).map_err(|error| ObjectError::Program(Refusal::new(name, error)))
+        load(program, kind, number).map_err(|error| ObjectError::Program(Refusal::new(name, &error)))
     }
 }
 

@@ -22,14 +22,14 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    pub(super) fn new(program: &'static str, error: ProgramError) -> Self {
-        let log = match &error {
+    pub(super) fn new(program: &'static str, error: &ProgramError) -> Self {
+        let log = match error {
             ProgramError::LoadError { verifier_log, .. } => verifier_log.to_string(),
             _ => String::new(),
         };
         let refusal = match verdict(&log) {
             Some(verdict) => Self { program, why: verdict.to_owned(), todo: advice(verdict), log },
-            None => Self { program, why: innermost(&error), todo: MACHINE, log },
+            None => Self { program, why: innermost(error), todo: MACHINE, log },
         };
         log::debug!("the kernel refuses {program}: {error}\n{}", refusal.log);
         refusal
