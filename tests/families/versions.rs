@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 
-use pyobs_tests::{Case, Python, Record, Recording, UNREADABLE, case, compare, json, needs, refusing, rule, workload};
+use pyobs_tests::{Case, Python, Record, Recording, UNREADABLE, case, compare, json, needs, rule, workload};
 use serde_json::Value;
 
 /// A frame as a program knows it: function, whole path, line.
@@ -35,7 +35,7 @@ fn no_version_is_left_out() -> Case {
 
 fn record(python: &Python, script: &str, rate: u32, rules: &str) -> (Recording, Value) {
     let record = Record::new().rate(rate).command(python.script(workload(script)));
-    let recording = if rules.is_empty() { record } else { record.environments(refusing(rules)) }.run();
+    let recording = if rules.is_empty() { record } else { record.refusing(rules) }.run();
     assert!(recording.status.success(), "{}", recording.stderr);
     let last = recording.stdout.lines().last().unwrap_or_default();
     let truth = json::parse(last);

@@ -1,71 +1,133 @@
-//! pyobs is one file: where there is nothing else but the C library, it records and reports.
+//! pyobs is one static file: it runs where there is nothing else, and beside C libraries older than the one it was built with.
 
-use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::ops::RangeInclusive;
+use std::path::Path;
 
+use object::Endianness;
+use object::elf::{DT_NEEDED, PT_INTERP};
+use object::read::elf::{Dyn, ElfFile64, ProgramHeader};
 use pyobs_tests::{Case, Folder, Workload, case, command, json, needs, workload};
+use serde_json::Value;
 
 use crate::python;
-use crate::verb::run;
+use crate::verb::{pyobs, run};
 
-/// What a program in Rust links to: the C library, its loader, and the unwinder that belongs to every C compiler's programs.
-const LIBRARIES: [&str; 8] = [
-    "libc.so.6",
-    "libm.so.6",
-    "libgcc_s.so.1",
-    "libpthread.so.0",
-    "libdl.so.2",
-    "librt.so.1",
-    "ld-linux-x86-64.so.2",
-    "linux-vdso.so.1",
-];
-/// `$0` is an empty folder, `$1` pyobs, and the libraries follow.
+/// Enters the root folder `$1` with a pyobs of its own and leaves in `$2` what that says. The mounts end with the shell,
+/// for they are in a namespace of their own.
 const ENTER: &str = r#"
-    mount -t tmpfs none "$0"
-    mkdir "$0/proc" "$0/sys"
-    cp "$1" "$0/pyobs"; shift
-    for library in "$@"; do mkdir -p "$0${library%/*}"; cp -L "$library" "$0$library"; done
-    mount --rbind /proc "$0/proc"
-    mount --rbind /sys "$0/sys"
-    chroot "$0" /pyobs record --duration 1 --rate 499 -o /a.pyobs
-    exec chroot "$0" /pyobs report --json /a.pyobs
+    pyobs=$0 root=$1 said=$2
+    mount --rbind /proc "$root/proc"
+    mount --rbind /sys "$root/sys"
+    mount --rbind /dev "$root/dev"
+    mount -t tmpfs none "$root/mnt"
+    cp "$pyobs" "$root/mnt/pyobs"
+    chroot "$root" /mnt/pyobs doctor --json > "$said/doctor" || [ $? = 3 ]
+    chroot "$root" /mnt/pyobs record --duration 2 --rate 499 -o /mnt/a.pyobs
+    chroot "$root" /mnt/pyobs report --json /mnt/a.pyobs > "$said/report"
+"#;
+/// Before it: nothing is in the root folder.
+const EMPTY: &str = r#"
+    mount -t tmpfs none "$1"
+    mkdir "$1/proc" "$1/sys" "$1/dev" "$1/mnt"
+"#;
+/// After it: the root folder's own interpreter, which is linked to the root folder's own C library.
+const OWN_PYTHON: &str = r#"
+    chroot "$root" /mnt/pyobs record --rate 499 -o /mnt/b.pyobs -- /usr/bin/python3 -c '
+import time
+def hot_function():
+    end = time.process_time() + 1
+    while time.process_time() < end: sum(range(1000))
+hot_function()'
+    chroot "$root" /mnt/pyobs report --json /mnt/b.pyobs > "$said/own"
 "#;
 
 pub fn cases() -> Vec<Case> {
-    let cases = vec![case("alone/one_file_and_the_c_library_are_enough", enough)];
-    let cases = cases.into_iter().map(|case| case.needs(needs::root()).needs(python()));
-    cases.map(|case| case.needs(needs::program("ldd")).needs(needs::program("unshare"))).collect()
+    let empty = case("alone/one_file_is_enough", one_file_is_enough);
+    let debian = [("10", "3.7."), ("11", "3.9.")].map(|(release, version)| {
+        let own = move || in_debian(&needs::debian(release).unwrap(), version);
+        case(format!("alone/it_runs_in_debian_{release}"), own).needs(needs::all()).needs(needs::debian(release))
+    });
+    let entering = [empty].into_iter().chain(debian);
+    let entering = entering.map(|case| case.needs(needs::root()).needs(needs::program("unshare")).needs(python()));
+    entering.chain([case("alone/the_binary_needs_no_other_file", needs_no_other_file)]).collect()
 }
 
-fn enough() {
-    let libraries = libraries(&pyobs_tests::pyobs());
-    let names: BTreeSet<&str> = libraries.iter().filter_map(|path| path.file_name()?.to_str()).collect();
-    let others: Vec<_> = names.iter().filter(|name| !LIBRARIES.contains(name)).collect();
-    assert!(others.is_empty(), "pyobs links to {others:?}");
+fn needs_no_other_file() {
+    let path = pyobs_tests::pyobs();
+    let data = fs::read(&path).unwrap();
+    let file = ElfFile64::<Endianness>::parse(&*data).unwrap();
+    let (endian, segments) = (file.endian(), file.elf_program_headers());
+    let hint = format!("in {}; `cargo xtask build` makes a static one", path.display());
+    assert!(segments.iter().all(|segment| segment.p_type(endian) != PT_INTERP), "a loader is named {hint}");
+    let entries = segments.iter().filter_map(|segment| segment.dynamic(endian, &*data).unwrap()).flatten();
+    let needed = entries.filter(|entry| entry.d_tag(endian) == DT_NEEDED).count();
+    assert_eq!(needed, 0, "libraries are named {hint}");
+}
 
-    let mut spin = Workload::start(python().unwrap().script(workload("fault_spin.py")));
-    spin.wait_for("ready");
+fn one_file_is_enough() {
     let root = Folder::new();
-    let mut shell = command("unshare");
-    shell.args(["--mount", "--propagation", "private", "sh", "-ec", ENTER]);
-    shell.arg(&*root).arg(pyobs_tests::pyobs()).args(&libraries);
-    let outcome = run(shell);
-    let report = json::parse(outcome.succeeds().text());
-    let frames = json::list(&report, "/frames");
-    let of_spin = |row: &&serde_json::Value| row["pid"] == spin.pid() && row["frame"]["function"] == "hot_function";
-    let samples: u64 = frames.iter().filter(of_spin).map(|row| json::count(row, "/total")).sum();
-    assert!(samples > 50, "{samples} samples: {:#}", report["stacks"]);
-    let process = json::list(&report, "/processes").iter().find(|row| row["pid"] == spin.pid()).unwrap();
-    assert_eq!(process["python"], python().unwrap().version.as_str(), "{process:#}");
+    enter(&root, &[EMPTY, ENTER].concat());
     assert_eq!(fs::read_dir(&*root).unwrap().count(), 0, "the mounts have not stayed in their namespace");
 }
 
-/// `libc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x…)`, or a path alone; the vDSO has none.
-fn libraries(program: &Path) -> Vec<PathBuf> {
-    let mut ldd = command("ldd");
-    ldd.arg(program);
-    let outcome = run(ldd);
-    let lines = outcome.succeeds().text().lines();
-    lines.filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')).map(PathBuf::from)).collect()
+fn in_debian(root: &Path, version: &str) {
+    let said = enter(root, &[ENTER, OWN_PYTHON].concat());
+    let report = read(&said, "own");
+    let process = &json::list(&report, "/processes")[0];
+    assert!(json::text(process, "/python").starts_with(version), "{process:#}");
+    let pid = u32::try_from(json::count(process, "/pid")).unwrap();
+    assert!(samples(&hot(&report, pid)) > 50, "{:#}", report["stacks"]);
+    assert_eq!(fs::read_dir(root.join("mnt")).unwrap().count(), 0, "the mounts have not stayed in their namespace");
+}
+
+/// What pyobs says there is what it says here of the machine, and true of a program that runs here.
+fn enter(root: &Path, script: &str) -> Folder {
+    let (python, script_of_spin) = (python().unwrap(), workload("fault_spin.py"));
+    let mut spin = Workload::start(python.script(&script_of_spin));
+    spin.wait_for("ready");
+    let said = Folder::new();
+    let mut shell = command("unshare");
+    shell.args(["--mount", "--propagation", "private", "sh", "-ec", script]);
+    shell.args([pyobs_tests::pyobs().as_os_str(), root.as_os_str(), said.as_os_str()]);
+    run(shell).succeeds();
+
+    assert_eq!(checks(&read(&said, "doctor")), checks(&json::parse(run(pyobs(["doctor", "--json"])).text())));
+    let report = read(&said, "report");
+    let process = json::list(&report, "/processes").iter().find(|row| row["pid"] == spin.pid()).unwrap();
+    assert_eq!(process["python"], python.version.as_str(), "{process:#}");
+    let hot = hot(&report, spin.pid());
+    assert!(samples(&hot) > 50, "{hot:#?}");
+    let body = body_of_hot_function(&script_of_spin);
+    for row in hot {
+        assert_eq!(json::text(row, "/frame/file"), script_of_spin.to_str().unwrap());
+        assert!(body.contains(&json::count(row, "/frame/line")), "{row:#}");
+    }
+    said
+}
+
+fn read(said: &Folder, name: &str) -> Value {
+    json::parse(&fs::read_to_string(said.join(name)).unwrap())
+}
+
+/// Names and verdicts of `doctor`.
+fn checks(doctor: &Value) -> Vec<(&str, &str)> {
+    json::list(doctor, "/checks").iter().map(|row| (json::text(row, "/name"), json::text(row, "/status"))).collect()
+}
+
+/// The rows of a process's function, one for each of its lines.
+fn hot(report: &Value, pid: u32) -> Vec<&Value> {
+    let rows = json::list(report, "/frames").iter();
+    rows.filter(|row| row["pid"] == pid && row["frame"]["function"] == "hot_function").collect()
+}
+
+fn samples(rows: &[&Value]) -> u64 {
+    rows.iter().map(|row| json::count(row, "/total")).sum()
+}
+
+/// The numbers of its lines.
+fn body_of_hot_function(script: &Path) -> RangeInclusive<u64> {
+    let text = fs::read_to_string(script).unwrap();
+    let at = |what: &str| 1 + text.lines().position(|line| line.trim_start().starts_with(what)).unwrap() as u64;
+    at("def hot_function")..=at("return total")
 }

@@ -321,9 +321,7 @@ fn check(lack: &Lack) {
 /// Its lines of `doctor` have changed, and no other.
 fn doctor_says(lack: &Lack) {
     let examine = |rules: &str| {
-        let mut doctor = pyobs(["doctor", "--json"]);
-        doctor.envs(refusing(rules));
-        let outcome = run(doctor);
+        let outcome = run(refusing(rules, &pyobs(["doctor", "--json"])));
         outcome.is_calm();
         (lines(&outcome), outcome)
     };
@@ -364,15 +362,14 @@ fn refuses(lack: &Lack, probes: Option<&str>, expected: &str) {
     let folder = Folder::new();
     let mut record = pyobs(["record", "--duration", "1", "-o"]);
     record.arg(folder.join("a.pyobs")).args(probes.iter().flat_map(|probes| ["--probe", probes]));
-    record.envs(refusing(&lack.rules));
-    let outcome = run(record);
+    let outcome = run(refusing(&lack.rules, &record));
     let sentence = outcome.fails_with(3);
     assert!(sentence.contains(expected), "{sentence}");
     assert!(!folder.join("a.pyobs").exists(), "a file is left: {outcome:?}");
 }
 
 fn goes_well(lack: &Lack, probes: Option<&str>, pid: u32, notice: Option<&str>) -> Recording {
-    let record = Record::new().rate(499).pid(pid).seconds(1.0).environments(refusing(&lack.rules));
+    let record = Record::new().rate(499).pid(pid).seconds(1.0).refusing(&lack.rules);
     let recording = probes.iter().fold(record, |record, probes| record.argument("--probe").argument(*probes)).run();
     assert!(recording.status.success(), "{}", recording.stderr);
     is_calm(&recording.stderr);
@@ -405,7 +402,7 @@ fn clock() {
         (rule("clock", CYCLES, libc::ENOENT), "cycles"),
     ];
     for (rules, clock) in cases {
-        let recording = Record::new().pid(spin.pid()).seconds(1.0).environments(refusing(&rules)).run();
+        let recording = Record::new().pid(spin.pid()).seconds(1.0).refusing(&rules).run();
         assert_eq!(json::text(&recording.report, "/recording/sampler"), clock, "{rules}");
         let report = run(pyobs(["report".as_ref(), recording.file.as_os_str()]));
         let words = report.succeeds().text();

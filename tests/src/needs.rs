@@ -70,6 +70,17 @@ pub fn compiler(options: &[&str]) -> Result<PathBuf, String> {
     if knows { Ok(cc) } else { Err(format!("the compiler cc does not take {}", options.join(" "))) }
 }
 
+/// The root folder of a Debian release, such as "11".
+pub fn debian(release: &str) -> Result<PathBuf, String> {
+    let variable = format!("PYOBS_DEBIAN_{release}");
+    let root = env::var_os(&variable).map(PathBuf::from).filter(|root| root.is_dir());
+    root.ok_or_else(|| {
+        format!(
+            "{variable} names no root folder of Debian {release}; `cargo xtask test --all` makes one, or says why not"
+        )
+    })
+}
+
 /// The running kernel's type information.
 pub fn btf() -> Result<PathBuf, String> {
     let path = PathBuf::from(VMLINUX);

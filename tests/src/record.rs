@@ -10,13 +10,14 @@ use serde_json::Value;
 
 use crate::folded::{self, Stack};
 use crate::workload::{Ended, Workload, command};
-use crate::{Folder, json, needs, places};
+use crate::{Folder, json, needs, places, refusing};
 
 /// A recording to be made. Without pids and without a command it is of the whole machine.
 #[derive(Debug, Default)]
 pub struct Record {
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
+    rules: Option<String>,
     command: Option<Command>,
 }
 
@@ -53,10 +54,11 @@ impl Record {
         self
     }
 
-    /// Each as of [`Record::environment`].
+    /// Under rules of [`rule`](crate::rule).
     #[must_use]
-    pub fn environments<'a>(self, all: impl IntoIterator<Item = (&'a str, String)>) -> Self {
-        all.into_iter().fold(self, |record, (name, value)| record.environment(name, &value))
+    pub fn refusing(mut self, rules: &str) -> Self {
+        self.rules = Some(rules.to_owned());
+        self
     }
 
     /// The command that pyobs starts: program, arguments, environment and folder are taken over.
@@ -83,6 +85,9 @@ impl Record {
                 };
             }
             pyobs.current_dir(command.get_current_dir().unwrap_or(Path::new(".")));
+        }
+        if let Some(rules) = &self.rules {
+            pyobs = refusing(rules, &pyobs);
         }
         let mut running = Running { workload: Workload::start(pyobs), file, folder };
         running.wait_until_it_watches();

@@ -1,24 +1,36 @@
-//! A kernel that lacks something: a library that pyobs is started with refuses in the kernel's place.
+//! A kernel that lacks something: a supervisor refuses system calls before the kernel carries them out.
 
 use std::fmt::Display;
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::OnceLock;
 
-use crate::{Folder, places, shared_library};
+use crate::{Folder, command, executable, places};
 
 /// One thing that is refused, and the error that says so; tests/workloads/fault_kernel.c has the kinds.
 pub fn rule(kind: &str, what: impl Display, error: libc::c_int) -> String {
     format!(";{kind} {what} {error}")
 }
 
-/// Variables for pyobs that have these rules hold. Needs the program `cc`.
+/// This command under these rules: its program, arguments, environment and folder are taken over. Needs the program `cc`.
 #[track_caller]
-pub fn refusing(rules: &str) -> [(&'static str, String); 2] {
-    static LIBRARY: OnceLock<(Folder, PathBuf)> = OnceLock::new();
-    let (_, library) = LIBRARY.get_or_init(|| {
+pub fn refusing(rules: &str, refused: &Command) -> Command {
+    static SUPERVISOR: OnceLock<(Folder, PathBuf)> = OnceLock::new();
+    let (_, supervisor) = SUPERVISOR.get_or_init(|| {
         let folder = Folder::new();
-        let library = shared_library(&places::workload("fault_kernel.c"), &folder);
-        (folder, library)
+        let program = executable(&places::workload("fault_kernel.c"), &folder);
+        (folder, program)
     });
-    [("LD_PRELOAD", library.display().to_string()), ("PYOBS_TEST_REFUSES", rules.to_owned())]
+    let mut supervised = command(supervisor);
+    supervised.arg(rules).arg(refused.get_program()).args(refused.get_args());
+    for (name, value) in refused.get_envs() {
+        match value {
+            Some(value) => supervised.env(name, value),
+            None => supervised.env_remove(name),
+        };
+    }
+    if let Some(folder) = refused.get_current_dir() {
+        supervised.current_dir(folder);
+    }
+    supervised
 }

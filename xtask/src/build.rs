@@ -15,8 +15,13 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     release()
 }
 
-/// Leaves a fresh `target/release/pyobs`.
+/// The C library becomes part of the binary, which then needs no file beside it and no version of glibc. As an option of the
+/// last crate alone, unlike in `RUSTFLAGS`: the crates below it are the same for a static and for a dynamic program, and are
+/// compiled once for both.
+pub(crate) const STATIC: [&str; 2] = ["-C", "target-feature=+crt-static"];
+
+/// Leaves a fresh, static `target/release/pyobs`.
 pub(crate) fn release() -> Result<()> {
     setup::ensure()?;
-    run_command(cargo().args(["build", "--release", "--package", "pyobs"]))
+    run_command(cargo().args(["rustc", "--release", "--package", "pyobs", "--bin", "pyobs", "--"]).args(STATIC))
 }

@@ -1,8 +1,9 @@
-//! Another root folder with newer CPythons, made by debootstrap: their interpreters need a newer C library than a stable
-//! distribution has, and they are at the same time processes in another root.
+//! Other root folders, made by debootstrap. One has newer CPythons: their interpreters need a newer C library than a stable
+//! distribution has, and they are at the same time processes in another root. The others are old Debian releases, for pyobs
+//! itself to run in.
 
 use std::{
-    fs,
+    env, fs,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -19,6 +20,15 @@ use crate::{
 const SUITES: [&str; 2] = ["forky", "sid"];
 /// The first is in each of the suites; the others where they are.
 const PYTHONS: [&str; 2] = ["python3.14", "python3.15"];
+/// Old releases, and the variables that tell the tests where they are.
+const OLD: [(&str, &str, &str); 2] =
+    [("Debian 10", "buster", "PYOBS_DEBIAN_10"), ("Debian 11", "bullseye", "PYOBS_DEBIAN_11")];
+/// Enough for `record -- python3`.
+const OLD_PYTHON: &str = "python3-minimal";
+/// The address of a mirror for the releases that apt's own no longer has: mirrors drop old ones.
+const ARCHIVE: &str = "PYOBS_DEBIAN_ARCHIVE";
+/// Signs releases that are no longer supported.
+const OLD_KEYS: &str = "/usr/share/keyrings/debian-archive-removed-keys.gpg";
 /// debootstrap names its scripts by suite, and an older debootstrap does not know the newer suites; they are all alike.
 const SCRIPT: &str = "/usr/share/debootstrap/scripts/sid";
 
@@ -36,6 +46,33 @@ pub(crate) fn add(found: &mut Found) {
     }
 }
 
+/// The roots of old Debian releases by their variables; says on stderr which are missing and why.
+pub(crate) fn old() -> Vec<(&'static str, PathBuf)> {
+    let made = OLD.into_iter().filter_map(|(release, suite, variable)| match ensure_old(suite) {
+        Ok(root) => Some((variable, root)),
+        Err(error) => {
+            eprintln!("skipped pyobs in {release}: {error:#}");
+            None
+        }
+    });
+    made.collect()
+}
+
+fn ensure_old(suite: &str) -> Result<PathBuf> {
+    let root = repo::target().join("roots").join(suite);
+    if root.exists() {
+        return Ok(root);
+    }
+    ensure_debootstrap()?;
+    let Err(error) = debootstrap(suite, &[OLD_PYTHON], &root, apt_mirror().as_deref(), None) else { return Ok(root) };
+    let error = error.context(format!("apt's mirror does not give the suite {suite}"));
+    let Some(archive) = env::var(ARCHIVE).ok() else {
+        return Err(error.context(format!("{ARCHIVE} may name the address of a mirror that has it")));
+    };
+    debootstrap(suite, &[OLD_PYTHON], &root, Some(&archive), Some(OLD_KEYS)).context("nor does the archive")?;
+    Ok(root)
+}
+
 /// Where an interpreter is, within the root folder.
 fn executable(name: &str) -> PathBuf {
     Path::new("/usr/bin").join(name)
@@ -49,7 +86,7 @@ fn ensure() -> Result<PathBuf> {
     ensure_debootstrap()?;
     let mut last = None;
     for (suite, packages) in SUITES.into_iter().flat_map(|suite| [(suite, &PYTHONS[..]), (suite, &PYTHONS[..1])]) {
-        match debootstrap(suite, packages, &root) {
+        match debootstrap(suite, packages, &root, apt_mirror().as_deref(), None) {
             Ok(()) => return Ok(root),
             Err(error) => last = Some(error.context(format!("the Debian suite {suite} could not be unpacked"))),
         }
@@ -70,7 +107,7 @@ fn ensure_debootstrap() -> Result<()> {
 }
 
 /// Unpacks beside the final place and renames, so that a run that was cut off leaves nothing that looks whole.
-fn debootstrap(suite: &str, packages: &[&str], root: &Path) -> Result<()> {
+fn debootstrap(suite: &str, packages: &[&str], root: &Path, mirror: Option<&str>, keyring: Option<&str>) -> Result<()> {
     let unfinished = root.with_extension("unfinished");
     if unfinished.exists() {
         output(as_root("rm")?.args(["-rf", "--one-file-system"]).arg(&unfinished))?;
@@ -80,11 +117,11 @@ fn debootstrap(suite: &str, packages: &[&str], root: &Path) -> Result<()> {
     }
     let with = packages.join(",");
     progress(format!("unpacking Debian {suite} with {with} into {} (once; about a minute)", root.display()));
-    let mut command = as_root("debootstrap")?;
-    command.args(["--variant=minbase", &format!("--include={with}"), suite]).arg(&unfinished);
-    if let Some(mirror) = apt_mirror() {
-        command.args([&mirror, SCRIPT]);
-    }
+    // It says on its standard output what is wrong.
+    let mut command = as_root("sh")?;
+    command.args(["-c", "exec debootstrap \"$@\" >&2", "sh", "--variant=minbase", &format!("--include={with}")]);
+    command.args(keyring.map(|keyring| format!("--keyring={keyring}")));
+    command.arg(suite).arg(&unfinished).args(mirror.into_iter().flat_map(|mirror| [mirror, SCRIPT]));
     output(&mut command)?;
     output(as_root("mv")?.arg(&unfinished).arg(root))?;
     Ok(())

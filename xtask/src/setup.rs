@@ -1,4 +1,4 @@
-//! The toolchain on a bare machine: rustup's Rust and a C compiler in, a BPF build out.
+//! The toolchain on a bare machine: rustup's Rust and a C compiler in, a BPF build and a static link out.
 
 use std::{
     fs,
@@ -9,6 +9,7 @@ use std::{
 use anyhow::{Context, Result, anyhow};
 
 use crate::{
+    build,
     errors::{lacking, usage},
     linker,
     process::{find, output, progress, run as run_command},
@@ -43,8 +44,9 @@ pub(crate) fn ensure() -> Result<()> {
     }
     let toolchain = Toolchain::ask(version)?;
     ensure_rust_src(&toolchain)?;
+    let trial = ensure_static_link()?;
     let linker = linker::ensure(&toolchain)?;
-    write_stamp(&stamp, &toolchain, &linker)
+    write_stamp(&stamp, &toolchain, &[rust_src(&toolchain.sysroot), linker, trial])
 }
 
 impl Toolchain {
@@ -91,17 +93,39 @@ fn ensure_rust_src(toolchain: &Toolchain) -> Result<()> {
     })
 }
 
+/// Links an empty program as `build` links pyobs, and returns where it is. What is missing is not installed from here: on
+/// Debian and its kin it comes with every C compiler that links at all.
+fn ensure_static_link() -> Result<PathBuf> {
+    let tools = repo::tools();
+    let (source, trial) = (tools.join("static-trial.rs"), tools.join("static-trial"));
+    fs::create_dir_all(&tools)
+        .and_then(|()| fs::write(&source, "fn main() {}\n"))
+        .with_context(|| format!("cannot write {}", source.display()))?;
+    let mut rustc = Command::new("rustc");
+    rustc.args(["--edition", "2024"]).args(build::STATIC).arg("-o").arg(&trial).arg(&source);
+    run_command(&mut rustc).map_err(|_| {
+        lacking(
+            "rustc and the C compiler cannot link a static program here (they say why above); install glibc's static \
+             library: libc6-dev on Debian and Ubuntu, glibc-static on Fedora, glibc-devel-static on openSUSE",
+        )
+    })?;
+    Ok(trial)
+}
+
+/// How many files a stamp names.
+const STAMPED: usize = 3;
+
 /// The stamp's lines are files that must still be there, then rustc's identity.
 fn stamp_holds(stamp: &Path, version: &str) -> bool {
     let Ok(text) = fs::read_to_string(stamp) else { return false };
-    let mut lines = text.splitn(3, '\n');
-    let files_exist = lines.by_ref().take(2).all(|file| Path::new(file).exists());
+    let mut lines = text.splitn(STAMPED + 1, '\n');
+    let files_exist = lines.by_ref().take(STAMPED).all(|file| Path::new(file).exists());
     files_exist && lines.next() == Some(version)
 }
 
-fn write_stamp(stamp: &Path, toolchain: &Toolchain, linker: &Path) -> Result<()> {
-    let source = rust_src(&toolchain.sysroot);
+fn write_stamp(stamp: &Path, toolchain: &Toolchain, files: &[PathBuf; STAMPED]) -> Result<()> {
+    let files: String = files.iter().map(|file| format!("{}\n", file.display())).collect();
     fs::create_dir_all(repo::tools())
-        .and_then(|()| fs::write(stamp, format!("{}\n{}\n{}", source.display(), linker.display(), toolchain.version)))
+        .and_then(|()| fs::write(stamp, files + &toolchain.version))
         .with_context(|| format!("cannot write {}", stamp.display()))
 }

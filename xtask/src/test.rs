@@ -14,7 +14,7 @@ use crate::{
     errors::usage,
     interpreters,
     process::{cargo, is_root},
-    readers, repo, venvs,
+    readers, repo, root, venvs,
 };
 
 struct Options {
@@ -36,6 +36,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     let list = interpreters::list(&found)?;
     if options.all {
         options.environment = venvs::others(&found);
+        options.environment.extend(root::old());
     }
     match readers::installed() {
         Ok(files) => options.environment.extend(files),
