@@ -98,10 +98,7 @@ fn helpers() -> [Lack; 6] {
                 "missing" "cpu", "missing" "offcpu", "missing" "gil", "missing" "arena", "missing" "shm",
                 "missing" "redundancy"
             ),
-            records: vec![
-                (None, Ends::Refused("refuses the BPF program cpu_sample")),
-                (Some("eval,shm"), Ends::Well(Some("shm is off: the kernel refuses"), segments_are_off)),
-            ],
+            records: vec![(None, Ends::Refused("refuses the BPF program cpu_sample"))],
         },
         Lack {
             name: "stacks_of_the_kernel",

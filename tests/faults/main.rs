@@ -6,6 +6,7 @@
 mod alone;
 mod arguments;
 mod churn;
+mod confined;
 mod garbage;
 mod hostile;
 mod kernel;
@@ -40,8 +41,8 @@ fn main() -> ExitCode {
         garbage::cases,
         hostile::cases,
     ];
-    let alone: [fn() -> Vec<Case>; 6] =
-        [kernel::cases, rights::cases, killed::cases, signals::cases, churn::cases, security::cases];
+    let alone: [fn() -> Vec<Case>; 7] =
+        [kernel::cases, rights::cases, confined::cases, killed::cases, signals::cases, churn::cases, security::cases];
     let beside = beside.into_iter().flat_map(|cases| cases()).map(Case::beside);
     pyobs_tests::run(beside.chain(alone.into_iter().flat_map(|cases| cases())).collect())
 }

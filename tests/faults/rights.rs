@@ -147,7 +147,7 @@ fn x86_64() -> Result<(), String> {
 }
 
 /// A copy of pyobs in a folder that any user can enter.
-fn for_everybody(folder: &Folder) -> PathBuf {
+pub fn for_everybody(folder: &Folder) -> PathBuf {
     let copy = folder.join("pyobs");
     fs::copy(pyobs_tests::pyobs(), &copy).unwrap();
     for path in [copy.as_path(), folder] {
