@@ -12,6 +12,7 @@ mod operands;
 mod privileges;
 mod thread_locals;
 mod thread_state;
+mod verifier;
 
 // `cargo xtask offsets` itself: files of interpreters are searched, and debug information is read, in one place.
 #[path = "../../xtask/src/offsets.rs"]
@@ -23,7 +24,7 @@ use std::process::ExitCode;
 use pyobs_tests::{Case, Python, case, needs};
 
 fn main() -> ExitCode {
-    let subjects: [fn() -> Vec<Case>; 10] = [
+    let subjects: [fn() -> Vec<Case>; 11] = [
         btf::cases,
         offsets::cases,
         interpreters::cases,
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
         gil::cases,
         operands::cases,
         privileges::cases,
+        verifier::cases,
     ];
     pyobs_tests::run(subjects.into_iter().flat_map(|cases| cases()).collect())
 }

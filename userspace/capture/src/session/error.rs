@@ -18,11 +18,11 @@ pub enum StartError {
     #[error("{0} is a thread of process {1}; watch that with --pid {1}")]
     Thread(u32, u32),
     #[error(
-        "pyobs runs in a pid namespace of its own, as in a container, where processes have other numbers than the kernel's; run it on the host, or in a container with the host's pids (--pid=host)"
+        "this is a pid namespace, as in a container, where processes have other numbers than the kernel's; run pyobs on the host, or in a container with the host's pids (--pid=host)"
     )]
     PidNamespace,
     #[error(
-        "pyobs runs in a user namespace, as in a rootless container, where root has no rights over the machine; run it on the host with sudo"
+        "this is a user namespace, as in a rootless container, where root has no rights over the machine; run pyobs on the host with sudo"
     )]
     UserNamespace,
     #[error("this user lacks {lacking}; run pyobs as root with sudo, or give it these rights once: {setcap}")]

@@ -5,8 +5,9 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use super::StartError;
 use crate::rights::{self, Namespace};
 
-/// Descriptors that the default families need on a machine of one CPU (`ls /proc/PID/fd`), with room for files that are read.
-const FILES: u64 = 192;
+/// Descriptors that all families need on a machine of two CPUs (120 by `ls /proc/PID/fd`; the default ones 84), and some for files
+/// that are read.
+const FILES: u64 = 128;
 /// A perf event or two on each CPU.
 const FILES_PER_CPU: u64 = 4;
 

@@ -53,7 +53,7 @@ pub(super) fn run(arguments: &Doctor) -> Result<(), Failure> {
     let names: Vec<_> = lacking.clone().map(|check| check.name).collect();
     let todo: BTreeSet<_> = lacking.filter_map(|check| check.todo.as_deref()).collect();
     let (names, todo) = (names.join(", "), todo.into_iter().collect::<Vec<_>>().join("; "));
-    Err(Failure::Lacking(format!("the families that are on by default lack: {names}; what to do: {todo}")))
+    Err(Failure::Lacking(format!("not every family that is on by default can run: {names}; what to do: {todo}")))
 }
 
 /// ```text

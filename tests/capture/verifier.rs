@@ -1,0 +1,31 @@
+//! What the running kernel's verifier makes of the programs, in both forms that they have.
+
+use pyobs_capture::kernel::features::Features;
+use pyobs_capture::kernel::object::{Object, Wants};
+use pyobs_tests::{Case, case, needs};
+
+/// The verifier gives up after a million instructions (BPF_COMPLEXITY_LIMIT_INSNS). Other kernels need more for the same program.
+const LIMIT: u32 = 1_000_000;
+const BUDGET_PERCENT: u32 = 60;
+
+pub fn cases() -> Vec<Case> {
+    let all = Features { loops: true, find_vma: true };
+    let old = Features { loops: false, find_vma: false };
+    let here = Features::of_running_kernel();
+    let lacks = if here == all { Ok(()) } else { Err(format!("this kernel lacks something of {all:?}")) };
+    let check = |name: &'static str, features| case(format!("verifier/{name}"), move || check(features));
+    vec![
+        check("every_program_loads_within_the_budget", here).needs(needs::root()),
+        // Where `here` is that already, it was tried.
+        check("every_program_loads_within_the_budget_as_before_linux_5_17", old).needs(needs::root()).needs(lacks),
+    ]
+}
+
+fn check(features: Features) {
+    let mut object = Object::open(features, 0, Wants::default()).unwrap();
+    for program in object.verify() {
+        let instructions = program.outcome.unwrap_or_else(|error| panic!("{features:?}: {error}")).unwrap_or(0);
+        let most = LIMIT / 100 * BUDGET_PERCENT;
+        assert!(instructions <= most, "{}: {instructions} instructions, and {most} are the budget", program.name);
+    }
+}
