@@ -6,6 +6,7 @@ mod eval;
 mod first_screen;
 mod hour;
 mod kernel;
+mod linkage;
 mod machine;
 mod memory;
 mod overhead;
@@ -40,7 +41,7 @@ use table::Table;
 /// Its name on the command line, and what measures it.
 type Bench = (&'static str, fn(&Setting) -> Result<Table>);
 
-const BENCHES: [Bench; 14] = [
+const BENCHES: [Bench; 15] = [
     ("overhead", overhead::run),
     ("slowdown", slowdown::run),
     ("kernel", kernel::run),
@@ -49,6 +50,7 @@ const BENCHES: [Bench; 14] = [
     ("redundancy", redundancy::run),
     ("segments", segments::run),
     ("first-screen", first_screen::run),
+    ("static", linkage::run),
     ("truth", truth::run),
     ("ucx", ucx::run),
     ("dashboard", dashboard::run),

@@ -17,6 +17,7 @@ use crate::{
 const RUNS: usize = 7;
 /// A terminal of its own for the dashboard, and a clock.
 const TERMINAL: &str = include_str!("first_screen.py");
+const FUNCTION: &str = "burn_visibly";
 const PROGRAM: &str = "\
 def burn_visibly():
     while True: sum(range(1000))
@@ -52,17 +53,22 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
 fn measure(python: &Path, command: &Command) -> Result<(Vec<f64>, Vec<f64>)> {
     let (mut screens, mut functions) = (Vec::new(), Vec::new());
     for _ in 0..RUNS {
-        let mut terminal = Command::new(python);
-        terminal.args(["-c", TERMINAL, "burn_visibly"]).arg(command.get_program()).args(command.get_args());
-        terminal.current_dir(repo::root());
-        let times = output(&mut terminal)?;
-        let mut times = times.split_whitespace().map(str::parse::<f64>);
-        screens.push(times.next().context("no time of the first screen")??);
-        if let Some(time) = times.next() {
-            functions.push(time?);
-        }
+        let (screen, function) = once(python, FUNCTION, command)?;
+        screens.push(screen);
+        functions.extend(function);
     }
     Ok((screens, functions))
+}
+
+/// Seconds until the first screen, and until the word if it is shown within 15 s.
+pub(super) fn once(python: &Path, word: &str, command: &Command) -> Result<(f64, Option<f64>)> {
+    let mut terminal = Command::new(python);
+    terminal.args(["-c", TERMINAL, word]).arg(command.get_program()).args(command.get_args());
+    terminal.current_dir(repo::root());
+    let times = output(&mut terminal)?;
+    let mut times = times.split_whitespace().map(str::parse::<f64>);
+    let screen = times.next().context("no time of the first screen")??;
+    Ok((screen, times.next().transpose()?))
 }
 
 fn add_row(table: &mut Table, until: &str, times: Vec<f64>, command: &str) {

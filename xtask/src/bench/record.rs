@@ -83,7 +83,7 @@ pub(super) fn record_and_look(
 }
 
 /// The high-water mark of its memory until it ends. Its stdout is read only then: the workloads print a line.
-fn watch(child: &mut Child, mut look: impl FnMut(u32)) -> Result<f64> {
+pub(super) fn watch(child: &mut Child, mut look: impl FnMut(u32)) -> Result<f64> {
     let status = format!("/proc/{}/status", child.id());
     let mut peak = 0.0;
     while child.try_wait()?.is_none() {

@@ -36,9 +36,15 @@ impl Machine {
 
     /// From now on it has this rustc.
     pub fn is(&self, version: &str) {
+        // `--edition 2024 -C OPTION -o FILE` is how it is asked to link.
+        self.has_rustc(version, ": > \"$6\"");
+    }
+
+    /// Its rustc does this when it is to link a program.
+    pub fn has_rustc(&self, version: &str, link: &str) {
         let sysroot = self.path("sysroot");
-        let body = format!("[ \"$1\" = -vV ] && printf '{version}' || echo '{}'", sysroot.display());
-        self.script("bin/rustc", &body);
+        let answers = format!("-vV) printf '{version}';; --print) echo '{}';; *) {link};;", sysroot.display());
+        self.script("bin/rustc", &format!("case \"$1\" in {answers} esac"));
     }
 
     /// A program that writes down its call, and does this.

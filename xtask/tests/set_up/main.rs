@@ -11,7 +11,8 @@ use pyobs_tests::{Case, case, command, needs};
 
 use machine::{Machine, RUSTC, fails_with, has_mode, says, succeeds};
 
-const BUILD: &str = "cargo build --release --package pyobs";
+const BUILD: &str = "cargo rustc --release --package pyobs --bin pyobs -- -C target-feature=+crt-static";
+const TRIAL: &str = "rustc --edition 2024 -C target-feature=+crt-static -o tools/static-trial tools/static-trial.rs";
 
 fn main() -> ExitCode {
     let of_nobody = |case: Case| case.needs(needs::root()).needs(needs::program("setpriv"));
@@ -32,7 +33,7 @@ fn main() -> ExitCode {
 fn second_run() {
     let machine = Machine::new();
     succeeds(&machine.xtask(&["build"]));
-    let first = ["rustc -vV", "rustc --print sysroot", "bpf-linker --version", BUILD];
+    let first = ["rustc -vV", "rustc --print sysroot", TRIAL, "bpf-linker --version", BUILD];
     assert_eq!(machine.calls(), first);
     succeeds(&machine.xtask(&["build"]));
     assert_eq!(machine.calls(), ["rustc -vV", BUILD]);
@@ -55,6 +56,9 @@ fn set_up_again() {
     machine.lose("target/tools/bin/bpf-linker");
     assert!(is_set_up(), "no linker");
     assert!(!is_set_up());
+    machine.lose("target/tools/static-trial");
+    assert!(is_set_up(), "no static program");
+    assert!(!is_set_up());
 }
 
 fn lacking() {
@@ -74,6 +78,7 @@ fn lacking() {
     );
     after(|machine| machine.lose(SOURCE), 3, "there is no rustup to add it");
     after(|machine| machine.is("rustc 1.95.0\\n"), 3, "does not say which LLVM it holds; install Rust with rustup");
+    after(|machine| machine.has_rustc(RUSTC, "exit 1"), 3, "install glibc's static library: libc6-dev on Debian");
     after(|machine| machine.lose("bin/bpf-linker"), 3, "there is no C compiler `cc`");
     let with_compiler = |machine: &Machine| {
         machine.lose("bin/bpf-linker");
