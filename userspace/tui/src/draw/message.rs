@@ -53,7 +53,7 @@ pub(super) fn instead_of(model: &Model, ui: &Ui) -> Option<Message> {
             message("Starting", "Loading the probes and looking for Python processes. This takes about a second.")
         }
         (Phase::NeverStarted(why), _) => message("The capture did not start", why.clone()),
-        _ if family(ui).is_some_and(|family| !model.is_on(family)) => off(ui, family(ui).unwrap_or_default()),
+        _ if family(ui).is_some_and(|family| !model.is_on(family)) => off(model, ui, family(ui).unwrap_or_default()),
         (_, Some(filter)) if has_rows_without_filter(ui) => {
             message(format!("Nothing matches /{}", filter.text()), "Esc clears the filter, / changes it.")
         }
@@ -102,7 +102,7 @@ fn family(ui: &Ui) -> Option<&'static str> {
     }
 }
 
-fn off(ui: &Ui, family: &str) -> Option<Message> {
+fn off(model: &Model, ui: &Ui, family: &str) -> Option<Message> {
     let what = match family {
         "cpu" => "CPU samples",
         "offcpu" => "Sleeps of threads",
@@ -114,7 +114,12 @@ fn off(ui: &Ui, family: &str) -> Option<Message> {
         "redundancy" => "Accesses of native code",
         _ => "Calls",
     };
-    message(format!("{what} are not watched"), format!("The family {family} is off. {}", how_to_see(ui, family)))
+    let refused = model.meta().refused.iter().find(|refused| refused.family == family);
+    let help = match refused {
+        Some(refused) => format!("The family {family} could not be had: {}.", refused.reason),
+        None => format!("The family {family} is off. {}", how_to_see(ui, family)),
+    };
+    message(format!("{what} are not watched"), help)
 }
 
 pub(crate) fn how_to_see(ui: &Ui, family: &str) -> String {

@@ -48,8 +48,9 @@ impl HealthScreen {
 
 pub(crate) fn lines(model: &Model, ui: &Ui) -> Vec<HealthLine> {
     let mut page = Page { lines: Vec::new(), theme: ui.theme, width: usize::from(ui.size.0) };
-    findings(&mut page, ui);
+    // First: it bears on everything else.
     refused(&mut page, model);
+    findings(&mut page, ui);
     stacks(&mut page, model);
     lost(&mut page, model);
     cost(&mut page, model);

@@ -163,10 +163,20 @@ fn draw_detail(entry: &Entry, ui: &Ui, area: Rect, buf: &mut Buffer) {
 fn draw_none(model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
     let theme = ui.theme;
     put(buf, area, 1, 0, &format!("No finding {}.", ui.when()), theme.good());
-    let off: Vec<&str> = families::NAMES.iter().copied().filter(|family| !model.is_on(family)).collect();
+    let width = usize::from(area.width).saturating_sub(2);
+    let mut y = 2;
+    for refusal in model.meta().refusals() {
+        for line in text::wrap(&refusal, width) {
+            put(buf, area, 1, y, &line, theme.warning());
+            y += 1;
+        }
+    }
+    let is_refused = |family: &str| model.meta().refused.iter().any(|refused| refused.family == family);
+    let off = families::NAMES.iter().copied().filter(|family| !model.is_on(family) && !is_refused(family));
+    let off: Vec<&str> = off.collect();
     let Some(first) = off.first() else { return };
     let words = format!("Not watched: {}. {}", off.join(", "), how_to_see(ui, first));
-    for (line, y) in text::wrap(&words, usize::from(area.width).saturating_sub(2)).iter().zip(2..) {
+    for (line, y) in text::wrap(&words, width).iter().zip(y..) {
         put(buf, area, 1, y, line, theme.dim());
     }
 }

@@ -83,20 +83,25 @@ fn without_rights() {
     });
 }
 
-/// The header names the families that are off, and the screen Health says why.
+/// The header names the families that are off; Health says why, and so does the screen that they would fill.
 #[test]
 fn with_families_that_were_refused() {
     let reason = "the kernel refuses the BPF program shm_fork: unknown func bpf_x#1; run Linux 5.15 or newer";
     let refused = ["arena", "shm"].map(|family| Refused { family: family.into(), reason: reason.into() }).to_vec();
     let meta = Meta { refused, ..synthetic::meta() };
     for size in SIZES {
-        let model = Model::new(meta.clone(), History::All);
-        let mut bench = Bench::new(model, Source::Live, size);
-        bench.send(Batch::Events(recorded(&events()).1));
-        let picture = bench.keys("5").picture();
-        assert!(picture.contains("off: arena shm"), "{picture}");
-        let words: Vec<_> = picture.split(['"', '\n', ' ']).filter(|word| !word.is_empty()).collect();
-        assert!(words.join(" ").contains(&format!("arena, shm are off: {reason}")), "{picture}");
+        let mut bench = Bench::new(Model::new(meta.clone(), History::All), Source::Live, size);
+        bench.send(Batch::Events(Vec::new()));
+        let on = |bench: &mut Bench, key: &str| -> String {
+            let picture = bench.keys(key).picture();
+            assert!(picture.contains(if size.0 > 100 { "off: arena shm" } else { "2 off" }), "{picture}");
+            picture.split(['"', '\n', ' ']).filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
+        };
+        let words = on(&mut bench, "5");
+        assert!(words.contains(&format!("arena, shm are off: {reason}")), "{words}");
+        // In place of the advice to turn it on.
+        let words = on(&mut bench, "6");
+        assert!(words.contains(&format!("The family shm could not be had: {reason}.")), "{words}");
     }
 }
 

@@ -66,7 +66,10 @@ pub(super) fn innermost(error: &dyn Error) -> String {
     while let Some(source) = error.source() {
         error = source;
     }
-    error.to_string().lines().next().unwrap_or_default().to_owned()
+    let text = error.to_string();
+    let line = text.lines().next().unwrap_or_default();
+    // Without the number that the standard library adds.
+    line.split(" (os error").next().unwrap_or(line).to_owned()
 }
 
 #[cfg(test)]
