@@ -54,7 +54,11 @@ pub fn cases() -> Vec<Case> {
     let prepared = |case: Case| case.needs(needs::root()).needs(needs::program("cc")).needs(python());
     let lacks = helpers().into_iter().chain(programs()).chain(events());
     let cases = lacks.map(|lack| prepared(case(format!("kernel/without_{}", lack.name), move || check(&lack))));
-    cases.chain([prepared(case("kernel/the_report_says_which_clock_there_is", clock))]).collect()
+    let more = [
+        prepared(case("kernel/the_report_says_which_clock_there_is", clock)),
+        prepared(case("kernel/without_bpf_find_vma_shared_memory_has_its_line", unnamed_memory)),
+    ];
+    cases.chain(more).collect()
 }
 
 fn no_more(_: &Value) {}
@@ -385,6 +389,25 @@ fn goes_well(lack: &Lack, probes: Option<&str>, pid: u32, notice: Option<&str>) 
     assert!(probes == Some("redundancy") || samples(&hot) > 0, "{:#}", recording.report["stacks"]);
     assert!(samples(&hot) * 10 >= samples(&all) * 9, "{:#}", recording.report["stacks"]);
     recording
+}
+
+/// Memory without a name that is shared: what is behind the mapping, /proc has to tell.
+fn unnamed_memory() {
+    const PROGRAM: &str =
+        "import mmap, time; time.sleep(1)\ndef make(): return mmap.mmap(-1, 3 << 20)\nm = make(); time.sleep(2)";
+    let folder = Folder::new();
+    let file = folder.join("a.pyobs");
+    let mut record = pyobs(["record", "--probe", "shm", "-o"]);
+    record.arg(&file).arg("--").arg(&python().unwrap().executable).args(["-c", PROGRAM]);
+    run(refusing(&rule("helper", FIND_VMA, libc::EINVAL), &record)).succeeds();
+    let report = run(pyobs(["report".as_ref(), "--json".as_ref(), file.as_os_str()]));
+    let report = json::parse(report.succeeds().text());
+    let segments = json::list(&report, "/segments");
+    let segment = segments.iter().find(|row| row["bytes"] == 3 << 20).unwrap_or_else(|| panic!("{segments:#?}"));
+    assert_eq!(segment["kind"], "anonymous", "{segment:#}");
+    let makes = |frame: &&Value| frame["function"] == "make" && frame["line"] == 2;
+    assert!(json::list(segment, "/stack").iter().any(|frame| makes(&frame)), "{segment:#}");
+    assert_eq!(segment["verdict"], "released", "{segment:#}");
 }
 
 /// Hardware cycles where there are any, else the CPU's clock. What there is, is asked of the kernel here.

@@ -92,19 +92,17 @@ pub mod loss {
     pub const SLEEPER: u32 = 5;
     /// A segment, or a process that holds one, has no place in its table.
     pub const SHM_TABLE: u32 = 6;
-    /// What was mapped shared could not be looked at.
-    pub const SHM_MAPPING: u32 = 7;
     /// More descriptors in a message than are looked at.
-    pub const SHM_MESSAGE: u32 = 8;
+    pub const SHM_MESSAGE: u32 = 7;
     /// Two threads of a CPU would have walked with one state.
-    pub const WALK_TAKEN: u32 = 9;
+    pub const WALK_TAKEN: u32 = 8;
     /// A transfer has no place in its table.
-    pub const TRANSFER_TABLE: u32 = 10;
+    pub const TRANSFER_TABLE: u32 = 9;
     /// Executable mappings that the ring had no room to tell of.
-    pub const MAPPING: u32 = 11;
+    pub const MAPPING: u32 = 10;
     /// A table could not be written because another CPU was at it for long.
-    pub const TABLE_BUSY: u32 = 12;
+    pub const TABLE_BUSY: u32 = 11;
     /// A transfer of UCXX is over whose beginning was not seen.
-    pub const TRANSFER_HALF_SEEN: u32 = 13;
-    pub const COUNT: u32 = 14;
+    pub const TRANSFER_HALF_SEEN: u32 = 12;
+    pub const COUNT: u32 = 13;
 }

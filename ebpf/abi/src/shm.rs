@@ -18,6 +18,9 @@ pub struct Inode {
 
 shared!(Inode, 16);
 
+/// In place of the device of a segment that was made, in `SHM_BIRTH`: the other word is where it is mapped.
+pub const MAPPED_AT: u32 = u32::MAX;
+
 /// The value of `SHM_SEGMENTS`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -120,6 +123,8 @@ pub mod what {
     pub const TAKEN: u32 = 11;
     /// The segment's memory has been given back.
     pub const RELEASED: u32 = 12;
+    /// Memory without a name is mapped shared from `start` to `end`, and the kernel could not look at the file behind it.
+    pub const MADE: u32 = 13;
 }
 
 /// What the iterators write of each mapping and descriptor that they come to.

@@ -1,16 +1,12 @@
 //! Mappings of segments.
 
-use pyobs_abi::{
-    record::loss,
-    shm::{Facts, Hull, Inode as Key, flags, what},
-};
+use pyobs_abi::shm::{Facts, Hull, Inode as Key, MAPPED_AT, flags, what};
 
 use super::{begin, facts, hold, hull, send, watched};
 use crate::{
     calls::Call,
     common::{
         files::{File, Mapping, TMPFS, Table},
-        maps::count_loss,
         task::Task,
     },
 };
@@ -39,7 +35,11 @@ pub fn mapped(call: &Call, start: u64) -> Option<Key> {
             return None;
         }
         watched()?;
-        let file = anonymous(start)?;
+        let Some(file) = Mapping::find(start).and_then(File::of_mapping) else {
+            holds(start, end);
+            send(what::MADE, None, |change| (change.start, change.end) = (start, end));
+            return Some(Key { ino: start, dev: MAPPED_AT, padding: 0 });
+        };
         let facts = begin(file, file.inode()?, flags::CREATED)?;
         tell(facts, start, end, offset);
         return Some(facts.inode);
@@ -62,22 +62,18 @@ pub fn mapped(call: &Call, start: u64) -> Option<Key> {
     Some(facts.inode)
 }
 
-/// The file behind an address of the current process.
-#[inline(always)]
-fn anonymous(address: u64) -> Option<File> {
-    let file = Mapping::find(address).and_then(File::of_mapping);
-    if file.is_none() {
-        count_loss(loss::SHM_MAPPING);
-    }
-    file
-}
-
 #[inline(always)]
 fn tell(facts: Facts, start: u64, end: u64, offset: u64) {
+    holds(start, end);
+    send(what::MAPPED, Some(&facts), |change| (change.start, change.end, change.to_start) = (start, end, offset));
+}
+
+/// Notes that the current process has a mapping of a segment there.
+#[inline(always)]
+fn holds(start: u64, end: u64) {
     let before = hull().unwrap_or_default();
     let is_empty = before.end == 0;
     hold(Hull { start: if is_empty { start } else { before.start.min(start) }, end: before.end.max(end) });
-    send(what::MAPPED, Some(&facts), |change| (change.start, change.end, change.to_start) = (start, end, offset));
 }
 
 /// Tells that a range has no mapping any more, if there can have been one of a segment.

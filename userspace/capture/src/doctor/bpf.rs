@@ -53,7 +53,7 @@ fn maps_and_programs(area: &mut Area<'_>) {
     let todo = "nothing: a bounded loop takes its place; kernels from 5.17 on have it";
     area.preferred("bpf_loop", &["cpu", "redundancy"], loops, "the verifier knows the helper", todo);
     let mappings = helper(ProgramType::RawTracePoint, BpfHelper::BPF_FUNC_find_vma);
-    let todo = "nothing: shared memory without a name is found when /proc is looked at; kernels from 5.17 on have it";
+    let todo = "nothing: /proc tells what is mapped; kernels from 5.17 on have it";
     area.preferred("mapping at an address", &["shm"], mappings, "the verifier knows bpf_find_vma", todo);
     let cookie = helper(ProgramType::KProbe, BpfHelper::BPF_FUNC_get_attach_cookie);
     area.tried(

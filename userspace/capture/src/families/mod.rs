@@ -32,7 +32,6 @@ pub const KERNEL_LOSSES: [Reason; loss::COUNT as usize] = [
     Reason::BudgetShed,
     Reason::SleepUnseen,
     Reason::SegmentTableFull,
-    Reason::SegmentUnseen,
     Reason::DescriptorsUnseen,
     Reason::WalkTaken,
     Reason::TransferTableFull,

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use aya::maps::{HashMap as BpfMap, MapData};
 use pyobs_abi::record::Header;
-use pyobs_abi::shm::{Change, Facts, Hull, Inode, Known, Segment as SegmentRecord, Unlink, flags, what};
+use pyobs_abi::shm::{Change, Facts, Hull, Inode, Known, MAPPED_AT, Segment as SegmentRecord, Unlink, flags, what};
 use pyobs_abi::stack::Sample;
 use pyobs_model::{Event, Nanos, Pid, Reason, Segment, SegmentChange, SegmentId, SegmentKind};
 
@@ -205,6 +205,9 @@ impl Shm {
     /// Which segment a stack is the birth of.
     pub fn born(&self, sample: &Sample) -> Option<SegmentId> {
         let [ino, dev] = sample.detail;
+        if dev == u64::from(MAPPED_AT) {
+            return self.people.get(&sample.header.pid)?.mapped_at(ino);
+        }
         self.ids.get(&Inode { ino, dev: dev as u32, padding: 0 }).copied()
     }
 
@@ -222,6 +225,7 @@ impl Shm {
                 let touched = self.person(pid).unmap(range);
                 return self.note(touched, pid, at, events);
             }
+            what::MADE => return self.made(pid, change.start, at, events),
             what::MOVED => {
                 let touched = self.person(pid).remap(range, change.to_start..change.to_end);
                 return self.note(touched, pid, at, events);

@@ -73,6 +73,25 @@ impl Shm {
         }
     }
 
+    /// A process has made memory without a name and mapped it shared at `start`. Where the kernel side cannot look at the file
+    /// behind it (before Linux 5.17), `/proc` tells, if it is still there.
+    pub(super) fn made(&mut self, pid: u32, start: u64, at: Nanos, events: &mut Vec<Event>) {
+        let mut found = self.devices.of_process(pid, true, |_| false).into_iter();
+        let mapping = found.find_map(|found| match found.way {
+            Way::Mapping { ref range, offset } if range.start == start => Some((range.clone(), offset, found)),
+            _ => None,
+        });
+        let Some((range, offset, Found { facts, kind, name, .. })) = mapping else {
+            return events.push(Event::Loss { at, reason: Reason::SegmentUnseen, count: 1 });
+        };
+        let _ = self.maps.segments.insert(facts.inode, Known { generation: 0, found: 1 }, NO_EXIST);
+        let known = self.ids.get(&facts.inode).copied();
+        let id = known.or_else(|| self.begin(at, &facts, kind, &name, Some(pid), events));
+        let Some(id) = id else { return };
+        let touched = self.person(pid).map(range, id, offset);
+        self.note(touched, pid, at, events);
+    }
+
     pub(super) fn version(&self, pid: u32) -> u64 {
         self.versions.get(&pid).copied().unwrap_or(0)
     }

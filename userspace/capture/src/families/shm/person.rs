@@ -57,6 +57,11 @@ impl Person {
         !self.mappings.is_empty()
     }
 
+    /// What is mapped from this address on.
+    pub fn mapped_at(&self, start: u64) -> Option<SegmentId> {
+        self.mappings.get(&start).map(|mapping| mapping.segment)
+    }
+
     /// What has become of mappings since the last call.
     pub fn take_pieces(&mut self) -> Vec<Piece> {
         std::mem::take(&mut self.pieces)
