@@ -2,6 +2,7 @@
 
 mod cli;
 mod exit;
+mod logger;
 mod number;
 mod ownership;
 mod probes;
@@ -14,5 +15,8 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     pyobs_capture::launch::run_if_launcher();
     exit::say_panics_in_one_sentence();
-    exit::code(cli::parse(std::env::args_os()).and_then(verbs::run))
+    exit::code(cli::parse(std::env::args_os()).and_then(|verb| {
+        logger::install(verb.as_ref());
+        verbs::run(verb)
+    }))
 }
