@@ -31,6 +31,7 @@ use crate::common::{
     gil,
     maps::{INTERRUPT_END, INTERRUPT_START, LAYOUTS, PROCESSES, control, count_loss, is_on},
     memory::user,
+    messages,
     registers::Registers,
     ring,
     task::TypedTask,
@@ -102,6 +103,9 @@ fn sleeps(context: &BtfTracePointContext) {
     if sleeper.tid != tid || sleeper.pid != pid {
         if sleeper.since != 0 && now.saturating_sub(sleeper.since) < STALE {
             count_loss(loss::SLEEPER);
+            if messages::are_on() {
+                messages::displaced(sleeper.tid, tid);
+            }
         }
         *sleeper = Sleeper { tid, pid, ..Sleeper::default() };
     } else if sleeper.since != 0 && sleeper.woken > sleeper.since {

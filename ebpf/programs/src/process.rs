@@ -12,7 +12,7 @@ use crate::{
     code,
     common::{
         maps::{PROCESSES, count_loss, put},
-        ring,
+        messages, ring,
         task::Task,
     },
     offcpu,
@@ -37,6 +37,9 @@ pub fn process_fork(context: RawTracePointContext) -> i32 {
         return 0;
     }
     ring::send_now(bytes(&Fork { header, child: tgid, padding: 0 }));
+    if messages::are_on() {
+        messages::forked(header.pid, tgid);
+    }
     0
 }
 
@@ -58,6 +61,9 @@ pub fn process_exec(context: RawTracePointContext) -> i32 {
         return 0;
     }
     ring::send_now(bytes(&header));
+    if messages::are_on() {
+        messages::executed(header.pid);
+    }
     0
 }
 
@@ -80,6 +86,9 @@ pub fn process_exit(_context: RawTracePointContext) -> i32 {
     }
     let _ = PROCESSES.remove(header.pid);
     ring::send_now(bytes(&header));
+    if messages::are_on() {
+        messages::exited(header.pid);
+    }
     0
 }
 

@@ -24,7 +24,7 @@ use crate::{
         files::{File, Inode},
         maps::{PROCESSES, put},
         memory::user,
-        ring,
+        messages, ring,
     },
 };
 
@@ -188,6 +188,9 @@ fn begin(file: File, inode: Inode, flags: u32) -> Option<Facts> {
             true
         }
     });
+    if messages::are_on() {
+        messages::segment(pid(), key.dev, key.ino);
+    }
     Some(facts)
 }
 

@@ -252,6 +252,7 @@ impl Session {
 
     /// Takes all records first and notices of mappings after: an exec must be known before what it maps.
     fn drain(&mut self) {
+        self.object.log_messages();
         self.drain_records();
         if let Some(sideband) = &mut self.sideband {
             let mut mapped = HashSet::new();

@@ -6,6 +6,7 @@ pub mod files;
 pub mod gil;
 pub mod maps;
 pub mod memory;
+pub mod messages;
 pub mod native;
 pub mod news;
 pub mod probe;

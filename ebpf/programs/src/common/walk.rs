@@ -22,7 +22,7 @@ use super::{
     cpython::{Top, top_frame},
     gil::holder,
     maps::{HAS_LOOP, LAYOUTS, is_on},
-    news,
+    messages, news,
     registers::Registers,
     ring,
 };
@@ -347,6 +347,10 @@ impl Walk {
     /// Sends the record, and calls user space if it may not know the code in it.
     #[inline(always)]
     pub fn send(&self) {
+        if messages::are_on() && (self.sample.walk > walk::COMPLETE || self.sample.native > native::COMPLETE) {
+            let Sample { header, walk, native, .. } = &self.sample;
+            messages::incomplete(header.pid, header.tid, *walk, *native);
+        }
         if self.codes != 0 && news::is_worth_a_call(self.codes, self.sample.header.time) {
             ring::send_now(self.record());
         } else {

@@ -2,6 +2,7 @@
 
 mod accesses;
 mod calls;
+mod messages;
 mod programs;
 mod refusal;
 mod transfers;
@@ -30,6 +31,7 @@ use crate::families::arena::library;
 use crate::families::{eval, nrt, redundancy, shm};
 use crate::native::store::{MappingTable, Tables};
 
+use messages::Messages;
 use programs::Types;
 use refusal::innermost;
 
@@ -97,6 +99,7 @@ pub enum ObjectError {
 /// The loaded object. Dropping it detaches and removes everything: nothing is pinned.
 pub struct Object {
     ebpf: Ebpf,
+    messages: Messages,
     types: Types,
     /// The one that is attached, or is going to be.
     sampler: &'static str,
@@ -148,6 +151,7 @@ impl Object {
         let files = shm::offsets::of(&btf)?;
         let types = Types::of(&btf);
         drop(btf);
+        let level = messages::level();
         let mut loader = EbpfLoader::new();
         if !wants.calls {
             // Of no use, these take no memory.
@@ -183,6 +187,8 @@ impl Object {
             .override_global("HAS_LOOP", &u32::from(features.loops), true)
             .override_global("HAS_FIND_VMA", &u32::from(features.find_vma), true)
             .override_global("COPY_PAGES", &copy_pages, true)
+            .override_global(aya_log::LEVEL, &level, true)
+            .map_max_entries(messages::MAP, messages::ring_bytes(level))
             .map_max_entries("RECORDS", RING_BYTES)
             .map_max_entries("WALKS", walk_states()?)
             .load(OBJECT)
@@ -194,6 +200,7 @@ impl Object {
             control: take(&mut ebpf, "CONTROL")?,
             losses: take(&mut ebpf, "LOSSES")?,
             sleeps: take(&mut ebpf, "SLEEPS")?,
+            messages: Messages::of(&mut ebpf, level),
             ebpf,
             types,
             sampler: SAMPLER,
@@ -207,6 +214,11 @@ impl Object {
     /// Starts to follow forks, execs and exits.
     pub fn attach_lives(&mut self) -> Result<(), ObjectError> {
         self.attach_tracepoints(LIFE_PROGRAMS.into_iter())
+    }
+
+    /// Logs the programs' debug messages, if they are on.
+    pub fn log_messages(&mut self) {
+        self.messages.log();
     }
 
     /// Has the programs of these families act.
