@@ -11,6 +11,7 @@ mod garbage;
 mod hostile;
 mod kernel;
 mod killed;
+mod logs;
 mod output;
 mod rights;
 mod security;
@@ -31,7 +32,7 @@ use std::process::ExitCode;
 use pyobs_tests::{Case, Python, needs};
 
 fn main() -> ExitCode {
-    let beside: [fn() -> Vec<Case>; 8] = [
+    let beside: [fn() -> Vec<Case>; 9] = [
         arguments::cases,
         targets::cases,
         alone::cases,
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
         output::cases,
         garbage::cases,
         hostile::cases,
+        logs::cases,
     ];
     let alone: [fn() -> Vec<Case>; 7] =
         [kernel::cases, rights::cases, confined::cases, killed::cases, signals::cases, churn::cases, security::cases];
