@@ -11,6 +11,8 @@ import signal
 import sys
 import time
 
+from timing import until_known
+
 # Enough for some of either size, and short enough to be born all at one line.
 OBJECTS = 400_000
 
@@ -56,7 +58,7 @@ def main(mode):
         print("ready", flush=True)
         signal.sigwait([signal.SIGUSR1])
     else:
-        time.sleep(0.6)
+        until_known(0.6)
     # Arenas are smaller and more before 3.10, and these two have many.
     looks = 6 if mode in ("sparse", "fork") and sys.version_info < (3, 10) else 1
     kept = build(3 if mode == "sparse" else 1)

@@ -12,7 +12,7 @@ import threading
 import time
 import zlib
 
-from timing import Waited, gettid, put_first
+from timing import Waited, gettid, put_first, until_known
 
 SEEN = []
 
@@ -78,5 +78,5 @@ def main(mode, seconds):
 
 put_first()
 # Until pyobs knows the interpreter.
-time.sleep(0.5)
+until_known(0.5)
 main(sys.argv[1], float(sys.argv[2]))

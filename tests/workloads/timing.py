@@ -7,6 +7,15 @@ SYS_GETTID = 186
 libc = ctypes.CDLL(None)
 
 
+def until_known(seconds):
+    """Until pyobs knows the program: for this long, or until the file that PYOBS_READY names is there."""
+    path = os.environ.get("PYOBS_READY")
+    if path is None:
+        time.sleep(seconds)
+    while path is not None and not os.path.exists(path):
+        time.sleep(0.1)
+
+
 def gettid():
     return libc.syscall(SYS_GETTID)
 

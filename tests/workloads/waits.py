@@ -14,7 +14,7 @@ import tempfile
 import threading
 import time
 
-from timing import Waited, gettid
+from timing import Waited, gettid, until_known
 
 COUNT, LENGTH = 5, 0.2
 WAITS = []
@@ -216,7 +216,7 @@ def fsync():
 
 def main():
     # Until pyobs knows the interpreter.
-    time.sleep(0.5)
+    until_known(0.5)
     for name in sys.argv[1:]:
         thread = threading.Thread(target=globals()[name])
         thread.start()

@@ -6,6 +6,7 @@ mod eval;
 mod first_screen;
 mod hour;
 mod kernel;
+mod kernels;
 mod linkage;
 mod machine;
 mod memory;
@@ -41,10 +42,12 @@ use table::Table;
 /// Its name on the command line, and what measures it.
 type Bench = (&'static str, fn(&Setting) -> Result<Table>);
 
-const BENCHES: [Bench; 15] = [
+const BENCHES: [Bench; 17] = [
     ("overhead", overhead::run),
     ("slowdown", slowdown::run),
     ("kernel", kernel::run),
+    ("kernels", kernels::run),
+    ("verifier", kernels::verifier),
     ("tables", tables::run),
     ("memory", memory::run),
     ("redundancy", redundancy::run),
@@ -59,8 +62,8 @@ const BENCHES: [Bench; 15] = [
     ("eval", eval::run),
 ];
 
-/// Runs only when it is asked for: it takes as long as it is called.
-const LONG: &str = "hour";
+/// Run only when they are asked for: one takes as long as it is called, one a quarter of an hour, and one needs its results.
+const LONG: [&str; 3] = ["hour", "kernels", "verifier"];
 
 /// What every bench needs.
 struct Setting {
@@ -121,7 +124,8 @@ fn select(args: &[String]) -> Result<Vec<Bench>> {
             return usage(format!("there is no bench {name:?}; there are: {}", names()));
         }
     }
-    let is_wanted = |name: &str| if args.is_empty() { name != LONG } else { args.iter().any(|wanted| wanted == name) };
+    let is_wanted =
+        |name: &str| if args.is_empty() { !LONG.contains(&name) } else { args.iter().any(|wanted| wanted == name) };
     Ok(BENCHES.into_iter().filter(|(name, _)| is_wanted(name)).collect())
 }
 

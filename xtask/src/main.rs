@@ -2,10 +2,12 @@
 
 mod bench;
 mod build;
+mod debian;
 mod demo;
 mod errors;
 mod install;
 mod interpreters;
+mod kernels;
 mod linker;
 mod offsets;
 mod opcodes;
@@ -32,11 +34,13 @@ cargo xtask VERB [ARG]...
   build                     leave the release binary in target/release/pyobs
   install [--prefix DIR]    put pyobs, its man page and its shell completions where sudo and the shells find them
                             (default: /usr/local)
-  bench [NAME]...           measure speed, memory and truth, and write docs/BENCHMARKS.md; all but `hour` without NAME
+  kernels [VERSION]...      boot Debian's kernels under QEMU and check every family of probes in each; all without VERSION
+  bench [NAME]...           measure speed, memory and truth, and write docs/BENCHMARKS.md; without NAME all but `hour`,
+                            `kernels` and `verifier`
   offsets [ARG]...          generate CPython's structure offsets out of interpreters' debug information
   opcodes                   generate the numbers of CPython's instructions out of the interpreters at hand
   pythons [--all]           find every CPython, equip it for the tests, and list it in target/pythons.json
-  setup                     only the set-up: rust-src and a bpf-linker that fits rustc
+  setup                     only the set-up: rust-src, a bpf-linker that fits rustc, and QEMU for `kernels`
   help                      this list
 ";
 
@@ -59,6 +63,7 @@ fn run(args: &[String]) -> Result<()> {
         "test" => test::run(rest),
         "build" => build::run(rest),
         "install" => install::run(rest),
+        "kernels" => kernels::run(rest),
         "bench" => bench::run(rest),
         "offsets" => offsets::run(rest),
         "opcodes" => opcodes::run(rest),

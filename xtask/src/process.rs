@@ -45,9 +45,13 @@ pub(crate) fn as_root(program: impl AsRef<OsStr>) -> Result<Command> {
     Ok(command)
 }
 
+/// Programs of the system's, which a user's PATH may leave out.
+const SYSTEM: [&str; 2] = ["/usr/sbin", "/sbin"];
+
 /// The first executable file of this name on the PATH.
 pub(crate) fn find(name: &str) -> Option<PathBuf> {
-    path_folders().map(|folder| folder.join(name)).find(|path| is_executable(path))
+    let folders = path_folders().chain(SYSTEM.map(PathBuf::from));
+    folders.map(|folder| folder.join(name)).find(|path| is_executable(path))
 }
 
 pub(crate) fn path_folders() -> impl Iterator<Item = PathBuf> {

@@ -5,13 +5,13 @@
 use std::{
     env, fs,
     path::{Path, PathBuf},
-    process::Command,
 };
 
 use anyhow::{Context, Result, bail};
 
 use crate::{
-    process::{as_root, find, is_root, output, progress},
+    debian,
+    process::{as_root, output, progress},
     pythons::{Found, Python},
     repo,
 };
@@ -63,8 +63,10 @@ fn ensure_old(suite: &str) -> Result<PathBuf> {
     if root.exists() {
         return Ok(root);
     }
-    ensure_debootstrap()?;
-    let Err(error) = debootstrap(suite, &[OLD_PYTHON], &root, apt_mirror().as_deref(), None) else { return Ok(root) };
+    debian::ensure(&[("debootstrap", "debootstrap")])?;
+    let Err(error) = debootstrap(suite, &[OLD_PYTHON], &root, debian::mirror().as_deref(), None) else {
+        return Ok(root);
+    };
     let error = error.context(format!("apt's mirror does not give the suite {suite}"));
     let Some(archive) = env::var(ARCHIVE).ok() else {
         return Err(error.context(format!("{ARCHIVE} may name the address of a mirror that has it")));
@@ -83,27 +85,15 @@ fn ensure() -> Result<PathBuf> {
     if root.exists() {
         return Ok(root);
     }
-    ensure_debootstrap()?;
+    debian::ensure(&[("debootstrap", "debootstrap")])?;
     let mut last = None;
     for (suite, packages) in SUITES.into_iter().flat_map(|suite| [(suite, &PYTHONS[..]), (suite, &PYTHONS[..1])]) {
-        match debootstrap(suite, packages, &root, apt_mirror().as_deref(), None) {
+        match debootstrap(suite, packages, &root, debian::mirror().as_deref(), None) {
             Ok(()) => return Ok(root),
             Err(error) => last = Some(error.context(format!("the Debian suite {suite} could not be unpacked"))),
         }
     }
     Err(last.context("there is no suite to try")?)
-}
-
-fn ensure_debootstrap() -> Result<()> {
-    if find("debootstrap").is_some() {
-        return Ok(());
-    }
-    if !is_root() || find("apt-get").is_none() {
-        bail!("there is no debootstrap here; install your distribution's package of that name");
-    }
-    progress("installing debootstrap");
-    output(Command::new("apt-get").args(["install", "--yes", "--no-install-recommends", "debootstrap"]))?;
-    Ok(())
 }
 
 /// Unpacks beside the final place and renames, so that a run that was cut off leaves nothing that looks whole.
@@ -136,37 +126,4 @@ fn python(root: &Path, name: &str) -> Result<Python> {
     chroot.arg(root).arg(&executable).args(["-c", "import platform; print(platform.python_version())"]);
     let version = output(&mut chroot)?.trim().to_owned();
     Ok(Python { version, executable, venv: None, root: Some(root.to_path_buf()) })
-}
-
-/// The mirror that this machine's own apt uses, if that is a Debian one; debootstrap knows a default.
-fn apt_mirror() -> Option<String> {
-    let folder = Path::new("/etc/apt/sources.list.d");
-    let listed = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-    let files = listed.chain([PathBuf::from("/etc/apt/sources.list")]);
-    let sources =
-        files.filter(|path| path.extension().is_some_and(|extension| extension == "sources" || extension == "list"));
-    sources.filter_map(|path| fs::read_to_string(path).ok()).find_map(|text| debian_mirror(&text))
-}
-
-/// Both of apt's formats have the address as a word of its own, and end a main archive's in "/debian".
-fn debian_mirror(sources: &str) -> Option<String> {
-    let lines = sources.lines().filter(|line| !line.trim_start().starts_with('#'));
-    let mut words = lines.flat_map(str::split_whitespace);
-    words.find(|word| word.contains("://") && word.trim_end_matches('/').ends_with("/debian")).map(str::to_owned)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::debian_mirror;
-
-    #[test]
-    fn the_mirror_is_read_from_both_formats_of_apt() {
-        let deb822 =
-            "Types: deb\n# http://mirror.example/archive/debian\nURIs: http://mirror.example/debian\nSuites: x\n";
-        assert_eq!(debian_mirror(deb822).as_deref(), Some("http://mirror.example/debian"));
-        let list = "deb [arch=amd64] https://mirror.example/debian/ bookworm main\n";
-        assert_eq!(debian_mirror(list).as_deref(), Some("https://mirror.example/debian/"));
-        assert_eq!(debian_mirror("URIs: http://mirror.example/debian-security\n"), None);
-        assert_eq!(debian_mirror("deb http://mirror.example/ubuntu noble main\n"), None);
-    }
 }

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, anyhow};
 use crate::{
     build,
     errors::{lacking, usage},
-    linker,
+    kernels, linker,
     process::{find, output, progress, run as run_command},
     repo,
 };
@@ -30,6 +30,10 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     }
     ensure()?;
     progress("the toolchain is complete");
+    match kernels::ensure_programs() {
+        Ok(()) => progress("what `cargo xtask kernels` needs is here"),
+        Err(error) => progress(format!("`cargo xtask kernels` cannot run: {error:#}")),
+    }
     Ok(())
 }
 

@@ -12,7 +12,7 @@ use anyhow::{Result, bail};
 use crate::{
     build,
     errors::usage,
-    interpreters,
+    interpreters, kernels,
     process::{cargo, is_root},
     readers, repo, root, venvs,
 };
@@ -42,6 +42,12 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         Ok(files) => options.environment.extend(files),
         Err(error) => eprintln!("skipped the readers of npm: {error:#}"),
     }
+    if options.wants(kernels::TESTS) {
+        match kernels::of_tests(options.all).and_then(|wanted| kernels::check(&wanted)) {
+            Ok(_) => options.environment.push(("PYOBS_KERNELS", kernels::results())),
+            Err(error) => eprintln!("skipped the kernels: {error:#}"),
+        }
+    }
     if repo::shared().is_none() {
         eprintln!("skipped the workloads of ../shared: there is no such folder beside this checkout");
     }
@@ -49,6 +55,13 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         eprintln!("skipped what needs root (each test says so); run `sudo -E cargo xtask test` for those too");
     }
     run_suites(&options, &list)
+}
+
+impl Options {
+    /// Whether a filter lets tests through whose names begin so.
+    fn wants(&self, tests: &str) -> bool {
+        self.filters.is_empty() || self.filters.iter().any(|filter| filter.contains(tests) || tests.contains(filter))
+    }
 }
 
 fn parse(args: &[String]) -> Result<Options> {

@@ -25,6 +25,7 @@ use crate::common::{
     cpython::{Top, top_frame},
     maps::{LAYOUTS, PROCESSES},
     memory::{atomic_add, user},
+    probe,
 };
 
 const FUNCTIONS_MAX: u32 = 16_384;
@@ -55,6 +56,7 @@ static EVAL_STATE: Array<u64> = Array::with_max_entries(state::COUNT, 0);
 /// A Python function begins, or a generator or coroutine goes on.
 #[uprobe]
 pub fn eval_call_enter(context: ProbeContext) -> u32 {
+    probe::stay_on_the_threads_stack(&context);
     let hit = Hit::of(&context);
     if hit.is_paid() && hit.counts() {
         let _ = enter(&hit);
@@ -65,6 +67,7 @@ pub fn eval_call_enter(context: ProbeContext) -> u32 {
 /// A Python function returns, yields or is left by an exception.
 #[uprobe]
 pub fn eval_call_exit(context: ProbeContext) -> u32 {
+    probe::stay_on_the_threads_stack(&context);
     let hit = Hit::of(&context);
     if hit.is_paid() && hit.counts() {
         let _ = exit(&hit);

@@ -15,6 +15,7 @@ use crate::{
 /// A function that makes a MemInfo is going to return it.
 #[uprobe]
 pub fn nrt_birth(context: ProbeContext) -> u32 {
+    probe::stay_on_the_threads_stack(&context);
     let Some(process) = watched() else { return 0 };
     let registers: *const pt_regs = context.as_ptr().cast();
     // SAFETY: the context of a uprobe's program is a pt_regs; the verifier checks each access.
@@ -31,6 +32,7 @@ pub fn nrt_birth(context: ProbeContext) -> u32 {
 /// A MemInfo, the function's argument, is going to be freed.
 #[uprobe]
 pub fn nrt_death(context: ProbeContext) -> u32 {
+    probe::stay_on_the_threads_stack(&context);
     if watched().is_none() {
         return 0;
     }

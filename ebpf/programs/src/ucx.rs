@@ -34,7 +34,7 @@ use crate::{
     common::{
         maps::{control, count_loss},
         memory::user,
-        probe::{arguments, call},
+        probe::{self, arguments, call},
     },
     shm::watched,
 };
@@ -96,6 +96,7 @@ impl Submitted {
 /// A call begins that submits a transfer.
 #[uprobe]
 pub fn ucx_submit_enter(context: ProbeContext) -> u32 {
+    probe::stay_on_the_threads_stack(&context);
     let which = control(COUNTED);
     if which == counted::ALL {
         counting::submitted(&context);
@@ -182,6 +183,7 @@ fn follow(context: &ProbeContext, which: u64) -> Option<u64> {
 /// A call ends that submitted a transfer.
 #[uprobe]
 pub fn ucx_submit_exit(context: ProbeContext) -> u32 {
+    probe::stay_on_the_threads_stack(&context);
     let registers: *const pt_regs = context.as_ptr().cast();
     // SAFETY: as in `probe::arguments`.
     let handle = unsafe { (&raw const (*registers).rax).read_volatile() };
@@ -247,6 +249,7 @@ fn returned(call: Call, handle: u64) -> Option<()> {
 /// A callback begins that completes a request: its arguments are the request, a status and more.
 #[uprobe]
 pub fn ucx_complete(context: ProbeContext) -> u32 {
+    probe::stay_on_the_threads_stack(&context);
     if watched().is_none() {
         return 0;
     }
@@ -279,6 +282,7 @@ pub fn ucx_complete(context: ProbeContext) -> u32 {
 /// is how many bytes before it the library's own part of it lies, which begins with its status (ucp/core/ucp_request.h), or 0.
 #[uprobe]
 pub fn ucx_free(context: ProbeContext) -> u32 {
+    probe::stay_on_the_threads_stack(&context);
     if watched().is_none() {
         return 0;
     }
@@ -348,6 +352,7 @@ fn complete(mut transfer: Transfer, status: Option<i32>, stack: u64) {
 /// message is. The cookie is 1 for UCXX's handler.
 #[uprobe]
 pub fn ucx_message(context: ProbeContext) -> u32 {
+    probe::stay_on_the_threads_stack(&context);
     if watched().is_none() {
         return 0;
     }
@@ -383,6 +388,7 @@ pub fn ucx_message(context: ProbeContext) -> u32 {
 /// A handler of active messages is set.
 #[uprobe]
 pub fn ucx_handler(context: ProbeContext) -> u32 {
+    probe::stay_on_the_threads_stack(&context);
     if watched().is_some()
         && let Some(address) = user::<u64>(arguments(&context)[1].wrapping_add(HANDLER))
     {
@@ -396,6 +402,7 @@ pub fn ucx_handler(context: ProbeContext) -> u32 {
 /// argument then.
 #[uprobe]
 pub fn ucx_rendezvous(context: ProbeContext) -> u32 {
+    probe::stay_on_the_threads_stack(&context);
     if watched().is_none() {
         return 0;
     }

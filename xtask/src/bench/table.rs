@@ -10,6 +10,7 @@ pub(super) struct Table {
     note: &'static str,
     columns: &'static [&'static str],
     rows: Vec<Vec<String>>,
+    remarks: Vec<String>,
     goals: Vec<Goal>,
 }
 
@@ -21,12 +22,17 @@ struct Goal {
 impl Table {
     /// The last column is always the command.
     pub(super) fn new(title: &'static str, note: &'static str, columns: &'static [&'static str]) -> Self {
-        Self { title, note, columns, rows: Vec::new(), goals: Vec::new() }
+        Self { title, note, columns, rows: Vec::new(), remarks: Vec::new(), goals: Vec::new() }
     }
 
     pub(super) fn row(&mut self, cells: Vec<String>, command: &str) {
         progress(cells.join("  "));
         self.rows.push(cells.into_iter().chain([format!("`{command}`")]).collect());
+    }
+
+    /// A sentence below the table.
+    pub(super) fn remark(&mut self, sentence: String) {
+        self.remarks.push(sentence);
     }
 
     pub(super) fn at_most(&mut self, what: &str, value: f64, limit: f64) {
@@ -51,6 +57,9 @@ impl Table {
             text += &line(cells.iter().map(String::as_str));
         }
         text.push('\n');
+        for remark in &self.remarks {
+            text += &format!("- {remark}\n");
+        }
         for goal in &self.goals {
             text += &format!("- {}: {}\n", if goal.met { "met" } else { "**missed**" }, goal.sentence);
         }

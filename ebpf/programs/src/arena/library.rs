@@ -34,6 +34,7 @@ static ARENA_CALLS: LruHashMap<Call, Arguments> = LruHashMap::with_max_entries(8
 /// A function begins whose end needs its arguments.
 #[uprobe]
 pub fn arena_library_enter(context: ProbeContext) -> u32 {
+    probe::stay_on_the_threads_stack(&context);
     if watched().is_some() {
         let arguments = Arguments { words: arguments(&context) };
         // A full table makes room by itself.
@@ -45,6 +46,7 @@ pub fn arena_library_enter(context: ProbeContext) -> u32 {
 /// A function begins or ends.
 #[uprobe]
 pub fn arena_library_hit(context: ProbeContext) -> u32 {
+    probe::stay_on_the_threads_stack(&context);
     let Some(process) = watched() else { return 0 };
     // SAFETY: the helper takes the context of a program that is attached to a perf event.
     let number = unsafe { bpf_get_attach_cookie(context.as_ptr()) } as u32;

@@ -3,8 +3,14 @@
 //! These programs can be preempted: the walk's state says whose it is, and a walk that finds another's mark at its end is
 //! thrown away.
 
+use core::hint::black_box;
+
 use aya_ebpf::{
-    EbpfContext, bindings::pt_regs, helpers::bpf_get_current_pid_tgid, macros::map, maps::PerCpuArray,
+    EbpfContext,
+    bindings::pt_regs,
+    helpers::bpf_get_current_pid_tgid,
+    macros::map,
+    maps::{PerCpuArray, ProgramArray},
     programs::ProbeContext,
 };
 use pyobs_abi::{arena::library::Call, process::Process, record::loss};
@@ -24,6 +30,26 @@ const SPOILT: u64 = u64::MAX;
 /// Whose the CPU's state for walks in probes is.
 #[map]
 static PROBE_WALKER: PerCpuArray<u64> = PerCpuArray::with_max_entries(1, 0);
+
+/// Always empty.
+#[map]
+static NOWHERE: ProgramArray = ProgramArray::with_max_entries(1, 0);
+
+/// Keeps the program of a uprobe on the stack of its thread. Every such program calls it first.
+///
+/// From Linux 6.13 on, x86-64 puts BPF frames of 64 bytes and more on a stack that belongs to the program and the CPU
+/// (`bpf_enable_priv_stack` in kernel/bpf/verifier.c, a857a5c5c4ee and following). That takes for granted that a program is
+/// not entered on a CPU where it already runs. Programs of uprobes can be preempted and nothing keeps a second thread out, so
+/// two threads overwrite each other's variables, and the kernel reads through garbage ("BUG: unable to handle page fault",
+/// seen on Debian's 6.18 and 7.3). A program with a tail call never gets such a stack, even if the call is never reached.
+#[inline(always)]
+pub fn stay_on_the_threads_stack(context: &ProbeContext) {
+    // The compiler cannot tell that this is false; the verifier can, and takes the call out again.
+    if black_box(false) {
+        // SAFETY: the map is empty, and nothing is held that an end of the program would leak.
+        let _ = unsafe { NOWHERE.tail_call(context, 0) };
+    }
+}
 
 /// Sends a record of this kind with the current thread's stack.
 #[inline(always)]

@@ -4,12 +4,16 @@ use aya_ebpf::{helpers::bpf_ktime_get_ns, macros::uprobe, programs::ProbeContext
 use pyobs_abi::{control::PROGRESS_UNTIL, ucx::deed};
 
 use super::table::thread;
-use crate::{common::maps::control, shm::watched};
+use crate::{
+    common::{maps::control, probe},
+    shm::watched,
+};
 
 /// A thread makes progress. The probe is there for a few milliseconds at a time; what comes while it is taken away does not
 /// count.
 #[uprobe]
-pub fn ucx_progress(_context: ProbeContext) -> u32 {
+pub fn ucx_progress(context: ProbeContext) -> u32 {
+    probe::stay_on_the_threads_stack(&context);
     // SAFETY: the helper has no preconditions.
     if watched().is_none() || unsafe { bpf_ktime_get_ns() } >= control(PROGRESS_UNTIL) {
         return 0;

@@ -17,7 +17,7 @@ use crate::{
     common::{
         maps::{control, count_loss},
         memory::user,
-        probe::{arguments, call},
+        probe::{self, arguments, call},
         ring,
     },
     shm::watched,
@@ -26,6 +26,7 @@ use crate::{
 /// A function of UCXX begins or ends; the cookie says which.
 #[uprobe]
 pub fn ucx_ucxx(context: ProbeContext) -> u32 {
+    probe::stay_on_the_threads_stack(&context);
     if let Some(process) = watched() {
         tell_stack(&context, process, come(&context));
     }

@@ -1,0 +1,19 @@
+"""What doctor says of each family, against what happened when the family was recorded alone."""
+import json
+import subprocess
+
+from pyobs import PATIENCE_S, PYOBS, refusals
+
+
+def checks():
+    done = subprocess.run([PYOBS, "doctor", "--json"], timeout=PATIENCE_S, stdout=subprocess.PIPE)
+    told = json.loads(done.stdout.decode())
+    bad = [check for check in told["checks"] if check["status"] == "missing"]
+    why = {family: "%(name)s: %(why)s" % check for check in bad for family in check["families"]}
+    families = {family for check in told["checks"] for family in check["families"]}
+    wrong = [
+        "%s: doctor says %r, record %r" % (family, why.get(family, "works"), refusals[family] or "works")
+        for family in sorted(families & set(refusals))
+        if (family in why) != bool(refusals[family])
+    ]
+    yield "agrees with what happens", "; ".join(wrong), {"doctor": told}

@@ -1,0 +1,30 @@
+"""Counts of calls against `sys.setprofile` in another run of the same program."""
+from pyobs import on_each, record, together
+
+FILE = "every_call.py"
+ROUNDS = "1"
+
+
+def checks():
+    known = {program.name: program.said() for program in together(on_each(FILE, "count", ROUNDS))}
+    recording = record("eval=%s:*" % FILE, on_each(FILE, "wait", ROUNDS), signals=True)
+    for program in recording.programs:
+        yield program.name + ": counts", problem(recording.report, program, known[program.name])
+
+
+def problem(report, program, known):
+    expected = sums((function, line, calls) for function, file, line, calls in known if file.endswith(FILE))
+    rows = [row for row in report["calls"] if row["pid"] == program.pid and (row["file"] or "").endswith(FILE)]
+    counted = sums((row["function"], row["line"], row["count"]) for row in rows)
+    assert sum(expected.values()) > 1000, expected
+    # What the program calls before it says that it is ready is watched, and not profiled.
+    differ = {key for key in expected if expected[key] != counted.get(key, 0)}
+    said = ["%s: %s calls, counted %s" % (key, expected[key], counted.get(key, 0)) for key in sorted(differ)]
+    return said and "%d of %d functions differ: %s" % (len(said), len(expected), "; ".join(said[:5]))
+
+
+def sums(rows):
+    counts = {}
+    for function, line, calls in rows:
+        counts[function, line] = counts.get((function, line), 0) + calls
+    return counts

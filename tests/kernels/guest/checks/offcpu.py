@@ -1,0 +1,20 @@
+"""Off-CPU time against the threads' own clocks and the scheduler's books (workloads/timing.py)."""
+from pyobs import has_function, is_close, on_each, record
+
+SCENARIOS = ["sleep", "lock", "queue_get", "pipe"]
+
+
+def checks():
+    recording = record("offcpu", on_each("waits.py", *SCENARIOS))
+    for program in recording.programs:
+        yield program.name + ": waits", problem(recording.report, program)
+
+
+def problem(report, program):
+    wrong = []
+    for wait in program.said()["waits"]:
+        rows = [row for row in report["offcpu"] if row["tid"] == wait["tid"] and has_function(row["stack"], wait["inside"])]
+        seen = sum(row["total_s"] for row in rows if row["reason"] == wait["reason"])
+        if not is_close(wait["waited_s"], seen):
+            wrong.append("%s: %.3f s of %s, known are %s" % (wait["name"], seen, wait["reason"], wait["waited_s"]))
+    return "; ".join(wrong)

@@ -1,0 +1,30 @@
+"""The life of a shared segment: who made it and where, who held it, when it was removed and when its memory went."""
+from pyobs import has_function, on_each, record
+
+
+def checks():
+    recording = record("shm", on_each("segment_life.py"))
+    for program in recording.programs:
+        yield program.name + ": life", problem(recording.report, program)
+
+
+def problem(report, program):
+    known = program.said()
+    own = [segment for segment in report["segments"] if segment["name"] == known["name"]]
+    if len(own) != 1:
+        return "%d segments are called %s" % (len(own), known["name"])
+    segment = own[0]
+    holders = {row["pid"] for row in segment["holders"] + segment["past_holders"]}
+    times = [segment[event] for event in ("created_s", "unlinked_s", "evicted_s")]
+    wrong = {
+        "size": segment["bytes"] != known["bytes"],
+        "creator": segment["creator_pid"] != program.pid,
+        "holders": holders != set(known["pids"]),
+        "still held": bool(segment["holders"]),
+        "remover": segment["unlinked_by"] != program.pid,
+        "order of its events": None in times or times != sorted(times),
+        "verdict": segment["verdict"] != "released",
+        "stack": not has_function(segment["stack"], "make"),
+    }
+    wrong = [what for what, is_wrong in wrong.items() if is_wrong]
+    return wrong and "%s: %s" % (", ".join(wrong), segment)

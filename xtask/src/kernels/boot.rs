@@ -1,0 +1,171 @@
+//! One guest: started by QEMU, watched by its two serial ports, ended when its time is up.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use crate::process::progress;
+
+/// A guest that is emulated takes two minutes.
+const PATIENCE: Duration = Duration::from_secs(420);
+/// Hardware boots in three seconds, or hangs when this machine is itself a guest whose host does not nest.
+const KVM_PATIENCE: Duration = Duration::from_secs(12);
+/// An emulated kernel boots in five seconds when nothing else runs here.
+const TCG_PATIENCE: Duration = Duration::from_secs(90);
+/// A kernel patches its own code while it boots, which QEMU's emulation of several processors sometimes runs half patched
+/// ("Oops: int3" before the first process).
+const BOOTS_MAX: u32 = 3;
+/// What tests/kernels/guest/init prints first.
+const BOOTED: &str = "pyobs-booted";
+const KERNEL: &str = "console=ttyS0 panic=-1 quiet mitigations=off root=/dev/nvme0n1 rw init=/init";
+
+/// Hardware's virtualisation until it has failed once, then emulation.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Accelerator {
+    Kvm,
+    Tcg,
+}
+
+impl Accelerator {
+    pub(super) fn first() -> Self {
+        let kvm = fs::OpenOptions::new().read(true).write(true).open("/dev/kvm");
+        if kvm.is_ok() { Self::Kvm } else { Self::Tcg }
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Kvm => "kvm",
+            Self::Tcg => "tcg",
+        }
+    }
+
+    fn options(self) -> [&'static str; 4] {
+        match self {
+            Self::Kvm => ["-accel", "kvm", "-cpu", "host"],
+            Self::Tcg => ["-accel", "tcg,thread=multi", "-cpu", "max"],
+        }
+    }
+}
+
+/// What a guest left.
+pub(super) struct Ran {
+    pub(super) accelerator: Accelerator,
+    pub(super) seconds: f64,
+    /// A line of the second port each.
+    pub(super) checks: Vec<Value>,
+}
+
+pub(super) fn run(image: &Path, disk: &Path, console: &Path, accelerator: &mut Accelerator) -> Result<Ran> {
+    if *accelerator == Accelerator::Kvm {
+        let mut guest = Guest::start(image, disk, console, Accelerator::Kvm)?;
+        if guest.boots(KVM_PATIENCE)? {
+            return guest.finish();
+        }
+        progress("KVM does not boot a guest here, so QEMU emulates it");
+        *accelerator = Accelerator::Tcg;
+    }
+    for _ in 1..BOOTS_MAX {
+        let mut guest = Guest::start(image, disk, console, Accelerator::Tcg)?;
+        if guest.boots(TCG_PATIENCE)? {
+            return guest.finish();
+        }
+        progress("the guest's kernel did not come up, and is booted again");
+    }
+    Guest::start(image, disk, console, Accelerator::Tcg)?.finish()
+}
+
+struct Guest<'a> {
+    qemu: Child,
+    console: &'a Path,
+    checks: PathBuf,
+    accelerator: Accelerator,
+    since: Instant,
+}
+
+impl<'a> Guest<'a> {
+    fn start(image: &Path, disk: &Path, console: &'a Path, accelerator: Accelerator) -> Result<Self> {
+        let checks = console.with_extension("checks");
+        for file in [console, &checks] {
+            fs::write(file, "").with_context(|| format!("cannot write {}", file.display()))?;
+        }
+        let mut qemu = Command::new("qemu-system-x86_64");
+        qemu.args(accelerator.options());
+        qemu.args(["-machine", "q35", "-smp", "2", "-m", "3072", "-no-reboot", "-nic", "none"]);
+        qemu.args(["-display", "none", "-monitor", "none"]);
+        // The kernel's own words go to the first, so that they do not cut a line of the checks in two.
+        for port in [console, &checks] {
+            qemu.args(["-serial", &format!("file:{}", port.display())]);
+        }
+        qemu.args(["-append", KERNEL, "-kernel"]).arg(image);
+        qemu.args(["-drive", &format!("file={},format=raw,if=none,id=root,snapshot=on", disk.display())]);
+        qemu.args(["-device", "nvme,drive=root,serial=1"]);
+        let words = fs::File::create(console.with_extension("qemu")).context("cannot write what QEMU says")?;
+        let qemu = qemu.stdin(Stdio::null()).stderr(words).spawn().context("qemu-system-x86_64 does not run")?;
+        Ok(Self { qemu, console, checks, accelerator, since: Instant::now() })
+    }
+
+    fn boots(&mut self, patience: Duration) -> Result<bool> {
+        while self.since.elapsed() < patience && self.qemu.try_wait()?.is_none() {
+            if self.has_booted() {
+                return Ok(true);
+            }
+            sleep(Duration::from_millis(200));
+        }
+        Ok(self.has_booted())
+    }
+
+    fn has_booted(&self) -> bool {
+        fs::read(self.console).is_ok_and(|text| String::from_utf8_lossy(&text).contains(BOOTED))
+    }
+
+    fn finish(mut self) -> Result<Ran> {
+        let mut told = 0;
+        while self.qemu.try_wait()?.is_none() {
+            let checks = self.checks()?;
+            for check in checks.iter().skip(told) {
+                progress(spoken(check));
+            }
+            told = checks.len();
+            if self.since.elapsed() > PATIENCE {
+                bail!("the guest did not end in {} s; see {}", PATIENCE.as_secs(), self.console.display());
+            }
+            sleep(Duration::from_millis(500));
+        }
+        if !self.has_booted() {
+            bail!("the kernel did not start its first process; see {}", self.console.display());
+        }
+        let mut checks = self.checks()?;
+        if checks.pop().is_none_or(|last| last.get("family") != Some(&"all".into())) {
+            bail!("the guest ended before its checks did; see {}", self.console.display());
+        }
+        Ok(Ran { accelerator: self.accelerator, seconds: self.since.elapsed().as_secs_f64(), checks })
+    }
+
+    /// The whole lines so far.
+    fn checks(&self) -> Result<Vec<Value>> {
+        let text = fs::read(&self.checks).with_context(|| format!("cannot read {}", self.checks.display()))?;
+        let text = String::from_utf8_lossy(&text).into_owned();
+        let lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+        lines.map(|line| serde_json::from_str(line).with_context(|| format!("the guest said {line:?}"))).collect()
+    }
+}
+
+impl Drop for Guest<'_> {
+    fn drop(&mut self) {
+        let _ = self.qemu.kill();
+        let _ = self.qemu.wait();
+    }
+}
+
+fn spoken(check: &Value) -> String {
+    let text = |key: &str| check.get(key).and_then(Value::as_str).unwrap_or_default();
+    let detail = text("detail").lines().next_back().unwrap_or_default();
+    format!("  {:10} {:40} {:8} {detail}", text("family"), text("check"), text("status")).trim_end().to_owned()
+}

@@ -1,0 +1,65 @@
+//! The table of kernels and families, for a terminal.
+
+use std::fmt::Write;
+
+use super::results::{Outcome, Status};
+
+/// In the order of the columns; the first and the last three are no families of probes.
+pub(crate) const FAMILIES: [&str; 13] =
+    ["default", "cpu", "offcpu", "gil", "eval", "arena", "shm", "nrt", "ucx", "redundancy", "killed", "doctor", "log"];
+
+/// What is looked at when all was recorded, and holds under a kernel that is too old as well.
+pub(crate) const AFTERWARDS: [&str; 2] = ["doctor", "log"];
+/// The check that a family could be recorded at all.
+const RECORD: &str = "record";
+
+pub(super) fn shown(outcomes: &[Outcome]) -> String {
+    let mut text = format!("{:8}", "kernel");
+    for family in FAMILIES {
+        let _ = write!(text, " {family:10}");
+    }
+    text.push('\n');
+    for outcome in outcomes {
+        let _ = write!(text, "{:8}", outcome.kernel);
+        for family in FAMILIES {
+            let _ = write!(text, " {:10}", word(outcome, family));
+        }
+        text.truncate(text.trim_end().len());
+        text.push('\n');
+    }
+    for outcome in outcomes {
+        for reason in reasons(outcome) {
+            let _ = writeln!(text, "{}: {reason}", outcome.kernel);
+        }
+    }
+    text
+}
+
+/// A family that was recorded, and whose record is not what its program knows, only loads.
+pub(crate) fn word(outcome: &Outcome, family: &str) -> &'static str {
+    let (status, wrong) = outcome.status(family);
+    match status {
+        Status::Skipped => "-",
+        Status::Works => "works",
+        Status::Refused => "refused",
+        Status::Failed if wrong.iter().all(|check| check.check != RECORD) => "loads only",
+        Status::Failed => "FAILED",
+    }
+}
+
+/// Each once, with the families that have it.
+pub(crate) fn reasons(outcome: &Outcome) -> Vec<String> {
+    let mut reasons: Vec<(String, Vec<&str>)> = Vec::new();
+    for family in FAMILIES {
+        for check in outcome.status(family).1 {
+            let refused = check.status == Status::Refused;
+            let said = if refused { check.detail.clone() } else { format!("{}: {}", check.check, check.detail) };
+            match reasons.iter_mut().find(|(reason, _)| *reason == said) {
+                Some((_, families)) => families.push(family),
+                None => reasons.push((said, vec![family])),
+            }
+        }
+    }
+    let whole = [&outcome.skipped, &outcome.broken].into_iter().flatten().cloned();
+    whole.chain(reasons.into_iter().map(|(reason, families)| format!("{}: {reason}", families.join(", ")))).collect()
+}
