@@ -3,13 +3,15 @@
 //! Capabilities belong to threads: [`drop_after_attach`] binds the calling thread and those it starts afterwards, so it
 //! is called before other threads exist, or on each of them.
 
-use std::{fs, io};
+use std::io;
 
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, capability_is_in_bounding_set, clear_ambient_capability_set,
     remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
 };
 use thiserror::Error;
+
+use crate::rights;
 
 /// Memory and files of the watched processes, through `process_vm_readv` and `/proc/PID/root`.
 const READING: CapabilitySet = CapabilitySet::SYS_PTRACE.union(CapabilitySet::DAC_READ_SEARCH);
@@ -57,19 +59,8 @@ pub fn drop_but_probing(kernel: (u32, u32), keep: Keep) -> Result<Dropped, DropE
 /// CAP_PERFMON usually does for.
 pub fn drop_but_watching(kernel: (u32, u32)) -> Result<Dropped, DropError> {
     // Before 5.8 there is no CAP_PERFMON.
-    let needs_more = kernel < (5, 8) || paranoia() > PARANOIA_MAX;
-    let watching = if needs_more { CapabilitySet::SYS_ADMIN } else { CapabilitySet::PERFMON };
+    let watching = if kernel < (5, 8) { CapabilitySet::SYS_ADMIN } else { rights::for_perf_events() };
     drop_all_but(wanted(kernel, Keep::Reading) | watching | CapabilitySet::SYS_NICE)
-}
-
-/// Linux itself knows levels up to this one. Debian and Ubuntu add more and set them by default, and above it their kernels
-/// refuse every perf event without CAP_SYS_ADMIN (tried on Debian's 6.18; perf_event_open in kernel/events/core.c).
-const PARANOIA_MAX: i32 = 2;
-
-/// `kernel.perf_event_paranoid`; the strictest when it cannot be read.
-fn paranoia() -> i32 {
-    let level = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").ok();
-    level.and_then(|level| level.trim().parse().ok()).unwrap_or(i32::MAX)
 }
 
 /// Puts the calling thread before others in the queue for a CPU, where it may: a process that lives for 50 ms on a busy

@@ -13,23 +13,47 @@ struct Right {
 }
 
 /// Without one of these nothing can be watched.
-const NEEDED: [Right; 3] = [
-    Right {
+fn needed_rights() -> [Right; 3] {
+    let bpf = Right {
         name: "CAP_BPF",
         any: CapabilitySet::BPF.union(CapabilitySet::SYS_ADMIN),
         without: "no BPF program can be loaded",
-    },
-    Right {
-        name: "CAP_PERFMON",
-        any: CapabilitySet::PERFMON.union(CapabilitySet::SYS_ADMIN),
-        without: "no CPU can be sampled",
-    },
-    Right {
+    };
+    let sampling = if paranoia() > PARANOIA_MAX {
+        Right {
+            name: "CAP_SYS_ADMIN",
+            any: CapabilitySet::SYS_ADMIN,
+            without: "no CPU can be sampled while kernel.perf_event_paranoid is above 2",
+        }
+    } else {
+        Right {
+            name: "CAP_PERFMON",
+            any: CapabilitySet::PERFMON.union(CapabilitySet::SYS_ADMIN),
+            without: "no CPU can be sampled",
+        }
+    };
+    let reading = Right {
         name: "CAP_SYS_PTRACE",
         any: CapabilitySet::SYS_PTRACE,
         without: "the memory of other processes cannot be read",
-    },
-];
+    };
+    [bpf, sampling, reading]
+}
+
+/// Linux itself knows levels up to this one. Debian and Ubuntu add more and set them by default, and above it their kernels
+/// refuse every perf event without CAP_SYS_ADMIN (tried on Debian's 6.18; perf_event_open in kernel/events/core.c).
+const PARANOIA_MAX: i32 = 2;
+
+/// `kernel.perf_event_paranoid`; the strictest if it cannot be read.
+fn paranoia() -> i32 {
+    let level = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").ok();
+    level.and_then(|level| level.trim().parse().ok()).unwrap_or(i32::MAX)
+}
+
+/// The capability that opening a perf event takes, from Linux 5.8 on.
+pub fn for_perf_events() -> CapabilitySet {
+    if paranoia() > PARANOIA_MAX { CapabilitySet::SYS_ADMIN } else { CapabilitySet::PERFMON }
+}
 
 /// Without these some things are not found.
 const HELPFUL: [Right; 3] = [
@@ -60,7 +84,7 @@ fn lacking(rights: &[Right]) -> Lacking {
 
 /// What this user lacks to watch anything.
 pub fn lacking_needed() -> Lacking {
-    lacking(&NEEDED)
+    lacking(&needed_rights())
 }
 
 /// What this user lacks to see everything.
@@ -75,14 +99,15 @@ pub fn may_probe() -> bool {
 }
 
 pub fn needed() -> impl Iterator<Item = &'static str> {
-    NEEDED.iter().map(|right| right.name)
+    needed_rights().into_iter().map(|right| right.name)
 }
 
-/// A command that gives this program to ordinary users with all rights but CAP_SYS_ADMIN.
+/// A command that gives this program to ordinary users, with as few rights as it can do with.
 pub fn setcap() -> String {
+    let sampling = if paranoia() > PARANOIA_MAX { "cap_sys_admin" } else { "cap_perfmon" };
     let program = fs::read_link("/proc/self/exe").map_or("pyobs".to_owned(), |path| path.display().to_string());
     format!(
-        "sudo setcap cap_bpf,cap_perfmon,cap_sys_ptrace,cap_dac_read_search,cap_checkpoint_restore+ep '{}'",
+        "sudo setcap cap_bpf,{sampling},cap_sys_ptrace,cap_dac_read_search,cap_checkpoint_restore+ep '{}'",
         program.replace('\'', r"'\''")
     )
 }

@@ -99,7 +99,7 @@ impl Outcome {
             let is_refused = !self.supported && !AFTERWARDS.contains(family);
             self.status(family).0 == if is_refused { Status::Refused } else { Status::Works }
         };
-        self.skipped.is_some() || self.broken.is_none() && FAMILIES.iter().all(|family| wanted(family))
+        self.skipped.is_some() || self.broken.is_none() && FAMILIES.iter().all(wanted)
     }
 
     pub(super) fn write(&self, folder: &Path) -> Result<()> {
