@@ -16,7 +16,7 @@ const RESULTS: &str = "PYOBS_KERNELS";
 const RECORDED: [&str; 11] =
     ["default", "cpu", "offcpu", "gil", "eval", "arena", "shm", "nrt", "ucx", "redundancy", "killed"];
 /// What is compared afterwards.
-const AFTERWARDS: [&str; 2] = ["doctor", "log"];
+const AFTERWARDS: [&str; 3] = ["doctor", "log", "confined"];
 
 #[derive(Deserialize)]
 struct List {

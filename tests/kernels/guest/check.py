@@ -15,8 +15,9 @@ from pyobs import Refused, refusals
 
 # These measure no time, so two of them may run at once.
 BESIDE = ["arena", "shm", "ucx", "nrt", "eval"]
-# These measure time or look at the whole machine. doctor is compared with how the families went, and the log is of all.
-ALONE = ["cpu", "offcpu", "gil", "redundancy", "default", "killed", "doctor", "log"]
+# These measure time or look at the whole machine. doctor is compared with how the families went, the log is of all, and the last
+# leaves the kernel locked down.
+ALONE = ["cpu", "offcpu", "gil", "redundancy", "default", "killed", "doctor", "log", "confined"]
 
 port = open("/dev/ttyS1", "w")
 lock = threading.Lock()

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// The columns between the first and the last two are `FAMILIES`.
-const COLUMNS: [&str; 16] = [
+const COLUMNS: [&str; 17] = [
     "kernel",
     "default",
     "cpu",
@@ -27,6 +27,7 @@ const COLUMNS: [&str; 16] = [
     "killed",
     "doctor",
     "log",
+    "confined",
     "accelerator",
     "time (s)",
 ];
@@ -35,8 +36,8 @@ pub(super) fn run(_: &Setting) -> Result<Table> {
     let mut table = Table::new(
         "Kernels",
         "Debian's kernels under QEMU, with the real pyobs on CPython 3.8, 3.10, 3.12 and 3.13: the default record, each family\n\
-         alone, what is left after a `kill -9`, whether `pyobs doctor` says what then happens, and what the kernel logs. A family\n\
-         works when it reports what programs know of themselves (tests/kernels/guest/checks); it only loads when it does not.",
+         alone, what is left after a `kill -9`, whether `pyobs doctor` says what then happens, what the kernel logs, and settings that\n\
+         confine pyobs. A family works when it reports what programs know of themselves (tests/kernels/guest/checks); it only loads when it does not.",
         &COLUMNS,
     );
     let outcomes = kernels::check(&kernels::of_tests(true)?)?;

@@ -4,12 +4,26 @@ use std::fmt::Write;
 
 use super::results::{Outcome, Status};
 
-/// In the order of the columns; the first and the last three are no families of probes.
-pub(crate) const FAMILIES: [&str; 13] =
-    ["default", "cpu", "offcpu", "gil", "eval", "arena", "shm", "nrt", "ucx", "redundancy", "killed", "doctor", "log"];
+/// In the order of the columns; the first and the last four are no families of probes.
+pub(crate) const FAMILIES: [&str; 14] = [
+    "default",
+    "cpu",
+    "offcpu",
+    "gil",
+    "eval",
+    "arena",
+    "shm",
+    "nrt",
+    "ucx",
+    "redundancy",
+    "killed",
+    "doctor",
+    "log",
+    "confined",
+];
 
 /// What is looked at when all was recorded, and holds under a kernel that is too old as well.
-pub(crate) const AFTERWARDS: [&str; 2] = ["doctor", "log"];
+pub(crate) const AFTERWARDS: [&str; 3] = ["doctor", "log", "confined"];
 /// The check that a family could be recorded at all.
 const RECORD: &str = "record";
 

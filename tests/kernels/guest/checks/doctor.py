@@ -4,6 +4,9 @@ import subprocess
 
 from pyobs import PATIENCE_S, PYOBS, refusals
 
+# Of the million instructions that the verifier processes at the most.
+BUDGET = 600000
+
 
 def checks():
     done = subprocess.run([PYOBS, "doctor", "--json"], timeout=PATIENCE_S, stdout=subprocess.PIPE)
@@ -16,4 +19,6 @@ def checks():
         for family in sorted(families & set(refusals))
         if (family in why) != bool(refusals[family])
     ]
+    most = [program for program in told["programs"] if (program["instructions"] or 0) > BUDGET]
+    yield "the verifier's budget", "; ".join("%(name)s: %(instructions)s instructions" % program for program in most)
     yield "agrees with what happens", "; ".join(wrong), {"doctor": told}

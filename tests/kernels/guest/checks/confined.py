@@ -1,0 +1,83 @@
+"""Settings of a machine that pyobs has to get along with, or has to name in one sentence. The last cannot be undone."""
+import contextlib
+import subprocess
+
+from pyobs import PATIENCE_S, PYOBS, PYTHONS, refusals
+
+BUSY = "while True: sum(range(9000))"
+# It runs whatever they are.
+SETTINGS = [
+    ("perf_event_paranoid 4", "/proc/sys/kernel/perf_event_paranoid", "4"),
+    ("unprivileged_bpf_disabled 2", "/proc/sys/kernel/unprivileged_bpf_disabled", "2"),
+    ("no BPF compiler", "/proc/sys/net/core/bpf_jit_enable", "0"),
+]
+LOCKDOWN = "/sys/kernel/security/lockdown"
+
+
+def checks():
+    busy = subprocess.Popen([PYTHONS[-1][1], "-c", BUSY])
+    try:
+        yield from each()
+    finally:
+        busy.kill()
+        busy.wait()
+
+
+def each():
+    for name, path, value in SETTINGS:
+        with setting(path, value):
+            yield name, records()
+    with mounted("tmpfs", "/sys/kernel/btf"):
+        yield "no type information", refuses("CONFIG_DEBUG_INFO_BTF")
+    subprocess.run(["umount", "/sys/kernel/security"], stderr=subprocess.DEVNULL)
+    yield "no securityfs", records()
+    subprocess.run(["mount", "-t", "securityfs", "none", "/sys/kernel/security"], stderr=subprocess.DEVNULL)
+    try:
+        with open(LOCKDOWN, "w") as file:
+            file.write("confidentiality")
+    except OSError:
+        return  # this kernel has no lockdown
+    yield "lockdown", refuses("lockdown=integrity")
+
+
+def record():
+    command = [PYOBS, "record", "--duration", "1", "-o", "/tmp/confined.pyobs"]
+    done = subprocess.run(command, timeout=PATIENCE_S, stderr=subprocess.PIPE)
+    return done.returncode, done.stderr.decode()
+
+
+def records():
+    """The problem, if it does not record; what a kernel that is too old refuses is no problem here."""
+    code, said = record()
+    if refusals.get("cpu"):
+        return "" if code == 3 else "exit code %d: %s" % (code, said)
+    return "" if code == 0 and " 0 samples" not in said and " off: " not in said else "exit code %d: %s" % (code, said)
+
+
+def refuses(word):
+    code, said = record()
+    is_one = code == 3 and said.count("\n") == 1 and (word in said or refusals.get("cpu"))
+    return "" if is_one else "exit code %d: %s" % (code, said)
+
+
+@contextlib.contextmanager
+def setting(path, value):
+    with open(path) as file:
+        before = file.read()
+    try:
+        # Some kernels do not let it be changed; then it is what it is.
+        with contextlib.suppress(OSError), open(path, "w") as file:
+            file.write(value)
+        yield
+    finally:
+        with contextlib.suppress(OSError), open(path, "w") as file:
+            file.write(before)
+
+
+@contextlib.contextmanager
+def mounted(kind, place):
+    subprocess.run(["mount", "-t", kind, "none", place], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", place], check=True)
