@@ -9,8 +9,9 @@ import time
 
 PYOBS = "/work/pyobs"
 WORKLOADS = "/work/workloads"
-# Under an emulator everything takes ten times as long.
+# Under an emulator everything takes ten times as long. The programs of which pyobs has much to read live for longer.
 PATIENCE_S = 120
+os.environ["PYOBS_SLOWNESS"] = "2"
 # A process that uses less than this share of a CPU for a second has done what it had to do.
 REST_SHARE = 0.15
 # Two measurements of a time may differ by this share, and by this many seconds.
