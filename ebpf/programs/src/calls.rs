@@ -4,9 +4,9 @@
 //! `pyobs_abi::calls` run no program. Where user space cannot attach to them it takes those of all calls, and the programs
 //! find out which it is.
 //!
-//! Stack: up to 6.12 the kernel adds up the frames along each chain of subprograms and callbacks, rounds each up to 32 bytes (16
-//! from 6.8 on), and refuses more than 512 (kernel/bpf/verifier.c, check_max_stack_depth). So these two programs only dispatch, and
-//! what each call needs is a subprogram of its own, where a walk or a record would be inlined into the frame of all.
+//! Stack: the kernel adds up the frames along each chain of subprograms and callbacks, rounds each up (to 32 bytes on Linux 6.1, to
+//! 16 on 6.12), and refuses more than 512 bytes (kernel/bpf/verifier.c, check_max_stack_depth). So these two programs only
+//! dispatch, and each system call has a subprogram of its own: inlined, the records and walks of all of them would share one frame.
 
 use aya_ebpf::{
     EbpfContext,
@@ -177,7 +177,7 @@ fn end(number: u32, result: i64) {
 }
 
 /// Sends where a segment was made, or an arena, if it was in a watched process. User space should look at once: a program
-/// that only makes a segment may end in a moment, and its names with it. Not inlined, for the stack's sake.
+/// that only makes a segment may end in a moment, and its names with it. Not inlined, to keep the caller's frame small.
 #[inline(never)]
 fn birth(kind: u32, detail: [u64; 2]) {
     let Some(process) = watched() else { return };

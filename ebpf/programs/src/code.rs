@@ -61,7 +61,7 @@ pub fn execed(bprm: u64) {
 const UNKNOWN: u64 = 0;
 const NOTHING: u64 = 1;
 
-/// User space should look at once: what runs meanwhile has no names. Not inlined, for the stack's sake.
+/// User space should look at once: what runs meanwhile has no names. Not inlined, to keep the caller's frame small.
 #[inline(never)]
 fn tell(whom: u64, behind: u64) {
     // In a process that is not watched only an interpreter is of interest.

@@ -165,7 +165,7 @@ fn facts(inode: Inode) -> Option<Facts> {
     }
 }
 
-/// Makes a segment of what is none yet. Not inlined, for the stack's sake.
+/// Begins a segment. Not inlined, to keep the caller's frame small.
 #[inline(never)]
 fn begin(file: File, inode: Inode, flags: u32) -> Option<Facts> {
     let key = inode.key()?;

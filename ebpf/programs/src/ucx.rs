@@ -106,8 +106,8 @@ pub fn ucx_submit_enter(context: ProbeContext) -> u32 {
     0
 }
 
-/// Returns the id of a transfer whose stack is wanted, or 0. Not inlined: a transfer on the stack and a walk do not fit into the
-/// 512 bytes that a program and its subprograms share.
+/// Returns the id of a transfer whose stack is wanted, or 0. Not inlined: the frame holds a transfer, and does not fit beside those
+/// of a walk ([`crate::calls`]).
 #[inline(never)]
 fn begin(context: &ProbeContext, which: u64) -> u64 {
     follow(context, which).unwrap_or(0)

@@ -7,8 +7,8 @@ import subprocess
 import tempfile
 import time
 
-PYOBS = "/work/pyobs"
-WORKLOADS = "/work/workloads"
+PYOBS = "/guest/pyobs"
+WORKLOADS = "/guest/workloads"
 # Under an emulator everything takes ten times as long. The programs of which pyobs has much to read live for longer.
 PATIENCE_S = 120
 os.environ["PYOBS_SLOWNESS"] = "2"
@@ -17,7 +17,7 @@ REST_SHARE = 0.15
 # Two measurements of a time may differ by this share, and by this many seconds.
 SHARE, LEAST_S = 0.07, 0.01
 
-with open("/work/pythons.json") as file:
+with open("/guest/pythons.json") as file:
     # [["3.8.18", "/…/python3.8"], …], oldest first.
     PYTHONS = json.load(file)
 

@@ -1,4 +1,4 @@
-//! What the user may do, and what watching takes of that: for the start of a capture and for `doctor` alike.
+//! The rights that pyobs needs, and which of them the user has. The start of a capture and `doctor` both ask here.
 
 use std::fs;
 
@@ -12,7 +12,7 @@ struct Right {
     without: &'static str,
 }
 
-/// Without one of these nothing can be watched.
+/// Rights without which pyobs cannot watch anything.
 fn needed_rights() -> [Right; 3] {
     let bpf = Right {
         name: "CAP_BPF",
@@ -55,7 +55,7 @@ pub fn for_perf_events() -> CapabilitySet {
     if paranoia() > PARANOIA_MAX { CapabilitySet::SYS_ADMIN } else { CapabilitySet::PERFMON }
 }
 
-/// Without these some things are not found.
+/// Rights without which pyobs sees less.
 const HELPFUL: [Right; 3] = [
     Right {
         name: "CAP_DAC_READ_SEARCH",
@@ -74,7 +74,7 @@ const HELPFUL: [Right; 3] = [
     },
 ];
 
-/// Names of rights, with what is missing without them.
+/// Names of missing rights, with the consequence of each.
 pub type Lacking = Vec<(&'static str, &'static str)>;
 
 fn lacking(rights: &[Right]) -> Lacking {
@@ -82,12 +82,12 @@ fn lacking(rights: &[Right]) -> Lacking {
     rights.iter().filter(|right| !effective.intersects(right.any)).map(|right| (right.name, right.without)).collect()
 }
 
-/// What this user lacks to watch anything.
+/// The rights that this user lacks and pyobs cannot do without.
 pub fn lacking_needed() -> Lacking {
     lacking(&needed_rights())
 }
 
-/// What this user lacks to see everything.
+/// The rights that this user lacks and pyobs can do without.
 pub fn lacking_helpful() -> Lacking {
     lacking(&HELPFUL)
 }
@@ -141,7 +141,7 @@ impl Namespace {
         Ok(inode(&link.to_string_lossy()) == Some(self.first()))
     }
 
-    /// Nothing says otherwise.
+    /// As [`Self::is_first`]; true if /proc does not tell.
     pub fn may_be_first(self) -> bool {
         self.is_first().unwrap_or(true)
     }
@@ -152,7 +152,7 @@ fn inode(link: &str) -> Option<u64> {
     link.split_once('[')?.1.strip_suffix(']')?.parse().ok()
 }
 
-/// Whether the kernel forbids everybody, root too, to read memory from BPF programs.
+/// Whether a lockdown keeps BPF programs from reading memory, whoever loads them.
 pub fn is_locked_down() -> bool {
     lockdown().as_deref() == Some("confidentiality")
 }

@@ -11,7 +11,7 @@ use crate::{
     kernels::{self, FAMILIES, Outcome},
 };
 
-/// The columns between the first and the last two are `FAMILIES`.
+/// `FAMILIES` are between the first column and the last two.
 const COLUMNS: [&str; 17] = [
     "kernel",
     "default",
@@ -66,7 +66,7 @@ fn said(outcome: &Outcome) -> Vec<String> {
 
 /// The columns behind the first two are kernels, as tests/kernels/kernels.toml calls them.
 const VERIFIER_COLUMNS: [&str; 8] = ["program", "families", "6.1", "6.12", "6.16", "6.18", "7.0", "newest"];
-/// What the verifier looks at in one program at the most (BPF_COMPLEXITY_LIMIT_INSNS).
+/// The verifier gives up on a program after this many instructions (BPF_COMPLEXITY_LIMIT_INSNS).
 const INSTRUCTIONS_MAX: f64 = 1e6;
 
 /// Of the guests that ran last.

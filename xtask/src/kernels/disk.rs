@@ -24,7 +24,7 @@ const PYTHONS: [&str; 4] = ["3.8", "3.10", "3.12", "3.13"];
 const LEFT_OUT: [&str; 8] =
     ["test", "site-packages", "dist-packages", "idlelib", "tkinter", "lib2to3", "ensurepip", "turtledemo"];
 const MIB: u64 = 700;
-const FOLDERS: [&str; 10] = ["bin", "dev", "proc", "root", "run", "sys", "tmp", "usr/lib", "work/programs", "etc"];
+const FOLDERS: [&str; 10] = ["bin", "dev", "proc", "root", "run", "sys", "tmp", "usr/lib", "guest/programs", "etc"];
 const LIBRARY: [&str; 3] = ["-shared", "-fPIC", "-O1"];
 /// C programs of the checks: the source, what is made of it, and the compiler's options.
 const PROGRAMS: [(&str, &str, &[&str]); 4] = [
@@ -48,14 +48,14 @@ pub(super) fn make(folder: &Path) -> Result<PathBuf> {
     let busybox = find("busybox").context("there is no busybox on the PATH")?;
     let mke2fs = find("mke2fs").context("there is no mke2fs on the PATH")?;
     stage.copy(&busybox, "bin/busybox")?;
-    stage.copy(&repo::pyobs(), "work/pyobs")?;
+    stage.copy(&repo::pyobs(), "guest/pyobs")?;
     let tests = repo::root().join("tests");
-    stage.copy(&tests.join("workloads"), "work/workloads")?;
-    stage.copy(&tests.join("kernels/guest"), "work/guest")?;
+    stage.copy(&tests.join("workloads"), "guest/workloads")?;
+    stage.copy(&tests.join("kernels/guest"), "guest/scripts")?;
     stage.copy(&tests.join("kernels/guest/init"), "init")?;
     for (source, program, options) in PROGRAMS {
         let mut cc = Command::new("cc");
-        cc.arg(tests.join(source)).arg("-o").arg(stage.0.join("work/programs").join(program)).args(options);
+        cc.arg(tests.join(source)).arg("-o").arg(stage.0.join("guest/programs").join(program)).args(options);
         output(&mut cc)?;
     }
     stage.pythons()?;
@@ -63,7 +63,7 @@ pub(super) fn make(folder: &Path) -> Result<PathBuf> {
     let unwinder = output(Command::new("cc").arg("-print-file-name=libgcc_s.so.1"))?;
     let unwinder = Path::new(unwinder.trim()).canonicalize().context("the C compiler has no libgcc_s.so.1")?;
     stage.copy(&unwinder, "lib/x86_64-linux-gnu/libgcc_s.so.1")?;
-    stage.libraries(&[busybox, repo::pyobs(), stage.0.join("work/programs/ucp_user")])?;
+    stage.libraries(&[busybox, repo::pyobs(), stage.0.join("guest/programs/ucp_user")])?;
     let disk = folder.join("disk.img");
     let _ = fs::remove_file(&disk);
     let mut mke2fs = Command::new(mke2fs);
@@ -107,8 +107,8 @@ impl Stage {
         let (_, newest) = staged.last().ok_or_else(|| {
             lacking(format!("the guests need one of CPython {}, and none is here; install one", PYTHONS.join(", ")))
         })?;
-        fs::write(self.0.join("work/interpreter"), newest.display().to_string())?;
-        fs::write(self.0.join("work/pythons.json"), serde_json::to_string(&staged)?)?;
+        fs::write(self.0.join("guest/interpreter"), newest.display().to_string())?;
+        fs::write(self.0.join("guest/pythons.json"), serde_json::to_string(&staged)?)?;
         Ok(())
     }
 

@@ -86,8 +86,8 @@ pub fn slot(sleeper: &mut Sleeper, key: u32) -> usize {
     free
 }
 
-/// Tells what was slept at a place since it was told of last. Not inlined: up to 6.12 the frames of the program, of a walk's
-/// callback and of its step must fit into 512 bytes together, and the record would take a fifth of that.
+/// Tells what was slept at a place since it was told of last. Not inlined: the frames of the program, of a walk's callback
+/// and of its step must fit into 512 bytes together ([`crate::calls`]), and the record would take a fifth of that.
 #[inline(never)]
 pub fn tell(sleeper: &mut Sleeper, number: usize, since: u64, now: u64) {
     let (pid, tid) = (sleeper.pid, sleeper.tid);

@@ -32,7 +32,7 @@ const CONTROLS_MAX: u32 = 4;
 #[inline(always)]
 pub fn opened(fd: u32, path: u64) -> Option<Key> {
     let mut made = Key::default();
-    // Only then: below the frames of both, there is no room on the stack for this one's.
+    // Not in there: the stack has no room for the frames of both.
     if is_segment(fd, path, &mut made) {
         tell(what::OPENED, fd);
     }
@@ -135,7 +135,7 @@ pub fn close_range(start: u64, end: u64, how: u64) {
     });
 }
 
-/// A message is being sent or has come: looks at the descriptors in it. Not inlined, for the stack's sake.
+/// A message is being sent or has come: looks at the descriptors in it. Not inlined, to keep the caller's frame small.
 #[inline(never)]
 pub fn message(what: u32, message: u64) {
     let (Some(mut at), Some(length)) = (user::<u64>(message + CONTROL), user::<u64>(message + CONTROL_LENGTH)) else {

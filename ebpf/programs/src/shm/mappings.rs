@@ -19,7 +19,7 @@ const MAP_FIXED: u64 = 0x10;
 const MAP_ANONYMOUS: u64 = 0x20;
 const PAGE: u64 = 4096;
 
-/// Something was mapped. Returns the segment that was made by it. Not inlined, for the stack's sake.
+/// Something was mapped. Returns the segment that was made by it. Not inlined, to keep the caller's frame small.
 #[inline(never)]
 pub fn mapped(call: &Call, start: u64) -> Option<Key> {
     let how = call.fourth();

@@ -24,8 +24,8 @@ pub fn wants_stack(transfer: &Transfer) -> u64 {
     if transfer.flags & flags::TOLD != 0 { transfer.id } else { 0 }
 }
 
-/// Sends the stack of the current thread, which asks for the transfer with this id; nothing for 0. Not inlined, for the stack's
-/// sake.
+/// Sends the stack of the current thread, which asks for the transfer with this id; nothing for 0. Not inlined, to keep
+/// the caller's frame small.
 #[inline(never)]
 pub fn tell_stack(context: &ProbeContext, process: &Process, id: u64) {
     if id != 0 && is_due() {

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::shm::watched;
 
-/// A call begins that submits a transfer. Not inlined, for the stack's sake.
+/// A call begins that submits a transfer. Not inlined, to keep the caller's frame small.
 #[inline(never)]
 pub fn submitted(context: &ProbeContext) {
     let _ = count(context);

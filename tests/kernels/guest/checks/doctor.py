@@ -4,7 +4,7 @@ import subprocess
 
 from pyobs import PATIENCE_S, PYOBS, refusals
 
-# Of the million instructions that the verifier processes at the most.
+# The verifier processes at most a million instructions.
 BUDGET = 600000
 
 

@@ -4,7 +4,7 @@ from pyobs import has_function, on_each, record
 
 def checks():
     # A thread that is preempted while its stack is walked makes another lose its own.
-    recording = record("nrt", on_each("meminfos.py", "/work/programs/_nrt_python.so"), in_turn=True)
+    recording = record("nrt", on_each("meminfos.py", "/guest/programs/_nrt_python.so"), in_turn=True)
     meminfos = recording.report["meminfos"]
     known = [program.said() for program in recording.programs]
     for key in ("born", "died", "live"):

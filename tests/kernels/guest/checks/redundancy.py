@@ -1,4 +1,4 @@
-"""Pairs of accesses that find the same value again, of a C library that is told how many of its loads do."""
+"""Pairs of accesses that find the same value again, in a C library whose share of such loads is known."""
 from pyobs import PYTHONS, WORKLOADS, record
 
 PERCENT = 50
@@ -9,7 +9,7 @@ SECONDS = "12"
 
 def checks():
     version, python = PYTHONS[-1]
-    script = [python, "-B", WORKLOADS + "/redundancy.py", "/work/programs/redundancy.so", "loads", str(PERCENT), SECONDS]
+    script = [python, "-B", WORKLOADS + "/redundancy.py", "/guest/programs/redundancy.so", "loads", str(PERCENT), SECONDS]
     recording = record("cpu,redundancy", {version: script}, ["--rate", "499"])
     told = recording.programs[0].stdout.split()
     yield "the program computes the same", told[1:2] != ["0"] and "it says %s" % told

@@ -1,7 +1,7 @@
 """Transfers of the stand-in for libucp (workloads/ucp.c) against what its user counted."""
 from pyobs import record
 
-PROGRAM = ["/work/programs/ucp_user", "/work/programs/libucp.so.0"]
+PROGRAM = ["/guest/programs/ucp_user", "/guest/programs/libucp.so.0"]
 SENDS, RECEIVES = 1000, 100
 
 

@@ -64,16 +64,17 @@ const ALL: Families = &["cpu", "offcpu", "gil", "eval", "arena", "shm", "nrt", "
 /// Those that put probes on functions of the interpreter and of libraries. `arena` does so only for libraries that are named.
 const UPROBES: Families = &["eval", "nrt", "ucx"];
 
-/// What there is to say of a machine.
+/// The result of an examination.
 pub struct Examination {
     pub checks: Vec<Check>,
-    /// Every program, as the kernel took or refused it. Empty where the user's rights do not reach that far.
+    /// The verifier's verdict on every program. Empty if the user may not load programs.
     pub programs: Vec<Program>,
 }
 
-/// Examines the machine with the rights that the process has. Takes about a second, which the verifier needs for the programs.
+/// Examines the machine with the rights that the process has. Takes some tenths of a second, mostly the verifier's.
 ///
-/// Without rights only these are told of: everything else would be refused, and say nothing about the machine.
+/// Without the rights that pyobs needs, only the rights are examined: every other answer would be a refusal that says nothing about
+/// the machine.
 pub fn examine() -> Examination {
     let mut checks = Vec::new();
     kernel::examine(&mut checks);

@@ -38,7 +38,7 @@ impl From<Verified> for Program {
     }
 }
 
-/// Loads all of them and lets them go again; one check for each family.
+/// Loads every program and unloads it; adds a check for each family.
 pub(super) fn examine(checks: &mut Vec<Check>) -> Vec<Program> {
     let mut area = Area::new("programs", checks);
     let begun = Instant::now();
@@ -68,7 +68,7 @@ pub(super) fn examine(checks: &mut Vec<Check>) -> Vec<Program> {
     programs
 }
 
-/// Each family by itself.
+/// Each family as the list of one that [`Check`] takes.
 const FAMILIES: [Families; 9] =
     [&["cpu"], &["offcpu"], &["gil"], &["eval"], &["arena"], &["shm"], &["nrt"], &["ucx"], &["redundancy"]];
 
@@ -77,7 +77,7 @@ fn lacks(area: &mut Area<'_>, name: &'static str, family: Families, status: Stat
     area.lacks(name, family, status, why, todo);
 }
 
-/// What is wrong, and the next step.
+/// Splits an error into what is wrong and the next step.
 fn split(sentence: &str) -> (String, String) {
     let (why, todo) = sentence.rsplit_once("; ").unwrap_or((sentence, "run a newer kernel"));
     (why.to_owned(), todo.to_owned())

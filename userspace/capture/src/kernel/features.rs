@@ -1,9 +1,9 @@
-//! What the running kernel's verifier accepts, asked of it: distributions bring features back to older version numbers.
+//! Features of the running kernel, probed: distributions backport features, so its version says little.
 
 use aya::programs::ProgramType;
 use aya::sys::{BpfHelper, is_helper_supported};
 
-/// What the programs have a second way for.
+/// Features that the programs have a substitute for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Features {
     /// `bpf_loop` (Linux 5.17) with a callback; a bounded loop replaces it.
@@ -24,7 +24,7 @@ impl Features {
     }
 }
 
-/// A kernel that always compiles has no such switch, or does not show it.
+/// Whether the kernel compiles BPF programs. One that always does may have no switch for it.
 pub fn is_jit_on() -> bool {
     std::fs::read_to_string("/proc/sys/net/core/bpf_jit_enable").map_or(true, |value| value.trim() != "0")
 }

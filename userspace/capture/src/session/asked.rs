@@ -19,7 +19,7 @@ impl Asked {
         self.options.probes.contains(&family)
     }
 
-    /// What was made for these families; where it failed, they are off from now on and the others go on.
+    /// Returns what was made for these families. If making it failed, turns them off and remembers why.
     pub fn keep<T, E: Into<StartError>>(&mut self, families: &[&str], made: Result<T, E>) -> Option<T> {
         match made {
             Ok(made) => Some(made),
@@ -38,7 +38,7 @@ impl Asked {
         self.refused.extend(off.iter().map(|family| Refused { family: (*family).into(), reason: reason.clone() }));
     }
 
-    /// An error where nothing is left of what was asked for.
+    /// Fails if every family that was asked for was refused.
     pub fn something_is_left(&self) -> Result<(), StartError> {
         match self.refused.first() {
             Some(first) if self.options.probes.is_empty() => Err(StartError::Refused(first.reason.clone())),

@@ -1,4 +1,4 @@
-//! What stops every capture, asked before anything is attached, so that the answer is one sentence with its cause.
+//! Checks for what stops every family, before anything is attached, so that the error names the cause.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -29,7 +29,7 @@ pub(super) fn check() -> Result<(), StartError> {
     raise_file_limit()
 }
 
-/// Takes as many open files as the user may have.
+/// Raises the limit of open files as far as the user may.
 fn raise_file_limit() -> Result<(), StartError> {
     let limits = getrlimit(Resource::Nofile);
     let highest = Rlimit { current: limits.maximum, maximum: limits.maximum };

@@ -73,8 +73,8 @@ impl Shm {
         }
     }
 
-    /// A process has made memory without a name and mapped it shared at `start`. Where the kernel side cannot look at the file
-    /// behind it (before Linux 5.17), `/proc` tells, if it is still there.
+    /// A process made an anonymous shared mapping at `start`, and the kernel side could not look at the file behind it (before
+    /// Linux 5.17). `/proc` shows the file as long as the mapping exists.
     pub(super) fn made(&mut self, pid: u32, start: u64, at: Nanos, events: &mut Vec<Event>) {
         let mut found = self.devices.of_process(pid, true, |_| false).into_iter();
         let mapping = found.find_map(|found| match found.way {

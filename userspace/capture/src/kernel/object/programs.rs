@@ -13,7 +13,7 @@ enum Kind {
     Plain,
     /// At a tracepoint whose arguments have types; this is the tracepoint's own type in the kernel's BTF.
     Typed(&'static str),
-    /// Over all things of this kind.
+    /// An iterator over objects of this kind.
     Iterator(&'static str),
 }
 
@@ -104,7 +104,7 @@ impl Types {
 }
 
 impl Object {
-    /// Loads every program, in no session, to see what the kernel says of it.
+    /// Loads every program and collects the verifier's verdicts.
     pub fn verify(&mut self) -> Vec<Verified> {
         let verified = PROGRAMS.map(|Spec { name, families, optional, .. }| {
             let outcome = self.load(name).map(|()| self.instructions(name));

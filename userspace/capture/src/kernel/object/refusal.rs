@@ -5,7 +5,7 @@ use std::fmt;
 
 use aya::programs::ProgramError;
 
-/// What newer kernels than this user's have, and what each of them says where it lacks it (kernel/bpf/verifier.c).
+/// What verifiers say about programs that need a newer kernel (kernel/bpf/verifier.c).
 const LACKS: [&str; 4] = ["unknown func", "invalid func", "cannot use helper", "number of funcs in func_info"];
 const OLD: &str = "run Linux 5.15 or newer";
 const OURS: &str = "this is a fault of pyobs: please report it with what `pyobs doctor --verbose` prints";
@@ -49,7 +49,7 @@ impl fmt::Display for Refusal {
 
 impl Error for Refusal {}
 
-/// The line of a log that says why: the last but the statistics. What comes before are the instructions that were looked at.
+/// The line of a log that says why: the last one before the statistics. The lines above it trace the instructions.
 fn verdict(log: &str) -> Option<&str> {
     const STATISTICS: [&str; 3] = ["processed ", "verification time ", "stack depth "];
     let is_verdict = |line: &&str| !line.is_empty() && !STATISTICS.iter().any(|start| line.starts_with(start));

@@ -26,7 +26,7 @@ impl Object {
     pub fn attach_waits(&mut self) -> Result<(), ObjectError> {
         let map = |error| ObjectError::Map { name: "CONTROL", error };
         self.control.set(control::SLEEP_PERIOD, SLEEP_PERIOD, 0).map_err(map)?;
-        // Both are loaded before one is attached: where one is refused, the other must not run alone.
+        // Load both before attaching either: if the kernel refuses one, the other must not run alone.
         [WAKING, SWITCH].into_iter().try_for_each(|name| self.load(name))?;
         [WAKING, SWITCH].into_iter().try_for_each(|name| self.attach_typed(name))
     }
