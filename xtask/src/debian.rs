@@ -28,10 +28,18 @@ pub(crate) fn ensure(needed: &[(&str, &str)]) -> Result<()> {
         )));
     }
     progress(format!("installing {}", packages.join(", ")));
-    let mut apt = Command::new("apt-get");
-    apt.args(["install", "--yes", "--no-install-recommends"]).args(&packages).env("DEBIAN_FRONTEND", "noninteractive");
-    output(&mut apt)?;
+    // A new machine has no lists of packages yet, and old lists name packages that are gone.
+    if install(&packages).is_err() {
+        output(Command::new("apt-get").arg("update"))?;
+        install(&packages)?;
+    }
     Ok(())
+}
+
+fn install(packages: &[String]) -> Result<String> {
+    let mut apt = Command::new("apt-get");
+    apt.args(["install", "--yes", "--no-install-recommends"]).args(packages).env("DEBIAN_FRONTEND", "noninteractive");
+    output(&mut apt)
 }
 
 /// The mirror that this machine's own apt uses, if that is a Debian one.
