@@ -87,8 +87,21 @@ fn doctor() {
         ("why", Shape::Text),
         ("todo", Shape::nullable(Shape::Text)),
     ]);
-    let shape =
-        [("version", Shape::Count), ("host", Shape::Text), ("kernel", Shape::Text), ("checks", Shape::list(check))];
+    let program = Shape::object([
+        ("name", Shape::Text),
+        ("families", Shape::list(Shape::Text)),
+        ("optional", Shape::Flag),
+        ("loads", Shape::Flag),
+        ("instructions", Shape::nullable(Shape::Count)),
+        ("why", Shape::nullable(Shape::Text)),
+    ]);
+    let shape = [
+        ("version", Shape::Count),
+        ("host", Shape::Text),
+        ("kernel", Shape::Text),
+        ("checks", Shape::list(check)),
+        ("programs", Shape::list(program)),
+    ];
     Shape::object(shape).check(&document);
     let checks = json::list(&document, "/checks");
     for family in ["cpu", "offcpu", "gil", "eval", "arena", "shm", "nrt", "ucx", "redundancy"] {
