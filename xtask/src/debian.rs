@@ -52,7 +52,7 @@ pub(crate) fn mirror() -> Option<String> {
     sources.filter_map(|path| fs::read_to_string(path).ok()).find_map(|text| mirror_in(&text))
 }
 
-/// Both of apt's formats have the address as a word of its own, and end a main archive's in "/debian".
+/// In both of apt's formats the URI is a separate word, and the main archive's URI ends in "/debian".
 fn mirror_in(sources: &str) -> Option<String> {
     let lines = sources.lines().filter(|line| !line.trim_start().starts_with('#'));
     let mut words = lines.flat_map(str::split_whitespace);

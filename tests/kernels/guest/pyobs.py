@@ -9,7 +9,7 @@ import time
 
 PYOBS = "/guest/pyobs"
 WORKLOADS = "/guest/workloads"
-# Under an emulator everything takes ten times as long. The programs of which pyobs has much to read live for longer.
+# An emulated guest runs about ten times slower. Workloads that give pyobs much to read run longer there.
 PATIENCE_S = 120
 os.environ["PYOBS_SLOWNESS"] = "2"
 # A process that uses less than this share of a CPU for a second has done what it had to do.

@@ -152,7 +152,7 @@ fn inode(link: &str) -> Option<u64> {
     link.split_once('[')?.1.strip_suffix(']')?.parse().ok()
 }
 
-/// Whether a lockdown keeps BPF programs from reading memory, whoever loads them.
+/// Whether the kernel is locked down so far that no BPF program may read memory, not even root's.
 pub fn is_locked_down() -> bool {
     lockdown().as_deref() == Some("confidentiality")
 }

@@ -11,26 +11,17 @@ use crate::{
     kernels::{self, FAMILIES, Outcome},
 };
 
-/// `FAMILIES` are between the first column and the last two.
-const COLUMNS: [&str; 17] = [
-    "kernel",
-    "default",
-    "cpu",
-    "offcpu",
-    "gil",
-    "eval",
-    "arena",
-    "shm",
-    "nrt",
-    "ucx",
-    "redundancy",
-    "killed",
-    "doctor",
-    "log",
-    "confined",
-    "accelerator",
-    "time (s)",
-];
+const COLUMNS: [&str; FAMILIES.len() + 3] = {
+    let mut columns = ["kernel"; FAMILIES.len() + 3];
+    let mut at = 0;
+    while at < FAMILIES.len() {
+        columns[at + 1] = FAMILIES[at];
+        at += 1;
+    }
+    columns[at + 1] = "accelerator";
+    columns[at + 2] = "time (s)";
+    columns
+};
 
 pub(super) fn run(_: &Setting) -> Result<Table> {
     let mut table = Table::new(

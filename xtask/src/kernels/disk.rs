@@ -1,7 +1,7 @@
 //! The guest's disk: pyobs, interpreters, the checks and their programs, on an ext4 file system.
 //!
-//! There is no initramfs: Debian's cloud kernels have NVMe and ext4 built in, so the disk is the root file system, and no
-//! module is needed, of which not every package can still be had.
+//! There is no initramfs: Debian's cloud kernels have NVMe and ext4 built in, so they mount the disk as the root file
+//! system without any module. The modules of some kernels can no longer be downloaded.
 
 use std::{
     collections::BTreeSet,

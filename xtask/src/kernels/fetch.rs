@@ -136,7 +136,7 @@ fn newest<'a>(names: &'a [String], version: &str) -> Option<&'a str> {
         let (which, rest) =
             PREFIXES.iter().enumerate().find_map(|(n, prefix)| Some((n, name.strip_prefix(prefix)?)))?;
         let release = rest.strip_suffix(FLAVOUR)?;
-        // 7.0~rc3 is none.
+        // Release candidates, such as 7.0~rc3, do not count.
         let is_release = release.starts_with(|first: char| first.is_ascii_digit()) && !release.contains("rc");
         let numbers = all_numbers(release);
         (is_release && is_of_it(&numbers)).then_some((numbers, which, name.as_str()))

@@ -73,8 +73,8 @@ pub struct Examination {
 
 /// Examines the machine with the rights that the process has. Takes some tenths of a second, mostly the verifier's.
 ///
-/// Without the rights that pyobs needs, only the rights are examined: every other answer would be a refusal that says nothing about
-/// the machine.
+/// Without the rights that pyobs needs, only the kernel, the rights and running interpreters are examined: every
+/// other answer would be a refusal that says nothing about the machine.
 pub fn examine() -> Examination {
     let mut checks = Vec::new();
     kernel::examine(&mut checks);
