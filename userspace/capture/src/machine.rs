@@ -49,6 +49,11 @@ pub enum NoTarget {
     ThreadOf(u32),
 }
 
+/// Whether a process with this pid exists.
+pub fn is_alive(pid: u32) -> bool {
+    fs::exists(format!("/proc/{pid}")).unwrap_or(true)
+}
+
 pub fn check_target(pid: u32) -> Result<(), NoTarget> {
     let id = i32::try_from(pid).map_err(|_| NoTarget::Absent)?;
     let status = ProcProcess::new(id).and_then(|process| process.status()).map_err(|_| NoTarget::Absent)?;

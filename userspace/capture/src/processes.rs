@@ -36,6 +36,9 @@ const TRIES: u32 = 600;
 /// How long after a notice of a mapping the map of a watched process is read again: a loader maps one file after another.
 const REFRESH_AFTER: Duration = Duration::from_millis(5);
 
+/// One turn of the loop spends at most this much time on processes, plus one process.
+const TURN: Duration = Duration::from_millis(100);
+
 /// A process that may hold an interpreter that is not known to us yet.
 struct Pending {
     due: Instant,
@@ -177,7 +180,12 @@ impl Processes {
         self.pending.entry(pid).or_insert_with(|| Pending { due: Instant::now() + LOOK_AFTER, tries: 0 });
     }
 
-    /// Notices of mappings were lost: whatever process may have something new.
+    /// Watched processes that have ended without notice.
+    pub fn gone(&self) -> Vec<u32> {
+        self.watched.keys().copied().filter(|pid| !machine::is_alive(*pid)).collect()
+    }
+
+    /// Notices were lost: any process may have mapped something.
     pub fn look_at_all(&mut self) {
         for pid in self.watched.keys() {
             self.changed.entry(*pid).or_insert_with(|| Instant::now() + REFRESH_AFTER);
@@ -189,12 +197,15 @@ impl Processes {
         }
     }
 
-    /// Looks at the processes whose time has come.
+    /// Looks at the processes whose time has come. The next turn takes those that this one has no time for.
     pub fn attach_due(&mut self, object: &mut Object, events: &mut Vec<Event>) {
         let now = Instant::now();
         let due: Vec<(u32, u32)> =
             self.pending.iter().filter(|(_, pending)| pending.due <= now).map(|(pid, p)| (*pid, p.tries)).collect();
         for (pid, tries) in due {
+            if now.elapsed() >= TURN {
+                return;
+            }
             self.pending.remove(&pid);
             if !self.is_python(pid) {
                 self.attach(pid, tries, object, events);
@@ -202,6 +213,9 @@ impl Processes {
         }
         let due: Vec<u32> = self.changed.iter().filter(|(_, due)| **due <= now).map(|(pid, _)| *pid).collect();
         for pid in due {
+            if now.elapsed() >= TURN {
+                return;
+            }
             self.changed.remove(&pid);
             self.refresh(pid, object, events);
         }

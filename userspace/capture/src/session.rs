@@ -250,10 +250,16 @@ impl Session {
         Ok(self.rhythm.wait(until, due)?)
     }
 
-    /// Takes all records first and notices of mappings after: an exec must be known before what it maps.
+    /// One turn of the loop.
     fn drain(&mut self) {
         self.object.log_messages();
-        self.drain_records();
+        let has_more = self.drain_records();
+        self.rhythm.leaves(has_more);
+        self.settle();
+    }
+
+    /// What follows records. Notices of mappings come after them: an exec must be known before what it maps.
+    fn settle(&mut self) {
         if let Some(sideband) = &mut self.sideband {
             let mut mapped = HashSet::new();
             let lost = sideband.drain(|notice| {
@@ -306,7 +312,8 @@ impl Session {
     fn lose(&mut self, reason: Reason, count: u64) {
         if count > 0 {
             self.scratch.push(Event::Loss { at: self.now(), reason, count });
-            if reason == Reason::SidebandLost {
+            if matches!(reason, Reason::SidebandLost | Reason::RingFull) {
+                self.end_gone();
                 self.processes.look_at_all();
             }
         }
@@ -370,10 +377,13 @@ impl Session {
     /// Takes what is left and detaches everything.
     pub fn finish(mut self, events: &mut Vec<Event>) {
         self.object.detach_sampler();
+        // What cannot be turned off leaves the ring with more than it held, which is bounded here.
+        let _ = self.object.turn_on(&[]);
         if let Some(redundancy) = &mut self.redundancy {
             redundancy.stop();
         }
-        self.drain();
+        self.drain_ring_once();
+        self.settle();
         let since = Instant::now();
         while self.stacks.is_waiting() && since.elapsed() < NAMES_WAIT {
             std::thread::sleep(PACE);

@@ -7,6 +7,7 @@
 //! A recording is hostile input, for anyone may have written it: the reader takes nothing from it unchecked, bounds
 //! what it allocates by the size of the file, and never writes to it.
 
+mod background;
 mod error;
 mod file;
 mod reader;
@@ -14,6 +15,7 @@ mod schema;
 mod tables;
 mod writer;
 
+pub use background::Background;
 pub use error::Error;
 pub use reader::Reader;
 pub use schema::{APPLICATION_ID, VERSION};

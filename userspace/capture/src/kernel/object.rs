@@ -41,7 +41,7 @@ pub use refusal::Refusal;
 static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("PYOBS_BPF_OBJECT"));
 
 /// Bytes of the ring: half a second of 8 CPUs at 1 kHz with stacks of 60 frames.
-const RING_BYTES: u32 = 4 << 20;
+pub const RING_BYTES: u32 = 4 << 20;
 /// Programs at the ends of processes' lives, and the tracepoints they hang on.
 const LIFE_PROGRAMS: [(&str, &str); 3] = [
     ("process_fork", "sched_process_fork"),

@@ -1,65 +1,121 @@
-//! What the kernel side tells, in the order in which it was told.
+//! The kernel's records, in the order in which they were sent, a bounded number at a time.
 
+use std::time::{Duration, Instant};
+
+use pyobs_abi::record::Header;
 use pyobs_model::{Event, Nanos, Reason};
 
 use super::{Session, transfers};
 use crate::copies::Copied;
 use crate::families::Purpose;
 use crate::families::offcpu::Key;
+use crate::kernel::object::RING_BYTES;
 use crate::machine;
-use crate::record::{Record, Stack};
+use crate::record::{Life, Record, Stack};
+
+/// Records that are parsed together, so that the kernel functions that are new in them are looked up at once.
+const CHUNK: usize = 512;
+/// One turn of the loop spends at most this much time on records, plus one chunk. A kernel side that sends faster than records are
+/// handled would otherwise keep the loop from the clock, the budget and the user.
+const TURN: Duration = Duration::from_millis(100);
+/// The kernel frees a record's bytes in the ring when it is taken, so a full ring holds at most this many.
+const RING_RECORDS_MAX: usize = RING_BYTES as usize / size_of::<Header>();
 
 impl Session {
-    pub(super) fn drain_records(&mut self) {
-        let mut records = Vec::new();
+    /// Handles the records of one turn. Returns whether the ring holds more.
+    pub(super) fn drain_records(&mut self) -> bool {
+        let begun = Instant::now();
+        loop {
+            if self.drain_chunk() < CHUNK {
+                return false;
+            }
+            if begun.elapsed() >= TURN {
+                return true;
+            }
+        }
+    }
+
+    /// Handles what the ring held when this was called, and what fits into it meanwhile: what the kernel side sends goes on.
+    pub(super) fn drain_ring_once(&mut self) {
+        let mut drained = 0;
+        while drained < RING_RECORDS_MAX {
+            match self.drain_chunk() {
+                CHUNK => drained += CHUNK,
+                _ => return,
+            }
+        }
+    }
+
+    /// Returns the number of records that it has taken, at most [`CHUNK`].
+    fn drain_chunk(&mut self) -> usize {
+        let mut records = Vec::with_capacity(CHUNK);
         let mut malformed = 0;
-        while let Some(bytes) = self.object.records.next() {
+        while records.len() + malformed < CHUNK
+            && let Some(bytes) = self.object.records.next()
+        {
             match Record::parse(&bytes) {
                 Some(record) => records.push(record),
                 None => malformed += 1,
             }
         }
-        self.lose(Reason::RecordMalformed, malformed);
+        let taken = records.len() + malformed;
+        self.lose(Reason::RecordMalformed, malformed as u64);
         self.stacks.learn_symbols(records.iter().filter_map(Record::stack));
         for record in records {
-            match &record {
-                Record::CpuSample(stack)
-                | Record::Sleep(stack)
-                | Record::GilHolder(stack)
-                | Record::Birth(stack)
-                | Record::ArenaBirth(stack)
-                | Record::ArenaStack(stack)
-                | Record::NrtBirth(stack)
-                | Record::UcxAsked(stack)
-                | Record::RedundancyStack(stack) => {
-                    if let (Some(copies), Record::CpuSample(_)) = (&mut self.copies, &record) {
-                        copies.sample(stack);
-                    }
-                    self.take(&record, stack);
+            self.handle(&record);
+        }
+        taken
+    }
+
+    fn handle(&mut self, record: &Record) {
+        match record {
+            Record::CpuSample(stack)
+            | Record::Sleep(stack)
+            | Record::GilHolder(stack)
+            | Record::Birth(stack)
+            | Record::ArenaBirth(stack)
+            | Record::ArenaStack(stack)
+            | Record::NrtBirth(stack)
+            | Record::UcxAsked(stack)
+            | Record::RedundancyStack(stack) => {
+                if let (Some(copies), Record::CpuSample(_)) = (&mut self.copies, record) {
+                    copies.sample(stack);
                 }
-                Record::StackCopy(page) => {
-                    if let Some(copies) = &mut self.copies {
-                        copies.page(page);
-                    }
-                }
-                Record::Shm(_) | Record::ArenaFreed(_) | Record::ArenaHit(_) | Record::NrtDeath(_) => {
-                    self.memory_changed(&record);
-                }
-                Record::Ucx(record) => self.transferred(record),
-                Record::Wake(wake) => {
-                    let no_stack = self.interner.stack(&[], &mut self.scratch);
-                    self.families.woken(wake, no_stack, &mut self.scratch);
-                }
-                Record::Mapped(mapped) => self.processes.mapped(mapped.into()),
-                Record::Life(notice) => {
-                    self.transfers_end(notice);
-                    if let Some(ended) = self.processes.notice(notice, &mut self.object, &mut self.scratch) {
-                        self.families.ended(ended);
-                    }
-                    self.memory_lives_on(notice);
-                    self.redundancy_lives_on(notice);
+                self.take(record, stack);
+            }
+            Record::StackCopy(page) => {
+                if let Some(copies) = &mut self.copies {
+                    copies.page(page);
                 }
             }
+            Record::Shm(_) | Record::ArenaFreed(_) | Record::ArenaHit(_) | Record::NrtDeath(_) => {
+                self.memory_changed(record);
+            }
+            Record::Ucx(record) => self.transferred(record),
+            Record::Wake(wake) => {
+                let no_stack = self.interner.stack(&[], &mut self.scratch);
+                self.families.woken(wake, no_stack, &mut self.scratch);
+            }
+            Record::Mapped(mapped) => self.processes.mapped(mapped.into()),
+            Record::Life(notice) => self.life(notice),
+        }
+    }
+
+    fn life(&mut self, notice: &Life) {
+        self.transfers_end(notice);
+        if let Some(ended) = self.processes.notice(notice, &mut self.object, &mut self.scratch) {
+            self.families.ended(ended);
+        }
+        self.memory_lives_on(notice);
+        self.redundancy_lives_on(notice);
+    }
+
+    /// Ends the processes whose exit was lost.
+    pub(super) fn end_gone(&mut self) {
+        let time = machine::monotonic().0;
+        for pid in self.processes.gone() {
+            let _ = self.object.processes.remove(&pid);
+            self.life(&Life::Exit(Header { time, pid, ..Header::default() }));
         }
     }
 

@@ -42,6 +42,8 @@ pub struct Rhythm {
     /// By any source, and by the kernel's records.
     was_rung: bool,
     was_called: bool,
+    /// The last look has left records in the ring.
+    has_backlog: bool,
     call_gap: Duration,
 }
 
@@ -57,6 +59,7 @@ impl Rhythm {
             period: SHORT,
             was_rung: false,
             was_called: false,
+            has_backlog: false,
             call_gap: Self::CALL_GAP,
         };
         rhythm.add(records, RECORDS)?;
@@ -82,7 +85,9 @@ impl Rhythm {
         if !pause.is_zero() {
             std::thread::sleep(pause);
         }
-        let timeout = until.saturating_duration_since(Instant::now()).min(self.period);
+        // Records that were left do not ring again.
+        let period = if std::mem::take(&mut self.has_backlog) { Duration::ZERO } else { self.period };
+        let timeout = until.saturating_duration_since(Instant::now()).min(period);
         let timeout = due.map_or(timeout, |due| timeout.min(due));
         let timeout = Timespec { tv_sec: 0, tv_nsec: timeout.subsec_nanos().into() };
         let mut rung = [MaybeUninit::uninit(); 8];
@@ -98,6 +103,11 @@ impl Rhythm {
     /// Whether a source asked for the last look.
     pub fn was_rung(&self) -> bool {
         self.was_rung
+    }
+
+    /// Whether the last look has left records in the ring: the next one comes at once.
+    pub fn leaves(&mut self, records: bool) {
+        self.has_backlog = records;
     }
 
     /// Takes in what a look has found. Returns how often the kernel side may call, if that changes.
@@ -150,6 +160,10 @@ mod tests {
         rustix::io::write(&writer, b"for nothing").unwrap();
         rhythm.wait(Instant::now(), None).unwrap();
         assert!(rhythm.was_rung());
+        rhythm.leaves(true);
+        let until = Instant::now() + Duration::from_secs(3600);
+        rhythm.wait(until, None).unwrap();
+        assert!(!rhythm.was_rung(), "a backlog is looked at before anything rings");
         assert_eq!(rhythm.found(News::None), Some(SHORT * 2));
         assert_eq!(rhythm.found(News::Code), Some(SHORT));
     }

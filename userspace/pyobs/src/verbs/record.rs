@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use pyobs_capture::launch::{self, Launch};
 use pyobs_capture::session::{Session, Targets};
 use pyobs_model::Event;
-use pyobs_recording::Writer;
+use pyobs_recording::{Background, Writer};
 
 use super::{drop_privileges_for, start, targets};
 use crate::cli::Record;
@@ -47,6 +47,8 @@ pub(super) fn run(arguments: &Record) -> Result<u8, Failure> {
         return Err(not_executable(&arguments.command[0].to_string_lossy(), &error));
     }
 
+    let writer = Background::start(writer)
+        .map_err(|error| Failure::Failed(format!("a thread could not be started: {error}; try again")))?;
     let mut recording = Recording::new(session, writer, path, command.is_none());
     let ended = recording.run(arguments.duration, command.as_mut(), &mut signals);
     let closed = recording.close();
@@ -96,7 +98,7 @@ fn pass_on(signal: Signal, command: &Launch) -> bool {
 
 struct Recording {
     session: Session,
-    writer: Writer,
+    writer: Background,
     path: PathBuf,
     begun: Instant,
     samples: u64,
@@ -108,7 +110,7 @@ struct Recording {
 
 impl Recording {
     /// `alone`: nobody else writes to the terminal.
-    fn new(session: Session, writer: Writer, path: PathBuf, alone: bool) -> Self {
+    fn new(session: Session, writer: Background, path: PathBuf, alone: bool) -> Self {
         let progress = Progress::new(alone, Duration::ZERO);
         Self { session, writer, path, begun: Instant::now(), samples: 0, lost: 0, progress, broken: false }
     }
@@ -162,12 +164,14 @@ impl Recording {
                 _ => {}
             }
         }
-        let written = self.writer.append(events);
-        events.clear();
-        written.map_err(|error| {
-            self.broken = true;
-            Failure::failed(error)
-        })
+        match self.writer.append(events) {
+            Ok(dropped) => self.lost = self.lost.saturating_add(dropped),
+            Err(error) => {
+                self.broken = true;
+                return Err(Failure::failed(error));
+            }
+        }
+        Ok(())
     }
 
     fn show(&mut self) {
@@ -191,7 +195,7 @@ impl Recording {
             return Ok(());
         }
         let mut writer = self.writer;
-        writer.append(&last).and_then(|()| writer.finish()).map_err(Failure::failed)?;
+        writer.append(&mut last).and_then(|_| writer.finish()).map_err(Failure::failed)?;
         for refusal in &refusals {
             exit::say(refusal);
         }

@@ -1,0 +1,145 @@
+//! A writer in a thread of its own, so that a slow disk does not hold up what makes the events.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use pyobs_model::{Event, Nanos, Reason};
+
+use crate::{Error, Writer};
+
+/// Events that wait for the disk: some 100 MiB. Beyond, they are dropped and counted.
+const QUEUE_MAX: usize = 500_000;
+/// [`Writer::append`] commits when it is called.
+const APPEND_EVERY: Duration = Duration::from_millis(250);
+
+#[derive(Debug)]
+pub struct Background {
+    queue: Option<Sender<Vec<Event>>>,
+    queued: Arc<AtomicUsize>,
+    thread: Option<JoinHandle<Result<(), Error>>>,
+    queue_max: usize,
+}
+
+impl Background {
+    /// Takes over a writer. The thread has the rights of the thread that calls this.
+    pub fn start(writer: Writer) -> io::Result<Self> {
+        Self::with_queue(writer, QUEUE_MAX)
+    }
+
+    fn with_queue(writer: Writer, queue_max: usize) -> io::Result<Self> {
+        let (queue, receiver) = channel();
+        let queued = Arc::new(AtomicUsize::new(0));
+        let waiting = Arc::clone(&queued);
+        let thread =
+            thread::Builder::new().name("pyobs-writer".to_owned()).spawn(move || write(writer, &receiver, &waiting))?;
+        Ok(Self { queue: Some(queue), queued, thread: Some(thread), queue_max })
+    }
+
+    /// Takes all events, and returns how many of them were dropped because the disk is behind. Definitions are never dropped: later
+    /// events refer to them. After an error of the writer, which is returned once, nothing more is taken.
+    pub fn append(&mut self, events: &mut Vec<Event>) -> Result<u64, Error> {
+        if self.thread.as_ref().is_some_and(JoinHandle::is_finished) {
+            self.join()?;
+        }
+        let Some(queue) = &self.queue else {
+            events.clear();
+            return Ok(0);
+        };
+        if events.is_empty() {
+            return Ok(0);
+        }
+        let dropped = if self.queued.load(Ordering::Relaxed) > self.queue_max { thin_out(events) } else { 0 };
+        self.queued.fetch_add(events.len(), Ordering::Relaxed);
+        // The receiver is gone only if the writer has failed, which the next call returns.
+        let _ = queue.send(std::mem::take(events));
+        Ok(dropped)
+    }
+
+    /// Writes what waits, and completes the file.
+    pub fn finish(mut self) -> Result<(), Error> {
+        self.join()
+    }
+
+    fn join(&mut self) -> Result<(), Error> {
+        self.queue = None;
+        match self.thread.take().map(JoinHandle::join) {
+            Some(Ok(ended)) => ended,
+            // A panic has been reported by its hook.
+            Some(Err(_)) | None => Ok(()),
+        }
+    }
+}
+
+/// Ends when the other end of the queue is closed, or at the first error.
+fn write(mut writer: Writer, queue: &Receiver<Vec<Event>>, waiting: &AtomicUsize) -> Result<(), Error> {
+    loop {
+        match queue.recv_timeout(APPEND_EVERY) {
+            Ok(events) => {
+                writer.append(&events)?;
+                waiting.fetch_sub(events.len(), Ordering::Relaxed);
+            }
+            Err(RecvTimeoutError::Timeout) => writer.append(&[])?,
+            Err(RecvTimeoutError::Disconnected) => return writer.finish(),
+        }
+    }
+}
+
+/// Drops what no other event refers to. Returns the number of dropped events, which a loss among `events` states as well.
+fn thin_out(events: &mut Vec<Event>) -> u64 {
+    let (mut dropped, mut last) = (0, Nanos(0));
+    events.retain(|event| match event {
+        Event::Sample(_) | Event::Sleep(_) | Event::GilWait(_) | Event::Access(_) | Event::Resident { .. } => {
+            dropped += 1;
+            last = last.max(event.at().unwrap_or_default());
+            false
+        }
+        _ => true,
+    });
+    if dropped > 0 {
+        events.push(Event::Loss { at: last, reason: Reason::RecorderBehind, count: dropped });
+    }
+    dropped
+}
+
+#[cfg(test)]
+mod tests {
+    use pyobs_model::{Meta, ProcessRef, Resident};
+
+    use super::*;
+    use crate::Reader;
+
+    fn resident(at: u64) -> Event {
+        Event::Resident { at: Nanos(at), process: ProcessRef(0), resident: Resident::default() }
+    }
+
+    #[test]
+    fn what_waits_is_written_before_the_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.pyobs");
+        let mut background = Background::start(Writer::create(&path, &Meta::default()).unwrap()).unwrap();
+        for at in 1..=1000 {
+            let loss = Event::Loss { at: Nanos(at), reason: Reason::RingFull, count: 1 };
+            assert_eq!(background.append(&mut vec![loss]).unwrap(), 0);
+        }
+        background.finish().unwrap();
+        let mut written = 0;
+        Reader::open(&path).unwrap().replay(|event| written += u64::from(matches!(event, Event::Loss { .. }))).unwrap();
+        assert_eq!(written, 1000);
+    }
+
+    #[test]
+    fn what_is_dropped_is_counted_and_definitions_stay() {
+        let end = Event::ProcessEnd { id: ProcessRef(0), at: Nanos(5) };
+        let mut events = vec![resident(3), end.clone(), resident(9)];
+        assert_eq!(thin_out(&mut events), 2);
+        let loss = Event::Loss { at: Nanos(9), reason: Reason::RecorderBehind, count: 2 };
+        assert_eq!(events, [end.clone(), loss]);
+        let mut events = vec![end.clone()];
+        assert_eq!(thin_out(&mut events), 0);
+        assert_eq!(events, [end]);
+    }
+}
