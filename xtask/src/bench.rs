@@ -11,6 +11,7 @@ mod linkage;
 mod machine;
 mod memory;
 mod overhead;
+mod page;
 mod paired;
 mod record;
 mod redundancy;
@@ -26,6 +27,7 @@ mod waits;
 use std::{
     fs,
     path::{Path, PathBuf},
+    time::Instant,
 };
 
 use anyhow::{Context, Result};
@@ -37,6 +39,7 @@ use crate::{
     pythons::{self, Found},
     repo,
 };
+use page::Page;
 use table::Table;
 
 /// Its name on the command line, and what measures it.
@@ -68,7 +71,6 @@ const LONG: [&str; 3] = ["hour", "kernels", "verifier"];
 /// What every bench needs.
 struct Setting {
     pythons: Found,
-    shared: PathBuf,
     /// Recordings and intermediate files.
     folder: PathBuf,
 }
@@ -78,12 +80,9 @@ impl Setting {
         if !is_root() {
             return Err(lacking("the bench attaches BPF programs, which needs root; run `sudo -E cargo xtask bench`"));
         }
-        let shared = repo::shared().ok_or_else(|| {
-            lacking("the bench reads its workloads from ../shared, and there is no such folder beside this checkout")
-        })?;
         let folder = repo::target().join("bench");
         fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-        Ok(Self { pythons: pythons::find_all(), shared, folder })
+        Ok(Self { pythons: pythons::find_all(), folder })
     }
 
     /// The interpreter of a version such as "3.12".
@@ -97,23 +96,25 @@ impl Setting {
     }
 }
 
+/// A program of this folder.
+fn script(name: &str) -> PathBuf {
+    repo::root().join("xtask/src/bench").join(name)
+}
+
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let wanted = select(args)?;
     build::release()?;
     let setting = Setting::new()?;
-    let path = repo::root().join("docs/BENCHMARKS.md");
-    let mut sections = sections(&fs::read_to_string(&path).unwrap_or_default());
+    let mut page = Page::read();
     for (name, bench) in wanted {
+        let begun = Instant::now();
         progress(format!("bench {name}"));
         let table = bench(&setting).with_context(|| format!("bench {name}"))?;
-        let section = table.markdown()?;
-        println!("{section}");
-        sections = with_section(sections, section);
-        let body: String = sections.iter().map(|section| format!("\n{section}")).collect();
-        let text = machine::introduction()? + &body;
-        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        page.put(&table)?;
+        page.write()?;
+        progress(format!("bench {name} took {:.0} s", begun.elapsed().as_secs_f64()));
     }
-    progress(format!("wrote {}", path.display()));
+    progress("wrote docs/BENCHMARKS.md");
     Ok(())
 }
 
@@ -127,42 +128,4 @@ fn select(args: &[String]) -> Result<Vec<Bench>> {
     let is_wanted =
         |name: &str| if args.is_empty() { !LONG.contains(&name) } else { args.iter().any(|wanted| wanted == name) };
     Ok(BENCHES.into_iter().filter(|(name, _)| is_wanted(name)).collect())
-}
-
-/// A document's sections, from their headings on, without what comes before the first.
-fn sections(document: &str) -> Vec<String> {
-    let mut sections: Vec<String> = Vec::new();
-    for line in document.lines() {
-        if line.starts_with("## ") {
-            sections.push(String::new());
-        }
-        if let Some(section) = sections.last_mut() {
-            section.push_str(line);
-            section.push('\n');
-        }
-    }
-    sections.into_iter().map(|section| format!("{}\n", section.trim_end())).collect()
-}
-
-/// Puts a section in the place of that with the same heading, so that one can be measured again by itself.
-fn with_section(mut sections: Vec<String>, new: String) -> Vec<String> {
-    match sections.iter_mut().find(|old| old.lines().next() == new.lines().next()) {
-        Some(old) => *old = new,
-        None => sections.push(new),
-    }
-    sections
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_section_takes_the_place_of_the_one_with_its_heading() {
-        let old = sections("# Title\n\n## A\n\nold\n\n## B\n\nb\n");
-        assert_eq!(old, ["## A\n\nold\n", "## B\n\nb\n"]);
-        let new = with_section(old, "## A\n\nnew\n".to_owned());
-        assert_eq!(new, ["## A\n\nnew\n", "## B\n\nb\n"]);
-        assert_eq!(with_section(new, "## C\n".to_owned()).len(), 3);
-    }
 }

@@ -7,9 +7,10 @@ use anyhow::{Context, Result};
 use super::{
     Setting,
     record::{record, shown},
+    script,
     table::Table,
 };
-use crate::{process::output, repo};
+use crate::process::output;
 
 const VERSIONS: [&str; 4] = ["3.10", "3.11", "3.12", "3.13"];
 /// Nothing; functions that are others than those that run, and those that do.
@@ -42,7 +43,7 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
 /// A call and a resumption in microseconds, and the command.
 fn measure(setting: &Setting, version: &str, chosen: Option<&str>) -> Result<(f64, f64, String)> {
     let python = setting.python(version)?.display().to_string();
-    let script = repo::root().join("xtask/src/bench/calls.py").display().to_string();
+    let script = script("calls.py").display().to_string();
     let (said, command) = match chosen {
         None => (output(Command::new(&python).arg(&script))?, format!("python{version} calls.py")),
         Some(probe) => {

@@ -66,8 +66,9 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
          program that is 30 Python frames deep, without and with calls through native code (some 20 native frames). It\n\
          includes what the programs spend on samples of other processes. Whole are stacks that lead to the outermost\n\
          frame, Python and native.",
-        &["frames", "rate (Hz)", "run", "samples", "whole (%)", "BPF time (s)", "per sample (µs)"],
-    );
+        &["frames", "rate (Hz)", "runs", "whole (%)", "per sample (µs)"],
+    )
+    .with_raw(&["frames", "rate (Hz)", "run", "samples", "whole (%)", "BPF time (s)", "per sample (µs)"]);
     let mut runs: [Vec<Run>; CASES.len()] = Default::default();
     // In turn, so that what else the machine does meets each of them.
     for number in 1..=RUNS {
@@ -78,6 +79,14 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
     for (case, runs) in CASES.iter().zip(&runs) {
         let of = |figure: fn(&Run) -> f64| median(runs.iter().map(figure).collect());
         let what = format!("{}, {} Hz", case.name, case.rate);
+        let cells = vec![
+            case.name.to_owned(),
+            case.rate.to_owned(),
+            RUNS.to_string(),
+            format!("{:.2}", of(|run| run.whole)),
+            format!("{:.2}", of(|run| run.cost_us)),
+        ];
+        table.row(cells, &shown(&args(case, "PID")));
         table.at_most(&format!("{what}: median kernel time per sample (µs)"), of(|run| run.cost_us), case.most);
         table.at_most(&format!("{what}: stacks that are not whole (%)"), 100.0 - of(|run| run.whole), 2.0);
     }
@@ -87,10 +96,7 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
 fn measure(setting: &Setting, case: &Case, number_of_run: usize, table: &mut Table) -> Result<Run> {
     let program = Program::start(setting.python("3.12")?, case.program)?;
     sleep(Duration::from_millis(500));
-    let args = |pid: &str| {
-        ["--pid", pid, "--rate", case.rate, "--duration", case.seconds, "--probe", "cpu"].map(str::to_owned)
-    };
-    let recorded = record(setting, "kernel", &args(&program.pid().to_string()))?;
+    let recorded = record(setting, "kernel", &args(case, &program.pid().to_string()))?;
     let samples = number(&recorded.report, "/stacks/samples")?;
     let whole = 100.0 * number(&recorded.report, "/stacks/whole")? / samples.max(1.0);
     let bpf_s = number(&recorded.report, "/cost/bpf_s")?;
@@ -104,6 +110,10 @@ fn measure(setting: &Setting, case: &Case, number_of_run: usize, table: &mut Tab
         format!("{bpf_s:.4}"),
         format!("{cost_us:.2}"),
     ];
-    table.row(cells, &shown(&args("PID")));
+    table.raw_row(cells, &shown(&args(case, "PID")));
     Ok(Run { cost_us, whole })
+}
+
+fn args(case: &Case, pid: &str) -> [String; 8] {
+    ["--pid", pid, "--rate", case.rate, "--duration", case.seconds, "--probe", "cpu"].map(str::to_owned)
 }

@@ -60,14 +60,19 @@ const VERIFIER_COLUMNS: [&str; 8] = ["program", "families", "6.1", "6.12", "6.16
 /// The verifier gives up on a program after this many instructions (BPF_COMPLEXITY_LIMIT_INSNS).
 const INSTRUCTIONS_MAX: f64 = 1e6;
 
+/// Programs that the page has.
+const LARGEST: usize = 6;
+
 /// Of the guests that ran last.
 pub(super) fn verifier(_: &Setting) -> Result<Table> {
     let mut table = Table::new(
         "Verifier",
         "Instructions that the verifier of each kernel processed until it accepted a program, as `pyobs doctor --json` says in the\n\
-         guests of the table before. `refused` needs something that the kernel lacks, and is done without.",
+         guests of the table before: the largest programs of the newest kernel. `refused` needs something that the kernel lacks,\n\
+         and is done without.",
         &VERIFIER_COLUMNS,
-    );
+    )
+    .with_raw(&VERIFIER_COLUMNS);
     let kernels = &VERIFIER_COLUMNS[2..];
     let (mut programs, mut most) = (BTreeMap::new(), 0.0_f64);
     for (column, kernel) in kernels.iter().enumerate() {
@@ -84,8 +89,17 @@ pub(super) fn verifier(_: &Setting) -> Result<Table> {
     if programs.is_empty() {
         return Err(lacking("no guest has left what doctor says; run `cargo xtask bench kernels` first"));
     }
-    for (name, (families, counts)) in programs {
-        table.row([vec![name, families.to_string()], counts].concat(), "cargo xtask kernels");
+    let largest = |(_, (_, counts)): &(String, (usize, Vec<String>))| {
+        std::cmp::Reverse(counts.last().and_then(|count| count.parse::<u64>().ok()))
+    };
+    let mut programs: Vec<_> = programs.into_iter().collect();
+    programs.sort_by_key(largest);
+    for (place, (name, (families, counts))) in programs.into_iter().enumerate() {
+        let cells = [vec![name, families.to_string()], counts].concat();
+        if place < LARGEST {
+            table.row(cells.clone(), "cargo xtask kernels");
+        }
+        table.raw_row(cells, "cargo xtask kernels");
     }
     table.at_most(
         "share of the verifier's limit that the largest program takes (%)",

@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::{Context, Result};
 
-use super::{Setting, record::kernel_share, table::Table};
+use super::{Setting, record::kernel_share, script, table::Table};
 use crate::{
     process::{output, progress},
     repo, venvs,
@@ -51,7 +51,7 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
     let mut table = Table::new(
         "Overhead at 99 Hz",
         "The work that a CPython 3.12 program does while it is watched, against what it does just before and after\n\
-         (`../shared/bench/overhead.py`). `nothing` watches nothing: it shows the noise. `pyobs` takes whole stacks, waits,\n\
+         (`xtask/src/bench/overhead.py`). `nothing` watches nothing: it shows the noise. `pyobs` takes whole stacks, waits,\n\
          the GIL and memory, as it does by default, and `pyobs-cpu` whole stacks only. What its programs in the kernel take,\n\
          on all CPUs, is by the kernel's own account (`bpf_stats`) of the last window, which noise does not move. The slowdown\n\
          here is for comparison; “Slowdown at 99 Hz” measures it closer.",
@@ -60,7 +60,7 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
     let profilers = profilers(setting)?;
     for workload in WORKLOADS {
         progress(format!("overhead of five profilers over the workload {workload}: about five minutes"));
-        let rows = measure(setting, setting.python(VERSION)?, workload, &profilers)?;
+        let rows = measure(setting.python(VERSION)?, workload, &profilers)?;
         for (row, (name, _, shown)) in rows.iter().zip(&profilers) {
             let Some((.., most)) = WATCHERS.iter().find(|(watcher, ..)| watcher == name) else {
                 table.row([row.cells(workload), vec![String::new()]].concat(), shown);
@@ -112,9 +112,9 @@ fn py_spy(setting: &Setting) -> Result<PathBuf> {
     Ok(interpreter.with_file_name("py-spy"))
 }
 
-fn measure(setting: &Setting, python: &Path, workload: &str, profilers: &[(&str, String, String)]) -> Result<Vec<Row>> {
+fn measure(python: &Path, workload: &str, profilers: &[(&str, String, String)]) -> Result<Vec<Row>> {
     let mut bench = Command::new(python);
-    bench.arg(setting.shared.join("bench/overhead.py")).arg("--python").arg(python).args([
+    bench.arg(script("overhead.py")).arg("--python").arg(python).args([
         "--workload",
         workload,
         "--window",

@@ -4,7 +4,7 @@ use std::{path::Path, process::Command};
 
 use anyhow::{Context, Result};
 
-use super::{Setting, record::shown, table::median};
+use super::{Setting, record::shown, script, table::median};
 use crate::{process::output, repo};
 
 /// Watched and not, so often, so many seconds of each.
@@ -27,7 +27,7 @@ pub(super) fn run(
     watchers: &[&[&str]],
 ) -> Result<Vec<Vec<Pair>>> {
     let mut command = Command::new(python);
-    command.arg(repo::root().join("xtask/src/bench/paired.py"));
+    command.arg(script("paired.py"));
     command.args([&serde_json::to_string(workload)?, &rounds.to_string(), seconds]);
     command.args(watchers.join(&"--"));
     let said = output(&mut command)?;

@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::{
     Setting, paired,
     record::{kernel_share, record, shown},
+    script,
     table::Table,
 };
 use crate::repo;
@@ -84,7 +85,7 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
 /// What it costs `pairs` that there are programs at all where system calls begin and end.
 fn empty(setting: &Setting, table: &mut Table) -> Result<()> {
     let python = setting.python("3.12")?;
-    let words = [python, &repo::root().join("xtask/src/bench/empty.py"), &setting.folder.join("empty")];
+    let words = [python, &script("empty.py"), &setting.folder.join("empty")];
     let [python_word, script, made] = words.map(|path| path.display().to_string());
     let watcher = [&python_word, &script, "sys_enter", "sys_exit", &made];
     let rounds = paired::run(python, &["pairs"], ROUNDS, &[&watcher])?;

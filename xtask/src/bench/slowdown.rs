@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 
 use super::{
-    Setting, overhead,
+    Setting, overhead, script,
     table::Table,
     twins::{self, Rounds, Watcher},
 };
@@ -16,7 +16,7 @@ const WATCHERS: [(&str, Option<f64>); 3] = [("nothing", None), ("pyobs-cpu", Som
 pub(super) fn run(setting: &Setting) -> Result<Table> {
     let mut table = Table::new(
         "Slowdown at 99 Hz",
-        "How many times as long the work of `../shared/bench/overhead.py` takes while it is watched. Two twins of the program take\n\
+        "How many times as long the work of `xtask/src/bench/overhead.py` takes while it is watched. Two twins of the program take\n\
          turns of five thousandths of a second, 1,600 times, then the other one is watched (`xtask/src/bench/twins.py`): a machine\n\
          whose speed changes hurts both. The mean of so many such rounds, and twice its standard error on either side. `nothing`\n\
          watches nothing, and a goal is what a watcher slows the program down beyond that: `pyobs-cpu`, which takes whole\n\
@@ -30,7 +30,7 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
         found.map(|(_, command, shown)| Watcher { name, most, command: command.clone(), shown: shown.clone() })
     });
     let watchers = watchers.into_iter().collect::<Result<Vec<_>>>()?;
-    let (python, script) = (setting.python(overhead::VERSION)?, setting.shared.join("bench/overhead.py"));
+    let (python, script) = (setting.python(overhead::VERSION)?, script("overhead.py"));
     for workload in overhead::WORKLOADS {
         progress(format!("slowdown of the workload {workload}: about seven minutes"));
         twins::compare(&mut table, python, (&script, workload), ROUNDS, &watchers)?;

@@ -1,4 +1,5 @@
-//! One section of docs/BENCHMARKS.md: a table, and the goals it is measured against.
+//! One section of docs/BENCHMARKS.md: a table of medians and the goals it is measured against. Its single runs go to
+//! docs/BENCHMARKS-RAW.md.
 
 use anyhow::Result;
 
@@ -10,8 +11,16 @@ pub(super) struct Table {
     note: &'static str,
     columns: &'static [&'static str],
     rows: Vec<Vec<String>>,
+    raw: Raw,
     remarks: Vec<String>,
     goals: Vec<Goal>,
+}
+
+/// Single runs.
+#[derive(Default)]
+struct Raw {
+    columns: &'static [&'static str],
+    rows: Vec<Vec<String>>,
 }
 
 struct Goal {
@@ -22,12 +31,24 @@ struct Goal {
 impl Table {
     /// The last column is always the command.
     pub(super) fn new(title: &'static str, note: &'static str, columns: &'static [&'static str]) -> Self {
-        Self { title, note, columns, rows: Vec::new(), remarks: Vec::new(), goals: Vec::new() }
+        Self { title, note, columns, rows: Vec::new(), raw: Raw::default(), remarks: Vec::new(), goals: Vec::new() }
+    }
+
+    /// The table of single runs has these columns, and the command as its last.
+    pub(super) fn with_raw(mut self, columns: &'static [&'static str]) -> Self {
+        self.raw.columns = columns;
+        self
     }
 
     pub(super) fn row(&mut self, cells: Vec<String>, command: &str) {
         progress(cells.join("  "));
-        self.rows.push(cells.into_iter().chain([format!("`{command}`")]).collect());
+        self.rows.push(with_command(cells, command));
+    }
+
+    /// A single run.
+    pub(super) fn raw_row(&mut self, cells: Vec<String>, command: &str) {
+        progress(cells.join("  "));
+        self.raw.rows.push(with_command(cells, command));
     }
 
     /// A sentence below the table.
@@ -49,22 +70,44 @@ impl Table {
 
     pub(super) fn markdown(&self) -> Result<String> {
         let mut text = format!("## {}\n\n{}\nMeasured {}.\n\n", self.title, self.note, machine::when()?);
-        text += &line(self.columns.iter().copied().chain(["command"]));
-        text += &line(std::iter::repeat_n("---", self.columns.len() + 1));
-        for row in &self.rows {
-            // A bar inside a command would end its cell.
-            let cells: Vec<String> = row.iter().map(|cell| cell.replace('|', "\\|")).collect();
-            text += &line(cells.iter().map(String::as_str));
-        }
+        text += &grid(self.columns, &self.rows);
         text.push('\n');
         for remark in &self.remarks {
             text += &format!("- {remark}\n");
         }
         for goal in &self.goals {
-            text += &format!("- {}: {}\n", if goal.met { "met" } else { "**missed**" }, goal.sentence);
+            text += &format!("- {}: {}\n", if goal.met { MET } else { MISSED }, goal.sentence);
         }
         Ok(text)
     }
+
+    /// The section of the single runs; `None` if the page has them all.
+    pub(super) fn raw_markdown(&self) -> Result<Option<String>> {
+        if self.raw.rows.is_empty() {
+            return Ok(None);
+        }
+        let heading = format!("## {}\n\nMeasured {}.\n\n", self.title, machine::when()?);
+        Ok(Some(heading + &grid(self.raw.columns, &self.raw.rows)))
+    }
+}
+
+/// How the line of a goal begins.
+pub(super) const MET: &str = "met";
+pub(super) const MISSED: &str = "**missed**";
+
+fn with_command(cells: Vec<String>, command: &str) -> Vec<String> {
+    cells.into_iter().chain([format!("`{command}`")]).collect()
+}
+
+fn grid(columns: &[&str], rows: &[Vec<String>]) -> String {
+    let mut text = line(columns.iter().copied().chain(["command"]));
+    text += &line(std::iter::repeat_n("---", columns.len() + 1));
+    for row in rows {
+        // A bar inside a command would end its cell.
+        let cells: Vec<String> = row.iter().map(|cell| cell.replace('|', "\\|")).collect();
+        text += &line(cells.iter().map(String::as_str));
+    }
+    text
 }
 
 fn line<'a>(cells: impl Iterator<Item = &'a str>) -> String {

@@ -5,8 +5,8 @@ use std::{path::Path, process::Command};
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
-use super::table::Table;
-use crate::{process::output, repo};
+use super::{script, table::Table};
+use crate::process::output;
 
 pub(super) const COLUMNS: &[&str] = &["workload", "watched by", "slowdown", "from", "to", "rounds", "peak RSS (MiB)"];
 /// How many milliseconds a turn has, how often each twin has its own in a round, and how many rounds there are.
@@ -34,12 +34,12 @@ struct Watched {
 pub(super) fn compare(
     table: &mut Table,
     python: &Path,
-    (script, workload): (&Path, &str),
+    (program, workload): (&Path, &str),
     rounds: Rounds,
     watchers: &[Watcher],
 ) -> Result<f64> {
     let mut twins = Command::new(python);
-    twins.arg(repo::root().join("xtask/src/bench/twins.py")).arg(script).arg(workload);
+    twins.arg(script("twins.py")).arg(program).arg(workload);
     twins.args(rounds.map(|count| count.to_string())).args(watchers.iter().map(|watcher| &watcher.command));
     let said = output(&mut twins)?;
     let all: Vec<Watched> = serde_json::from_str(&said).with_context(|| format!("twins.py said {said:?}"))?;

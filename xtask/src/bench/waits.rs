@@ -7,9 +7,9 @@ use super::{
     Setting,
     paired::{self, Compared},
     record::{number, record, shown},
+    script,
     table::Table,
 };
-use crate::repo;
 
 const VERSION: &str = "3.12";
 /// With waits only, without a budget and with the usual one.
@@ -36,13 +36,13 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
     Ok(table)
 }
 
-fn script() -> String {
-    repo::root().join("xtask/src/bench/switches.py").display().to_string()
+fn switches() -> String {
+    script("switches.py").display().to_string()
 }
 
 fn handed_over(setting: &Setting, table: &mut Table) -> Result<()> {
     let python = setting.python(VERSION)?;
-    let words = [python.display().to_string(), script()];
+    let words = [python.display().to_string(), switches()];
     let words = [&words[0][..], &words[1][..]];
     let compared = Compared::one(setting, python, &words, &["--pid", "PID", "--probe", "offcpu"], paired::USUAL)?;
     for [who, figure, range, command] in compared.rows() {
@@ -56,7 +56,7 @@ fn handed_over(setting: &Setting, table: &mut Table) -> Result<()> {
 
 fn slept(setting: &Setting, table: &mut Table, budget: &str) -> Result<()> {
     let python = setting.python(VERSION)?.display().to_string();
-    let own = ["--probe", "offcpu", "--budget", budget, "--", &python, &script(), SECONDS].map(str::to_owned);
+    let own = ["--probe", "offcpu", "--budget", budget, "--", &python, &switches(), SECONDS].map(str::to_owned);
     let recorded = record(setting, "waits", &own)?;
     let said = recorded.stdout.trim().split_once(' ').with_context(|| format!("{:?} is no count", recorded.stdout))?;
     let (sleeps, seconds): (f64, f64) = (said.0.parse()?, said.1.parse()?);
