@@ -7,6 +7,7 @@ mod alone;
 mod arguments;
 mod churn;
 mod confined;
+mod flood;
 mod garbage;
 mod hostile;
 mod kernel;
@@ -43,8 +44,16 @@ fn main() -> ExitCode {
         hostile::cases,
         logs::cases,
     ];
-    let alone: [fn() -> Vec<Case>; 7] =
-        [kernel::cases, rights::cases, confined::cases, killed::cases, signals::cases, churn::cases, security::cases];
+    let alone: [fn() -> Vec<Case>; 8] = [
+        flood::cases,
+        kernel::cases,
+        rights::cases,
+        confined::cases,
+        killed::cases,
+        signals::cases,
+        churn::cases,
+        security::cases,
+    ];
     let beside = beside.into_iter().flat_map(|cases| cases()).map(Case::beside);
     pyobs_tests::run(beside.chain(alone.into_iter().flat_map(|cases| cases())).collect())
 }

@@ -11,6 +11,7 @@
  *   event TYPE, event TYPE.CONFIG    perf_event_open()
  *   clock TYPE.CONFIG            no refusal: cpu-clock comes instead
  *   file PATH                    open()
+ *   delay fsync                  no refusal: fsync() and fdatasync() take as many milliseconds longer as the rule's ERRNO says
  *
  * A seccomp filter hands these system calls to a process that compares them with the rules; the kernel carries out the rest.
  * Preloading a library would be simpler, but a static program loads none. The command keeps the process id. The process that
@@ -147,6 +148,10 @@ static int judge(const struct seccomp_notif *call) {
         return bpf(thread, (long)word[0], word[1], word[2]);
     case SYS_perf_event_open:
         return event(thread, word[0]);
+    case SYS_fsync:
+    case SYS_fdatasync:
+        usleep((useconds_t)rule("delay", "fsync") * 1000);
+        return 0;
     default:
         get_text(thread, word[call->data.nr == SYS_openat], path, sizeof path);
         return rule("file", path);
@@ -180,11 +185,15 @@ static int filter(void) {
     enum { LOAD = BPF_LD | BPF_W | BPF_ABS, IS = BPF_JMP | BPF_JEQ | BPF_K };
     __u32 open = strstr(rules, ";file ") ? SECCOMP_RET_USER_NOTIF : SECCOMP_RET_ALLOW;
     __u32 other = strstr(rules, ";bpf ") ? SECCOMP_RET_USER_NOTIF : SECCOMP_RET_ALLOW;
+    __u32 sync = strstr(rules, ";delay fsync ") ? SECCOMP_RET_USER_NOTIF : SECCOMP_RET_ALLOW;
     struct sock_filter steps[] = {
         BPF_STMT(LOAD, offsetof(struct seccomp_data, arch)),
         BPF_JUMP(IS, AUDIT_ARCH_X86_64, 1, 0),
         BPF_STMT(BPF_RET, SECCOMP_RET_ALLOW),
         BPF_STMT(LOAD, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(IS, SYS_fsync, 1, 0),
+        BPF_JUMP(IS, SYS_fdatasync, 0, 1),
+        BPF_STMT(BPF_RET, sync),
         BPF_JUMP(IS, SYS_open, 3, 0),
         BPF_JUMP(IS, SYS_openat, 2, 0),
         BPF_JUMP(IS, SYS_perf_event_open, 7, 0),

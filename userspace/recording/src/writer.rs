@@ -183,16 +183,17 @@ fn start(target: &Path, meta: &Meta) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
     let connection = Connection::open_with_flags(target, flags)?;
     connection.set_prepared_statement_cache_capacity(64);
-    // FULL, for a power failure must not bring back a journal that undoes the last commit. No spilling: between two
-    // commits the file stays as it was, and readers are not kept out.
+    // No spilling: between two commits the file stays as it was, and readers are not kept out. The first commit does not wait for
+    // the disk: the capture has begun, and a power failure loses an empty recording.
     connection.execute_batch(
-        "PRAGMA journal_mode = TRUNCATE; PRAGMA synchronous = FULL; PRAGMA cache_spill = OFF;
+        "PRAGMA journal_mode = TRUNCATE; PRAGMA synchronous = OFF; PRAGMA cache_spill = OFF;
          PRAGMA foreign_keys = OFF; PRAGMA temp_store = MEMORY; BEGIN IMMEDIATE;",
     )?;
     schema::create(&connection)?;
     meta::write(&connection, meta)?;
     cpu::prepare(&connection)?;
-    connection.execute_batch("COMMIT; BEGIN IMMEDIATE;")?;
+    // FULL, because a power failure must not bring back a journal that undoes the last commit.
+    connection.execute_batch("COMMIT; PRAGMA synchronous = FULL; BEGIN IMMEDIATE;")?;
     Ok(connection)
 }
 

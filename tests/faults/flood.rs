@@ -1,0 +1,61 @@
+//! More than pyobs can handle: the loop keeps its times, and what is started meanwhile is seen.
+
+use pyobs_tests::{Case, Record, Recording, Workload, case, json, needs, rule, workload};
+
+use crate::python;
+
+/// Programs that switch between threads all the time.
+const FLOOD: usize = 4;
+const SECONDS: f64 = 6.0;
+
+pub fn cases() -> Vec<Case> {
+    vec![
+        case("flood/a_program_that_starts_in_a_flood_of_switches_is_seen", || {
+            let flood = flood();
+            let running = Record::new().seconds(SECONDS).start();
+            let mut late = python().unwrap().script(workload("late.py"));
+            late.arg("3");
+            let late = Workload::start(late).wait();
+            let spent: f64 = late.stdout.split_whitespace().last().unwrap().parse().unwrap();
+            let recording = running.wait();
+            drop(flood);
+            keeps_its_times(&recording, SECONDS);
+            let rows = json::list(&recording.report, "/frames").iter();
+            let row =
+                rows.filter(|row| row["frame"]["function"] == "late_marker").map(|row| json::number(row, "/total_s"));
+            let seen: f64 = row.sum();
+            assert!((seen - spent).abs() < 0.2 * spent + 0.1, "{seen} s of {spent} s: {:#}", recording.report["loss"]);
+        })
+        .needs(needs::root())
+        .needs(python()),
+        case("flood/a_slow_disk_does_not_hold_up_the_loop", || {
+            let rules = rule("delay", "fsync", 1500);
+            let recording = Record::new().argument("--probe").argument("cpu").seconds(SECONDS).refusing(&rules).run();
+            keeps_its_times(&recording, SECONDS);
+        })
+        .needs(needs::root())
+        .needs(needs::program("cc")),
+    ]
+}
+
+fn flood() -> Vec<Workload> {
+    let start = |_| {
+        let mut program = Workload::start(python().unwrap().script(workload("ping_pong.py")));
+        program.wait_for("ready");
+        program
+    };
+    (0..FLOOD).map(start).collect()
+}
+
+/// The recording is as long as was asked, and its costs were accounted in each second of it.
+#[track_caller]
+fn keeps_its_times(recording: &Recording, seconds: f64) {
+    let long = json::number(&recording.report, "/recording/duration_s");
+    assert!((seconds - 0.2..seconds + 1.0).contains(&long), "{long} s instead of {seconds} s");
+    let file = rusqlite::Connection::open(&recording.file).unwrap();
+    let mut costs = file.prepare("SELECT at_ns FROM costs ORDER BY at_ns").unwrap();
+    let times: Vec<f64> =
+        costs.query_map([], |row| row.get::<_, i64>(0)).unwrap().map(|at| at.unwrap() as f64 / 1e9).collect();
+    let gap = times.windows(2).map(|pair| pair[1] - pair[0]).fold(0.0, f64::max);
+    assert!(gap < 2.0 && times.len() as f64 > seconds / 2.0, "accounted at {times:?}");
+}
