@@ -65,8 +65,8 @@ const BENCHES: [Bench; 17] = [
     ("eval", eval::run),
 ];
 
-/// Run only when they are asked for: one takes as long as it is called, one a quarter of an hour, and one needs its results.
-const LONG: [&str; 3] = ["hour", "kernels", "verifier"];
+/// Run only when asked for. The others take some 30 minutes together.
+const LONG: [&str; 7] = ["hour", "kernels", "verifier", "ucx", "static", "slowdown", "redundancy"];
 
 /// What every bench needs.
 struct Setting {

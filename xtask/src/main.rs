@@ -35,8 +35,8 @@ cargo xtask VERB [ARG]...
   install [--prefix DIR]    put pyobs, its man page and its shell completions where sudo and the shells find them
                             (default: /usr/local)
   kernels [VERSION]...      boot Debian's kernels under QEMU and check every family of probes in each; all without VERSION
-  bench [NAME]...           measure speed, memory and truth, and write docs/BENCHMARKS.md; without NAME all but `hour`,
-                            `kernels` and `verifier`
+  bench [NAME]...           measure speed, memory and truth, and write docs/BENCHMARKS.md; without NAME the short ones,
+                            half an hour in all
   offsets [ARG]...          generate CPython's structure offsets out of interpreters' debug information
   opcodes                   generate the numbers of CPython's instructions out of the interpreters at hand
   pythons [--all]           find every CPython, equip it for the tests, and list it in target/pythons.json
