@@ -1,7 +1,7 @@
 //! Indexes into the array `CONTROL`: what user space turns while the programs run.
 
-/// Of the samples of each CPU, every how-many-th is taken; 0 and 1 stand for all.
-pub const KEEP_EVERY: u32 = 0;
+/// The probability that a CPU's sample is kept, in units of 2^-32; 0 keeps all.
+pub const KEEP: u32 = 0;
 /// Which families are on: the bits below.
 pub const FAMILIES: u32 = 1;
 /// Of each thread's sleeps one is taken for every so many nanoseconds.
@@ -22,7 +22,11 @@ pub const SLEEP_GAP: u32 = 8;
 pub const LOOK_EVERY: u32 = 9;
 /// They are passed over for no longer than so many of the kernel's ticks.
 pub const SLEEP_GAP_MAX: u32 = 10;
-pub const COUNT: u32 = 11;
+/// Nanoseconds between two ticks of a CPU.
+pub const PERIOD: u32 = 11;
+/// When the CPUs began to tick with this period, in nanoseconds of `CLOCK_MONOTONIC`.
+pub const TICKS_SINCE: u32 = 12;
+pub const COUNT: u32 = 13;
 
 /// The values of [`TELLS_MAPPINGS`].
 pub mod tells {

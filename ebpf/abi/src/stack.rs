@@ -16,6 +16,8 @@ pub const KERNEL_MAX: usize = 64;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
     pub header: Header,
+    /// `CPU_SAMPLE`: the CPU time that it stands for, in nanoseconds. Else 0.
+    pub weight: u64,
     /// Where user space was, or would go on.
     pub user_pc: u64,
     /// Of [`flags`].
@@ -31,7 +33,7 @@ pub struct Sample {
     pub detail: [u64; 2],
 }
 
-shared!(Sample, 88);
+shared!(Sample, 96);
 
 pub mod flags {
     /// It was taken in kernel mode.

@@ -14,7 +14,7 @@ use pyobs_abi::{
 };
 
 use crate::common::{
-    maps::{PROCESSES, count_loss, tick_is_kept},
+    maps::{PROCESSES, count_loss, tick_weight},
     registers::Registers,
     ring,
     walk::{SLOT_INTERRUPT, Walk},
@@ -41,12 +41,14 @@ fn found(context: &PerfEventContext) -> Option<Found> {
     }
     // SAFETY: the value is read while other CPUs may update it: a torn one is an address that fails its checks.
     let process = unsafe { PROCESSES.get(tgid) }?;
-    if process.flags & SAMPLED == 0 || !tick_is_kept() {
+    if process.flags & SAMPLED == 0 {
         return None;
     }
+    let weight = tick_weight()?;
     let number = Walk::number(SLOT_INTERRUPT);
     let walk = Walk::begin(number, SLOT_INTERRUPT)?;
     walk.sample.header = ring::header(record::CPU_SAMPLE);
+    walk.sample.weight = weight;
     let registers = registers(context, walk);
     Some(Found { number, walk, process, registers })
 }

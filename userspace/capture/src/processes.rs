@@ -82,6 +82,11 @@ impl Processes {
         }
     }
 
+    /// The recording begins at this time of the kernel's clock.
+    pub fn starts_at(&mut self, start: Nanos) {
+        self.start = start;
+    }
+
     /// With what unwinds its native code.
     pub fn get(&mut self, pid: u32) -> Option<(&mut Watched, &mut Native)> {
         Some((self.watched.get_mut(&pid)?, &mut self.native))

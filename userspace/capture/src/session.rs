@@ -13,7 +13,7 @@ mod transfers;
 use std::collections::HashSet;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use pyobs_model::{Event, Meta, Nanos, Reason};
 
@@ -35,6 +35,7 @@ use crate::kernel::cost::{self, Statistics, ThreadTime};
 use crate::kernel::features::Features;
 use crate::kernel::object::{Object, SAMPLER, SAMPLER_COPIED, Wants};
 use crate::kernel::sideband::Sideband;
+use crate::kernel::ticks::CLOCK;
 use crate::kernel::uprobes::Closed;
 use crate::machine;
 use crate::native::Native;
@@ -76,7 +77,9 @@ pub struct Session {
     governor: Governor,
     binds: Binds,
     meta: Meta,
+    /// On the kernel's clock, as the end, which is not known before the sampler is detached.
     start: Nanos,
+    end: Option<Nanos>,
     _statistics: Statistics,
     /// Threads whose work is done once a file.
     helpers: [ThreadTime; 2],
@@ -125,7 +128,7 @@ impl Session {
             sideband,
             interner: Interner::default(),
             stacks: Stacks::new(namer),
-            families: Families::new(start, options.rate_hz, &options.probes),
+            families: Families::new(start, &options.probes),
             eval: None,
             arenas: None,
             libraries: None,
@@ -139,6 +142,7 @@ impl Session {
             binds: binds(options),
             meta: machine::meta(options),
             start,
+            end: None,
             _statistics: statistics,
             helpers,
             counted_losses: [0; pyobs_abi::record::loss::COUNT as usize],
@@ -172,14 +176,33 @@ impl Session {
         self.follow_memory(asked);
         self.follow_redundancy(asked);
         asked.something_is_left()?;
-        if asked.has("cpu") || self.redundancy.is_some() {
-            let clock = self.object.attach_sampler(asked.options.rate_hz)?;
-            self.meta.sampler = clock.name().to_owned();
-        }
+        let start = if asked.has("cpu") || self.redundancy.is_some() {
+            CLOCK.clone_into(&mut self.meta.sampler);
+            self.object.attach_sampler(asked.options.rate_hz)?
+        } else {
+            machine::monotonic()
+        };
+        self.begin(start);
         self.object.turn_on(&asked.options.probes)?;
         self.meta.probes = asked.options.probes.iter().map(ToString::to_string).collect();
         self.meta.refused = std::mem::take(&mut asked.refused);
         Ok(())
+    }
+
+    /// The recording begins: everything is attached. What was found until now was there at its start.
+    fn begin(&mut self, start: Nanos) {
+        self.start = start;
+        self.meta.started = machine::utc(SystemTime::now());
+        self.processes.starts_at(start);
+        self.families.starts_at(start);
+        self.eval.iter_mut().for_each(|family| family.starts_at(start));
+        self.arenas.iter_mut().for_each(|family| family.starts_at(start));
+        self.libraries.iter_mut().for_each(|family| family.starts_at(start));
+        self.shm.iter_mut().for_each(|family| family.starts_at(start));
+        self.nrt.iter_mut().for_each(|family| family.starts_at(start));
+        self.ucx.iter_mut().for_each(|family| family.starts_at(start));
+        self.redundancy.iter_mut().for_each(|family| family.starts_at(start));
+        self.scratch.iter_mut().for_each(|event| event.not_after(Nanos(0)));
     }
 
     fn scan(&mut self, targets: &Targets) -> Result<(), StartError> {
@@ -253,6 +276,7 @@ impl Session {
     /// One turn of the loop.
     fn drain(&mut self) {
         self.object.log_messages();
+        self.object.jitter_ticks();
         let has_more = self.drain_records();
         self.rhythm.leaves(has_more);
         self.settle();
@@ -319,8 +343,9 @@ impl Session {
         }
     }
 
-    fn now(&self) -> Nanos {
-        machine::monotonic().saturating_sub(self.start)
+    /// Since the recording began, and at most its length.
+    pub fn now(&self) -> Nanos {
+        self.end.unwrap_or_else(machine::monotonic).saturating_sub(self.start)
     }
 
     /// Tells losses and costs, and holds the budget.
@@ -349,7 +374,8 @@ impl Session {
         self.scratch.push(Event::Cost { at, bpf, cpu, rss_bytes: cost::resident_bytes() });
         let bound = self.bound(at, bpf, cpu, traps);
         if let Some(change) = self.governor.observe(bound)
-            && self.object.shed(change.keep_every, change.sleeps_rarer, change.sleep_gap)
+            && self.object.keep_samples(1.0 / change.keep_every as f64)
+            && self.object.shed_sleeps(change.sleeps_rarer, change.sleep_gap)
         {
             self.keep_every = change.keep_every;
             self.scratch.push(Event::Shed { at, what: Arc::from(change.sentence) });
@@ -377,6 +403,7 @@ impl Session {
     /// Takes what is left and detaches everything.
     pub fn finish(mut self, events: &mut Vec<Event>) {
         self.object.detach_sampler();
+        self.end = Some(machine::monotonic());
         // What cannot be turned off leaves the ring with more than it held, which is bounded here.
         let _ = self.object.turn_on(&[]);
         if let Some(redundancy) = &mut self.redundancy {
@@ -395,6 +422,8 @@ impl Session {
         self.tell_redundancy(true);
         self.count_calls(true);
         self.account();
+        let end = self.now();
+        self.scratch.iter_mut().for_each(|event| event.not_after(end));
         events.append(&mut self.scratch);
     }
 }

@@ -14,7 +14,7 @@ use fxprof_processed_profile::{
     CategoryColor, CategoryHandle, CpuDelta, Frame, FrameFlags, FrameHandle, FrameInfo, ProcessHandle, Profile,
     ReferenceTimestamp, SamplingInterval, StackHandle, ThreadHandle, Timestamp, WeightType,
 };
-use pyobs_model::views::Unit;
+use pyobs_model::views::{Unit, Weight};
 use pyobs_model::{FrameId, FrameKind, Model, Nanos, ProcessRef, StackId, Tid};
 
 use crate::{Error, Options, names};
@@ -55,7 +55,7 @@ struct Builder<'a> {
 impl<'a> Builder<'a> {
     fn new(model: &'a Model, options: &'a Options) -> Self {
         let since = ReferenceTimestamp::from_duration_since_unix_epoch(names::started(model).unwrap_or_default());
-        let mut profile = Profile::new("pyobs", since, SamplingInterval::from_nanos(period(model).0));
+        let mut profile = Profile::new("pyobs", since, SamplingInterval::from_nanos(model.meta().period().0));
         profile.set_os_name(&format!("Linux {}", names::meta(&model.meta().kernel)));
         let categories = Categories {
             python: profile.add_category("Python", CategoryColor::Orange),
@@ -79,7 +79,6 @@ impl<'a> Builder<'a> {
 
     fn add_samples(&mut self) {
         let weight = self.options.weight;
-        let period = CpuDelta::from_nanos(if weight.unit() == Unit::Samples { period(self.model).0 } else { 0 });
         let pieces: Vec<_> = weight.pieces(self.model, &self.options.selection).collect();
         let seen: BTreeSet<_> = pieces.iter().map(|(_, place, _)| (place.process, place.tid)).collect();
         for (process, tid) in seen {
@@ -89,6 +88,12 @@ impl<'a> Builder<'a> {
         let mut rest: HashMap<ThreadHandle, u64> = HashMap::new();
         for (at, place, amount) in pieces {
             let Some(thread) = self.thread(place.process, place.tid) else { continue };
+            // The CPU time since the thread's last sample.
+            let ran = CpuDelta::from_nanos(match weight {
+                Weight::Cpu => amount,
+                Weight::Redundant => self.model.meta().period().0,
+                Weight::OffCpu | Weight::Gil | Weight::Bytes => 0,
+            });
             let mut amount = if weight.unit() == Unit::Nanoseconds {
                 let rest = rest.entry(thread).or_default();
                 let sum = rest.saturating_add(amount);
@@ -103,7 +108,7 @@ impl<'a> Builder<'a> {
                 let part = i32::try_from(amount).unwrap_or(i32::MAX);
                 amount -= u64::from(part.unsigned_abs());
                 let stack = self.stack(thread, place.stack);
-                self.profile.add_sample(thread, timestamp(at), stack, period, part);
+                self.profile.add_sample(thread, timestamp(at), stack, ran, part);
             }
         }
     }
@@ -167,10 +172,6 @@ impl<'a> Builder<'a> {
         self.frames.insert((thread, id), handle);
         Some(handle)
     }
-}
-
-fn period(model: &Model) -> Nanos {
-    Nanos(1_000_000_000 / u64::from(model.meta().rate_hz.max(1)))
 }
 
 fn timestamp(at: Nanos) -> Timestamp {

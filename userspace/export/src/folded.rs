@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use pyobs_model::views::Unit;
 use pyobs_model::{FrameKind, Model, Process};
 
-use crate::{Error, Options, names};
+use crate::{Error, Options, Weight, names};
 
 pub(crate) fn write(model: &Model, options: &Options, out: &mut dyn Write) -> Result<(), Error> {
     let stacks = Stacks::new(model, options);
@@ -15,8 +15,8 @@ pub(crate) fn write(model: &Model, options: &Options, out: &mut dyn Write) -> Re
 
 /// The selected stacks as a tree of names: frames that are called the same are one.
 pub(crate) struct Stacks {
-    /// Counted in microseconds.
-    is_time: bool,
+    /// What a line counts: a sampling period of CPU time or a microsecond, in nanoseconds; else 1.
+    each: u64,
     /// The root is 0.
     nodes: Vec<Node>,
     names: Vec<Name>,
@@ -74,7 +74,12 @@ impl Stacks {
         let mut names = Names::default();
         let (mut processes, mut frames) = (HashMap::new(), HashMap::new());
         let mut nodes = vec![Node::default()];
-        let is_time = options.weight.unit() == Unit::Nanoseconds;
+        let each = match options.weight {
+            // As many samples of equal weights.
+            Weight::Cpu => model.meta().period().0.max(1),
+            weight if weight.unit() == Unit::Nanoseconds => 1000,
+            _ => 1,
+        };
         for (key, count) in options.weight.sums(model, &options.selection) {
             let Some(state) = model.process(key.process) else { continue };
             let process = *processes.entry(key.process).or_insert_with(|| names.id(name(&state.process), None));
@@ -97,10 +102,10 @@ impl Stacks {
                 nodes[at].add(count);
             }
         }
-        Self { is_time, nodes, names: names.names }
+        Self { each, nodes, names: names.names }
     }
 
-    /// Samples, nanoseconds or bytes.
+    /// Nanoseconds, samples or bytes.
     pub(crate) fn total(&self) -> u64 {
         self.nodes[0].total
     }
@@ -130,7 +135,7 @@ impl Stacks {
             let shown = children.iter().fold(0, |sum: u64, child| sum.saturating_add(self.nodes[*child].total));
             let own = node.total.saturating_sub(shown).min(left);
             left -= own;
-            let own = if self.is_time { own.saturating_add(500) / 1000 } else { own };
+            let own = own.saturating_add(self.each / 2) / self.each;
             if own > 0 {
                 each(&line, own)?;
             }

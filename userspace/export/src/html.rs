@@ -137,13 +137,17 @@ fn height(picture: &[u8]) -> Option<u32> {
 }
 
 fn processes(processes: &[Process]) -> Table {
-    let mut table =
-        Table::new("processes", "Processes", &["pid", "command", "Python", "samples", "threads", "from", "to"]);
+    let mut table = Table::new(
+        "processes",
+        "Processes",
+        &["pid", "command", "Python", "CPU time", "samples", "threads", "from", "to"],
+    );
     for process in processes {
         table.row([
             Cell::number(u64::from(process.pid.0)),
             Cell::text(&process.command),
             Cell::text(process.python.as_deref().unwrap_or_default()),
+            Cell::time(process.cpu_s),
             Cell::count(process.samples),
             Cell::count(process.threads.len() as u64),
             Cell::at(process.started_s),

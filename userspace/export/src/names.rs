@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pyobs_model::views::{Role, Unit, Weight, role};
+use pyobs_model::views::{Role, Weight, role};
 use pyobs_model::{Frame, FrameKind, Model, Nanos, Process, ProcessRef, Tid, Waker};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -161,10 +161,10 @@ pub(crate) fn time(time: Nanos) -> String {
 
 /// What a flame graph counts.
 pub(crate) fn unit(weight: Weight) -> &'static str {
-    match weight.unit() {
-        Unit::Samples => "samples",
-        Unit::Nanoseconds => "µs",
-        Unit::Bytes => "bytes",
+    match weight {
+        Weight::Cpu | Weight::Redundant => "samples",
+        Weight::OffCpu | Weight::Gil => "µs",
+        Weight::Bytes => "bytes",
     }
 }
 

@@ -9,7 +9,7 @@ use std::io::Write;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use prost::Message;
-use pyobs_model::{FrameId, FrameKind, Model, Place, ProcessRef, Tid};
+use pyobs_model::{FrameId, FrameKind, Model, Place, ProcessRef, Selection, Tid};
 
 use self::proto::{Function, Label, Line, Location, Mapping, Profile, Sample, ValueType};
 use crate::escape::{self, MAX_NAME};
@@ -23,20 +23,29 @@ struct Column {
     weight: Weight,
     name: &'static str,
     unit: &'static str,
-    /// What one of the model's is in this unit.
-    each: u64,
+    /// Samples are counted, and what they stand for is not added up.
+    is_count: bool,
 }
 
 impl Column {
     /// Of a sampled weight the samples, and the time that these stand for.
-    fn of(weight: Weight, period: u64) -> Vec<Self> {
-        let column = |name, unit, each| Self { weight, name, unit, each };
+    fn of(weight: Weight) -> Vec<Self> {
+        let column = |name, unit| Self { weight, name, unit, is_count: false };
         match weight {
-            Weight::Cpu => vec![column("samples", "count", 1), column("cpu", "nanoseconds", period)],
-            Weight::OffCpu | Weight::Gil => vec![column(weight.name(), "nanoseconds", 1)],
-            Weight::Redundant => vec![column(weight.name(), "count", 1)],
-            Weight::Bytes => vec![column("held", "bytes", 1)],
+            Weight::Cpu => vec![Self { is_count: true, ..column("samples", "count") }, column("cpu", "nanoseconds")],
+            Weight::OffCpu | Weight::Gil => vec![column(weight.name(), "nanoseconds")],
+            Weight::Redundant => vec![column(weight.name(), "count")],
+            Weight::Bytes => vec![column("held", "bytes")],
         }
+    }
+}
+
+impl Column {
+    fn sums(&self, model: &Model, selection: &Selection) -> BTreeMap<Place, u64> {
+        if self.is_count {
+            return model.cpu().sums(selection).into_iter().map(|(place, sum)| (place, sum.samples)).collect();
+        }
+        self.weight.sums(model, selection)
     }
 }
 
@@ -72,14 +81,12 @@ impl<'a> Builder<'a> {
     }
 
     fn build(mut self, options: &Options) -> Profile {
-        let period = 1_000_000_000 / u64::from(self.model.meta().rate_hz.max(1));
         let known = Weight::ALL.into_iter().filter(|weight| weight.is_known(self.model));
-        let columns: Vec<Column> = known.flat_map(|weight| Column::of(weight, period)).collect();
+        let columns: Vec<Column> = known.flat_map(Column::of).collect();
         let mut rows: BTreeMap<Place, Vec<i64>> = BTreeMap::new();
         for (at, column) in columns.iter().enumerate() {
-            for (place, weight) in column.weight.sums(self.model, &options.selection) {
-                let values = rows.entry(place).or_insert_with(|| vec![0; columns.len()]);
-                values[at] = signed(weight.saturating_mul(column.each));
+            for (place, value) in column.sums(self.model, &options.selection) {
+                rows.entry(place).or_insert_with(|| vec![0; columns.len()])[at] = signed(value);
             }
         }
         self.mapping(&self.programs(rows.keys().map(|place| place.process).collect()));
@@ -98,7 +105,7 @@ impl<'a> Builder<'a> {
         self.profile.default_sample_type = shown.map_or(0, |column| self.string(column.name));
         if options.weight == Weight::Cpu {
             self.profile.period_type = shown.map(|column| kind(&mut self, column));
-            self.profile.period = signed(period);
+            self.profile.period = signed(self.model.meta().period().0);
         }
         let title = names::title(self.model, options, MAX_NAME);
         let by = format!("recorded by pyobs {}", names::meta(&self.model.meta().pyobs));

@@ -65,8 +65,8 @@ fn subtitle(model: &Model, weight: Weight, total: u64) -> String {
     let seconds = model.now().as_secs_f64();
     let what = match weight {
         Weight::Cpu => {
-            let (samples, sampler) = (grouped(total), meta(&about.sampler));
-            format!("{samples} samples · {seconds:.1} s at {} Hz ({sampler})", about.rate_hz)
+            let (spent, sampler) = (time(Nanos(total)), meta(&about.sampler));
+            format!("{spent} of CPU time · {seconds:.1} s at {} Hz ({sampler})", about.rate_hz)
         }
         Weight::Redundant => format!("{} samples in native code that changed nothing · {seconds:.1} s", grouped(total)),
         Weight::OffCpu | Weight::Gil => format!("{} in all threads together · {seconds:.1} s", time(Nanos(total))),

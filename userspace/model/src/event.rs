@@ -46,6 +46,11 @@ pub struct Refused {
 }
 
 impl Meta {
+    /// Between two samples of a CPU.
+    pub fn period(&self) -> Nanos {
+        Nanos(1_000_000_000 / u64::from(self.rate_hz.max(1)))
+    }
+
     /// A sentence for each reason, with all families that it keeps off.
     pub fn refusals(&self) -> Vec<String> {
         let mut reasons: Vec<&str> = Vec::new();
@@ -195,6 +200,40 @@ impl Event {
     }
 }
 
+impl Event {
+    /// Moves it to this time if it is later.
+    pub fn not_after(&mut self, last: Nanos) {
+        let at = match self {
+            Self::Frame { .. } | Self::Stack { .. } | Self::Thread { .. } => return,
+            Self::Process { process, .. } => match &mut process.started {
+                Some(started) => started,
+                None => return,
+            },
+            Self::ProcessEnd { at, .. }
+            | Self::Loss { at, .. }
+            | Self::Cost { at, .. }
+            | Self::Shed { at, .. }
+            | Self::GilHeld { at, .. }
+            | Self::Watchpoints { at, .. }
+            | Self::Segment { at, .. }
+            | Self::Arena { at, .. }
+            | Self::MemInfo { at, .. }
+            | Self::Transfer { at, .. }
+            | Self::Resident { at, .. } => at,
+            Self::Sample(Sample { at, .. })
+            | Self::Sleep(Sleep { at, .. })
+            | Self::GilWait(GilWait { at, .. })
+            | Self::Calls(Calls { at, .. })
+            | Self::Access(Access { at, .. })
+            | Self::Pair(Pair { at, .. })
+            | Self::Call(NativeCall { at, .. })
+            | Self::Transfers(Transfers { at, .. })
+            | Self::TransferThread(TransferThread { at, .. }) => at,
+        };
+        *at = (*at).min(last);
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FrameKind {
@@ -237,6 +276,8 @@ pub struct Sample {
     pub tid: Tid,
     pub cpu: u32,
     pub stack: StackId,
+    /// The CPU time that it stands for.
+    pub weight: Nanos,
     pub outcome: Outcome,
 }
 

@@ -27,7 +27,7 @@ pub use self::ucx::{Transfer, TransferCount, TransferQueue, TransferStage, Worke
 use crate::Refused;
 use crate::families::{Times, eval, gil, offcpu};
 use crate::findings::{self, Finding};
-use crate::views::{self, GilShare, Look, Role};
+use crate::views::{self, GilShare, Role};
 use crate::{Frame, FrameKind, Model, Nanos, Pid, ProcessRef, Selection, Tid, WaitReason, Waker};
 
 /// The version of the JSON shape.
@@ -94,6 +94,8 @@ pub struct Process {
     pub started_s: Option<f64>,
     pub ended_s: Option<f64>,
     pub samples: u64,
+    /// The CPU time that the samples stand for.
+    pub cpu_s: f64,
     pub threads: Vec<Thread>,
     /// `None` when the family `shm` was off, or nobody has looked.
     pub memory: Option<Memory>,
@@ -125,6 +127,7 @@ pub struct Thread {
     /// One of those that it has among `workers`.
     pub role: Option<&'static str>,
     pub samples: u64,
+    pub cpu_s: f64,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -135,6 +138,10 @@ pub struct FrameCount {
     #[serde(rename = "self")]
     pub own: u64,
     pub total: u64,
+    /// The CPU time that these stand for, with the standard error of the first.
+    pub self_s: f64,
+    pub total_s: f64,
+    pub self_error_s: f64,
 }
 
 /// A frame as JSON has it.
@@ -322,7 +329,8 @@ fn processes(model: &Model, selection: &Selection) -> Vec<Process> {
             python: state.process.python.as_deref().map(str::to_owned),
             started_s: state.process.started.map(Nanos::as_secs_f64),
             ended_s: state.ended.map(Nanos::as_secs_f64),
-            samples: row.samples,
+            samples: row.cpu.samples,
+            cpu_s: row.cpu.time.as_secs_f64(),
             threads: state
                 .threads
                 .iter()
@@ -330,7 +338,8 @@ fn processes(model: &Model, selection: &Selection) -> Vec<Process> {
                     tid: *tid,
                     name: thread.name.as_deref().map(str::to_owned),
                     role: views::role(model, row.process, *tid).map(Role::name),
-                    samples: row.threads.get(tid).copied().unwrap_or(0),
+                    samples: row.threads.get(tid).map_or(0, |sum| sum.samples),
+                    cpu_s: row.threads.get(tid).map_or(0.0, |sum| sum.time.as_secs_f64()),
                 })
                 .collect(),
             memory: state.resident.map(Memory::from),
@@ -340,16 +349,19 @@ fn processes(model: &Model, selection: &Selection) -> Vec<Process> {
 }
 
 fn frames(model: &Model, selection: &Selection, limit: usize) -> Vec<FrameCount> {
-    let view = views::frames(model, selection, Look::default(), true);
-    view.rows
-        .iter()
-        .take(limit)
-        .filter_map(|row| {
-            let process = model.process(row.process?)?;
-            let frame = model.frame(row.frame)?;
-            Some(FrameCount { pid: process.process.pid, frame: frame.into(), own: row.own, total: row.total })
+    let row = |row: &views::CpuRow| {
+        let (process, frame) = (model.process(row.process)?, model.frame(row.frame)?);
+        Some(FrameCount {
+            pid: process.process.pid,
+            frame: frame.into(),
+            own: row.own.samples,
+            total: row.total.samples,
+            self_s: row.own.time.as_secs_f64(),
+            total_s: row.total.time.as_secs_f64(),
+            self_error_s: row.own_error.as_secs_f64(),
         })
-        .collect()
+    };
+    views::cpu_frames(model, selection).iter().take(limit).filter_map(row).collect()
 }
 
 fn stacks(model: &Model) -> Stacks {

@@ -89,7 +89,7 @@ impl Reader {
         timed.sort_by_key(Event::at);
 
         let mut order = Order { timed: timed.into_iter().peekable(), held: BTreeMap::new(), next: 0 };
-        cpu::read(source, &mut damage, range, |sample| order.push(sample, &mut each))?;
+        cpu::read(source, &mut damage, range, self.meta.period(), |sample| order.push(sample, &mut each))?;
         order.finish(&mut each);
         drop(snapshot);
         self.damage = damage;

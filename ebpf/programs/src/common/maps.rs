@@ -2,6 +2,7 @@
 
 use aya_ebpf::{
     Global,
+    helpers::{bpf_ktime_get_ns, generated::bpf_get_prandom_u32},
     macros::map,
     maps::{Array, HashMap, PerCpuArray, RingBuf},
 };
@@ -97,25 +98,24 @@ pub fn is_on(families: u64) -> bool {
     control(control::FAMILIES) & families != 0
 }
 
-#[map]
-static TICKS: PerCpuArray<u64> = PerCpuArray::with_max_entries(1, 0);
-
-/// Whether this CPU's present tick is one of those that the budget lets through.
+/// The CPU time in nanoseconds that the present tick of this CPU stands for; `None` if the budget drops the tick.
+///
+/// A tick stands for half a period before it and half a period after it. Nothing ticks in the first half of a period after the ticks
+/// (re)start, so the first tick stands for that as well. Ticks are dropped at random: a fixed stride would beat with programs
+/// that work periodically. Those that are kept stand for the dropped ones (Horvitz and Thompson's estimator).
 #[inline(always)]
-pub fn tick_is_kept() -> bool {
-    let keep = control(control::KEEP_EVERY);
-    if keep <= 1 {
-        return true;
+pub fn tick_weight() -> Option<u64> {
+    let period = control(control::PERIOD);
+    // SAFETY: the helpers have no preconditions.
+    let (now, random) = unsafe { (bpf_ktime_get_ns(), bpf_get_prandom_u32()) };
+    let is_first = now.wrapping_sub(control(control::TICKS_SINCE)) < period + period / 4;
+    let weight = if is_first { period + period / 2 } else { period };
+    match control(control::KEEP) {
+        0 => Some(weight),
+        keep if u64::from(random) < keep => Some((weight << 32) / keep),
+        _ => {
+            count_loss(loss::SHED);
+            None
+        }
     }
-    let Some(ticks) = TICKS.get_ptr_mut(0) else { return true };
-    // SAFETY: the pointer is into this CPU's slot, which only this CPU writes.
-    let count = unsafe {
-        *ticks += 1;
-        *ticks
-    };
-    if count % keep == 0 {
-        return true;
-    }
-    count_loss(loss::SHED);
-    false
 }

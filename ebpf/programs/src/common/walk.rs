@@ -165,6 +165,7 @@ impl Walk {
     pub fn begin(number: u32, slot: u32) -> Option<&'static mut Self> {
         let walk = state(number)?;
         walk.slot = slot;
+        walk.sample.weight = 0;
         walk.sample.flags = 0;
         walk.failure = 0;
         walk.codes = 0;

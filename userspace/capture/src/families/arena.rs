@@ -85,6 +85,12 @@ pub struct Arenas {
 }
 
 impl Arenas {
+    /// The recording begins at this time of the kernel's clock.
+    pub fn starts_at(&mut self, start: Nanos) {
+        self.start = start;
+        self.latest = Nanos(0);
+    }
+
     pub fn new(start: Nanos, ids: Ids) -> Self {
         Self {
             start,

@@ -113,6 +113,12 @@ pub struct Out<'a> {
 }
 
 impl Eval {
+    /// The recording begins at this time of the kernel's clock.
+    pub fn starts_at(&mut self, start: Nanos) {
+        self.start = start;
+        self.drained = Nanos(0);
+    }
+
     /// `start`: when the capture began, on `CLOCK_MONOTONIC`.
     pub fn new(options: Options, programs: Programs, maps: Maps, start: Nanos) -> io::Result<Self> {
         let now = machine::monotonic().saturating_sub(start);

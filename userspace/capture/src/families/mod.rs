@@ -57,29 +57,28 @@ pub enum Purpose {
 /// The families that records with stacks are about.
 pub struct Families {
     start: Nanos,
-    /// The time that a sample stands for.
-    period: Nanos,
     offcpu: OffCpu,
     gil: Gil,
 }
 
 impl Families {
-    pub fn new(start: Nanos, rate_hz: u32, probes: &[&str]) -> Self {
-        Self {
-            start,
-            period: Nanos(1_000_000_000 / u64::from(rate_hz.max(1))),
-            offcpu: OffCpu::new(start, probes.contains(&"offcpu")),
-            gil: Gil::new(probes.contains(&"gil")),
-        }
+    pub fn new(start: Nanos, probes: &[&str]) -> Self {
+        Self { start, offcpu: OffCpu::new(start, probes.contains(&"offcpu")), gil: Gil::new(probes.contains(&"gil")) }
+    }
+
+    /// The recording begins at this time of the kernel's clock.
+    pub fn starts_at(&mut self, start: Nanos) {
+        self.start = start;
+        self.offcpu.starts_at(start);
     }
 
     /// What the stack of a CPU's sample is for.
-    pub fn sampled(&mut self, sample: &Sample, process: ProcessRef, keep_every: u64, outcome: Outcome) -> Purpose {
+    pub fn sampled(&mut self, sample: &Sample, process: ProcessRef, outcome: Outcome) -> Purpose {
         let header = &sample.header;
         if sample.flags & flags::HOLDS_GIL != 0 {
-            self.gil.held(process, Tid(header.tid), Nanos(self.period.0 * keep_every.max(1)));
+            self.gil.held(process, Tid(header.tid), Nanos(sample.weight));
         }
-        Purpose::Cpu(CpuSample::new(header, self.at(header), process, outcome))
+        Purpose::Cpu(CpuSample::new(sample, self.at(header), process, outcome))
     }
 
     pub fn asleep(&mut self, sample: &Sample, process: ProcessRef) {

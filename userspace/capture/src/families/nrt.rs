@@ -72,6 +72,11 @@ pub struct Nrt {
 }
 
 impl Nrt {
+    /// The recording begins at this time of the kernel's clock.
+    pub fn starts_at(&mut self, start: Nanos) {
+        self.start = start;
+    }
+
     pub fn new(programs: Programs, budget: Option<f64>, start: Nanos) -> io::Result<Self> {
         let uprobes = Uprobes::of_this_kernel()?;
         Ok(Self {

@@ -81,6 +81,11 @@ pub struct OffCpu {
 }
 
 impl OffCpu {
+    /// The recording begins at this time of the kernel's clock.
+    pub fn starts_at(&mut self, start: Nanos) {
+        self.start = start;
+    }
+
     pub fn new(start: Nanos, sleeps: bool) -> Self {
         Self { start, sleeps, places: HashMap::new(), threads: HashMap::new(), told: Nanos(0) }
     }

@@ -97,6 +97,11 @@ pub struct Redundancy {
 }
 
 impl Redundancy {
+    /// The recording begins at this time of the kernel's clock.
+    pub fn starts_at(&mut self, start: Nanos) {
+        self.start = start;
+    }
+
     pub fn start(parts: Parts, start: Nanos, hides_samples: bool, sampler: Sampler, rate_hz: u32) -> io::Result<Self> {
         let (orders, ordered) = channel();
         let (sender, told) = channel();

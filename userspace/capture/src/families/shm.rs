@@ -97,6 +97,12 @@ pub struct Shm {
 }
 
 impl Shm {
+    /// The recording begins at this time of the kernel's clock.
+    pub fn starts_at(&mut self, start: Nanos) {
+        self.start = start;
+        self.latest = Nanos(0);
+    }
+
     pub fn new(start: Nanos, maps: Maps) -> Self {
         Self {
             start,

@@ -105,6 +105,11 @@ pub struct Ucx {
 }
 
 impl Ucx {
+    /// The recording begins at this time of the kernel's clock.
+    pub fn starts_at(&mut self, start: Nanos) {
+        self.start = start;
+    }
+
     pub fn new(programs: Programs, maps: Maps, budget: Option<f64>, start: Nanos) -> io::Result<Self> {
         let uprobes = Uprobes::of_this_kernel()?;
         let progress = match budget {

@@ -11,6 +11,6 @@ pub mod object;
 pub mod sideband;
 mod sparse;
 pub mod symbols;
-mod ticks;
+pub mod ticks;
 pub mod tracefs;
 pub mod uprobes;

@@ -19,13 +19,14 @@ use pyobs_abi::control;
 use pyobs_abi::offcpu::Sleeper;
 use pyobs_abi::process::{Layout, Process};
 use pyobs_abi::shm::Row;
+use pyobs_model::Nanos;
 
 use super::addresses::Addresses;
 use super::btf::{Btf, BtfError};
 use super::features::Features;
 use super::interrupts::EntryCode;
 use super::iterators;
-use super::ticks::{Clock, Ticks};
+use super::ticks::{Period, Ticks};
 use super::tracefs::Attached;
 use crate::families::arena::library;
 use crate::families::{eval, nrt, redundancy, shm};
@@ -373,16 +374,34 @@ impl Object {
         Ok(())
     }
 
-    /// Starts sampling every CPU.
-    pub fn attach_sampler(&mut self, rate_hz: u32) -> Result<Clock, ObjectError> {
+    /// Starts sampling every CPU. Returns when.
+    pub fn attach_sampler(&mut self, rate_hz: u32) -> Result<Nanos, ObjectError> {
         let name = self.sampler;
         let program: &mut PerfEvent = program(&mut self.ebpf, name)?;
         let fd = program.fd().map_err(refused(name))?;
         let cpus = online_cpus()?;
-        let ticks = Ticks::start(fd.as_fd(), &cpus, rate_hz).map_err(ObjectError::Ticks)?;
-        let clock = ticks.clock();
+        let mut ticks = Ticks::new(fd.as_fd(), &cpus, rate_hz).map_err(ObjectError::Ticks)?;
+        let (control, mut since) = (&mut self.control, Nanos(0));
+        let begun = ticks.start(|period| {
+            since = period.since;
+            tell_period(control, period);
+        });
+        begun.map_err(ObjectError::Ticks)?;
         self.ticks = Some(ticks);
-        Ok(clock)
+        Ok(since)
+    }
+
+    /// Keeps the samples from beating with what is sampled. To be called a few times a second.
+    pub fn jitter_ticks(&mut self) {
+        if let Some(ticks) = &mut self.ticks {
+            ticks.jitter(|period| tell_period(&mut self.control, period));
+        }
+    }
+
+    /// Has the kernel side keep this share of the samples, chosen at random. Whether it does.
+    pub fn keep_samples(&mut self, share: f64) -> bool {
+        let keep = if share >= 1.0 { 0 } else { (share * 2_f64.powi(32)).max(1.0) as u64 };
+        self.control.set(control::KEEP, keep, 0).is_ok()
     }
 
     /// Stops sampling; what is in the ring stays.
@@ -400,6 +419,12 @@ impl Object {
     pub fn losses(&self) -> [u64; pyobs_abi::record::loss::COUNT as usize] {
         std::array::from_fn(|index| self.losses.get(&(index as u32), 0).map_or(0, |values| values.iter().sum()))
     }
+}
+
+fn tell_period(control: &mut Array<MapData, u64>, period: Period) {
+    // A number that is not taken leaves the old one.
+    let _ = control.set(control::PERIOD, period.length.0, 0);
+    let _ = control.set(control::TICKS_SINCE, period.since.0, 0);
 }
 
 fn online_cpus() -> Result<Vec<u32>, ObjectError> {

@@ -135,7 +135,7 @@ impl Session {
             watched.see_thread(header, &mut self.scratch);
         }
         watched.count_unattached();
-        let (sample, id, keep_every) = (&stack.sample, watched.id, self.keep_every);
+        let (sample, id) = (&stack.sample, watched.id);
         let born = match (record, &self.shm) {
             (Record::Birth(_), Some(shm)) => match shm.born(sample) {
                 Some(segment) => Some(Purpose::Birth { segment, at }),
@@ -177,7 +177,7 @@ impl Session {
             {
                 born
             }
-            _ => families.sampled(sample, id, keep_every, outcome),
+            _ => families.sampled(sample, id, outcome),
         });
     }
 

@@ -76,8 +76,8 @@ fn leaf(stack: &[FrameOut]) -> Cell {
 
 fn frames(report: &Report) -> Option<Table> {
     let rows = report.frames.as_ref()?;
-    let all: u64 = report.processes.iter().map(|process| process.samples).sum();
-    let share = |samples: u64| Cell::share(samples as f64 / all.max(1) as f64);
+    let all: f64 = report.processes.iter().map(|process| process.cpu_s).sum();
+    let share = |seconds: f64| Cell::share(if all > 0.0 { seconds / all } else { 0.0 });
     let columns = ["own", "own samples", "total", "total samples", "frame", "kind", "pid"];
     let mut table = Table::new("frames", "Frames", &columns);
     for row in rows {
@@ -87,9 +87,9 @@ fn frames(report: &Report) -> Option<Table> {
             FrameKind::Kernel => "kernel",
         };
         table.row([
-            share(row.own),
+            share(row.self_s),
             Cell::count(row.own),
-            share(row.total),
+            share(row.total_s),
             Cell::count(row.total),
             Cell::text(&name(&row.frame)),
             Cell::text(kind),

@@ -13,7 +13,7 @@ use std::io::Write;
 use pyobs_model::views::{self, By, FrameRow, Look};
 use pyobs_model::{Frame, FrameKind, Model, Selection};
 
-use crate::names::{grouped, meta};
+use crate::names::{grouped, meta, time};
 use crate::{Error, escape, names};
 
 const WIDTH: usize = 100;
@@ -102,28 +102,34 @@ impl Letter<'_> {
         }
         let busy = self.model.processes().filter(|(_, state)| state.samples > 0).count();
         let processes = if busy == 1 { "1 process".to_owned() } else { format!("{busy} processes") };
-        let cores = samples as f64 / (seconds * f64::from(about.rate_hz)).max(1.0);
+        let spent = self.model.cpu().sum().time.as_secs_f64();
+        let cores = if seconds > 0.0 { spent / seconds } else { 0.0 };
         let samples = grouped(samples);
         self.line(&format!("{samples} samples in {processes}, which kept {cores:.2} CPUs busy on average."));
     }
 
     fn processes(&mut self) {
         let rows = views::processes(self.model, &Selection::default());
-        let all = self.model.cpu().total();
-        let busy: Vec<_> = rows.iter().filter(|row| row.samples > 0).collect();
+        let all = self.model.cpu().sum();
+        let busy: Vec<_> = rows.iter().filter(|row| row.cpu.samples > 0).collect();
         if busy.is_empty() {
             return;
         }
         self.section("Processes", "");
-        self.line(&format!("{:>10}  {:>6}  {:>7}  {:<7}  command", "samples", "share", "pid", "python"));
+        let head = ["CPU time", "share", "samples", "pid", "python"];
+        self.line(&format!(
+            "{:>10}  {:<11}  {:>9}  {:>7}  {:<7}  command",
+            head[0], head[1], head[2], head[3], head[4]
+        ));
         for row in busy.iter().take(self.limit) {
             let Some(state) = self.model.process(row.process) else { continue };
             let process = &state.process;
             let python = process.python.as_deref().unwrap_or("-");
             self.line(&format!(
-                "{:>10}  {:>6}  {:>7}  {:<7}  {}",
-                grouped(row.samples),
-                percent(row.samples, all),
+                "{:>10}  {:<11}  {:>9}  {:>7}  {:<7}  {}",
+                time(row.cpu.time),
+                certain(row.cpu.share_of(&all)),
+                grouped(row.cpu.samples),
                 process.pid,
                 escape::line(python, 7),
                 escape::line(&process.command, COMMAND),
@@ -251,6 +257,12 @@ fn place(frame: &Frame, lines: bool) -> String {
 
 fn percent(part: u64, all: u64) -> String {
     share(if all == 0 { 0.0 } else { part as f64 / all as f64 })
+}
+
+/// A share, with its 95 % confidence interval where that is more than half a point.
+fn certain((part, error): (f64, f64)) -> String {
+    let points = 1.96 * error * 100.0;
+    if points < 0.5 { share(part) } else { format!("{} ±{points:.1}", share(part)) }
 }
 
 fn share(share: f64) -> String {

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::noise::{self, Delta};
 use super::{Compared, Place, changed, join};
 use crate::views::{self, By, Look};
-use crate::{Model, Selection};
+use crate::{Model, Nanos, Selection};
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Totals {
@@ -26,9 +26,8 @@ pub struct FrameChange {
 
 pub(super) fn totals(before: &Model, after: &Model) -> Totals {
     let side = |model: &Model| {
-        // Samples come by rate: this many are a second of CPU time.
-        let seconds = model.now().as_secs_f64() * f64::from(model.meta().rate_hz);
-        (model.cpu().total(), if seconds > 0.0 { seconds } else { 1.0 })
+        let (each, seconds) = (each(model), model.now().as_secs_f64());
+        (count(model.cpu().sum().time.0, each), if seconds > 0.0 { seconds / each } else { 1.0 })
     };
     let both = before.is_on("cpu") && after.is_on("cpu");
     Totals { cpu_per_s: both.then(|| noise::rates(side(before), side(after), noise::bound(1))) }
@@ -46,7 +45,18 @@ pub(super) fn frames(before: &Model, after: &Model) -> Compared<FrameChange> {
     changed(rows.into_iter().map(row).collect(), |row| vec![row.own, row.total])
 }
 
-/// Own and total samples of each function, and all samples.
+/// The CPU time in seconds that as many samples of equal weights, with the same variance together, would stand for each (Kish's effective
+/// sample size, "Survey Sampling", section 11.7).
+fn each(model: &Model) -> f64 {
+    let each = model.cpu().sum().mean_weight();
+    if each > 0.0 { each } else { model.meta().period().as_secs_f64() }
+}
+
+fn count(time_ns: u64, each: f64) -> u64 {
+    (Nanos(time_ns).as_secs_f64() / each).round() as u64
+}
+
+/// Own and total samples of each function, and all samples; of equal weights.
 fn side(model: &Model) -> (BTreeMap<Place, (u64, u64)>, u64) {
     let view = views::frames(model, &Selection::default(), Look { by: By::Function, ..Look::default() }, false);
     let mut sums: BTreeMap<Place, (u64, u64)> = BTreeMap::new();
@@ -55,5 +65,9 @@ fn side(model: &Model) -> (BTreeMap<Place, (u64, u64)>, u64) {
         let (own, total) = sums.entry(place).or_default();
         (*own, *total) = (own.saturating_add(row.own), total.saturating_add(row.total));
     }
-    (sums, view.total)
+    let each = each(model);
+    for (own, total) in sums.values_mut() {
+        (*own, *total) = (count(*own, each), count(*total, each));
+    }
+    (sums, count(view.total, each))
 }

@@ -41,24 +41,81 @@ impl Timed for Sample {
     }
 }
 
+/// Samples together.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Sum {
+    pub samples: u64,
+    /// The CPU time that they stand for.
+    pub time: Nanos,
+    /// The squares of their weights, in seconds squared.
+    squares: f64,
+}
+
+impl Sum {
+    fn of(sample: &Sample) -> Self {
+        Self { samples: 1, time: sample.weight, squares: sample.weight.as_secs_f64().powi(2) }
+    }
+
+    pub(crate) fn take(&mut self, sample: &Sample) {
+        self.add(Self::of(sample));
+    }
+
+    /// These samples and others.
+    pub(crate) fn and(mut self, others: Self) -> Self {
+        self.add(others);
+        self
+    }
+
+    pub(crate) fn add(&mut self, other: Self) {
+        self.samples += other.samples;
+        self.time = Nanos(self.time.0.saturating_add(other.time.0));
+        self.squares += other.squares;
+    }
+
+    fn remove(&mut self, other: Self) {
+        self.samples = self.samples.saturating_sub(other.samples);
+        self.time = self.time.saturating_sub(other.time);
+        self.squares = (self.squares - other.squares).max(0.0);
+    }
+
+    /// The mean weight in seconds, each sample weighed by its own.
+    pub(crate) fn mean_weight(&self) -> f64 {
+        let time = self.time.as_secs_f64();
+        if time > 0.0 { self.squares / time } else { 0.0 }
+    }
+
+    /// The share of `all` that these samples are a part of, and its standard error: that of a ratio of sums of independent samples
+    /// (Cochran, "Sampling Techniques", 3rd edition, section 6.3).
+    pub fn share_of(&self, all: &Self) -> (f64, f64) {
+        let whole = all.time.as_secs_f64();
+        if whole <= 0.0 {
+            return (0.0, 0.0);
+        }
+        let share = self.time.as_secs_f64() / whole;
+        let others = (all.squares - self.squares).max(0.0);
+        let variance = self.squares * (1.0 - share).powi(2) + others * share.powi(2);
+        (share, variance.sqrt() / whole)
+    }
+}
+
 /// The samples kept, and their sums.
 #[derive(Debug)]
 pub struct Cpu {
     samples: Past<Sample>,
-    sums: HashMap<Place, u64>,
-    total: u64,
+    sums: HashMap<Place, Sum>,
+    total: Sum,
     stacks: Stacks,
 }
 
 impl Cpu {
     pub fn new(history: History) -> Self {
-        Self { samples: Past::new(history), sums: HashMap::default(), total: 0, stacks: Stacks::default() }
+        Self { samples: Past::new(history), sums: HashMap::default(), total: Sum::default(), stacks: Stacks::default() }
     }
 
     pub fn add(&mut self, sample: Sample) {
-        self.total += 1;
+        self.total.add(Sum::of(&sample));
         self.stacks.add(sample.outcome);
-        *self.sums.entry(sample.place()).or_default() += 1;
+        self.sums.entry(sample.place()).or_default().add(Sum::of(&sample));
         if let Some(oldest) = self.samples.push(sample) {
             self.forget(&oldest);
         }
@@ -73,8 +130,8 @@ impl Cpu {
 
     fn forget(&mut self, sample: &Sample) {
         if let Some(sum) = self.sums.get_mut(&sample.place()) {
-            *sum -= 1;
-            if *sum == 0 {
+            sum.remove(Sum::of(sample));
+            if sum.samples == 0 {
                 self.sums.remove(&sample.place());
             }
         }
@@ -97,7 +154,21 @@ impl Cpu {
 
     /// All samples since the recording began, also those that the window has forgotten.
     pub fn total(&self) -> u64 {
+        self.total.samples
+    }
+
+    /// All samples since the recording began, with the CPU time that they stand for.
+    pub fn sum(&self) -> Sum {
         self.total
+    }
+
+    /// Samples per second of CPU time at present: of the last hundred.
+    pub fn rate_now(&self) -> Option<f64> {
+        const LAST: usize = 100;
+        let mut sum = Sum::default();
+        self.samples.latest().take(LAST).for_each(|sample| sum.take(sample));
+        let seconds = sum.time.as_secs_f64();
+        (seconds > 0.0).then(|| sum.samples as f64 / seconds)
     }
 
     /// How the stacks came out since the recording began.
@@ -106,11 +177,11 @@ impl Cpu {
     }
 
     /// Sums of the kept samples that `selection` has.
-    pub fn sums(&self, selection: &Selection) -> HashMap<Place, u64> {
+    pub fn sums(&self, selection: &Selection) -> HashMap<Place, Sum> {
         if selection.is_timed() {
-            let mut sums = HashMap::default();
+            let mut sums: HashMap<Place, Sum> = HashMap::default();
             for sample in self.selected(selection) {
-                *sums.entry(sample.place()).or_default() += 1;
+                sums.entry(sample.place()).or_default().add(Sum::of(sample));
             }
             return sums;
         }
@@ -119,5 +190,33 @@ impl Cpu {
             .filter(|(place, _)| selection.has_thread(place.process, place.tid))
             .map(|(place, sum)| (*place, *sum))
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sum(samples: u64, weight_s: f64) -> Sum {
+        let time = Nanos::from_secs_f64(samples as f64 * weight_s);
+        Sum { samples, time, squares: samples as f64 * weight_s * weight_s }
+    }
+
+    #[test]
+    fn equal_weights_have_the_error_of_a_binomial_share() {
+        let (part, mut all) = (sum(100, 0.01), sum(300, 0.01));
+        all.add(part);
+        let (share, error) = part.share_of(&all);
+        assert!((share - 0.25).abs() < 1e-9);
+        assert!((error - (0.25_f64 * 0.75 / 400.0).sqrt()).abs() < 1e-9, "{error}");
+    }
+
+    #[test]
+    fn few_heavy_samples_are_less_certain_than_many_light_ones() {
+        let (light, heavy) = (sum(100, 0.01), sum(10, 0.1));
+        let mut all = sum(100, 0.01);
+        all.add(heavy);
+        assert!(heavy.share_of(&all).1 > light.share_of(&sum(200, 0.01)).1);
+        assert_eq!(light.share_of(&Sum::default()), (0.0, 0.0));
     }
 }

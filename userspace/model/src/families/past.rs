@@ -55,6 +55,11 @@ impl<T: Timed> Past<T> {
         self.events.iter()
     }
 
+    /// The newest first.
+    pub(super) fn latest(&self) -> impl Iterator<Item = &T> + '_ {
+        self.events.iter().rev()
+    }
+
     /// Events from then on are kept.
     pub(super) fn since(&self) -> Nanos {
         self.since

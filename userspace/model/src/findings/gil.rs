@@ -33,7 +33,7 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
         times(model, selection, shares.iter().filter_map(|(process, share)| Some((*process, share.holder()?.0))));
     for (process, share) in shares {
         let Some((holder, _)) = share.holder() else { continue };
-        let held = had(model, &share, holder, times.get(&(process, holder)).copied().unwrap_or_default());
+        let held = had(&share, holder, times.get(&(process, holder)).copied().unwrap_or_default());
         if share.observed == Nanos(0) || held <= HELD * seconds(share.observed) {
             continue;
         }
@@ -59,7 +59,7 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
 /// What is known of a thread's time.
 #[derive(Clone, Copy, Default)]
 struct Spent {
-    samples: u64,
+    ran: Nanos,
     /// Asleep, but not for the GIL.
     asleep: Nanos,
 }
@@ -75,7 +75,7 @@ fn times(
     }
     for (place, sum) in model.cpu().sums(selection) {
         if let Some(spent) = times.get_mut(&(place.process, place.tid)) {
-            spent.samples += sum;
+            spent.ran = spent.ran.saturating_add(sum.time);
         }
     }
     for sleep in model.offcpu().sleeps(selection).filter(|sleep| sleep.reason != WaitReason::Gil) {
@@ -88,13 +88,13 @@ fn times(
 
 /// For how many seconds a thread had the GIL. Samples see it while it runs; where it had to share a CPU with others, it kept the
 /// GIL while it was ready and did not run: as much of that time as of the time in which it ran.
-fn had(model: &Model, share: &GilShare, tid: Tid, spent: Spent) -> f64 {
+fn had(share: &GilShare, tid: Tid, spent: Spent) -> f64 {
     let thread = share.threads.get(&tid).copied().unwrap_or_default();
     let held = seconds(thread.held);
-    if spent.samples == 0 {
+    if spent.ran == Nanos(0) {
         return held;
     }
-    let ran = spent.samples as f64 / f64::from(model.meta().rate_hz.max(1));
+    let ran = seconds(spent.ran);
     let awake = seconds(share.observed) - seconds(thread.wanted.total) - seconds(spent.asleep);
     held.max((held / ran).min(1.0) * awake)
 }

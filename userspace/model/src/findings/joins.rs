@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::{Cost, Evidence, Finding, Severity, Target, commonest, name, own_place, place, seconds, size};
+use crate::families::cpu::Sum;
 use crate::families::redundancy::PairSum;
 use crate::families::ucx::State;
 use crate::views;
@@ -241,7 +242,7 @@ fn no_overlap(
     let pending = joined(pending.collect());
     let observed = seconds(model.observed(process, selection, Nanos(0)));
     let mut driving: BTreeMap<StackId, bool> = BTreeMap::new();
-    let (mut beside, mut apart) = (0_u64, 0_u64);
+    let (mut beside, mut apart) = (Sum::default(), Sum::default());
     let mut lines: BTreeMap<StackId, u64> = BTreeMap::new();
     for sample in samples {
         if *driving.entry(sample.stack).or_insert_with(|| drives_transfers(model, sample.stack)) {
@@ -249,16 +250,17 @@ fn no_overlap(
         }
         let next = pending.partition_point(|(_, to)| *to < sample.at);
         if pending.get(next).is_some_and(|(from, _)| *from <= sample.at) {
-            beside += 1;
+            beside.take(sample);
         } else {
-            apart += 1;
-            *lines.entry(sample.stack).or_default() += 1;
+            apart.take(sample);
+            *lines.entry(sample.stack).or_default() += sample.weight.0;
         }
     }
-    let computed = apart as f64 / f64::from(model.meta().rate_hz.max(1)) / observed.max(1e-9);
+    let computed = seconds(apart.time) / observed.max(1e-9);
     let waited = seconds(length(&pending)) / observed.max(1e-9);
-    let share = beside as f64 / (beside + apart).max(1) as f64;
-    if beside + apart < SAMPLES || computed < BOTH || waited < BOTH || share > BESIDE {
+    let all = beside.and(apart);
+    let (share, _) = beside.share_of(&all);
+    if all.samples < SAMPLES || computed < BOTH || waited < BOTH || share > BESIDE {
         return None;
     }
     let weighed = lines.into_iter().map(|(stack, count)| (views::own_line(model, stack), Nanos(count)));
@@ -269,9 +271,9 @@ fn no_overlap(
     let summary = format!("computing and transfers take turns: {computed:.0}% of the time one, {waited:.0}% the other");
     let detail = format!(
         "Transfers were pending for {waited:.0}% of the time, and code that has nothing to do with them ran for {computed:.0}%, mostly at \
-         {line}; of {} samples of it only {beside} were taken while a transfer was pending. The transfers are asked \
+         {line}; of {} samples of it only {} were taken while a transfer was pending. The transfers are asked \
          for at {asked}.",
-        beside + apart,
+        all.samples, beside.samples,
     );
     let advice = format!(
         "Ask for the next transfer before the computing begins: up to {:.0}% of the time is saved.",
@@ -280,8 +282,8 @@ fn no_overlap(
     let evidence = BTreeMap::from([
         ("pending_share", Evidence::Number(waited / 100.0)),
         ("computed_share", Evidence::Number(computed / 100.0)),
-        ("samples", Evidence::Count(beside + apart)),
-        ("samples_beside", Evidence::Count(beside)),
+        ("samples", Evidence::Count(all.samples)),
+        ("samples_beside", Evidence::Count(beside.samples)),
         ("asked_at", Evidence::Text(asked)),
         ("line", Evidence::Text(line)),
     ]);

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use foldhash::HashMap;
 
 use super::slots::Running;
+use super::weight::add;
 use super::{Series, Slots, gil_shares, own_line, spread, transfers};
 use crate::families::nrt::Sum;
 use crate::{FrameId, Model, Nanos, ProcessRef, Selection, StackId, Tid};
@@ -80,25 +81,24 @@ fn cpu(model: &Model, selection: &Selection, slots: Slots) -> CpuLine {
     let mut line = CpuLine { series: vec![0; slots.count], ..CpuLine::default() };
     let mut stacks: HashMap<StackId, u64> = HashMap::default();
     let is_python = |id: ProcessRef| model.process(id).is_some_and(|state| state.process.python.is_some());
-    let mut samples = 0_u64;
+    let mut time = 0_u64;
     for sample in model.cpu().selected(selection).filter(|sample| is_python(sample.process)) {
-        samples += 1;
-        *stacks.entry(sample.stack).or_default() += 1;
+        add(&mut time, sample.weight.0);
+        add(stacks.entry(sample.stack).or_default(), sample.weight.0);
         if let Some(slot) = slots.of(sample.at) {
-            line.series[slot] += 1;
+            add(&mut line.series[slot], sample.weight.0);
         }
     }
     let seconds = slots.to.saturating_sub(slots.from).as_secs_f64();
-    let possible = seconds * f64::from(model.meta().rate_hz);
-    line.cores = if possible > 0.0 { samples as f64 / possible } else { 0.0 };
+    line.cores = if seconds > 0.0 { Nanos(time).as_secs_f64() / seconds } else { 0.0 };
     let mut lines: BTreeMap<FrameId, u64> = BTreeMap::new();
     for (stack, count) in stacks {
         if let Some(frame) = own_line(model, stack).filter(|frame| model.is_python(*frame)) {
-            *lines.entry(frame).or_default() += count;
+            add(lines.entry(frame).or_default(), count);
         }
     }
     let hottest = lines.into_iter().max_by_key(|(frame, count)| (*count, Reverse(*frame)));
-    line.hottest = hottest.map(|(frame, count)| (frame, count as f64 / samples.max(1) as f64));
+    line.hottest = hottest.map(|(frame, count)| (frame, count as f64 / time.max(1) as f64));
     line
 }
 

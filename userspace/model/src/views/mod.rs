@@ -1,6 +1,7 @@
 //! Tables and trees over a model, for screens, reports and exports alike.
 
 mod births;
+mod cpu_frames;
 mod frames;
 mod held;
 mod lines;
@@ -19,6 +20,7 @@ mod waits;
 mod weight;
 
 pub use births::{BirthRow, arenas, birthplace, buffer_region, is_selected, meminfos, region_birth};
+pub use cpu_frames::{CpuRow, cpu_frames};
 pub use frames::{FrameRow, FramesView, frames};
 pub use lines::{asked_at, own_line};
 pub use machine::{CpuLine, GilLine, Machine, MemoryLine, TransfersLine, machine};

@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use crate::families::cpu::Sum;
 use crate::{Model, ProcessRef, Selection, Tid};
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ProcessRow {
     pub process: ProcessRef,
     /// Selected samples of the process.
-    pub samples: u64,
+    pub cpu: Sum,
     /// Selected samples of each thread that has any, by tid.
-    pub threads: BTreeMap<Tid, u64>,
+    pub threads: BTreeMap<Tid, Sum>,
 }
 
 /// Every selected process, the busiest first; also those without samples.
@@ -19,15 +20,15 @@ pub fn processes(model: &Model, selection: &Selection) -> Vec<ProcessRow> {
         .processes()
         .map(|(id, _)| id)
         .filter(|id| selection.processes.as_ref().is_none_or(|set| set.contains(id)))
-        .map(|process| (process, ProcessRow { process, samples: 0, threads: BTreeMap::new() }))
+        .map(|process| (process, ProcessRow { process, cpu: Sum::default(), threads: BTreeMap::new() }))
         .collect();
     for (key, sum) in model.cpu().sums(selection) {
         if let Some(row) = rows.get_mut(&key.process) {
-            row.samples += sum;
-            *row.threads.entry(key.tid).or_default() += sum;
+            row.cpu.add(sum);
+            row.threads.entry(key.tid).or_default().add(sum);
         }
     }
     let mut rows: Vec<ProcessRow> = rows.into_values().collect();
-    rows.sort_by_key(|row| std::cmp::Reverse(row.samples));
+    rows.sort_by_key(|row| std::cmp::Reverse(row.cpu.time));
     rows
 }

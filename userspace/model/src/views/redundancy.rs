@@ -38,7 +38,7 @@ pub fn redundancy(model: &Model, selection: &Selection) -> RedundancyView {
         lines: family.lines(selection),
         calls: family.calls(selection),
         pairs: family.pair_sums(selection),
-        samples: processes(model, &of_processes).into_iter().map(|row| (row.process, row.samples)).collect(),
+        samples: processes(model, &of_processes).into_iter().map(|row| (row.process, row.cpu.samples)).collect(),
     }
 }
 

@@ -138,7 +138,6 @@ type Threads = BTreeMap<ProcessRef, Vec<(Tid, Vec<Slot>)>>;
 
 fn threads(model: &Model, selection: &Selection, slots: Slots) -> Threads {
     let mut all = BTreeMap::new();
-    let period = 1e9 / f64::from(model.meta().rate_hz.max(1));
     let mut functions: BTreeMap<StackId, Option<FrameId>> = BTreeMap::new();
     let has_gil = model.is_on("gil");
     // One that ends later may have begun before.
@@ -149,7 +148,7 @@ fn threads(model: &Model, selection: &Selection, slots: Slots) -> Threads {
         if let Some(slot) = slots.of(sample.at)
             && let Some(cells) = of_thread(&mut all, (sample.process, sample.tid), slots)
         {
-            cells[slot].run(leaf, period);
+            cells[slot].run(leaf, sample.weight.0 as f64);
         }
     }
     let sleeps = model.offcpu().sleeps(&later).filter(|sleep| !has_gil || sleep.reason != WaitReason::Gil);

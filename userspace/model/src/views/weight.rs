@@ -8,7 +8,7 @@ use crate::{Model, Nanos, Place, Selection};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Weight {
-    /// Samples.
+    /// Nanoseconds of CPU time.
     #[default]
     Cpu,
     /// Nanoseconds that threads slept, for whatever reason.
@@ -59,8 +59,8 @@ impl Weight {
 
     pub fn unit(self) -> Unit {
         match self {
-            Self::Cpu | Self::Redundant => Unit::Samples,
-            Self::OffCpu | Self::Gil => Unit::Nanoseconds,
+            Self::Redundant => Unit::Samples,
+            Self::Cpu | Self::OffCpu | Self::Gil => Unit::Nanoseconds,
             Self::Bytes => Unit::Bytes,
         }
     }
@@ -73,7 +73,9 @@ impl Weight {
     /// What the selected events weigh; of each family the oldest first.
     pub fn pieces<'a>(self, model: &'a Model, selection: &'a Selection) -> Box<dyn Iterator<Item = Piece> + 'a> {
         match self {
-            Self::Cpu => Box::new(model.cpu().selected(selection).map(|sample| (sample.at, sample.place(), 1))),
+            Self::Cpu => {
+                Box::new(model.cpu().selected(selection).map(|sample| (sample.at, sample.place(), sample.weight.0)))
+            }
             Self::OffCpu => {
                 Box::new(model.offcpu().sleeps(selection).map(|sleep| (sleep.at, sleep.place(), sleep.total.0)))
             }
@@ -86,7 +88,7 @@ impl Weight {
     /// What the selected events weigh together, by stack.
     pub fn sums(self, model: &Model, selection: &Selection) -> BTreeMap<Place, u64> {
         if self == Self::Cpu {
-            return model.cpu().sums(selection).into_iter().collect();
+            return model.cpu().sums(selection).into_iter().map(|(place, sum)| (place, sum.time.0)).collect();
         }
         let mut sums: BTreeMap<Place, u64> = BTreeMap::new();
         for (_, place, weight) in self.pieces(model, selection) {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use pyobs_capture::launch::{self, Launch};
 use pyobs_capture::session::{Session, Targets};
@@ -100,7 +100,6 @@ struct Recording {
     session: Session,
     writer: Background,
     path: PathBuf,
-    begun: Instant,
     samples: u64,
     lost: u64,
     progress: Progress,
@@ -112,7 +111,7 @@ impl Recording {
     /// `alone`: nobody else writes to the terminal.
     fn new(session: Session, writer: Background, path: PathBuf, alone: bool) -> Self {
         let progress = Progress::new(alone, Duration::ZERO);
-        Self { session, writer, path, begun: Instant::now(), samples: 0, lost: 0, progress, broken: false }
+        Self { session, writer, path, samples: 0, lost: 0, progress, broken: false }
     }
 
     /// Until the time is over, the command or the watched processes have ended, or a signal asks for the end.
@@ -125,7 +124,7 @@ impl Recording {
         let mut events = Vec::new();
         let mut passed_on = false;
         loop {
-            let left = duration.map_or(WAIT, |duration| duration.saturating_sub(self.begun.elapsed()));
+            let left = duration.map_or(WAIT, |duration| duration.saturating_sub(self.elapsed()));
             if left.is_zero() {
                 return Ok(());
             }
@@ -156,6 +155,11 @@ impl Recording {
         }
     }
 
+    /// Of the recording.
+    fn elapsed(&self) -> Duration {
+        Duration::from_nanos(self.session.now().0)
+    }
+
     fn append(&mut self, events: &mut Vec<Event>) -> Result<(), Failure> {
         for event in events.iter() {
             match event {
@@ -175,7 +179,7 @@ impl Recording {
     }
 
     fn show(&mut self) {
-        let (seconds, samples, lost) = (self.begun.elapsed().as_secs_f64(), self.samples, self.lost);
+        let (seconds, samples, lost) = (self.elapsed().as_secs_f64(), self.samples, self.lost);
         self.progress.show(|| {
             let (samples, lost) = (grouped(samples), grouped(lost));
             format!("recording {seconds:.1} s, {samples} samples, {lost} lost, Ctrl-C stops")
@@ -184,11 +188,13 @@ impl Recording {
 
     /// Detaches, and leaves a complete file; says where it is.
     fn close(mut self) -> Result<(), Failure> {
-        let seconds = self.begun.elapsed().as_secs_f64();
         let refusals = self.session.meta().refusals();
         self.progress.show_now("ending: functions that were seen last get their names");
         let mut last = Vec::new();
-        let (samples, lost) = last_counts(self.samples, self.lost, self.session, &mut last);
+        self.session.finish(&mut last);
+        // The latest event is of the end.
+        let seconds = last.iter().filter_map(Event::at).max().unwrap_or_default().as_secs_f64();
+        let (samples, lost) = last_counts(self.samples, self.lost, &last);
         self.progress.clear();
         if self.broken {
             // The error of the write that failed is what the user is told.
@@ -204,8 +210,7 @@ impl Recording {
     }
 }
 
-fn last_counts(samples: u64, lost: u64, session: Session, last: &mut Vec<Event>) -> (u64, u64) {
-    session.finish(last);
+fn last_counts(samples: u64, lost: u64, last: &[Event]) -> (u64, u64) {
     last.iter().fold((samples, lost), |(samples, lost), event| match event {
         Event::Sample(_) => (samples + 1, lost),
         Event::Loss { count, .. } => (samples, lost.saturating_add(*count)),

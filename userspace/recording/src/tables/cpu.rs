@@ -20,7 +20,8 @@ CREATE TABLE samples (
     tid     INTEGER NOT NULL,
     cpu     INTEGER NOT NULL,
     stack   INTEGER NOT NULL REFERENCES stacks,
-    outcome INTEGER NOT NULL REFERENCES outcomes
+    outcome INTEGER NOT NULL REFERENCES outcomes,
+    weight_ns INTEGER NOT NULL
 );";
 
 /// The number of an outcome in the files that this pyobs writes; they carry the names along.
@@ -56,7 +57,7 @@ pub(crate) fn prepare(connection: &Connection) -> rusqlite::Result<()> {
 
 /// Inserts a sample.
 pub(crate) const INSERT: &str =
-    "INSERT INTO samples (at_ns, process, tid, cpu, stack, outcome) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+    "INSERT INTO samples (at_ns, process, tid, cpu, stack, outcome, weight_ns) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
 
 pub(crate) fn sample(insert: &mut Statement<'_>, sample: &Sample) -> rusqlite::Result<()> {
     insert.execute(params![
@@ -66,15 +67,17 @@ pub(crate) fn sample(insert: &mut Statement<'_>, sample: &Sample) -> rusqlite::R
         sample.cpu,
         sample.stack.0,
         number(sample.outcome),
+        integer(sample.weight.0),
     ])?;
     Ok(())
 }
 
-/// The samples in the order in which they were written.
+/// The samples in the order in which they were written. In recordings before there were weights each stands for `period`.
 pub(crate) fn read(
     source: &Source,
     damage: &mut Damage,
     range: Range,
+    period: Nanos,
     mut each: impl FnMut(Sample),
 ) -> Result<(), Error> {
     let mut outcomes = HashMap::new();
@@ -91,13 +94,14 @@ pub(crate) fn read(
         Some(())
     })?;
     let columns = ["at_ns", "process", "tid", "cpu", "stack", "outcome"];
-    source.scan("samples", &columns, &range.condition(), damage, |_, row| {
+    source.scan_newer("samples", (&columns, &["weight_ns"]), &range.condition(), damage, |_, row| {
         each(Sample {
             at: Nanos(row.number(1)?),
             process: ProcessRef(row.small(2)?),
             tid: Tid(row.small(3)?),
             cpu: row.small(4)?,
             stack: StackId(row.small(5)?),
+            weight: if row.get_ref(7).is_ok() { Nanos(row.number(7)?) } else { period },
             outcome: *outcomes.get(&row.number(6)?)?,
         });
         Some(())

@@ -93,7 +93,7 @@ fn pieces(model: &Model, ui: &Ui, wording: Wording) -> Vec<Piece> {
     let mut pieces = Vec::new();
     pieces.extend([
         piece(1, meta.host.clone()),
-        piece(5, format!("{} Hz{sampler}", meta.rate_hz)),
+        piece(5, format!("{}{sampler}", rate(model))),
         piece(6, number::plural(model.cpu().total(), "sample", "samples")),
         piece(2, processes(model)),
     ]);
@@ -125,6 +125,15 @@ fn processes(model: &Model) -> String {
 }
 
 /// Now for a capture that runs, on average for one that is over.
+/// The rate of the samples that are kept now, and that which was asked for if it is another.
+fn rate(model: &Model) -> String {
+    let asked = f64::from(model.meta().rate_hz);
+    match model.cpu().rate_now() {
+        Some(now) if now < asked * 0.8 => format!("{} of {asked} Hz", number::two_digits(now)),
+        _ => format!("{asked} Hz"),
+    }
+}
+
 fn cost(model: &Model, ui: &Ui) -> Option<String> {
     let cost = model.cost();
     let span = cost.at.as_secs_f64();
@@ -206,7 +215,7 @@ fn chips(model: &Model, ui: &Ui, room: u16) -> Vec<Piece> {
     }
     if shows_frames {
         let measure = match ui.look.weight {
-            Weight::Cpu => "cpu samples",
+            Weight::Cpu => "cpu time",
             Weight::OffCpu => "offcpu time",
             Weight::Gil => "gil time",
             Weight::Redundant => "redundant samples",

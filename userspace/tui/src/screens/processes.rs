@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::HashSet;
 
+use pyobs_model::families::cpu::Sum;
 use pyobs_model::views::{self, ProcessRow};
 use pyobs_model::{Model, Nanos, ProcessRef, ProcessState, Selection, Tid};
 use ratatui::buffer::Buffer;
@@ -30,11 +31,11 @@ enum Sort {
 
 const SORTS: [Sort; 4] = [Sort::Samples, Sort::Pid, Sort::Threads, Sort::Command];
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 struct Line {
     row: usize,
     picked: Picked,
-    samples: u64,
+    cpu: Sum,
 }
 
 #[derive(Default)]
@@ -63,14 +64,14 @@ impl ProcessesScreen {
             .iter()
             .enumerate()
             .filter_map(|(index, row)| Some((index, row, model.process(row.process)?)))
-            .filter(|(_, row, state)| state.is_alive(self.end) || row.samples > 0)
+            .filter(|(_, row, state)| state.is_alive(self.end) || row.cpu.samples > 0)
             .filter(|(_, _, state)| {
                 let process = &state.process;
                 filter.is_none_or(|f| f.matches(&process.command) || f.matches(&process.pid.to_string()))
             })
             .collect();
         match self.sort {
-            Sort::Samples => order.sort_by_key(|(_, row, state)| (Reverse(row.samples), state.process.pid)),
+            Sort::Samples => order.sort_by_key(|(_, row, state)| (Reverse(row.cpu.time), state.process.pid)),
             Sort::Pid => order.sort_by_key(|(_, _, state)| state.process.pid),
             Sort::Threads => order.sort_by_key(|(_, _, state)| (Reverse(state.threads.len()), state.process.pid)),
             Sort::Command => order.sort_by(|(_, _, a), (_, _, b)| {
@@ -80,15 +81,15 @@ impl ProcessesScreen {
         }
         let mut shown = Vec::with_capacity(order.len());
         for (index, row, state) in order {
-            shown.push(Line { row: index, picked: Picked { process: row.process, tid: None }, samples: row.samples });
+            shown.push(Line { row: index, picked: Picked { process: row.process, tid: None }, cpu: row.cpu });
             if self.open.contains(&row.process) {
-                let mut threads: Vec<(Tid, u64)> =
-                    state.threads.keys().map(|tid| (*tid, row.threads.get(tid).copied().unwrap_or(0))).collect();
-                threads.sort_by_key(|(tid, samples)| (Reverse(*samples), *tid));
-                shown.extend(threads.into_iter().map(|(tid, samples)| Line {
+                let mut threads: Vec<(Tid, Sum)> =
+                    state.threads.keys().map(|tid| (*tid, row.threads.get(tid).copied().unwrap_or_default())).collect();
+                threads.sort_by_key(|(tid, cpu)| (Reverse(cpu.time), *tid));
+                shown.extend(threads.into_iter().map(|(tid, cpu)| Line {
                     row: index,
                     picked: Picked { process: row.process, tid: Some(tid) },
-                    samples,
+                    cpu,
                 }));
             }
         }
@@ -170,7 +171,7 @@ impl ProcessesScreen {
             ui.spots.add(spot, Spot::row(index, self.cursor.index()));
             let mut row = Row::new(buf, spot);
             row.select(index == self.cursor.index(), theme);
-            let quiet = state.ended.is_some() || line.samples == 0;
+            let quiet = state.ended.is_some() || line.cpu.samples == 0;
             let style = if quiet { theme.dim() } else { theme.text() };
             let is_picked = ui.picked == Some(line.picked);
             let fold = match line.picked.tid {
@@ -180,7 +181,7 @@ impl ProcessesScreen {
                 None => "▸",
             };
             row.left(2, &format!(" {fold}"), if is_picked { theme.good() } else { theme.dim() });
-            let cpu = self.cpu_percent(model, line.samples);
+            let cpu = self.cpu_percent(line.cpu);
             match line.picked.tid {
                 None => {
                     row.right(PID_WIDTH, &state.process.pid.to_string(), style);
@@ -193,7 +194,7 @@ impl ProcessesScreen {
             }
             row.right(7, &number::percent(cpu), style);
             row.bar(widths.bar, cpu / 100.0, theme.own());
-            row.right(widths.samples, &number::count(line.samples), style);
+            row.right(widths.samples, &number::count(line.cpu.samples), style);
             match line.picked.tid {
                 None => {
                     row.right(4, &state.threads.len().to_string(), theme.dim());
@@ -209,9 +210,8 @@ impl ProcessesScreen {
     }
 
     /// In percent of one core.
-    fn cpu_percent(&self, model: &Model, samples: u64) -> f64 {
-        let possible = f64::from(model.meta().rate_hz) * self.seconds;
-        if possible > 0.0 { samples as f64 / possible * 100.0 } else { 0.0 }
+    fn cpu_percent(&self, cpu: Sum) -> f64 {
+        if self.seconds > 0.0 { cpu.time.as_secs_f64() / self.seconds * 100.0 } else { 0.0 }
     }
 }
 

@@ -48,6 +48,12 @@ pub struct Libraries {
 }
 
 impl Libraries {
+    /// The recording begins at this time of the kernel's clock.
+    pub fn starts_at(&mut self, start: Nanos) {
+        self.start = start;
+        self.latest = Nanos(0);
+    }
+
     /// Returns what cannot be followed, in words.
     pub fn new(
         named: &[Named],

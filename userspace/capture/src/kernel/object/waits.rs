@@ -31,11 +31,9 @@ impl Object {
         [WAKING, SWITCH].into_iter().try_for_each(|name| self.attach_typed(name))
     }
 
-    /// Keeps one CPU sample in so many, takes so many times fewer stacks of sleeps, and looks at one sleep of each thread for
-    /// every so much time.
-    pub fn shed(&mut self, keep_every: u64, sleeps_rarer: u64, sleep_gap: Nanos) -> bool {
-        self.control.set(control::KEEP_EVERY, keep_every, 0).is_ok()
-            && self.control.set(control::SLEEP_PERIOD, SLEEP_PERIOD.saturating_mul(sleeps_rarer), 0).is_ok()
+    /// Takes so many times fewer stacks of sleeps, and looks at one sleep of each thread for every so much time.
+    pub fn shed_sleeps(&mut self, sleeps_rarer: u64, sleep_gap: Nanos) -> bool {
+        self.control.set(control::SLEEP_PERIOD, SLEEP_PERIOD.saturating_mul(sleeps_rarer), 0).is_ok()
             && self.control.set(control::SLEEP_GAP, sleep_gap.0, 0).is_ok()
             && self.control.set(control::SLEEP_GAP_MAX, (sleep_gap.0 * GAPS_MAX).div_ceil(tick().0.max(1)), 0).is_ok()
     }

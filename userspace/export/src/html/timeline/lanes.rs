@@ -30,10 +30,9 @@ impl Default for Lane {
 pub(super) fn lanes(model: &Model, selection: &Selection, span: Span) -> BTreeMap<(ProcessRef, Tid), Lane> {
     let mut lanes: BTreeMap<(ProcessRef, Tid), Lane> = BTreeMap::new();
     let slot = slot(span).0 as f64;
-    let period = 1e9 / f64::from(model.meta().rate_hz.max(1));
     for sample in model.cpu().selected(selection) {
         let at = ((span.share(sample.at) * SLOTS as f64) as usize).min(SLOTS - 1);
-        lanes.entry((sample.process, sample.tid)).or_default().cpu[at] += period / slot;
+        lanes.entry((sample.process, sample.tid)).or_default().cpu[at] += sample.weight.0 as f64 / slot;
     }
     for wait in model.gil().waits(selection) {
         spread(&mut lanes.entry((wait.process, wait.tid)).or_default().gil, span, wait.at, wait.total);
