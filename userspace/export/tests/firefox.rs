@@ -107,7 +107,7 @@ fn a_track_for_each_thread_with_its_samples() {
     assert_eq!((&main["processName"], &main["pid"]), (&"python3.12 main.py".into(), &"4242".into()));
     let insert = "<module> (main.py);insert (tree.py)".to_owned();
     let read = "<module> (main.py);sys_read [kernel]".to_owned();
-    assert_eq!(stacks(main), BTreeMap::from([(insert, 6), (read, 4)]));
+    assert_eq!(stacks(main), BTreeMap::from([(insert, 60), (read, 40)]), "milliseconds");
     let categories: Vec<_> = numbers(&main["frameTable"]["category"])
         .into_iter()
         .map(|at| profile["meta"]["categories"][at as usize]["name"].as_str().unwrap())

@@ -100,7 +100,7 @@ fn the_svg_is_whole_and_shows_every_frame() {
     let texts = parsed_svg(&svg);
     for expected in [
         "CPU time on build-host",
-        "100 samples · 2.0 s at 100 Hz (cpu-clock) · 2026-01-02T03:04:05Z · orange: Python, blue: native, green: kernel",
+        "1.00 s of CPU time · 2.0 s at 100 Hz (cpu-clock) · 2026-01-02T03:04:05Z · orange: Python, blue: native, green: kernel",
         "python3.12 (4242) (94 samples, 94.00%)",
         "Node.insert (tree.py:42) (60 samples, 60.00%)",
         "do_syscall_64 [kernel] (6 samples, 6.00%)",

@@ -45,6 +45,7 @@ fn model(folder: &str, functions: &[(&str, u64)], sleeps: u64) -> Model {
                 tid,
                 cpu: 0,
                 stack,
+                weight: Nanos(10_000_000),
                 outcome: Outcome::Complete,
             }));
         }

@@ -247,7 +247,7 @@ fn rounds(after: u64, stack: StackId) -> Model {
         let begun = id * 100 * MS;
         let samples = (0..5).map(move |tick| {
             let (at, outcome) = (Nanos(begun + after + tick * 10 * MS), Outcome::Complete);
-            Event::Sample(Sample { at, process: PROCESS, tid: MAIN, cpu: 0, stack, outcome })
+            Event::Sample(Sample { at, process: PROCESS, tid: MAIN, cpu: 0, stack, weight: Nanos(10_000_000), outcome })
         });
         seen(id, transfer(begun, 40 * MS)).into_iter().chain(samples)
     };

@@ -114,7 +114,15 @@ fn a_time_has_what_happened_in_it() {
     let (process, tid, stack) = (ProcessRef(0), Tid(1), StackId(0));
     for n in 0..80 {
         let at = Nanos(n * SECOND / 40);
-        model.apply(&Event::Sample(Sample { at, process, tid, cpu: 0, stack, outcome: Outcome::Complete }));
+        model.apply(&Event::Sample(Sample {
+            at,
+            process,
+            tid,
+            cpu: 0,
+            stack,
+            weight: Nanos(10_101_010),
+            outcome: Outcome::Complete,
+        }));
         let touched = Some(Touched::Metadata(Some("numpy.ndarray".into())));
         if n % 2 == 0 {
             model.apply(&Event::Access(Access {

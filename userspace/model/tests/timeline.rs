@@ -35,7 +35,15 @@ fn model() -> Model {
 /// In hundredths of a second.
 fn sample(at: u64, tid: Tid, stack: u32) -> Event {
     let (at, outcome) = (Nanos(at * SECOND / 100), Outcome::Complete);
-    Event::Sample(Sample { at, process: PROCESS, tid, cpu: 0, stack: StackId(stack), outcome })
+    Event::Sample(Sample {
+        at,
+        process: PROCESS,
+        tid,
+        cpu: 0,
+        stack: StackId(stack),
+        weight: Nanos(10_000_000),
+        outcome,
+    })
 }
 
 fn slept(at: u64, length: u64, tid: Tid, reason: WaitReason) -> Event {

@@ -274,12 +274,20 @@ fn a_window_forgets_waits_and_calls() {
 fn frames_and_trees_are_of_the_weight_that_is_asked_for() {
     let mut model = model(History::All);
     let outcome = Outcome::Complete;
-    model.apply(&Event::Sample(Sample { at: Nanos(1), process: PROCESS, tid: MAIN, cpu: 0, stack: COMPUTE, outcome }));
+    model.apply(&Event::Sample(Sample {
+        at: Nanos(1),
+        process: PROCESS,
+        tid: MAIN,
+        cpu: 0,
+        stack: COMPUTE,
+        weight: Nanos(10_101_010),
+        outcome,
+    }));
     model.apply(&Event::Sleep(sleep(2, RECEIVE, 2, 700, 400)));
     model.apply(&Event::Sleep(sleep(3, COMPUTE_MORE, 1, 50, 50)));
     model.apply(&Event::GilWait(wait(4, Some(COMPUTE), 1, 30)));
     let everything = Selection::default();
-    for (weight, total, leaf) in [(Weight::Cpu, 1, 0), (Weight::OffCpu, 750, 1), (Weight::Gil, 30, 1)] {
+    for (weight, total, leaf) in [(Weight::Cpu, 10_101_010, 0), (Weight::OffCpu, 750, 1), (Weight::Gil, 30, 1)] {
         let look = Look { by: By::Line, python_only: true, weight };
         let view = views::frames(&model, &everything, look, false);
         assert_eq!((view.total, view.rows[0].frame), (total, FrameId(leaf)), "{weight}");
@@ -361,7 +369,15 @@ fn a_convoy_on_a_busy_machine_is_found() {
         let mut model = convoy(400, 5 * MS, MS / 10, 4 * SECOND);
         for tick in 0..4 * 99 {
             let (at, outcome) = (Nanos(tick * 25 * MS), Outcome::Complete);
-            model.apply(&Event::Sample(Sample { at, process: PROCESS, tid: MAIN, cpu: 0, stack: COMPUTE, outcome }));
+            model.apply(&Event::Sample(Sample {
+                at,
+                process: PROCESS,
+                tid: MAIN,
+                cpu: 0,
+                stack: COMPUTE,
+                weight: Nanos(10_101_010),
+                outcome,
+            }));
         }
         model.apply(&Event::Sleep(Sleep { tid: MAIN, ..sleep(9 * SECOND, NONE, 1, asleep, asleep) }));
         findings::find(&model, &Selection::default())

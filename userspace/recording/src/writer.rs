@@ -229,6 +229,7 @@ mod tests {
             tid: Tid(1),
             cpu: 0,
             stack: StackId(0),
+            weight: Nanos(10_101_010),
             outcome: pyobs_model::Outcome::Complete,
         };
         (0..count).map(|at| Event::Sample(sample(at))).collect()

@@ -82,7 +82,7 @@ pub(crate) fn short_amount(weight: Weight, number: u64) -> String {
 /// What shares are of.
 pub(crate) fn whole(weight: Weight, number: u64) -> String {
     match weight {
-        Weight::Cpu => format!("{} of CPU time", time(Nanos(number))),
+        Weight::Cpu => format!("{} of CPU", time(Nanos(number))),
         Weight::Redundant => plural(number, "sample", "samples"),
         Weight::OffCpu => format!("{} off CPU", time(Nanos(number))),
         Weight::Gil => format!("{} of waits for the GIL", time(Nanos(number))),

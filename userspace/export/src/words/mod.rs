@@ -22,7 +22,7 @@ const INDENT: usize = 12;
 
 /// Widths of the columns that hold text.
 const PLACE: usize = 32;
-const COMMAND: usize = WIDTH - 40;
+const COMMAND: usize = WIDTH - 52;
 const FUNCTION: usize = WIDTH - PLACE - 20;
 
 /// Writes at most `limit` processes, lines and functions.
@@ -118,7 +118,7 @@ impl Letter<'_> {
         self.section("Processes", "");
         let head = ["CPU time", "share", "samples", "pid", "python"];
         self.line(&format!(
-            "{:>10}  {:<11}  {:>9}  {:>7}  {:<7}  command",
+            "{:>10}  {:<10}  {:>8}  {:>7}  {:<7}  command",
             head[0], head[1], head[2], head[3], head[4]
         ));
         for row in busy.iter().take(self.limit) {
@@ -126,7 +126,7 @@ impl Letter<'_> {
             let process = &state.process;
             let python = process.python.as_deref().unwrap_or("-");
             self.line(&format!(
-                "{:>10}  {:<11}  {:>9}  {:>7}  {:<7}  {}",
+                "{:>10}  {:<10}  {:>8}  {:>7}  {:<7}  {}",
                 time(row.cpu.time),
                 certain(row.cpu.share_of(&all)),
                 grouped(row.cpu.samples),

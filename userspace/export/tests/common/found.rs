@@ -255,7 +255,15 @@ fn no_overlap() -> Vec<Event> {
         let begun = id * 100 * MS;
         let samples = (0..5).map(move |tick| {
             let (at, process, outcome) = (Nanos(begun + 45 * MS + tick * 10 * MS), PROCESS, Outcome::Complete);
-            Event::Sample(Sample { at, process, tid: MAIN, cpu: 0, stack: COMPUTES, outcome })
+            Event::Sample(Sample {
+                at,
+                process,
+                tid: MAIN,
+                cpu: 0,
+                stack: COMPUTES,
+                weight: Nanos(10_000_000),
+                outcome,
+            })
         });
         seen(id, transfer(begun, 40 * MS)).into_iter().chain(samples)
     };

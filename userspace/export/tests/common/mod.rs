@@ -89,7 +89,15 @@ impl Builder {
         for _ in 0..count {
             self.at += 10_000_000;
             let (at, process, tid) = (Nanos(self.at), ProcessRef(process), Tid(tid));
-            self.model.apply(&Event::Sample(Sample { at, process, tid, cpu: 0, stack, outcome }));
+            self.model.apply(&Event::Sample(Sample {
+                at,
+                process,
+                tid,
+                cpu: 0,
+                stack,
+                weight: Nanos(10_000_000),
+                outcome,
+            }));
         }
     }
 }

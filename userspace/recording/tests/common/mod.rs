@@ -113,6 +113,7 @@ impl Program {
             tid: Tid(4000 + process),
             cpu: self.random.below(2) as u32,
             stack: StackId(self.random.below(u64::from(self.stacks)) as u32),
+            weight: Nanos(10_101_010),
             outcome: Outcome::Complete,
         }));
     }
@@ -157,6 +158,7 @@ pub fn every_event() -> Vec<Event> {
             tid: Tid(4242),
             cpu: at % 3,
             stack: StackId(at % 6),
+            weight: Nanos(10_101_010),
             outcome,
         }));
     }

@@ -142,6 +142,7 @@ impl Fake {
                             tid: Tid(tid),
                             cpu: lane as u32,
                             stack: *stack,
+                            weight: Nanos(10_101_010),
                             outcome: Outcome::Complete,
                         }));
                     }

@@ -259,9 +259,9 @@ fn too_small() {
 fn only_what_is_watched_can_be_measured() {
     let mut bench = Bench::new(synthetic::model_of(&["cpu", "gil"]), Source::Live, LARGE);
     bench.send(Batch::Events(synthetic::waiting()));
-    assert!(bench.keys("2").picture().contains("cpu samples"));
+    assert!(bench.keys("2").picture().contains("cpu time"));
     assert!(bench.keys("m").picture().contains("gil time"));
-    assert!(bench.keys("m").picture().contains("cpu samples"));
+    assert!(bench.keys("m").picture().contains("cpu time"));
 }
 
 #[test]

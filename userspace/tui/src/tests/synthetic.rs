@@ -83,7 +83,15 @@ fn define_more(frames: (u32, &[Frame]), stacks: (u32, &[&[u32]])) -> Vec<Event> 
 
 pub(crate) fn sample(at_ms: u64, process: u32, tid: u32, stack: u32, outcome: Outcome) -> Event {
     let at = Nanos(at_ms * 1_000_000);
-    Event::Sample(Sample { at, process: ProcessRef(process), tid: Tid(tid), cpu: 0, stack: StackId(stack), outcome })
+    Event::Sample(Sample {
+        at,
+        process: ProcessRef(process),
+        tid: Tid(tid),
+        cpu: 0,
+        stack: StackId(stack),
+        weight: Nanos(10_101_010),
+        outcome,
+    })
 }
 
 pub(crate) fn events() -> Vec<Event> {
