@@ -6,7 +6,7 @@ mod common;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use common::{Program, every_event, meta, write};
+use common::{Program, every_event, write};
 use pyobs_model::*;
 use rusqlite::Connection;
 use rusqlite::types::Value;
@@ -113,6 +113,11 @@ fn counted<K: Ord>(keys: impl Iterator<Item = K>) -> BTreeMap<K, i64> {
     counts
 }
 
+/// As many samples of equal weights as these seconds.
+fn samples_in(seconds: &Value) -> i64 {
+    (real(seconds) / common::WEIGHT.as_secs_f64()).round() as i64
+}
+
 #[track_caller]
 fn assert_falling(rows: &[Vec<Value>], column: usize) {
     assert!(rows.windows(2).all(|pair| real(&pair[0][column]) >= real(&pair[1][column])), "{rows:?}");
@@ -123,12 +128,11 @@ fn busiest_processes_and_threads() {
     let made = Made::samples();
     let expected = counted(made.each_sample().map(|sample| made.pid(sample.process)));
     let rows = made.ask("The busiest processes");
-    let seconds = |pid: i64| expected[&pid] as f64 / f64::from(meta().rate_hz);
     assert_eq!(rows.len(), 3);
-    assert!(rows.iter().all(|row| (real(&row[2]) - seconds(int(&row[0]))).abs() < 1e-9), "{rows:?}");
+    assert!(rows.iter().all(|row| samples_in(&row[2]) == expected[&int(&row[0])]), "{rows:?}");
     assert_falling(&rows, 2);
     let threads = made.ask("The busiest threads");
-    let found: BTreeMap<i64, i64> = threads.iter().map(|row| (int(&row[0]), int(&row[3]))).collect();
+    let found: BTreeMap<i64, i64> = threads.iter().map(|row| (int(&row[0]), samples_in(&row[3]))).collect();
     assert_eq!(found, expected, "each process has one thread");
     assert!(threads.iter().all(|row| text(&row[2]) == "MainThread"));
 }
@@ -167,7 +171,7 @@ fn innermost_frames_and_the_most_frequent_stack() {
     let leaves = counted(made.each_sample().map(|sample| function(&sample.stack.0)));
     let rows = made.ask("The innermost frames of any kind");
     assert_eq!(rows.len(), leaves.len().min(20));
-    assert!(rows.iter().all(|row| leaves[&text(&row[2])] == int(&row[0])), "{rows:?}");
+    assert!(rows.iter().all(|row| leaves[&text(&row[2])] == samples_in(&row[0])), "{rows:?}");
 
     let stacks = counted(made.each_sample().map(|sample| sample.stack.0));
     let most = stacks.values().max().unwrap();
@@ -175,7 +179,7 @@ fn innermost_frames_and_the_most_frequent_stack() {
         let frames = made.stacks[&stack].iter().map(|id| made.frame(*id));
         frames.map(|frame| (frame.function.to_string(), i64::from(frame.line.unwrap()))).collect()
     };
-    let rows = made.ask("The most frequent stack");
+    let rows = made.ask("The stack with the most CPU time");
     let found: Vec<_> = rows.iter().map(|row| (text(&row[0]), int(&row[2]))).collect();
     assert!(stacks.iter().any(|(stack, count)| count == most && names(*stack) == found), "{found:?}");
 }
@@ -192,7 +196,7 @@ fn callers_of_a_function() {
         }
     }
     let rows = made.ask("Who calls a function");
-    let found: BTreeMap<String, i64> = rows.iter().map(|row| (text(&row[0]), int(&row[3]))).collect();
+    let found: BTreeMap<String, i64> = rows.iter().map(|row| (text(&row[0]), samples_in(&row[3]))).collect();
     assert!(!expected.is_empty());
     assert_eq!(found, expected);
 }
@@ -204,8 +208,7 @@ fn busy_cpus_in_each_second() {
     let rows = made.ask("CPUs kept busy in each second");
     assert_eq!(rows.len(), seconds.len());
     for row in rows {
-        let expected = seconds[&int(&row[0])] as f64 / f64::from(meta().rate_hz);
-        assert!((real(&row[1]) - expected).abs() < 1e-9, "{row:?}");
+        assert_eq!(samples_in(&row[1]), seconds[&int(&row[0])], "{row:?}");
     }
 }
 

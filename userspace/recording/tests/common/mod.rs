@@ -27,6 +27,9 @@ impl Random {
     }
 }
 
+/// Of each sample.
+pub const WEIGHT: Nanos = Nanos(10_101_010);
+
 pub fn meta() -> Meta {
     Meta {
         started: "2026-01-02T03:04:05Z".into(),
@@ -113,7 +116,7 @@ impl Program {
             tid: Tid(4000 + process),
             cpu: self.random.below(2) as u32,
             stack: StackId(self.random.below(u64::from(self.stacks)) as u32),
-            weight: Nanos(10_101_010),
+            weight: WEIGHT,
             outcome: Outcome::Complete,
         }));
     }
@@ -158,7 +161,7 @@ pub fn every_event() -> Vec<Event> {
             tid: Tid(4242),
             cpu: at % 3,
             stack: StackId(at % 6),
-            weight: Nanos(10_101_010),
+            weight: WEIGHT,
             outcome,
         }));
     }
