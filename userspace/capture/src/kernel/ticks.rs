@@ -52,7 +52,7 @@ impl Ticks {
     /// `tell` tells the program the period before the first tick.
     pub fn start(&mut self, tell: impl FnOnce(Period)) -> io::Result<()> {
         tell(Period { length: period(self.rate_hz, 0.0), since: machine::monotonic() });
-        self.counters.iter().try_for_each(|counter| Ok(counter.enable()?))
+        self.counters.iter().try_for_each(Counter::enable)
     }
 
     /// Changes the period a little a few times a second. With a fixed one, a program that does something as often would always be
