@@ -274,7 +274,7 @@ impl Session {
         if let Some(gap) = self.rhythm.found(news) {
             self.object.call_at_most_each(gap);
         }
-        self.families.tell(self.now(), false, |tid| self.object.sleeper(tid), &mut self.scratch);
+        self.tell_waits(false);
         self.count_calls(false);
         self.tell_transfers(false);
         self.tell_memory(false);
@@ -301,6 +301,12 @@ impl Session {
         } else {
             eval.tick(self.processes.running(), &mut out);
         }
+    }
+
+    fn tell_waits(&mut self, at_the_end: bool) {
+        let no_stack = self.interner.stack(&[], &mut self.scratch);
+        let (now, object) = (self.now(), &self.object);
+        self.families.tell(now, at_the_end, |tid| object.sleeper(tid), no_stack, &mut self.scratch);
     }
 
     fn lose(&mut self, reason: Reason, count: u64) {
@@ -342,7 +348,7 @@ impl Session {
         self.scratch.push(Event::Cost { at, bpf, cpu, rss_bytes: cost::resident_bytes() });
         let bound = self.bound(at, bpf, cpu, traps);
         if let Some(change) = self.governor.observe(bound)
-            && self.object.shed(change.keep_every, change.sleeps_rarer, change.sleep_gap)
+            && self.object.shed(change.keep_every, change.sleeps_rarer)
         {
             self.keep_every = change.keep_every;
             self.scratch.push(Event::Shed { at, what: Arc::from(change.sentence) });
@@ -379,7 +385,7 @@ impl Session {
             std::thread::sleep(PACE);
             self.named();
         }
-        self.families.tell(self.now(), true, |tid| self.object.sleeper(tid), &mut self.scratch);
+        self.tell_waits(true);
         self.tell_transfers(true);
         self.tell_memory(true);
         self.tell_redundancy(true);
