@@ -113,7 +113,7 @@ fn sums_are_split_over_the_stacks_when_there_are_enough() {
     assert_eq!(sleeps.iter().map(|it| it.2).sum::<u64>(), total + 200);
     assert_eq!(sleeps.iter().map(|it| it.3).max(), Some(600), "the longest may be one that was not drawn");
     let Event::Sleep(first) = &kernel.events[0] else { panic!("{:?}", kernel.events) };
-    assert_eq!((first.from, first.at), (Nanos(BORN - START.0), Nanos(2 * SECOND)));
+    assert_eq!((first.from, first.at), (Nanos(BORN + 300 - START.0), Nanos(2 * SECOND)));
     // Nothing is drawn for long: as it was before.
     kernel.look(3 * SECOND, (count + 6, total + 600), (0, 0), false);
     assert_eq!(kernel.sleeps().len(), 4);
@@ -133,7 +133,7 @@ fn what_has_no_stack_is_told_without_one() {
     kernel.woken(0, 9 * SECOND + 500 + START.0, (4, 900 + 2 * SECOND + 500), 0, None);
     kernel.look(10 * SECOND, (4, 900 + 2 * SECOND + 500), (0, 0), true);
     let after: Vec<_> = kernel.sleeps()[1..].iter().map(|it| (it.1, it.2)).collect();
-    assert_eq!(after, [(1, SECOND), (0, SECOND), (0, 500)]);
+    assert_eq!(after, [(1, SECOND), (0, SECOND), (0, 500)], "{:?}", kernel.events);
 }
 
 #[test]

@@ -6,14 +6,14 @@ use pyobs_abi::offcpu::{self as abi, ALWAYS, Sleeper, Wake};
 use pyobs_model::{Event, GilHolder, Nanos, ProcessRef, Sleep, StackId, Tid, WaitReason, Waker};
 
 use super::reason::reason;
-use super::split::{Drawn, Group, Part, split};
+use super::split::{Drawn, Group, Part, Pool};
 use crate::families::gil::{Gil, Piece};
 
 /// A sleep that goes on for this long is told in pieces, one each time that the threads are looked at.
 const LONG: Nanos = Nanos(1_000_000_000);
-/// Sums are split over at least this many stacks,
+/// Sums are split when there are this many new stacks,
 const STACKS: usize = 16;
-/// unless they wait for this long.
+/// or after this time.
 const PATIENCE: Nanos = Nanos(5_000_000_000);
 /// Stacks of a slot that wait to be named; the others are dropped, so that their time is split over these.
 const STACKS_MAX: usize = 1_000;
@@ -41,6 +41,8 @@ impl Sums {
 struct End {
     at: Nanos,
     length: Nanos,
+    /// How much more of it was before the recording.
+    before: Nanos,
     weight: f64,
     waker: Option<Waker>,
     /// The thread of the same process that woke it: it has had the GIL, if that is what the sleeper waited for.
@@ -92,8 +94,7 @@ struct Slot {
     raw: u32,
     longest: Nanos,
     taken: Vec<Taken>,
-    /// The last split, for an interval in which no stack is taken.
-    before: Vec<Drawn>,
+    pool: Pool,
     missed: u32,
 }
 
@@ -126,7 +127,7 @@ impl Slot {
             raw: 0,
             longest: Nanos(0),
             taken: Vec::new(),
-            before: Vec::new(),
+            pool: Pool::default(),
             missed: 0,
         }
     }
@@ -177,14 +178,12 @@ impl Slot {
             }
             let count = u64::from(one.told == Nanos(0));
             let total = end.length.saturating_sub(one.told);
-            self.told = self.told.plus(Sums { count, total: total.0 });
+            self.told = self.told.plus(Sums { count, total: total.0 + end.before.0 });
             let part = Part { group: one.group(stack, self.reason), count, total, longest: end.length, stacks: count };
             out.tell(self.reason, part, (end.at.saturating_sub(total), end.at), true);
         }
         self.taken = rest;
-        if self.untold().count == 0 {
-            // Of a sleep that began before the recording, only the part in it was told.
-            self.told.total = self.seen.plus(self.ahead()).total;
+        if self.untold() == Sums::default() {
             self.longest = Nanos(0);
         }
     }
@@ -219,24 +218,25 @@ impl Slot {
             let end = one.end.as_ref()?;
             Some(Drawn { group: one.group(one.stack?, reason), length: end.length, weight: end.weight })
         });
-        let drawn: Vec<Drawn> = drawn.collect();
-        let is_new = !drawn.is_empty();
-        if is_new {
-            self.before = drawn;
-        } else if self.before.is_empty() {
+        let mut drawn: Vec<Drawn> = drawn.collect();
+        let has_none = drawn.is_empty() && self.pool.is_empty();
+        if has_none {
             let Some(stack) = no_stack else { return };
             let group = Group { stack, holder: None, waker: None, holds_gil: false };
-            self.before.push(Drawn { group, length: Nanos(1), weight: 1.0 });
+            drawn.push(Drawn { group, length: Nanos(1), weight: 2.0 });
         }
         self.told = self.told.plus(Sums { count, total });
         // What began before the last split and was not told then.
         let from = from.max(self.start).min(now.saturating_sub(Nanos(total)));
         let longest = std::mem::take(&mut self.longest).max(Nanos(open.total));
-        for mut part in split(&self.before, count, Nanos(total), longest) {
-            if !is_new {
+        for mut part in self.pool.split(now, drawn, count, Nanos(total), longest) {
+            if has_none {
                 part.stacks = 0;
             }
             out.tell(reason, part, (from, now), false);
+        }
+        if has_none {
+            self.pool = Pool::default();
         }
     }
 }
@@ -300,7 +300,8 @@ impl Thread {
         if let Some(one) = slot.taken.iter_mut().find(|one| one.since == wake.since && one.end.is_none()) {
             let length = at.saturating_sub(Nanos(wake.since).saturating_sub(start));
             let weight = if wake.chance == ALWAYS { 1.0 } else { 2f64.powi(32) / f64::from(wake.chance.max(1)) };
-            one.end = Some(End { at, length, weight, waker, next });
+            let before = Nanos(wake.header.time.saturating_sub(wake.since)).saturating_sub(length);
+            one.end = Some(End { at, length, before, weight, waker, next });
         }
     }
 

@@ -184,7 +184,7 @@ impl SleepWidths {
             0..76 => (percent(40), percent(60), 0, 0),
             76..96 => (percent(30), percent(42), left, 0),
             96..130 => (percent(24), percent(33), percent(22), left),
-            _ => (percent(16), percent(48), percent(20), left),
+            _ => (percent(18), percent(47), percent(20), left),
         };
         Self { times, thread, place: PlaceWidths::of(place, width), inner, waker }
     }
