@@ -151,6 +151,9 @@ impl Gil {
         for whole in open.values_mut() {
             whole.close(&mut sums);
         }
+        for sum in sums.values_mut() {
+            sum.times = sum.times.settled();
+        }
         sums
     }
 

@@ -37,6 +37,12 @@ impl Times {
         self.total = self.total.saturating_add(other.total);
         self.max = self.max.max(other.max);
     }
+
+    /// The longest is no shorter than the mean, of which estimates know nothing.
+    pub fn settled(self) -> Self {
+        let mean = Nanos(self.total.0.div_ceil(self.count.max(1)));
+        if self.count == 0 { self } else { Self { max: self.max.max(mean), ..self } }
+    }
 }
 
 /// How well a figure that rests on sampled stacks is known.

@@ -96,6 +96,9 @@ impl OffCpu {
         for (sleep, spell) in self.clipped(selection) {
             sums.entry(Key { place: sleep.place(), reason: sleep.reason }).or_default().add(Sum::of(sleep, spell));
         }
+        for sum in sums.values_mut() {
+            sum.times = sum.times.settled();
+        }
         sums
     }
 

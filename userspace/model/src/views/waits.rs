@@ -119,7 +119,7 @@ pub fn sleeps(model: &Model, selection: &Selection, by: By) -> Vec<SleepRow> {
         reason,
         frame,
         inner,
-        times: sum.times,
+        times: sum.times.settled(),
         sampled: sum.sampled,
         share: share(sum.times.total, model.observed(process, selection, since)),
         waker: sum.wakers.most().first().map(|(waker, _)| (*waker).clone()),
@@ -144,7 +144,7 @@ pub fn gil_waits(model: &Model, selection: &Selection, by: By) -> Vec<GilRow> {
         frame,
         holder,
         holder_frame,
-        times,
+        times: times.settled(),
         sampled,
     };
     let mut rows: Vec<GilRow> = rows.into_iter().map(row).collect();

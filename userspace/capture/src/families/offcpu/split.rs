@@ -92,8 +92,15 @@ impl Pool {
             share.unseen_time += (one.weight - 1.0) * one.length.0 as f64;
         }
         let ordered = || order.iter().map(|group| &shares[*group]);
-        let counts = apportion(count, &ordered().map(|it| (it.stacks, it.unseen, it.all)).collect::<Vec<_>>());
+        let mut counts = apportion(count, &ordered().map(|it| (it.stacks, it.unseen, it.all)).collect::<Vec<_>>());
         let times = apportion(total.0, &ordered().map(|it| (it.time, it.unseen_time, it.all_time)).collect::<Vec<_>>());
+        // Who has time has at least one sleep.
+        for number in 0..counts.len() {
+            let largest = (0..counts.len()).max_by_key(|other| counts[*other]).filter(|largest| counts[*largest] > 1);
+            if let Some(largest) = largest.filter(|_| counts[number] == 0 && times[number] > 0) {
+                (counts[number], counts[largest]) = (1, counts[largest] - 1);
+            }
+        }
         let mut parts: Vec<Part> = order
             .iter()
             .zip(counts.into_iter().zip(times))
