@@ -110,6 +110,25 @@ fn of(weight: Weight) -> Options {
 }
 
 #[test]
+fn a_figure_says_how_many_stacks_it_rests_on() {
+    let mut it = Builder::new("build-host");
+    it.model = Model::new(families_on(), History::All);
+    it.process(0, 4242, "/usr/bin/python3.12 main.py", &[(4242, "MainThread")]);
+    for (name, count, stacks) in [("often", 1_000, 12), ("seldom", 500, 11), ("exact", 2, 2)] {
+        let stack = it.stack(&[frame(FrameKind::Python, name, "/srv/app/net.py", 12, 10)]);
+        let Event::Sleep(all) = sleep(900, 4242, stack, WaitReason::Io, count, 100 * MS) else { unreachable!() };
+        it.model.apply(&Event::Sleep(Sleep { stacks, ..all }));
+    }
+    let words = in_words(&it.model, 10);
+    let row = |name: &str| words.lines().find(|line| line.ends_with(name)).unwrap_or_else(|| panic!("{words}"));
+    assert!(row("often").contains("100.0 ms       1,000") && row("often").contains(" 12  io"), "{words}");
+    assert!(row("seldom").trim_start().starts_with("not enough data       11  io"), "{words}");
+    assert!(row("exact").contains("100.0 ms           2"), "{words}");
+    let reason = words.lines().find(|line| line.ends_with("  io")).unwrap_or_default();
+    assert!(reason.contains("300.0 ms       1,502"), "the sum of a reason is exact: {words}");
+}
+
+#[test]
 fn folded_times_are_whole_microseconds() {
     let text = exported(&example(), Format::Folded, &of(Weight::OffCpu));
     let expected = "python3.12 (4242);receive (net.py);recv (libc.so.6);schedule [kernel] 1000000\n\

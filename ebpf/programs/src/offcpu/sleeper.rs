@@ -24,9 +24,9 @@ const CREDIT: u32 = 16;
 const EVICTION_GAP: u32 = 16;
 /// `Slot::chance` is reckoned once in this many sleeps, as it takes a division.
 const RECKON_EVERY: u32 = 8;
-/// A slot takes at least four stacks in a second, if it sleeps as often: the chance of its next sleeps by how long the last
+/// A slot takes at least eight stacks in a second, if it sleeps as often: the chance of its next sleeps by how long the last
 /// `RECKON_EVERY` took, in units of 2^10 ns.
-const LEAST: u64 = (4 << 32) * 1024 / (RECKON_EVERY as u64 * 1_000_000_000);
+const LEAST: u64 = (8 << 32) * 1024 / (RECKON_EVERY as u64 * 1_000_000_000);
 /// The weight of a sleep in `Slot::mean` is 2^-3.
 const MEAN_SHIFT: u32 = 3;
 

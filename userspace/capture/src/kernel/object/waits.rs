@@ -20,7 +20,7 @@ const SLEEP_PERIOD: u64 = 20_000_000;
 /// most 0.5 % of a CPU.
 const SLEEP_STACKS: u64 = 160;
 /// They are never fewer than this.
-const SLEEP_STACKS_MIN: u64 = 16;
+const SLEEP_STACKS_MIN: u64 = 32;
 
 impl Object {
     /// Starts to look at threads' sleeps.
