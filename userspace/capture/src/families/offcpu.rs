@@ -6,6 +6,7 @@
 //! sums wait until there are enough stacks to split them over (`split.rs`).
 
 mod reason;
+mod slot;
 mod split;
 mod thread;
 
@@ -16,7 +17,8 @@ use pyobs_abi::offcpu::{Sleeper, Wake};
 use pyobs_abi::stack::{Sample, flags};
 use pyobs_model::{Event, GilHolder, Nanos, Pid, ProcessRef, Reason, StackId, Tid, Waker};
 
-use self::thread::{Out, Thread};
+use self::slot::Out;
+use self::thread::Thread;
 use super::gil::Gil;
 use crate::record::name;
 
