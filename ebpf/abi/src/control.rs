@@ -4,7 +4,7 @@
 pub const KEEP: u32 = 0;
 /// Which families are on: the bits below.
 pub const FAMILIES: u32 = 1;
-/// Of each thread's sleeps one is taken for every so many nanoseconds.
+/// Nanoseconds of sleep per stack, for sleeps of a thread that are alike. A longer sleep always has its stack taken.
 pub const SLEEP_PERIOD: u32 = 2;
 /// User space is called for a stack that may be new to it only when it was not called for so many nanoseconds.
 pub const CALL_GAP: u32 = 3;
@@ -16,12 +16,12 @@ pub const PROGRESS_UNTIL: u32 = 5;
 pub const TELLS_MAPPINGS: u32 = 6;
 /// Which transfers are counted when they are submitted, and nothing else is done about them: one of [`counted`].
 pub const COUNTED: u32 = 7;
-/// Of each thread's sleeps one is looked at for every so many nanoseconds, and the others are passed over; 0 stands for all.
-pub const SLEEP_GAP: u32 = 8;
+/// Stacks of sleeps that each CPU takes in a second, in the long run.
+pub const SLEEP_STACKS: u32 = 8;
 /// Of the samples whose registers are told, one in so many, chosen at random, is looked at; 0 and 1 stand for all.
 pub const LOOK_EVERY: u32 = 9;
-/// They are passed over for no longer than so many of the kernel's ticks.
-pub const SLEEP_GAP_MAX: u32 = 10;
+/// Nanoseconds of one of the kernel's ticks (jiffies).
+pub const TICK: u32 = 10;
 /// Nanoseconds between two ticks of a CPU.
 pub const PERIOD: u32 = 11;
 /// When the CPUs began to tick with this period, in nanoseconds of `CLOCK_MONOTONIC`.

@@ -3,8 +3,9 @@
 use crate::record::{COMM_LEN, Header};
 use crate::shared;
 
-/// Of `Sample::detail[0]` in an `OFFCPU_SLEEP`: the number of the system call in the lower half ([`NO_CALL`] where it is
-/// none, as for a page that has to be read), these above. `detail[1]` is the number of the thread's [`Place`].
+/// `Sample::detail[0]` of an `OFFCPU_SLEEP`, and [`Slot::detail`]: the lower half is the number of the system call
+/// ([`NO_CALL`] outside of one, as for a page that has to be read), and the upper half has these flags. `detail[1]` of the
+/// sample is [`Slot::born`].
 pub mod detail {
     /// The system call's first argument is 0: select() of nothing is a sleep.
     pub const FIRST_ARGUMENT_ZERO: u64 = 1 << 32;
@@ -14,84 +15,102 @@ pub mod detail {
 
 pub const NO_CALL: u32 = u32::MAX;
 
-/// `OFFCPU_WAKE`: what a thread has slept at one [`Place`] since it was told of last. The header's pid and tid are the
-/// sleeper's.
+/// The chance of a sleep whose stack is always taken. Chances are in units of 2^-32.
+pub const ALWAYS: u32 = u32::MAX;
+
+/// `OFFCPU_WAKE`: the sums of one [`Slot`]. The header's pid and tid are the sleeper's, its time is that of the last wake-up.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wake {
-    /// Its time is that of the last wake-up.
     pub header: Header,
-    /// When the last sleep began; 0 where it was told of before.
+    /// When the sleep that just ended began, if its stack was taken; else 0.
     pub since: u64,
-    /// [`Place::stack`].
-    pub stack: u64,
-    /// [`Place::total`] and [`Place::count`].
+    /// [`Slot::born`], [`Slot::detail`], [`Slot::total`] and [`Slot::count`].
+    pub born: u64,
+    pub detail: u64,
     pub total: u64,
     pub count: u32,
-    pub padding: u32,
-    /// Who ended the last sleep; 0 for the kernel's own doing, such as a timer.
+    /// The chance that the sleep that just ended had of having its stack taken.
+    pub chance: u32,
+    /// [`Slot::longest`].
+    pub longest: u64,
+    /// Who ended the sleep; 0 if the kernel did, as for a timer.
     pub waker_pid: u32,
     pub waker_tid: u32,
     pub waker_comm: [u8; COMM_LEN],
 }
 
-shared!(Wake, 96);
+shared!(Wake, 112);
 
-/// Places whose sleeps a thread keeps apart; a power of two.
-pub const PLACES: usize = 8;
+/// Slots of a thread; a power of two.
+pub const SLOTS: usize = 8;
 
-/// Where in its program a thread sleeps: the system call, its first argument, and the innermost Python frame's instruction.
+/// The sleeps of a thread that are alike as far as its registers tell: the same system call with the same first argument at
+/// the same depth of the stack, or waits for the GIL. The sums only grow, so that a record that is lost loses nothing.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place {
-    /// A hash of these; 0 for none.
+pub struct Slot {
+    /// A hash of what the sleeps have in common; 0 for a free slot.
     pub key: u32,
-    /// Sleeps that have not been told of, and how long they were in nanoseconds. Those that were passed over count as the one
-    /// that was looked at after them.
-    pub count: u32,
+    /// The chance of the next sleep.
+    pub chance: u32,
+    /// Nanoseconds slept since `born`.
     pub total: u64,
-    /// The time of the `OFFCPU_SLEEP` with the stack that they are told with.
-    pub stack: u64,
+    /// The longest sleep since the last `OFFCPU_WAKE` of this slot.
+    pub longest: u64,
+    /// When the slot was taken, which names it: no other slot of the thread has the same.
+    pub born: u64,
+    pub detail: u64,
+    /// Sleeps since `born`.
+    pub count: u32,
+    /// Their length, as a moving average in nanoseconds that stops at [`u32::MAX`].
+    pub mean: u32,
+    /// When it was last used, in units of 2^20 ns.
+    pub used: u32,
+    /// When `chance` was last reckoned, in units of 2^10 ns.
+    pub reckoned: u32,
+    /// `count` in the last `OFFCPU_WAKE`.
+    pub told: u32,
+    pub padding: u32,
 }
 
-/// The value of the array `SLEEPS`: a thread, in the element that its tid stands for.
-///
-/// What is written at each sleep that is passed over lies a cache line away from what is looked at by who wakes the thread,
-/// of this element and of the next one: else the line would go from CPU to CPU at each switch.
+shared!(Slot, 64);
+
+/// The value of the array `SLEEPS`: a thread, at the index `tid % SLEEPERS`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sleeper {
-    /// How many of its next sleeps are passed over, how many were since one was looked at, and how many had been when the
-    /// present one was. None are while [`SLEEP_GAP`](crate::control::SLEEP_GAP) is 0.
-    pub left: u32,
-    pub passed: u32,
-    pub missed: u32,
-    pub padding: u32,
-    /// When the sleep that was looked at last began, and in which of the kernel's ticks (jiffies), and when it ended.
-    pub looked: u64,
-    pub looked_tick: u64,
-    pub ended: u64,
-    pub places: [Place; PLACES],
     pub tid: u32,
     pub pid: u32,
-    /// When it went to sleep; 0 while it does not.
+    /// When it went to sleep; 0 while it is awake.
     pub since: u64,
-    /// When it was woken; 0 while it was not.
+    /// The kernel's tick (jiffies) in which it was woken; 0 before.
     pub woken: u64,
-    /// Which of its places it sleeps at, or slept at last.
-    pub place: u32,
-    /// Not 0 when the stack was taken for the present sleep, whose end is told at once then.
+    /// Up to which tick `is_watched` needs no look at the table of processes.
+    pub checked_until: u64,
+    pub is_watched: u32,
+    /// The slot of the present sleep, or of the last.
+    pub slot: u32,
+    /// The chance that the present sleep had, if its stack was taken; else 0.
     pub fresh: u32,
-    /// Up to when its stacks have been paid for: each costs `SLEEP_PERIOD` of the thread's time.
-    pub paid: u64,
+    /// Sleeps on a futex that is not known to be the GIL's.
+    pub tries: u32,
+    /// The GIL that the thread waits for; 0 if it is not known. Then the range of addresses that its waiters sleep on.
+    pub gil: u64,
+    pub gil_start: u64,
+    pub gil_size: u64,
+    /// When a slot was last given to another key, in units of 2^20 ns.
+    pub evicted: u32,
+    /// The state of a generator of random numbers.
+    pub random: u32,
     pub waker_pid: u32,
     pub waker_tid: u32,
     pub waker_comm: [u8; COMM_LEN],
-    pub apart: [u64; 3],
+    pub slots: [Slot; SLOTS],
 }
 
-shared!(Sleeper, 320);
+shared!(Sleeper, 616);
 
 /// Elements of the array `SLEEPS`; a power of two. Tids are given out one after the other, so that two live threads
-/// seldom share a place.
+/// seldom share an element.
 pub const SLEEPERS: u32 = 32_768;

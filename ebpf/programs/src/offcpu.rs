@@ -1,11 +1,11 @@
 //! The families `offcpu` and `gil`: where threads sleep, for how long, and who wakes them.
 //!
-//! A stack has to be taken when a thread goes to sleep, before it is known for how long. A thread's sleeps are told apart by
-//! their place in the program: the lengths of all that happen at one place are summed up exactly, and told with the stack
-//! that was taken there last, each time that they reach `SLEEP_PERIOD`. The first stack of a place costs the thread
-//! `SLEEP_PERIOD` of its time, each other the CPU `REFRESH` times as much, of which both have some credit: where less is
-//! slept, the stack of every sleep is taken. Where even that is more than `--budget` allows, some sleeps of threads that sleep
-//! often are passed over (`SLEEP_GAP`).
+//! Every sleep is counted and timed: a thread's sleeps are summed up by what its registers tell of them ([`Slot`]), which
+//! needs no read of its memory, so that totals are exact whatever the budget is. Stacks cost much more, and have to be taken
+//! when a sleep begins, before its length is known. So sleeps whose stack is taken are drawn by lot, with a chance that is
+//! sent along (`sleeper.rs`): user space splits the sums over the stacks without bias.
+//!
+//! [`Slot`]: pyobs_abi::offcpu::Slot
 
 mod sleeper;
 
@@ -20,14 +20,14 @@ use aya_ebpf::{
 };
 use pyobs_abi::{
     control::{self, FAMILY_GIL, FAMILY_OFFCPU},
-    offcpu::{NO_CALL, Place, Sleeper, detail},
+    offcpu::{NO_CALL, Sleeper, detail},
     process::{NONE, PYTHON, Process, SAMPLED},
     record::{self, COMM_LEN, loss},
     stack::{KERNEL_MAX, flags},
 };
 
 use crate::common::{
-    cpython::{Top, frames_of, instruction, top_frame},
+    cpython::{Top, frames_of, top_frame},
     gil,
     maps::{INTERRUPT_END, INTERRUPT_START, LAYOUTS, PROCESSES, control, count_loss, is_on},
     memory::user,
@@ -37,7 +37,7 @@ use crate::common::{
     task::TypedTask,
     walk::{SLOT_TASK, Walk},
 };
-use sleeper::{awake, key, looks_at, passes_over, pays, place, refreshes, sleeper, slept, slot, tell};
+use sleeper::{awake, claim, find, is_drawn, key, make, sleeper, slot, tick};
 
 /// futex(2).
 const FUTEX: u32 = 202;
@@ -47,8 +47,14 @@ const WAKING_FRAMES: usize = 32;
 const OWN_FRAMES: u64 = 2;
 /// `TASK_DEAD` of `__state` (include/linux/sched.h).
 const DEAD: u32 = 0x80;
-/// A sleeper that has not come back for so long has ended without being seen.
+/// A sleeper that has not come back for this long, in nanoseconds, has ended without being seen.
 const STALE: u64 = 3_600_000_000_000;
+/// For this many ticks it is not looked up again that a thread is watched, or that it is not.
+const WATCHED_TICKS: u64 = 256;
+const UNWATCHED_TICKS: u64 = 8;
+/// The first sleeps on futexes that may be a GIL's, and how many of the later ones are looked at: one in this many. A thread may
+/// have no thread state yet, or another one later.
+const TRIES: u32 = 64;
 
 /// The stack of who wakes a thread.
 #[map]
@@ -57,142 +63,179 @@ static WAKING: PerCpuArray<[u64; WAKING_FRAMES]> = PerCpuArray::with_max_entries
 /// `sched_switch(bool preempt, struct task_struct *prev, struct task_struct *next, …)`
 #[btf_tracepoint(function = "sched_switch")]
 pub fn offcpu_switch(context: BtfTracePointContext) -> i32 {
-    if !is_on(FAMILY_OFFCPU | FAMILY_GIL) {
+    let families = control(control::FAMILIES);
+    if families & (FAMILY_OFFCPU | FAMILY_GIL) == 0 {
         return 0;
     }
-    wakes(&context);
+    let now = wakes(&context);
     let preempted = context.arg::<u64>(0) as u8 != 0;
     if !preempted {
-        sleeps(&context);
+        sleeps(&context, families & FAMILY_OFFCPU != 0, now);
     }
     0
 }
 
-/// The thread that the CPU turns to was asleep until now.
+/// The thread that the CPU turns to was asleep until now. Returns the time if it had to be read, else 0.
 #[inline(always)]
-fn wakes(context: &BtfTracePointContext) {
+fn wakes(context: &BtfTracePointContext) -> u64 {
     let tid = TypedTask::argument(context, 2).pid();
-    let Some(sleeper) = sleeper(tid) else { return };
+    let Some(sleeper) = sleeper(tid) else { return 0 };
     if tid == 0 || sleeper.tid != tid || sleeper.since == 0 {
-        return;
+        return 0;
     }
     // SAFETY: the helper has no preconditions.
-    awake(sleeper, unsafe { bpf_ktime_get_ns() });
+    let now = unsafe { bpf_ktime_get_ns() };
+    awake(sleeper, now);
+    now
 }
 
-/// The thread that the CPU turns away from goes to sleep.
+/// The thread that the CPU turns away from goes to sleep. Every sleep of the machine comes here: what is not watched leaves as
+/// soon as possible.
 #[inline(always)]
-fn sleeps(context: &BtfTracePointContext) {
+fn sleeps(context: &BtfTracePointContext, all: bool, now: u64) {
     let task = TypedTask::argument(context, 1);
     let (pid, tid, state) = (task.tgid(), task.pid(), task.state());
     if state == 0 || state & DEAD != 0 {
         return;
     }
     let Some(sleeper) = sleeper(tid) else { return };
-    // Before all that costs more: of some programs that is nearly every switch.
-    if passes_over(sleeper, pid, tid) {
-        return;
-    }
-    // SAFETY: the value is read while others may update it: a torn one is an address that fails its checks.
-    let Some(process) = (unsafe { PROCESSES.get(pid) }) else { return };
-    if process.flags & SAMPLED == 0 {
+    if !is_watched(sleeper, pid, tid) {
         return;
     }
     // SAFETY: the helper has no preconditions.
-    let now = unsafe { bpf_ktime_get_ns() };
-    if sleeper.tid != tid || sleeper.pid != pid {
-        if sleeper.since != 0 && now.saturating_sub(sleeper.since) < STALE {
-            count_loss(loss::SLEEPER);
-            if messages::are_on() {
-                messages::displaced(sleeper.tid, tid);
-            }
-        }
-        *sleeper = Sleeper { tid, pid, ..Sleeper::default() };
-    } else if sleeper.since != 0 && sleeper.woken > sleeper.since {
-        // Some switches are not told of, one in a thousand here: this thread has slept and run since. It was woken, if
-        // not running, at this time.
-        awake(sleeper, sleeper.woken);
+    let now = if now == 0 { unsafe { bpf_ktime_get_ns() } } else { now };
+    if sleeper.since != 0 && sleeper.woken != 0 {
+        // Some switches are not seen, one in a thousand here: this thread has slept and run since. It was woken in this tick.
+        let ago = tick().saturating_sub(sleeper.woken).wrapping_mul(control(control::TICK));
+        awake(sleeper, now.saturating_sub(ago).max(sleeper.since));
     }
     let registers = Registers::saved();
-    let Python { awaited, instruction, state } = python(process, &registers);
-    if awaited == 0 && !is_on(FAMILY_OFFCPU) {
+    let mut detail = u64::from(registers.call);
+    if registers.call == FUTEX {
+        if !waits_for_gil(sleeper, &registers) {
+            sleeper.tries = sleeper.tries.wrapping_add(1);
+            if sleeper.tries < TRIES || sleeper.tries.is_multiple_of(TRIES) {
+                learn_gil(sleeper, pid);
+            }
+        }
+        if waits_for_gil(sleeper, &registers) {
+            detail |= detail::GIL;
+        }
+    } else if registers.call != NO_CALL && registers.argument == 0 {
+        detail |= detail::FIRST_ARGUMENT_ZERO;
+    }
+    let is_gil = detail & detail::GIL != 0;
+    if !all && !is_gil {
         sleeper.since = 0;
         return;
     }
-    (sleeper.waker_pid, sleeper.waker_tid, sleeper.woken) = (0, 0, 0);
-    sleeper.since = now;
-    looks_at(sleeper, now);
-    let argument = if awaited != 0 { awaited } else { registers.argument };
-    let key = key(registers.call, argument, instruction);
-    let number = slot(sleeper, key);
-    sleeper.place = number as u32;
-    let is_known = place(sleeper, number).key == key;
-    sleeper.fresh =
-        u32::from(if is_known { refreshes(now) } else { pays(&mut sleeper.paid, control(control::SLEEP_PERIOD), now) });
-    if sleeper.fresh == 0 {
-        return;
+    // A thread may be made to wait for the GIL anywhere, so where it is tells nothing.
+    let key = if is_gil { key(detail, 0, 0) } else { key(detail, registers.argument, registers.sp) };
+    let number = match find(sleeper, key) {
+        Some(number) => number,
+        None => make(sleeper, key, detail, now),
+    };
+    sleeper.slot = number as u32;
+    (sleeper.since, sleeper.woken) = (now, 0);
+    sleeper.fresh = is_drawn(sleeper, number, now);
+    if sleeper.fresh != 0 {
+        (sleeper.waker_pid, sleeper.waker_tid) = (0, 0);
+        let born = slot(sleeper, number).born;
+        take_stack(context, sleeper.gil, detail, born, now, &registers);
     }
-    let holder = if awaited == 0 { None } else { holder(process, awaited).filter(|holder| *holder != state) };
-    if is_known && awaited != 0 && holder.is_none() {
-        // The GIL is on its way from one to another; that says nothing about the sleeps to come.
-        sleeper.fresh = 0;
-        return;
-    }
-    tell(sleeper, number, 0, now);
-    *place(sleeper, number) = Place { key, count: 0, total: 0, stack: now };
+}
 
-    let slot = Walk::number(SLOT_TASK);
-    let Some(walk) = Walk::begin(slot, SLOT_TASK) else { return };
+/// Whether the sleeps of a thread are wanted. Gives it its element if so.
+#[inline(always)]
+fn is_watched(sleeper: &mut Sleeper, pid: u32, tid: u32) -> bool {
+    let tick = tick();
+    let is_own = sleeper.tid == tid && sleeper.pid == pid;
+    if is_own && tick < sleeper.checked_until {
+        return sleeper.is_watched != 0;
+    }
+    // SAFETY: the value is read while others may update it; a flag is never torn.
+    let is_watched = unsafe { PROCESSES.get(pid) }.is_some_and(|process| process.flags & SAMPLED != 0);
+    if !is_own {
+        if !is_watched && sleeper.is_watched != 0 {
+            // It may belong to a thread that is watched.
+            return false;
+        }
+        if sleeper.since != 0 {
+            // SAFETY: the helper has no preconditions.
+            let now = unsafe { bpf_ktime_get_ns() };
+            if now.saturating_sub(sleeper.since) < STALE {
+                count_loss(loss::SLEEPER);
+                if messages::are_on() {
+                    messages::displaced(sleeper.tid, tid);
+                }
+            }
+        }
+        claim(sleeper, pid, tid, is_watched);
+    } else if is_watched != (sleeper.is_watched != 0) {
+        claim(sleeper, pid, tid, is_watched);
+    }
+    sleeper.checked_until = tick + if is_watched { WATCHED_TICKS } else { UNWATCHED_TICKS };
+    is_watched
+}
+
+#[inline(always)]
+fn waits_for_gil(sleeper: &Sleeper, registers: &Registers) -> bool {
+    registers.argument.wrapping_sub(sleeper.gil_start) < sleeper.gil_size
+}
+
+/// Looks for the GIL that the current thread would wait for.
+#[inline(always)]
+fn learn_gil(sleeper: &mut Sleeper, pid: u32) {
+    // SAFETY: the value is read while others may update it: a torn one is an address that fails its checks.
+    let Some(process) = (unsafe { PROCESSES.get(pid) }) else { return };
+    if process.flags & PYTHON == 0 {
+        return;
+    }
+    let Some(layout) = LAYOUTS.get(process.layout) else { return };
+    if layout.gil_condition_size == 0 {
+        return;
+    }
+    let mut gil = process.gil;
+    if gil == 0
+        && let Top::Frame { state, .. } = top_frame(process, layout, 0)
+    {
+        gil = gil::address(process, layout, state);
+    }
+    if gil != 0 {
+        sleeper.gil = gil;
+        (sleeper.gil_start, sleeper.gil_size) = gil::awaited(layout, gil);
+    }
+}
+
+/// Sends the stack of the current thread, and of who holds the GIL if it waits for that.
+#[inline(always)]
+fn take_stack(context: &BtfTracePointContext, gil: u64, detail: u64, born: u64, now: u64, registers: &Registers) {
+    let pid = (bpf_get_current_pid_tgid() >> 32) as u32;
+    // SAFETY: the value is read while others may update it: a torn one is an address that fails its checks.
+    let Some(process) = (unsafe { PROCESSES.get(pid) }) else { return };
+    let is_gil = detail & detail::GIL != 0;
+    let holder = if is_gil { holder(process, gil) } else { None };
+    let number = Walk::number(SLOT_TASK);
+    let Some(walk) = Walk::begin(number, SLOT_TASK) else { return };
     walk.sample.flags |= flags::KERNEL_MODE;
     walk.sample.header = ring::header(record::OFFCPU_SLEEP);
     walk.sample.header.time = now;
-    walk.sample.detail = [u64::from(registers.call), number as u64];
-    if registers.call != NO_CALL && registers.argument == 0 {
-        walk.sample.detail[0] |= detail::FIRST_ARGUMENT_ZERO;
-    }
-    if awaited != 0 {
-        walk.sample.detail[0] |= detail::GIL;
-    }
+    walk.sample.detail = [detail, born];
     let bytes = (KERNEL_MAX * 8) as u32;
     // SAFETY: the buffer holds KERNEL_MAX words.
     let length = unsafe { bpf_get_stack(context.as_ptr(), walk.words.as_mut_ptr().cast(), bytes, OWN_FRAMES) };
     if length > 0 {
         walk.sample.kernel_frames = (length as u32 / 8).min(KERNEL_MAX as u32);
     }
-    walk.start(process, &registers);
-    Walk::run(slot);
+    walk.start(process, registers);
+    let own = walk.state;
+    Walk::run(number);
     walk.send();
-    if let Some(holder) = holder {
-        hold(process, holder, now, slot);
+    if let Some(holder) = holder
+        && holder != own
+    {
+        hold(process, holder, now, number);
     }
-}
-
-#[derive(Clone, Copy, Default)]
-struct Python {
-    /// The GIL's state, if it is what the thread is about to wait for.
-    awaited: u64,
-    /// What instruction its innermost Python frame is at; 0 where it waits for the GIL.
-    instruction: u64,
-    /// Its thread state.
-    state: u64,
-}
-
-#[inline(always)]
-fn python(process: &Process, registers: &Registers) -> Python {
-    let none = Python::default();
-    if process.flags & PYTHON == 0 {
-        return none;
-    }
-    let Some(layout) = LAYOUTS.get(process.layout) else { return none };
-    let Top::Frame { state, frame } = top_frame(process, layout, 0) else { return none };
-    if registers.call == FUTEX && layout.gil_condition_size != 0 {
-        let gil = gil::address(process, layout, state);
-        // A thread may be made to wait for the GIL at any instruction, so which it is says nothing.
-        if gil::is_awaited(layout, gil, registers.argument) {
-            return Python { awaited: gil, instruction: 0, state };
-        }
-    }
-    Python { awaited: 0, instruction: instruction(layout, frame), state }
 }
 
 /// The thread state that holds this GIL.
@@ -244,13 +287,8 @@ pub fn offcpu_waking(context: BtfTracePointContext) -> i32 {
     if sleeper.tid != tid || sleeper.since == 0 {
         return 0;
     }
-    // SAFETY: the helper has no preconditions.
-    let now = unsafe { bpf_ktime_get_ns() };
-    sleeper.woken = now;
-    let (number, slept) = (sleeper.place as usize, slept(sleeper, now));
-    let slept = place(sleeper, number).total.wrapping_add(slept);
-    if sleeper.fresh == 0 && slept < control(control::SLEEP_PERIOD) {
-        // Nobody will be told of it.
+    sleeper.woken = tick();
+    if sleeper.fresh == 0 {
         return 0;
     }
     let both = bpf_get_current_pid_tgid();

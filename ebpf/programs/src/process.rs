@@ -51,6 +51,7 @@ pub fn process_exec(context: RawTracePointContext) -> i32 {
         code::execed(context.arg(2));
         return 0;
     };
+    offcpu::thread_ends(header.tid, header.time);
     // SAFETY: the entry of the current process, whose other threads are gone by now.
     unsafe {
         (*process).flags &= !PYTHON;

@@ -304,7 +304,7 @@ impl Session {
         if let Some(gap) = self.rhythm.found(news) {
             self.object.call_at_most_each(gap);
         }
-        self.families.tell(self.now(), false, |tid| self.object.sleeper(tid), &mut self.scratch);
+        self.tell_waits(false);
         self.count_calls(false);
         self.tell_transfers(false);
         self.tell_memory(false);
@@ -331,6 +331,12 @@ impl Session {
         } else {
             eval.tick(self.processes.running(), &mut out);
         }
+    }
+
+    fn tell_waits(&mut self, at_the_end: bool) {
+        let no_stack = self.interner.stack(&[], &mut self.scratch);
+        let (now, object) = (self.now(), &self.object);
+        self.families.tell(now, at_the_end, |tid| object.sleeper(tid), no_stack, &mut self.scratch);
     }
 
     fn lose(&mut self, reason: Reason, count: u64) {
@@ -375,7 +381,7 @@ impl Session {
         let bound = self.bound(at, bpf, cpu, traps);
         if let Some(change) = self.governor.observe(bound)
             && self.object.keep_samples(1.0 / change.keep_every as f64)
-            && self.object.shed_sleeps(change.sleeps_rarer, change.sleep_gap)
+            && self.object.sleep_stacks_rarer(change.sleeps_rarer)
         {
             self.keep_every = change.keep_every;
             self.scratch.push(Event::Shed { at, what: Arc::from(change.sentence) });
@@ -416,7 +422,7 @@ impl Session {
             std::thread::sleep(PACE);
             self.named();
         }
-        self.families.tell(self.now(), true, |tid| self.object.sleeper(tid), &mut self.scratch);
+        self.tell_waits(true);
         self.tell_transfers(true);
         self.tell_memory(true);
         self.tell_redundancy(true);

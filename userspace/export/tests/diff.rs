@@ -111,7 +111,18 @@ fn waiting(waits: u64, left: u32) -> Model {
     for wait in 1..=waits {
         let (at, process, total) = (Nanos(wait * 100_000_000), ProcessRef(0), Nanos(5_000_000));
         let holder = Some(GilHolder { tid: Tid(8), stack: holds });
-        let wait = GilWait { at, process, tid: Tid(7), stack: asks, holder, count: 1, total, length: total };
+        let wait = GilWait {
+            from: at.saturating_sub(total),
+            stacks: 1,
+            at,
+            process,
+            tid: Tid(7),
+            stack: asks,
+            holder,
+            count: 1,
+            total,
+            length: total,
+        };
         it.model.apply(&Event::GilWait(wait));
     }
     for id in 0..left {

@@ -58,6 +58,8 @@ fn profile(model: &Model, weight: Weight) -> Value {
 
 fn sleep(stack: StackId, at: u64, total: u64) -> Event {
     Event::Sleep(Sleep {
+        from: Nanos(at).saturating_sub(Nanos(total)),
+        stacks: 2,
         at: Nanos(at),
         process: ProcessRef(0),
         tid: Tid(4250),
@@ -83,6 +85,8 @@ fn example() -> Model {
     it.model.apply(&sleep(waits, 500_000_000, 1_700_000));
     it.model.apply(&sleep(waits, 600_000_000, 1_700_000));
     it.model.apply(&Event::GilWait(GilWait {
+        from: Nanos(700_000_000).saturating_sub(Nanos(5_000_000)),
+        stacks: 1,
         at: Nanos(700_000_000),
         process: ProcessRef(0),
         tid: Tid(4250),

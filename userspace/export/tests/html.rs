@@ -61,6 +61,8 @@ fn example(name: &str) -> Model {
     it.samples(0, 4242, 60, Outcome::Complete, &frames);
     let waits = it.stack(&[main, frame(Python, name, name, 7, 7)]);
     it.model.apply(&Event::Sleep(Sleep {
+        from: Nanos(500_000_000).saturating_sub(Nanos(400_000_000)),
+        stacks: 1,
         at: Nanos(500_000_000),
         process: ProcessRef(0),
         tid: Tid(4250),
@@ -72,6 +74,8 @@ fn example(name: &str) -> Model {
         waker: Some(Waker { pid: Pid(4242), tid: Tid(4242), name: name.into() }),
     }));
     it.model.apply(&Event::GilWait(GilWait {
+        from: Nanos(550_000_000).saturating_sub(Nanos(5_000_000)),
+        stacks: 1,
         at: Nanos(550_000_000),
         process: ProcessRef(0),
         tid: Tid(4250),

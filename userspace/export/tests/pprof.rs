@@ -73,6 +73,8 @@ fn example() -> Model {
     it.samples(0, 4242, 7, Outcome::Complete, &[main(32), frame(Native, "cfree", "libc.so.6", 0, 0)]);
     let read = it.stack(&[main(33), frame(Kernel, "ksys_read", "vmlinux", 0, 0)]);
     it.model.apply(&Event::Sleep(Sleep {
+        from: Nanos(900_000_000).saturating_sub(Nanos(12_345_678)),
+        stacks: 3,
         at: Nanos(900_000_000),
         process: ProcessRef(0),
         tid: Tid(4250),
@@ -161,6 +163,8 @@ fn hostile_names_and_numbers_do_no_harm() {
     it.samples(0, u32::MAX, 3, Outcome::Complete, &frames);
     let stack = it.stack(&frames);
     let sleep = Sleep {
+        from: Nanos(u64::MAX).saturating_sub(Nanos(u64::MAX)),
+        stacks: u64::MAX,
         at: Nanos(u64::MAX),
         process: ProcessRef(0),
         tid: Tid(1),

@@ -52,10 +52,33 @@ fn example(name: &str) -> Model {
     let (stack, process, length) = (it.stack(&[serve]), ProcessRef(0), Nanos(5 * MS));
     let waker = Some(Waker { pid: Pid(4242), tid: PROGRESS, name: "python".into() });
     let (at, reason, holder) = (Nanos(500 * MS), WaitReason::Poll, Some(GilHolder { tid: PROGRESS, stack }));
-    let sleep = Sleep { at, process, tid: MAIN, stack, reason, length, count: 1, total: length, waker };
+    let sleep = Sleep {
+        from: at.saturating_sub(length),
+        stacks: 1,
+        at,
+        process,
+        tid: MAIN,
+        stack,
+        reason,
+        length,
+        count: 1,
+        total: length,
+        waker,
+    };
     let stranger = Some(Waker { pid: Pid(99), tid: PROGRESS, name: "stranger".into() });
     let other = Sleep { tid: OTHER, waker: stranger, ..sleep.clone() };
-    let wait = GilWait { at: Nanos(510 * MS), process, tid: MAIN, stack, holder, length, count: 1, total: length };
+    let wait = GilWait {
+        from: Nanos(510 * MS).saturating_sub(length),
+        stacks: 1,
+        at: Nanos(510 * MS),
+        process,
+        tid: MAIN,
+        stack,
+        holder,
+        length,
+        count: 1,
+        total: length,
+    };
     for event in
         [word(MAIN, 0, 9), word(PROGRESS, 9, 0), Event::Sleep(sleep), Event::Sleep(other), Event::GilWait(wait)]
     {

@@ -17,7 +17,19 @@ fn families_on() -> Meta {
 fn sleep(at: u64, tid: u32, stack: StackId, reason: WaitReason, count: u64, total: u64) -> Event {
     let (at, total, length) = (Nanos(at * MS), Nanos(total), Nanos(total / count.max(1)));
     let waker = (tid == 4250).then(|| Waker { pid: Pid(4242), tid: Tid(4242), name: "MainThread".into() });
-    Event::Sleep(Sleep { at, process: ProcessRef(0), tid: Tid(tid), stack, reason, count, total, length, waker })
+    Event::Sleep(Sleep {
+        from: at.saturating_sub(total),
+        stacks: count,
+        at,
+        process: ProcessRef(0),
+        tid: Tid(tid),
+        stack,
+        reason,
+        count,
+        total,
+        length,
+        waker,
+    })
 }
 
 /// A thread that computes, and one that waits for messages and then for the GIL, for two seconds.
@@ -38,7 +50,18 @@ fn example() -> Model {
     for (round, at) in (0..100).zip((10..).step_by(20)) {
         let holder = Some(GilHolder { tid: Tid(4242), stack: if round % 4 == 0 { more } else { main } });
         let (at, process, tid, total) = (Nanos(at * MS), ProcessRef(0), Tid(4250), Nanos(5 * MS));
-        let wait = GilWait { at, process, tid, stack: gil, holder, count: 1, total, length: total };
+        let wait = GilWait {
+            from: at.saturating_sub(total),
+            stacks: 1,
+            at,
+            process,
+            tid,
+            stack: gil,
+            holder,
+            count: 1,
+            total,
+            length: total,
+        };
         it.model.apply(&Event::GilWait(wait));
     }
     let (at, process, function) = (Nanos(2000 * MS), ProcessRef(0), FrameId(0));
@@ -62,7 +85,18 @@ fn nasty() -> Model {
             it.model.apply(&sleep(1, 4250, stack, *reason, u64::MAX, u64::MAX));
         }
         let (tid, holder, total) = (Tid(2), Some(GilHolder { tid: Tid(1), stack }), Nanos(u64::MAX));
-        let wait = GilWait { at, process, tid, stack, holder, count: 20, total, length: total };
+        let wait = GilWait {
+            from: at.saturating_sub(total),
+            stacks: 20,
+            at,
+            process,
+            tid,
+            stack,
+            holder,
+            count: 20,
+            total,
+            length: total,
+        };
         it.model.apply(&Event::GilWait(wait));
     }
     it.model.apply(&Event::GilHeld { at, process, tid: Tid(1), held: at });
@@ -76,6 +110,25 @@ fn of(weight: Weight) -> Options {
 }
 
 #[test]
+fn a_figure_says_how_many_stacks_it_rests_on() {
+    let mut it = Builder::new("build-host");
+    it.model = Model::new(families_on(), History::All);
+    it.process(0, 4242, "/usr/bin/python3.12 main.py", &[(4242, "MainThread")]);
+    for (name, count, stacks) in [("often", 1_000, 12), ("seldom", 500, 11), ("exact", 2, 2)] {
+        let stack = it.stack(&[frame(FrameKind::Python, name, "/srv/app/net.py", 12, 10)]);
+        let Event::Sleep(all) = sleep(900, 4242, stack, WaitReason::Io, count, 100 * MS) else { unreachable!() };
+        it.model.apply(&Event::Sleep(Sleep { stacks, ..all }));
+    }
+    let words = in_words(&it.model, 10);
+    let row = |name: &str| words.lines().find(|line| line.ends_with(name)).unwrap_or_else(|| panic!("{words}"));
+    assert!(row("often").contains("100.0 ms       1,000") && row("often").contains(" 12  io"), "{words}");
+    assert!(row("seldom").trim_start().starts_with("not enough data       11  io"), "{words}");
+    assert!(row("exact").contains("100.0 ms           2"), "{words}");
+    let reason = words.lines().find(|line| line.ends_with("  io")).unwrap_or_default();
+    assert!(reason.contains("300.0 ms       1,502"), "the sum of a reason is exact: {words}");
+}
+
+#[test]
 fn folded_times_are_whole_microseconds() {
     let text = exported(&example(), Format::Folded, &of(Weight::OffCpu));
     let expected = "python3.12 (4242);receive (net.py);recv (libc.so.6);schedule [kernel] 1000000\n\
@@ -85,7 +138,7 @@ fn folded_times_are_whole_microseconds() {
     assert_eq!(text, "python3.12 (4242);receive (net.py);take_gil (python3.12) 500000\n", "the waiter's stack");
     let selection = Selection { from: Some(Nanos(910 * MS)), ..Selection::default() };
     let text = exported(&example(), Format::Folded, &Options { selection, ..of(Weight::OffCpu) });
-    assert_eq!(text, "python3.12 (4242);receive (net.py);take_gil (python3.12) 500000\n");
+    assert_eq!(text, "python3.12 (4242);receive (net.py);take_gil (python3.12) 40000\n", "the part of it");
 }
 
 #[test]

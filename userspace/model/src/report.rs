@@ -185,6 +185,8 @@ pub struct OffCpu {
     pub reason: WaitReason,
     #[serde(flatten)]
     pub spent: Spent,
+    /// How many stacks the figures rest on: they are exact if it is `count`.
+    pub stacks: u64,
     /// Who ended the longest sleeps together first.
     pub wakers: Vec<WakerCount>,
 }
@@ -206,6 +208,8 @@ pub struct Gil {
     /// spent behind it in part.
     #[serde(flatten)]
     pub spent: Spent,
+    /// How many stacks the figures rest on.
+    pub stacks: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -387,6 +391,7 @@ fn offcpu(source: &Source<'_>, selection: &Selection, limit: usize) -> Vec<OffCp
             stack: source.stack(key.place.stack),
             reason: key.reason,
             spent: sum.times.into(),
+            stacks: sum.sampled.stacks,
             wakers: sum.wakers.most().into_iter().take(WAKERS).map(WakerCount::from).collect(),
         })
     };
@@ -396,14 +401,15 @@ fn offcpu(source: &Source<'_>, selection: &Selection, limit: usize) -> Vec<OffCp
 fn gil(source: &Source<'_>, selection: &Selection, limit: usize) -> Vec<Gil> {
     let model = source.model;
     let mut sums: Vec<_> = model.gil().sums(selection).into_iter().collect();
-    sums.sort_by_key(|(_, times)| Reverse(times.total));
+    sums.sort_by_key(|(_, sum)| Reverse(sum.times.total));
     let of_thread = |tid, id| ThreadStack { tid, stack: source.stack(id) };
-    let row = |(key, times): (gil::Key, Times)| {
+    let row = |(key, sum): (gil::Key, gil::Sum)| {
         Some(Gil {
             pid: pid(model, key.waiter.process)?,
             waiter: of_thread(key.waiter.tid, key.waiter.stack),
             holder: key.holder.map(|holder| of_thread(holder.tid, holder.stack)),
-            spent: times.into(),
+            spent: sum.times.into(),
+            stacks: sum.sampled.stacks,
         })
     };
     sums.into_iter().take(limit).filter_map(row).collect()

@@ -53,6 +53,8 @@ fn model(folder: &str, functions: &[(&str, u64)], sleeps: u64) -> Model {
     let stack = StackId(functions.len() as u32 - 1);
     for sleep in 1..=sleeps {
         model.apply(&Event::Sleep(Sleep {
+            from: Nanos(sleep * 100 * MS).saturating_sub(Nanos(MS)),
+            stacks: 1,
             at: Nanos(sleep * 100 * MS),
             process: ProcessRef(0),
             tid: Tid(7),
@@ -224,7 +226,18 @@ fn gil_waits(count: u64) -> Model {
     for wait in 1..=count {
         let (at, process, tid, total) = (Nanos(wait * 100 * MS), ProcessRef(0), Tid(7), Nanos(5 * MS));
         let holder = Some(GilHolder { tid: Tid(8), stack: StackId(1) });
-        let wait = GilWait { at, process, tid, stack: StackId(0), holder, count: 1, total, length: total };
+        let wait = GilWait {
+            from: at.saturating_sub(total),
+            stacks: 1,
+            at,
+            process,
+            tid,
+            stack: StackId(0),
+            holder,
+            count: 1,
+            total,
+            length: total,
+        };
         model.apply(&Event::GilWait(wait));
     }
     model

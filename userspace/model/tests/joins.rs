@@ -103,7 +103,18 @@ fn told_late(waits: u64, waiter: Tid) -> Model {
         let (at, length) = (Nanos(begun + MS + waits), Nanos(waits));
         let holder = Some(GilHolder { tid: MAIN, stack: COMPUTES });
         let (process, stack, total) = (PROCESS, SENDS, length);
-        let wait = GilWait { at, process, tid: waiter, stack, holder, count: 1, total, length };
+        let wait = GilWait {
+            from: at.saturating_sub(total),
+            stacks: 1,
+            at,
+            process,
+            tid: waiter,
+            stack,
+            holder,
+            count: 1,
+            total,
+            length,
+        };
         let woken = Event::Transfer { at: Nanos(begun + 7 * MS), id: TransferId(id), change: woken };
         seen(id, transfer(begun, MS)).into_iter().chain([Event::GilWait(wait), woken]).collect::<Vec<_>>()
     };

@@ -49,13 +49,36 @@ fn sample(at: u64, tid: Tid, stack: u32) -> Event {
 fn slept(at: u64, length: u64, tid: Tid, reason: WaitReason) -> Event {
     let (at, length) = (Nanos(at * SECOND / 100), Nanos(length * SECOND / 100));
     let (count, total) = (1, length);
-    Event::Sleep(Sleep { at, process: PROCESS, tid, stack: StackId(1), reason, count, total, length, waker: None })
+    Event::Sleep(Sleep {
+        from: at.saturating_sub(total),
+        stacks: count,
+        at,
+        process: PROCESS,
+        tid,
+        stack: StackId(1),
+        reason,
+        count,
+        total,
+        length,
+        waker: None,
+    })
 }
 
 fn waited(at: u64, length: u64, tid: Tid) -> Event {
     let (at, length) = (Nanos(at * SECOND / 100), Nanos(length * SECOND / 100));
     let (stack, total) = (StackId(1), length);
-    Event::GilWait(GilWait { at, process: PROCESS, tid, stack, holder: None, count: 1, total, length })
+    Event::GilWait(GilWait {
+        from: at.saturating_sub(total),
+        stacks: 1,
+        at,
+        process: PROCESS,
+        tid,
+        stack,
+        holder: None,
+        count: 1,
+        total,
+        length,
+    })
 }
 
 /// The ten parts of the first second.

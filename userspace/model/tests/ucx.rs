@@ -241,7 +241,18 @@ fn a_queue_that_grows_is_found_and_one_that_is_long_from_the_beginning_is_not() 
 fn waits_for_the_gil_of_the_thread_that_makes_progress_are_found() {
     let waits = |tid, count| {
         let (at, length) = (Nanos(SECOND), Nanos(MS));
-        let wait = GilWait { at, process: PROCESS, tid, stack: SENDS, holder: None, count, total: length, length };
+        let wait = GilWait {
+            from: at.saturating_sub(length),
+            stacks: count,
+            at,
+            process: PROCESS,
+            tid,
+            stack: SENDS,
+            holder: None,
+            count,
+            total: length,
+            length,
+        };
         let threads = [thread(MAIN, 100, 0, SECOND), thread(PROGRESS, 0, 100, SECOND)];
         let threads = threads.map(Event::TransferThread);
         filled(threads.into_iter().chain([Event::GilWait(wait)]))
@@ -272,6 +283,8 @@ fn an_interpreter_that_waits_for_the_notifier_is_diagnosed_in_one_sentence() {
         let (at, total) = (Nanos(5 * SECOND), Nanos(total));
         let (reason, waker) = (WaitReason::Lock, None);
         Event::Sleep(Sleep {
+            from: at.saturating_sub(total),
+            stacks: 1,
             at,
             process: PROCESS,
             tid: MAIN,

@@ -4,7 +4,7 @@ mod common;
 
 use common::{Program, every_event, meta, read, write};
 use pyobs_model::{
-    Event, Nanos, Pair, Pid, ProcessRef, Reason, Sample, Selection, Sleep, Tid, WaitReason, Waker, views,
+    Event, GilWait, Nanos, Pair, Pid, ProcessRef, Reason, Sample, Selection, Sleep, Tid, WaitReason, Waker, views,
 };
 use pyobs_recording::{Reader, Writer};
 
@@ -29,6 +29,24 @@ fn a_recording_from_before_a_column_was_added_opens() {
     rusqlite::Connection::open(&path).unwrap().execute_batch("ALTER TABLE access_pairs DROP COLUMN address").unwrap();
     let without = |event: Event| match event {
         Event::Pair(pair) => Event::Pair(Pair { address: None, ..pair }),
+        event => event,
+    };
+    let expected: Vec<_> = every_event().into_iter().map(without).collect();
+    assert_eq!(read(&path), expected);
+    assert_ne!(expected, every_event());
+}
+
+#[test]
+fn waits_from_before_they_had_a_beginning_open() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.pyobs");
+    write(&path, &every_event());
+    let drop = ["sleeps", "gil_waits"]
+        .map(|table| format!("ALTER TABLE {table} DROP COLUMN from_ns; ALTER TABLE {table} DROP COLUMN stacks;"));
+    rusqlite::Connection::open(&path).unwrap().execute_batch(&drop.concat()).unwrap();
+    let without = |event: Event| match event {
+        Event::Sleep(it) => Event::Sleep(Sleep { from: it.at.saturating_sub(it.total), stacks: it.count, ..it }),
+        Event::GilWait(it) => Event::GilWait(GilWait { from: it.at.saturating_sub(it.total), stacks: it.count, ..it }),
         event => event,
     };
     let expected: Vec<_> = every_event().into_iter().map(without).collect();
@@ -151,7 +169,7 @@ fn the_model_of_a_time_range_has_its_waits_and_calls_only() {
     assert_eq!(all.offcpu().sums(&every).len(), WaitReason::ALL.len());
     assert_eq!((all.gil().sums(&every).len(), all.gil().held(&every).len(), all.eval().sums(&every).len()), (3, 1, 1));
     // From the second sleep to the second piece of the wait, and the calls but not what was held.
-    let ranges = [(100_000_000_002, 200_010_000_001), (300_000_000_001, 300_000_000_002)];
+    let ranges = [(100_000_000_001, 200_010_000_000), (300_000_000_001, 300_000_000_002)];
     for ((from, to), expected) in ranges.into_iter().zip([(5, 2, 0, 0), (0, 0, 0, 1)]) {
         let (from, to) = (Some(Nanos(from)), Some(Nanos(to)));
         let selection = Selection { from, to, ..Selection::default() };

@@ -36,10 +36,10 @@ pub fn holder(process: &Process, layout: &Layout, state: u64) -> Option<u64> {
     holder_at(layout, address(process, layout, state))
 }
 
-/// Whether a futex is what waiters for the GIL sleep on.
+/// The range of addresses whose futexes the waiters for the GIL sleep on: its beginning and its size.
 #[inline(always)]
-pub fn is_awaited(layout: &Layout, gil: u64, futex: u64) -> bool {
-    gil != 0 && futex.wrapping_sub(gil.wrapping_add(offset(layout.gil_condition))) < layout.gil_condition_size.into()
+pub fn awaited(layout: &Layout, gil: u64) -> (u64, u64) {
+    (gil.wrapping_add(offset(layout.gil_condition)), layout.gil_condition_size.into())
 }
 
 /// Offsets may be negative, where the parts are variables of their own (3.6).

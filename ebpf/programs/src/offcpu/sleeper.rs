@@ -1,4 +1,6 @@
-//! What is kept of a thread's sleeps: how long they were at each place, the stacks that were paid for, and which are passed over.
+//! The sums of a thread's sleeps, and which stacks are taken.
+//!
+//! All of it rests on plain stores by the CPU that a thread is leaving, wakes on, or is woken from.
 
 use core::hint::black_box;
 
@@ -9,28 +11,39 @@ use aya_ebpf::{
 };
 use pyobs_abi::{
     control,
-    offcpu::{PLACES, Place, SLEEPERS, Sleeper, Wake},
+    offcpu::{ALWAYS, SLEEPERS, SLOTS, Sleeper, Slot, Wake},
     record,
 };
 
 use crate::common::{maps::control, ring};
 
-/// Stacks that may be owed for.
-const CREDIT: u64 = 64;
-/// How much more a stack costs the CPU that takes it for a place that has one already.
-const REFRESH: u64 = 10;
-/// As many sleeps are passed over on the average, at the most.
-const PASSED_MAX: u64 = 100;
-/// They count for no more than so many times the time that there was.
-const MISSED_MAX: u64 = 4;
+/// The first sleeps of a slot, whose stacks are always taken.
+const CREDIT: u32 = 16;
+/// Evictions of slots are at least this far apart, in units of 2^20 ns. Sleeps that find no slot meanwhile share those of their
+/// system call.
+const EVICTION_GAP: u32 = 16;
+/// `Slot::chance` is reckoned once in this many sleeps, as it takes a division.
+const RECKON_EVERY: u32 = 8;
+/// A slot takes at least eight stacks in a second, if it sleeps as often: the chance of its next sleeps by how long the last
+/// `RECKON_EVERY` took, in units of 2^10 ns.
+const LEAST: u64 = (8 << 32) * 1024 / (RECKON_EVERY as u64 * 1_000_000_000);
+/// The weight of a sleep in `Slot::mean` is 2^-3.
+const MEAN_SHIFT: u32 = 3;
 
-/// Plain stores by the CPU that a thread is leaving, wakes on, or is woken from.
 #[map]
 static SLEEPS: Array<Sleeper> = Array::with_max_entries(SLEEPERS, 0);
 
-/// Up to when each CPU has paid for stacks.
+/// Stacks that slots of a CPU asked for, in units of time of 2^30 ns.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Pace {
+    second: u64,
+    asked: u32,
+    asked_before: u32,
+}
+
 #[map]
-static PAID: PerCpuArray<u64> = PerCpuArray::with_max_entries(1, 0);
+static PACES: PerCpuArray<Pace> = PerCpuArray::with_max_entries(1, 0);
 
 #[inline(always)]
 pub fn sleeper(tid: u32) -> Option<&'static mut Sleeper> {
@@ -39,158 +52,205 @@ pub fn sleeper(tid: u32) -> Option<&'static mut Sleeper> {
     SLEEPS.get_ptr_mut(tid % SLEEPERS).map(|sleeper| unsafe { &mut *sleeper })
 }
 
+/// The kernel's count of its ticks (jiffies), which the verifier turns into a load.
+#[inline(always)]
+pub fn tick() -> u64 {
+    // SAFETY: the helper has no preconditions.
+    unsafe { bpf_jiffies64() }
+}
+
+/// Gives an element to a thread.
+#[inline(always)]
+pub fn claim(sleeper: &mut Sleeper, pid: u32, tid: u32, is_watched: bool) {
+    (sleeper.tid, sleeper.pid, sleeper.is_watched) = (tid, pid, u32::from(is_watched));
+    (sleeper.since, sleeper.woken, sleeper.fresh) = (0, 0, 0);
+    (sleeper.gil, sleeper.gil_size, sleeper.tries, sleeper.evicted) = (0, 0, 0, 0);
+    for number in 0..SLOTS {
+        slot(sleeper, number).key = 0;
+    }
+    // SAFETY: the helper has no preconditions.
+    sleeper.random = unsafe { bpf_get_prandom_u32() } | 1;
+}
+
 /// A sleep ended at this time.
 #[inline(always)]
 pub fn awake(sleeper: &mut Sleeper, now: u64) {
-    let since = sleeper.since;
-    let (slept, count) = (slept(sleeper, now), sleeper.missed.wrapping_add(1));
-    (sleeper.since, sleeper.ended) = (0, now);
-    let number = sleeper.place as usize;
-    let place = place(sleeper, number);
-    place.total = place.total.wrapping_add(slept);
-    place.count = place.count.wrapping_add(count);
-    let is_much = place.total >= control(control::SLEEP_PERIOD);
-    if sleeper.fresh != 0 || is_much {
-        tell(sleeper, number, since, now);
+    let (since, fresh, number) = (sleeper.since, sleeper.fresh, sleeper.slot as usize);
+    sleeper.since = 0;
+    let length = now.saturating_sub(since);
+    let slot = slot(sleeper, number);
+    slot.count = slot.count.wrapping_add(1);
+    slot.total = slot.total.wrapping_add(length);
+    if length > slot.longest {
+        slot.longest = length;
+    }
+    let length = if length > u32::MAX.into() { u32::MAX } else { length as u32 };
+    if slot.count == 1 {
+        slot.mean = length;
+    } else {
+        slot.mean = slot.mean - (slot.mean >> MEAN_SHIFT) + (length >> MEAN_SHIFT);
+    }
+    if slot.count.is_multiple_of(RECKON_EVERY) {
+        let by_time = chance(slot.mean.into(), control(control::SLEEP_PERIOD));
+        let present = (now >> 10) as u32;
+        let least = u64::from(present.wrapping_sub(slot.reckoned)) * LEAST;
+        slot.reckoned = present;
+        let least = if least > ALWAYS.into() { ALWAYS } else { least as u32 };
+        slot.chance = if by_time > least { by_time } else { least };
+    }
+    if fresh != 0 || slot.told == 0 {
+        tell(sleeper, number, if fresh != 0 { since } else { 0 }, now);
     }
 }
 
-/// How long the present sleep has been, and those passed over before it: each as long as it, which is right on the average where
-/// sleeps are of different lengths. Not where a rare one is that long, so that there is a bound.
+/// `part / whole` as a chance that is never 0.
 #[inline(always)]
-pub fn slept(sleeper: &Sleeper, now: u64) -> u64 {
-    let length = now.saturating_sub(sleeper.since);
-    let missed = length.wrapping_mul(sleeper.missed.into());
-    length + missed.min(sleeper.since.saturating_sub(sleeper.ended).wrapping_mul(MISSED_MAX))
+fn chance(part: u64, whole: u64) -> u32 {
+    if part >= whole {
+        return ALWAYS;
+    }
+    ((part << 32) / whole) as u32 | 1
 }
 
 #[inline(always)]
-pub fn place(sleeper: &mut Sleeper, number: usize) -> &mut Place {
+pub fn slot(sleeper: &mut Sleeper, number: usize) -> &mut Slot {
     // Hidden from the compiler, which would know the mask to be needless; the verifier does not.
-    &mut sleeper.places[black_box(number) & (PLACES - 1)]
+    &mut sleeper.slots[black_box(number) & (SLOTS - 1)]
 }
 
-/// Where the place with this key is kept: its own element, or one that is free, or another's whose turn it is to go.
+/// The number of the slot with this key.
 #[inline(always)]
-pub fn slot(sleeper: &mut Sleeper, key: u32) -> usize {
-    let home = key as usize % PLACES;
-    let mut free = home;
-    for probe in (0..PLACES).rev() {
-        let number = home ^ probe;
-        match place(sleeper, number).key {
-            known if known == key => return number,
-            0 => free = number,
-            _ => {}
+pub fn find(sleeper: &mut Sleeper, key: u32) -> Option<usize> {
+    let home = key as usize % SLOTS;
+    (0..SLOTS).map(|probe| home ^ probe).find(|number| slot(sleeper, *number).key == key)
+}
+
+/// Makes room for a key that has no slot. Where too many keys take turns, their sleeps go to the slot of their system call:
+/// their sums stay exact, and their stacks are sampled together.
+///
+/// Not inlined, as it is seldom called and needs stack for [`tell`].
+#[inline(never)]
+pub fn make(sleeper: &mut Sleeper, key: u32, detail: u64, now: u64) -> usize {
+    let stamp = stamp(now);
+    let (mut key, mut victim, mut oldest) = (key, 0, 0);
+    for number in 0..SLOTS {
+        let slot = slot(sleeper, number);
+        let age = if slot.key == 0 { u32::MAX } else { stamp.wrapping_sub(slot.used) };
+        if age >= oldest {
+            (victim, oldest) = (number, age);
         }
     }
-    free
+    if oldest != u32::MAX {
+        if stamp.wrapping_sub(sleeper.evicted) < EVICTION_GAP {
+            key = self::key(detail, 0, 0);
+            if let Some(number) = find(sleeper, key) {
+                return number;
+            }
+        }
+        sleeper.evicted = stamp;
+        tell(sleeper, victim, 0, now);
+    }
+    let slot = slot(sleeper, victim);
+    (slot.key, slot.chance, slot.detail, slot.born) = (key, ALWAYS, detail, now);
+    (slot.total, slot.longest, slot.count, slot.mean, slot.told) = (0, 0, 0, 0, 0);
+    (slot.used, slot.reckoned) = (stamp, (now >> 10) as u32);
+    victim
 }
 
-/// Tells what was slept at a place since it was told of last. Not inlined: the frames of the program, of a walk's callback
-/// and of its step must fit into 512 bytes together ([`crate::calls`]), and the record would take a fifth of that.
+/// Sends the sums of a slot, unless they were sent before.
+///
+/// Not inlined: the frames of the program, of a walk's callback and of its step must fit into 512 bytes together
+/// ([`crate::calls`]), and the record takes a fifth of that.
 #[inline(never)]
 pub fn tell(sleeper: &mut Sleeper, number: usize, since: u64, now: u64) {
-    let (pid, tid) = (sleeper.pid, sleeper.tid);
+    let (pid, tid, chance) = (sleeper.pid, sleeper.tid, sleeper.fresh);
     let (waker_pid, waker_tid, waker_comm) = (sleeper.waker_pid, sleeper.waker_tid, sleeper.waker_comm);
-    let place = place(sleeper, number);
-    if place.count == 0 {
+    let slot = slot(sleeper, number);
+    if slot.key == 0 || slot.count == slot.told {
         return;
     }
+    slot.told = slot.count;
     let mut header = ring::header(record::OFFCPU_WAKE);
     (header.time, header.pid, header.tid) = (now, pid, tid);
-    let (stack, total, count) = (place.stack, place.total, place.count);
-    (place.total, place.count) = (0, 0);
-    let wake = Wake { header, since, stack, total, count, padding: 0, waker_pid, waker_tid, waker_comm };
+    let (born, detail, total, count, longest) = (slot.born, slot.detail, slot.total, slot.count, slot.longest);
+    slot.longest = 0;
+    let wake = Wake { header, since, born, detail, total, count, chance, longest, waker_pid, waker_tid, waker_comm };
     // SAFETY: plain integers without padding (pyobs-abi asserts it).
     ring::send(unsafe { core::slice::from_raw_parts((&raw const wake).cast(), size_of::<Wake>()) });
 }
 
-/// A thread is at its end: what it has slept is told.
+/// A thread ends, or becomes another program: sends what it has slept.
 #[inline(always)]
 pub fn thread_ends(tid: u32, now: u64) {
     let Some(sleeper) = sleeper(tid) else { return };
     if sleeper.tid != tid {
         return;
     }
-    (sleeper.waker_pid, sleeper.waker_tid) = (0, 0);
-    for number in 0..PLACES {
+    (sleeper.waker_pid, sleeper.waker_tid, sleeper.fresh) = (0, 0, 0);
+    for number in 0..SLOTS {
         tell(sleeper, number, 0, now);
     }
-    (sleeper.tid, sleeper.since) = (0, 0);
+    (sleeper.tid, sleeper.since, sleeper.is_watched) = (0, 0, 0);
 }
 
-/// Whether the sleep that begins now is one of those that are not looked at.
+/// Decides whether the stack of the sleep that begins now is taken: returns the chance that it had, or 0.
+///
+/// The chance depends on nothing but the past, so that the stacks that are taken stand for the others without bias: each for
+/// as many sleeps as the inverse of its chance. A slot's chance grows with the length of its sleeps; that makes about one
+/// stack in `SLEEP_PERIOD` of sleep, whatever it is made of. It has a lower bound that goes by how often the slot sleeps.
 #[inline(always)]
-pub fn passes_over(sleeper: &mut Sleeper, pid: u32, tid: u32) -> bool {
-    if sleeper.left == 0 || sleeper.since != 0 || sleeper.tid != tid || sleeper.pid != pid {
-        return false;
-    }
-    // A thread that sleeps no longer as often as it did is looked at again.
-    if tick().saturating_sub(sleeper.looked_tick) >= control(control::SLEEP_GAP_MAX) {
-        return false;
-    }
-    sleeper.left -= 1;
-    sleeper.passed += 1;
-    true
-}
-
-/// The sleep that begins now is looked at, and so many after it are not.
-#[inline(always)]
-pub fn looks_at(sleeper: &mut Sleeper, now: u64) {
-    sleeper.left = to_pass_over(sleeper, now);
-    (sleeper.missed, sleeper.passed, sleeper.looked) = (sleeper.passed, 0, now);
-    sleeper.looked_tick = tick();
-}
-
-/// The kernel's count of its ticks, which costs nothing beside the time (50 ns here).
-#[inline(always)]
-fn tick() -> u64 {
-    // SAFETY: the helper has no preconditions.
-    unsafe { bpf_jiffies64() }
-}
-
-/// So many that on the average one is looked at for every `SLEEP_GAP`. By chance: else they could all be the same of those
-/// that take turns.
-#[inline(always)]
-fn to_pass_over(sleeper: &Sleeper, now: u64) -> u32 {
-    let (gap, elapsed) = (control(control::SLEEP_GAP), now.saturating_sub(sleeper.looked));
-    if gap == 0 || elapsed == 0 {
+pub fn is_drawn(sleeper: &mut Sleeper, number: usize, now: u64) -> u32 {
+    let (random, stamp) = (sleeper.random, stamp(now));
+    // Marsaglia's xorshift (Journal of Statistical Software 8/14): bpf_get_prandom_u32 takes as long as all the rest.
+    let random = random ^ (random << 13);
+    let random = random ^ (random >> 17);
+    let random = random ^ (random << 5);
+    sleeper.random = random;
+    let slot = slot(sleeper, number);
+    slot.used = stamp;
+    let of_slot = if slot.count < CREDIT { ALWAYS } else { slot.chance };
+    if random > of_slot {
         return 0;
     }
-    let many = (gap.wrapping_mul(u64::from(sleeper.passed) + 1) / elapsed).min(PASSED_MAX) as u32;
-    // SAFETY: the helper has no preconditions.
-    let chance = unsafe { bpf_get_prandom_u32() };
-    chance % (2 * many + 1)
-}
-
-/// Whether the CPU has time for another stack of a place that has one.
-#[inline(always)]
-pub fn refreshes(now: u64) -> bool {
-    let price = control(control::SLEEP_PERIOD).wrapping_mul(REFRESH);
-    // SAFETY: the value of this CPU; the tracepoint cannot be hit again within itself.
-    PAID.get_ptr_mut(0).is_some_and(|paid| pays(unsafe { &mut *paid }, price, now))
-}
-
-/// Whether who has paid up to some time can pay for a stack.
-#[inline(always)]
-pub fn pays(until: &mut u64, price: u64, now: u64) -> bool {
-    let paid = (*until).max(now) + price;
-    // At the end of its credit there is a stack for each `price`, and chance decides for which sleep: else it would be the
-    // one that comes after a long one.
-    // SAFETY: the helper has no preconditions.
-    let is_lucky = || unsafe { bpf_get_prandom_u32() } & 1 == 0;
-    let owed = paid - now;
-    if owed > CREDIT * price || (owed > CREDIT / 2 * price && !is_lucky()) {
-        return false;
+    let of_cpu = of_cpu(now);
+    if of_cpu != ALWAYS {
+        // SAFETY: the helper has no preconditions.
+        if unsafe { bpf_get_prandom_u32() } > of_cpu {
+            return 0;
+        }
     }
-    *until = paid;
-    true
+    if of_cpu == ALWAYS {
+        return of_slot;
+    }
+    ((u64::from(of_slot) * u64::from(of_cpu)) >> 32) as u32 | 1
+}
+
+/// The chance that a CPU gives each stack that a slot asks for, so that it takes `SLEEP_STACKS` in a second. It is never 0, as
+/// sleeps at the end of a second would then never be seen; the first second of a burst has some more stacks therefore.
+#[inline(always)]
+fn of_cpu(now: u64) -> u32 {
+    let Some(pace) = PACES.get_ptr_mut(0) else { return ALWAYS };
+    // SAFETY: the value of this CPU; the tracepoint cannot be hit again within itself.
+    let pace = unsafe { &mut *pace };
+    let second = now >> 30;
+    if pace.second != second {
+        pace.asked_before = if pace.second + 1 == second { pace.asked } else { 0 };
+        (pace.second, pace.asked) = (second, 0);
+    }
+    pace.asked += 1;
+    let asked = if pace.asked > pace.asked_before { pace.asked } else { pace.asked_before };
+    chance(control(control::SLEEP_STACKS), asked.into())
+}
+
+#[inline(always)]
+fn stamp(now: u64) -> u32 {
+    (now >> 20) as u32
 }
 
 /// Stafford's variant 13 of the finalizer of MurmurHash3, folded. Never 0.
 #[inline(always)]
-pub fn key(call: u32, argument: u64, instruction: u64) -> u32 {
-    let mut hash = argument ^ instruction.rotate_left(21) ^ (u64::from(call) << 52);
+pub fn key(detail: u64, argument: u64, stack: u64) -> u32 {
+    let mut hash = argument ^ stack.rotate_left(21) ^ detail.rotate_left(52);
     hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     (hash ^ (hash >> 32)) as u32 | 8

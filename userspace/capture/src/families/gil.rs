@@ -12,14 +12,18 @@ const GAP: Nanos = Nanos(500_000);
 /// Threads whose last wait is remembered.
 const THREADS_MAX: usize = 100_000;
 
-/// A sleep on the GIL's condition variable.
+/// A sleep on the GIL's condition variable, or several.
 #[derive(Clone, Copy, Debug)]
 pub struct Piece {
-    pub since: Nanos,
+    /// Between which times, with nothing else of the thread if it is one sleep.
+    pub from: Nanos,
     pub at: Nanos,
+    /// How long the longest was.
     pub length: Nanos,
     pub total: Nanos,
     pub count: u64,
+    pub stacks: u64,
+    pub is_one: bool,
 }
 
 pub struct Gil {
@@ -52,11 +56,16 @@ impl Gil {
         if self.last.len() >= THREADS_MAX {
             self.last.clear();
         }
-        let before = self.last.insert((process, tid), (piece.at, piece.length));
+        let before = if piece.is_one {
+            self.last.insert((process, tid), (piece.at, piece.length))
+        } else {
+            self.last.remove(&(process, tid))
+        };
         let goes_on = before.is_some_and(|(end, length)| {
-            length >= INTERVAL && piece.since >= end && piece.since.saturating_sub(end) <= GAP
+            piece.is_one && length >= INTERVAL && piece.from >= end && piece.from.saturating_sub(end) <= GAP
         });
         events.push(Event::GilWait(GilWait {
+            from: piece.from,
             at: piece.at,
             process,
             tid,
@@ -65,6 +74,7 @@ impl Gil {
             count: if goes_on { 0 } else { piece.count },
             total: piece.total,
             length: piece.length,
+            stacks: piece.stacks,
         }));
     }
 
@@ -96,8 +106,8 @@ mod tests {
         let (mut gil, mut events) = (Gil::new(true), Vec::new());
         let ms = |ms: u64| Nanos(ms * 1_000_000);
         for (since, length) in [(0, 5), (5, 5), (10, 2), (20, 5), (40, 1)] {
-            let piece =
-                Piece { since: ms(since), at: ms(since + length), length: ms(length), total: ms(length), count: 1 };
+            let (from, at, length) = (ms(since), ms(since + length), ms(length));
+            let piece = Piece { from, at, length, total: length, count: 1, stacks: 1, is_one: true };
             gil.waited(ProcessRef(0), Tid(1), StackId(0), None, &piece, &mut events);
         }
         let counts: Vec<u64> = events

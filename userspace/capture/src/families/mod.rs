@@ -81,8 +81,8 @@ impl Families {
         Purpose::Cpu(CpuSample::new(sample, self.at(header), process, outcome))
     }
 
-    pub fn asleep(&mut self, sample: &Sample, process: ProcessRef) {
-        self.offcpu.asleep(sample, process);
+    pub fn asleep(&mut self, sample: &Sample, process: ProcessRef, events: &mut Vec<Event>) {
+        self.offcpu.asleep(sample, process, &mut self.gil, events);
     }
 
     /// What the stack of a GIL's holder is for; its sample names the waiter.
@@ -93,10 +93,16 @@ impl Families {
     }
 
     /// `no_stack` is a stack without frames.
-    pub fn woken(&mut self, wake: &Wake, no_stack: Option<StackId>, events: &mut Vec<Event>) {
+    pub fn woken(
+        &mut self,
+        wake: &Wake,
+        process: Option<ProcessRef>,
+        no_stack: Option<StackId>,
+        events: &mut Vec<Event>,
+    ) {
         let is_mate = wake.waker_tid != 0 && wake.waker_pid == wake.header.pid;
         let next = no_stack.filter(|_| is_mate).map(|stack| GilHolder { tid: Tid(wake.waker_tid), stack });
-        self.offcpu.woken(wake, next, &mut self.gil, events);
+        self.offcpu.woken(wake, process, next, &mut self.gil, events);
     }
 
     /// A stack has its names.
@@ -132,20 +138,17 @@ impl Families {
         }
     }
 
-    /// Tells what goes on; `look` finds out about a thread.
+    /// Tells what goes on; `look` finds a thread in the kernel's table, and `no_stack` is a stack without frames.
     pub fn tell(
         &mut self,
         now: Nanos,
         at_the_end: bool,
         look: impl Fn(u32) -> Option<Sleeper>,
+        no_stack: Option<StackId>,
         events: &mut Vec<Event>,
     ) {
-        self.offcpu.tell_open(now, at_the_end, look, &mut self.gil, events);
+        self.offcpu.tell_open(now, at_the_end, look, no_stack, &mut self.gil, events);
         self.gil.tell(now, at_the_end, events);
-    }
-
-    pub fn ended(&mut self, process: ProcessRef) {
-        self.offcpu.ended(process);
     }
 
     fn at(&self, header: &Header) -> Nanos {

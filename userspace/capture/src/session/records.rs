@@ -94,7 +94,8 @@ impl Session {
             Record::Ucx(record) => self.transferred(record),
             Record::Wake(wake) => {
                 let no_stack = self.interner.stack(&[], &mut self.scratch);
-                self.families.woken(wake, no_stack, &mut self.scratch);
+                let process = self.processes.get(wake.header.pid).map(|(watched, _)| watched.id);
+                self.families.woken(wake, process, no_stack, &mut self.scratch);
             }
             Record::Mapped(mapped) => self.processes.mapped(mapped.into()),
             Record::Life(notice) => self.life(notice),
@@ -103,9 +104,7 @@ impl Session {
 
     fn life(&mut self, notice: &Life) {
         self.transfers_end(notice);
-        if let Some(ended) = self.processes.notice(notice, &mut self.object, &mut self.scratch) {
-            self.families.ended(ended);
-        }
+        self.processes.notice(notice, &mut self.object, &mut self.scratch);
         self.memory_lives_on(notice);
         self.redundancy_lives_on(notice);
     }
@@ -162,7 +161,7 @@ impl Session {
         };
         let families = &mut self.families;
         if matches!(record, Record::Sleep(_)) {
-            families.asleep(sample, id);
+            families.asleep(sample, id, &mut self.scratch);
         }
         self.stacks.take(stack, at, watched, native, &mut self.interner, &mut self.scratch, |outcome| match record {
             Record::Sleep(_) => Purpose::Sleep(Key::of(sample)),

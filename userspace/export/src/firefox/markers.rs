@@ -106,7 +106,7 @@ impl Builder<'_> {
     }
 
     fn gil_waits(&self) -> Vec<Note> {
-        let note = |wait: &pyobs_model::GilWait| {
+        let note = |wait: pyobs_model::GilWait| {
             let behind = wait.holder.map(|holder| {
                 let place = views::birthplace(self.model, Some(holder.stack)).and_then(|id| self.model.frame(id));
                 let place = place.map(|frame| format!(" at {}", names::frame(frame, true))).unwrap_or_default();

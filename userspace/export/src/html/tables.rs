@@ -100,7 +100,7 @@ fn frames(report: &Report) -> Option<Table> {
 }
 
 fn sleeps(model: &Model, report: &Report, threads: &Threads) -> Option<Table> {
-    let columns = ["time", "times", "longest", "reason", "where", "in", "woken by", "pid", "thread"];
+    let columns = ["time", "times", "longest", "reason", "where", "in", "woken by", "pid", "thread", "stacks"];
     let mut table = Table::new("offcpu", "Sleeps", &columns);
     for row in report.offcpu.as_ref()? {
         let waker = row.wakers.first().map(|it| names::waker(model, &it.waker)).unwrap_or_default();
@@ -114,13 +114,14 @@ fn sleeps(model: &Model, report: &Report, threads: &Threads) -> Option<Table> {
             Cell::text(&waker),
             Cell::number(u64::from(row.pid.0)),
             threads.cell(row.pid, row.tid),
+            Cell::count(row.stacks),
         ]);
     }
     Some(table)
 }
 
 fn gil(report: &Report, threads: &Threads) -> Option<Table> {
-    let columns = ["time", "times", "longest", "who waits", "where", "behind", "which is at", "pid"];
+    let columns = ["time", "times", "longest", "who waits", "where", "behind", "which is at", "pid", "stacks"];
     let mut table = Table::new("gil", "Waits for the GIL", &columns);
     for row in report.gil.as_ref()? {
         let holder = row.holder.as_ref();
@@ -133,6 +134,7 @@ fn gil(report: &Report, threads: &Threads) -> Option<Table> {
             holder.map_or_else(|| Cell::text(""), |it| threads.cell(row.pid, it.tid)),
             place(holder.map_or(&[], |it| &it.stack)),
             Cell::number(u64::from(row.pid.0)),
+            Cell::count(row.stacks),
         ]);
     }
     Some(table)

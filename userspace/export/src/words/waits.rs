@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use pyobs_model::families::Times;
+use pyobs_model::families::{Sampled, Times};
 use pyobs_model::views::{self, By, SleepRow};
 use pyobs_model::{Frame, FrameId, FrameKind, Nanos, ProcessRef, Selection};
 
@@ -33,30 +33,37 @@ impl Letter<'_> {
 
     fn reasons(&mut self, rows: &[SleepRow]) {
         self.section("Waits", "of all threads together, by what they waited for");
-        let reasons = summed(rows.iter().map(|row| (row.reason, row.times)));
+        // Exact, whatever was sampled.
+        let reasons = summed(rows.iter().map(|row| (row.reason, row.times, Sampled::default())));
         if reasons.is_empty() {
             return self.nothing();
         }
         self.line(&format!("{SPENT}  reason"));
-        for (reason, times) in reasons {
+        for (reason, times, _) in reasons {
             self.line(&format!("{}  {}", spent(times), reason.name()));
         }
     }
 
     fn places(&mut self, rows: &[SleepRow]) {
-        let places = summed(rows.iter().map(|row| ((row.reason, row.frame, row.inner), row.times)));
+        let places = summed(rows.iter().map(|row| ((row.reason, row.frame, row.inner), row.times, row.sampled)));
         if places.is_empty() {
             return;
         }
-        self.section("Where threads wait", "the innermost line of Python, and the function below it");
-        self.line(&format!("{SPENT}  {:<6}  {:<PLACE$}  function", "reason", "line"));
-        for ((reason, frame, inner), times) in places.iter().take(self.limit) {
+        self.section(
+            "Where threads wait",
+            "the innermost line of Python, the function below it, the stacks it rests on",
+        );
+        self.line(&format!("{SPENT}  {:>7}  {:<6}  {:<PLACE$}  function", "stacks", "reason", "line"));
+        for ((reason, frame, inner), times, sampled) in places.iter().take(self.limit) {
             let [frame, inner] = [frame, inner].map(|id| id.and_then(|id| self.model.frame(id)));
             let function = match (frame, inner) {
                 (Some(frame), Some(inner)) => format!("{} > {}", frame.function, inner.function),
                 (frame, inner) => frame.or(inner).map_or("?", |frame| &frame.function).to_owned(),
             };
-            let begin = format!("{}  {:<6}", spent(*times), reason.name());
+            let stacks = grouped(sampled.stacks);
+            let spent =
+                if sampled.is_enough() { spent(*times) } else { format!("{:>1$}", "not enough data", SPENT.len()) };
+            let begin = format!("{spent}  {stacks:>7}  {:<6}", reason.name());
             self.row(&begin, frame.or(inner), &function);
         }
         self.rest(places.len());
@@ -125,21 +132,23 @@ fn spent(times: Times) -> String {
 }
 
 /// Most time first.
-fn summed<K: Ord>(rows: impl Iterator<Item = (K, Times)>) -> Vec<(K, Times)> {
-    let mut sums: BTreeMap<K, Times> = BTreeMap::new();
-    for (key, times) in rows {
-        sums.entry(key).or_default().add(times);
+fn summed<K: Ord>(rows: impl Iterator<Item = (K, Times, Sampled)>) -> Vec<(K, Times, Sampled)> {
+    let mut sums: BTreeMap<K, (Times, Sampled)> = BTreeMap::new();
+    for (key, times, sampled) in rows {
+        let sum = sums.entry(key).or_default();
+        sum.0.add(times);
+        sum.1.add(sampled);
     }
-    let mut sums: Vec<(K, Times)> = sums.into_iter().collect();
-    sums.sort_by_key(|(_, times)| Reverse(times.total));
+    let mut sums: Vec<_> = sums.into_iter().map(|(key, (times, sampled))| (key, times, sampled)).collect();
+    sums.sort_by_key(|(_, times, _)| Reverse(times.total));
     sums
 }
 
 /// Of each process the line behind which others waited most.
 fn worst_holders(rows: &[views::GilRow]) -> BTreeMap<ProcessRef, FrameId> {
-    let sums = summed(rows.iter().filter_map(|row| Some(((row.process, row.holder_frame?), row.times))));
+    let of_row = |row: &views::GilRow| Some(((row.process, row.holder_frame?), row.times, row.sampled));
     let mut worst = BTreeMap::new();
-    for ((process, frame), _) in sums {
+    for ((process, frame), ..) in summed(rows.iter().filter_map(of_row)) {
         worst.entry(process).or_insert(frame);
     }
     worst

@@ -92,7 +92,18 @@ fn model(events: &[Event]) -> Model {
 fn gil_wait(at: u64, length: u64) -> Event {
     let (at, process, total) = (Nanos(at), PROCESS, Nanos(length));
     let holder = Some(GilHolder { tid: MAIN, stack: COMPUTES });
-    Event::GilWait(GilWait { at, process, tid: OTHER, stack: SENDS, holder, count: 1, total, length: total })
+    Event::GilWait(GilWait {
+        from: at.saturating_sub(total),
+        stacks: 1,
+        at,
+        process,
+        tid: OTHER,
+        stack: SENDS,
+        holder,
+        count: 1,
+        total,
+        length: total,
+    })
 }
 
 fn convoy() -> Vec<Event> {
@@ -245,7 +256,19 @@ fn not_stopped() -> Vec<Event> {
     let notifier = TransferThread { notified: 9, ..thread(OTHER, 0, 0, 0) };
     let (at, process, total) = (Nanos(5 * SECOND), PROCESS, Nanos(4 * SECOND));
     let (reason, count, length, waker) = (WaitReason::Lock, 1, total, None);
-    let sleep = Sleep { at, process, tid: MAIN, stack: SHUTDOWN, reason, count, total, length, waker };
+    let sleep = Sleep {
+        from: at.saturating_sub(total),
+        stacks: count,
+        at,
+        process,
+        tid: MAIN,
+        stack: SHUTDOWN,
+        reason,
+        count,
+        total,
+        length,
+        waker,
+    };
     vec![Event::TransferThread(notifier), Event::Sleep(sleep)]
 }
 

@@ -51,22 +51,26 @@ pub struct Waker {
     pub name: Arc<str>,
 }
 
-/// A thread slept and was woken. Where threads sleep too often for each to be told, one stands for several.
+/// A thread slept and was woken; or several of its sleeps, whose stacks were sampled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sleep {
-    /// When it ended.
+    /// All of `total` lies between `from` and `at`, which is when the last sleep ended.
+    pub from: Nanos,
     pub at: Nanos,
     pub process: ProcessRef,
     pub tid: Tid,
     /// Where it went to sleep.
     pub stack: StackId,
     pub reason: WaitReason,
-    /// The sleeps that this one stands for, itself included; 0 for more of one that went on when it was told of before.
+    /// How many sleeps these are; 0 for more of one that went on after an earlier event.
     pub count: u64,
-    /// The time that it stands for, which was not told of before.
+    /// The time that no other event stands for.
     pub total: Nanos,
-    /// How long it was itself, from its beginning on.
+    /// How long the longest of them was, from its beginning on.
     pub length: Nanos,
+    /// How many stacks this event rests on. With fewer than `count`, the split of the thread's time over its stacks is an
+    /// estimate, and stacks that stand for little time count for less; the sum over the thread is exact.
+    pub stacks: u64,
     pub waker: Option<Waker>,
 }
 
@@ -84,26 +88,36 @@ pub struct GilHolder {
     pub stack: StackId,
 }
 
-/// A thread waited for the GIL, or went on waiting: a wait is told in pieces of at most CPython's switch interval, each
-/// with who held the GIL when the piece began.
+/// A thread waited for the GIL, or went on waiting: a wait comes in pieces of at most CPython's switch interval, each
+/// with who held the GIL when the piece began. One event may stand for several pieces, whose stacks were sampled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GilWait {
-    /// When the piece ended.
+    /// All of `total` lies between `from` and `at`, which is when the last piece ended.
+    pub from: Nanos,
     pub at: Nanos,
     pub process: ProcessRef,
     pub tid: Tid,
     /// Where the thread asked for the GIL.
     pub stack: StackId,
     pub holder: Option<GilHolder>,
-    /// The waits that begin with it: 0 for a later piece of one that was told of before.
+    /// The waits that begin with it: 0 for a later piece of one that began with an earlier event.
     pub count: u64,
-    /// The time that it stands for.
+    /// The time that no other event stands for.
     pub total: Nanos,
-    /// How long the piece was itself.
+    /// How long the longest piece was.
     pub length: Nanos,
+    /// How many stacks this event rests on, as of [`Sleep`].
+    pub stacks: u64,
 }
 
 impl GilWait {
+    /// The time of a span in which the thread waited: its part of the event's time, as if that were spread evenly.
+    pub fn within(&self, (from, to): (Nanos, Nanos)) -> Nanos {
+        let overlap = self.at.min(to).saturating_sub(self.from.max(from));
+        let whole = self.at.saturating_sub(self.from).0.max(1);
+        Nanos((u128::from(overlap.0) * u128::from(self.total.0) / u128::from(whole)) as u64)
+    }
+
     pub fn place(&self) -> Place {
         Place { process: self.process, tid: self.tid, stack: self.stack }
     }

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::{Past, Timed, Times};
+use super::clip::{Spell, clip};
+use super::{Past, Sampled, Timed, Times};
 use crate::{GilHolder, GilWait, History, Nanos, Place, ProcessRef, Selection, Tid};
 
 /// What waits are summed by.
@@ -11,6 +12,40 @@ pub struct Key {
     /// Where the thread asked for the GIL.
     pub waiter: Place,
     pub holder: Option<GilHolder>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sum {
+    pub times: Times,
+    pub sampled: Sampled,
+}
+
+impl Sum {
+    pub fn add(&mut self, other: Self) {
+        self.times.add(other.times);
+        self.sampled.add(other.sampled);
+    }
+}
+
+impl GilWait {
+    /// The part that lies in the selected time.
+    pub fn clipped(&self, selection: &Selection) -> Option<Self> {
+        Some(Spell::from(self).clipped(selection)?.of_wait(self))
+    }
+}
+
+impl Spell {
+    fn of_wait(self, wait: &GilWait) -> GilWait {
+        let Self { from, at, count, total, length, stacks } = self;
+        GilWait { from, at, count, total, length, stacks, ..*wait }
+    }
+}
+
+impl From<&GilWait> for Spell {
+    fn from(wait: &GilWait) -> Self {
+        let &GilWait { from, at, count, total, length, stacks, .. } = wait;
+        Self { from, at, count, total, length, stacks }
+    }
 }
 
 impl Timed for GilWait {
@@ -41,9 +76,9 @@ struct Open {
 }
 
 impl Open {
-    fn close(&mut self, sums: &mut BTreeMap<Key, Times>) {
+    fn close(&mut self, sums: &mut BTreeMap<Key, Sum>) {
         for key in self.keys.drain(..) {
-            sums.entry(key).or_default().add(Times { max: self.length, ..Times::default() });
+            sums.entry(key).or_default().times.add(Times { max: self.length, ..Times::default() });
         }
         self.length = Nanos(0);
     }
@@ -79,13 +114,16 @@ impl Gil {
         self.waits.since().max(self.held.since())
     }
 
-    /// The kept pieces of waits that ended in the time that `selection` has, oldest first.
-    pub fn waits<'a>(&'a self, selection: &'a Selection) -> impl Iterator<Item = &'a GilWait> + 'a {
-        self.waits.since_then(selection.from).filter(|wait| selection.has(wait.process, wait.tid, wait.at))
+    /// The kept pieces of waits that lie in the time of `selection` at least in part, in the order in which they ended, cut to
+    /// that time.
+    pub fn waits<'a>(&'a self, selection: &'a Selection) -> impl Iterator<Item = GilWait> + 'a {
+        let waits = self.waits.since_then(selection.from);
+        let waits = clip(waits, selection, |wait| (wait.process, wait.tid, Spell::from(wait)));
+        waits.into_iter().map(|(wait, spell)| spell.of_wait(wait))
     }
 
     /// The same of each thread.
-    pub fn waits_by_thread<'a>(&'a self, selection: &'a Selection) -> HashMap<(ProcessRef, Tid), Vec<&'a GilWait>> {
+    pub fn waits_by_thread(&self, selection: &Selection) -> HashMap<(ProcessRef, Tid), Vec<GilWait>> {
         let mut waits: HashMap<_, Vec<_>> = HashMap::new();
         for wait in self.waits(selection) {
             waits.entry((wait.process, wait.tid)).or_default().push(wait);
@@ -95,12 +133,14 @@ impl Gil {
 
     /// A wait counts where it began, and its time where it was spent; the longest is the longest whole wait that had a
     /// piece there.
-    pub fn sums(&self, selection: &Selection) -> BTreeMap<Key, Times> {
-        let mut sums: BTreeMap<Key, Times> = BTreeMap::new();
+    pub fn sums(&self, selection: &Selection) -> BTreeMap<Key, Sum> {
+        let mut sums: BTreeMap<Key, Sum> = BTreeMap::new();
         let mut open: HashMap<(ProcessRef, Tid), Open> = HashMap::new();
         for wait in self.waits(selection) {
             let key = Key { waiter: wait.place(), holder: wait.holder };
-            sums.entry(key).or_default().add(Times { count: wait.count, total: wait.total, max: Nanos(0) });
+            let spell = Spell::from(&wait);
+            let times = Times { max: Nanos(0), ..spell.times() };
+            sums.entry(key).or_default().add(Sum { times, sampled: spell.sampled() });
             let whole = open.entry((wait.process, wait.tid)).or_default();
             if wait.count > 0 {
                 whole.close(&mut sums);
@@ -110,6 +150,9 @@ impl Gil {
         }
         for whole in open.values_mut() {
             whole.close(&mut sums);
+        }
+        for sum in sums.values_mut() {
+            sum.times = sum.times.settled();
         }
         sums
     }

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::{Past, Timed, Times};
-use crate::{History, Nanos, Place, Selection, Sleep, WaitReason, Waker};
+use super::clip::{Spell, clip};
+use super::{Past, Sampled, Timed, Times};
+use crate::{History, Nanos, Place, ProcessRef, Selection, Sleep, Tid, WaitReason, Waker};
 
 /// What sleeps are summed by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -16,19 +17,22 @@ pub struct Key {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sum<'a> {
     pub times: Times,
+    pub sampled: Sampled,
     pub wakers: Wakers<'a>,
 }
 
 impl Sum<'_> {
-    fn of(sleep: &Sleep) -> Sum<'_> {
-        let times = Times { count: sleep.count, total: sleep.total, max: sleep.length };
-        Sum { times, wakers: Wakers(sleep.waker.iter().map(|waker| (waker, times)).collect()) }
+    fn of(sleep: &Sleep, spell: Spell) -> Sum<'_> {
+        let times = spell.times();
+        let wakers = Wakers(sleep.waker.iter().map(|waker| (waker, times)).collect());
+        Sum { times, sampled: spell.sampled(), wakers }
     }
 }
 
 impl<'a> Sum<'a> {
     pub fn add(&mut self, other: Sum<'a>) {
         self.times.add(other.times);
+        self.sampled.add(other.sampled);
         for (waker, times) in other.wakers.0 {
             self.wakers.0.entry(waker).or_default().add(times);
         }
@@ -78,16 +82,53 @@ impl OffCpu {
         self.sleeps.since()
     }
 
-    /// The kept sleeps that ended in the time that `selection` has, oldest first.
-    pub fn sleeps<'a>(&'a self, selection: &'a Selection) -> impl Iterator<Item = &'a Sleep> + 'a {
-        self.sleeps.since_then(selection.from).filter(|sleep| selection.has(sleep.process, sleep.tid, sleep.at))
+    /// The kept sleeps that lie in the time of `selection` at least in part, in the order in which they ended, cut to that time.
+    pub fn sleeps<'a>(&'a self, selection: &'a Selection) -> impl Iterator<Item = Sleep> + 'a {
+        self.clipped(selection).into_iter().map(|(sleep, spell)| spell.of_sleep(sleep))
     }
 
-    pub fn sums<'a>(&'a self, selection: &'a Selection) -> BTreeMap<Key, Sum<'a>> {
+    fn clipped<'a>(&'a self, selection: &Selection) -> Vec<(&'a Sleep, Spell)> {
+        clip(self.sleeps.since_then(selection.from), selection, |sleep| (sleep.process, sleep.tid, Spell::from(sleep)))
+    }
+
+    pub fn sums<'a>(&'a self, selection: &Selection) -> BTreeMap<Key, Sum<'a>> {
         let mut sums: BTreeMap<Key, Sum<'a>> = BTreeMap::new();
-        for sleep in self.sleeps(selection) {
-            sums.entry(Key { place: sleep.place(), reason: sleep.reason }).or_default().add(Sum::of(sleep));
+        for (sleep, spell) in self.clipped(selection) {
+            sums.entry(Key { place: sleep.place(), reason: sleep.reason }).or_default().add(Sum::of(sleep, spell));
+        }
+        for sum in sums.values_mut() {
+            sum.times = sum.times.settled();
         }
         sums
+    }
+
+    /// The time of each thread by reason, which is exact whatever was sampled.
+    pub fn threads(&self, selection: &Selection) -> BTreeMap<(ProcessRef, Tid, WaitReason), Times> {
+        let mut sums: BTreeMap<_, Times> = BTreeMap::new();
+        for (sleep, spell) in self.clipped(selection) {
+            sums.entry((sleep.process, sleep.tid, sleep.reason)).or_default().add(spell.times());
+        }
+        sums
+    }
+}
+
+impl Sleep {
+    /// The part that lies in the selected time.
+    pub fn clipped(&self, selection: &Selection) -> Option<Self> {
+        Some(Spell::from(self).clipped(selection)?.of_sleep(self))
+    }
+}
+
+impl Spell {
+    fn of_sleep(self, sleep: &Sleep) -> Sleep {
+        let Self { from, at, count, total, length, stacks } = self;
+        Sleep { from, at, count, total, length, stacks, ..sleep.clone() }
+    }
+}
+
+impl From<&Sleep> for Spell {
+    fn from(sleep: &Sleep) -> Self {
+        let &Sleep { from, at, count, total, length, stacks, .. } = sleep;
+        Self { from, at, count, total, length, stacks }
     }
 }

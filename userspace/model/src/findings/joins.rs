@@ -26,10 +26,12 @@ const STORES: u64 = 20;
 const BOTH: f64 = 0.2;
 const BESIDE: f64 = 0.05;
 const SAMPLES: u64 = 100;
+/// An event of waits for the GIL spans less than this.
+const SPAN_MAX: Nanos = Nanos(6_000_000_000);
 
 type Transfers<'a> = BTreeMap<ProcessRef, Vec<(TransferId, &'a State)>>;
 /// Of each thread, in the order of their ends.
-type Waits<'a> = HashMap<(ProcessRef, Tid), Vec<&'a GilWait>>;
+type Waits = HashMap<(ProcessRef, Tid), Vec<GilWait>>;
 /// A piece of a segment with its content: its offset, its bytes and their hash.
 type Content = (SegmentId, u64, u64, u64);
 
@@ -99,7 +101,7 @@ fn behind_gil(
     selection: &Selection,
     process: ProcessRef,
     states: &[(TransferId, &State)],
-    waits: &Waits<'_>,
+    waits: &Waits,
 ) -> Option<Finding> {
     let mut delays = Vec::new();
     let mut held_up = Vec::new();
@@ -109,12 +111,15 @@ fn behind_gil(
         let (Some(over), Some(woken)) = (state.transfer.completed, state.woken) else { continue };
         delays.push(woken.woken.saturating_sub(over));
         let waits = waits.get(&(process, woken.tid)).map_or(&[][..], Vec::as_slice);
-        // Pieces of waits end one after the other.
+        // They end one after the other; some begin long before.
         let first = waits.partition_point(|wait| wait.at <= over);
-        let from = |wait: &GilWait| wait.at.saturating_sub(wait.length);
+        let is_near = |wait: &&GilWait| wait.at <= woken.woken.saturating_add(SPAN_MAX);
         let mut held = Nanos(0);
-        for wait in waits[first..].iter().take_while(|wait| from(wait) < woken.woken) {
-            let part = wait.at.min(woken.woken).saturating_sub(from(wait).max(over));
+        for wait in waits[first..].iter().take_while(is_near) {
+            let part = wait.within((over, woken.woken));
+            if part == Nanos(0) {
+                continue;
+            }
             held = held.saturating_add(part);
             if let Some(holder) = wait.holder {
                 let sum = behind.entry((holder.tid, views::own_line(model, holder.stack))).or_default();

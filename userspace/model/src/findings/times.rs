@@ -49,5 +49,5 @@ fn times(model: &Model, selection: &Selection, finding: &Finding) -> Vec<(Nanos,
 
 fn waits(model: &Model, selection: &Selection, process: ProcessRef, tid: Tid) -> Vec<(Nanos, Nanos)> {
     let own = Selection { processes: Some([process].into()), tid: Some(tid), ..selection.clone() };
-    model.gil().waits(&own).map(|wait| (wait.at.saturating_sub(wait.total), wait.at)).collect()
+    model.gil().waits(&own).map(|wait| (wait.from, wait.at)).collect()
 }

@@ -101,7 +101,7 @@ fn busy_poll(model: &Model, worker: &WorkerRow) -> Option<Finding> {
     Some(Finding { cost: Cost::time(worker.busy), target: Some(Target::Worker(worker.tid)), ..found })
 }
 
-fn gil(model: &Model, worker: &WorkerRow, waits: &[&GilWait]) -> Option<Finding> {
+fn gil(model: &Model, worker: &WorkerRow, waits: &[GilWait]) -> Option<Finding> {
     let is_apart = worker.role == Role::Progress && worker.mode.starts_with("thread");
     let others = model.ucx().threads_of(worker.process).any(|other| other.tid != worker.tid && other.registered > 0);
     if !is_apart || !others || worker.gil_waits < GIL_WAITS {

@@ -152,13 +152,15 @@ fn threads(model: &Model, selection: &Selection, slots: Slots) -> Threads {
         }
     }
     let sleeps = model.offcpu().sleeps(&later).filter(|sleep| !has_gil || sleep.reason != WaitReason::Gil);
-    let sleeps = sleeps.map(|sleep| (sleep.process, sleep.tid, sleep.reason, sleep.at, sleep.total));
+    let sleeps = sleeps.map(|sleep| (sleep.process, sleep.tid, sleep.reason, (sleep.from, sleep.at), sleep.total));
     let waits = model.gil().waits(&later);
-    let waits = waits.map(|wait| (wait.process, wait.tid, WaitReason::Gil, wait.at, wait.total));
-    for (process, tid, reason, at, total) in sleeps.chain(waits) {
+    let waits = waits.map(|wait| (wait.process, wait.tid, WaitReason::Gil, (wait.from, wait.at), wait.total));
+    for (process, tid, reason, (from, at), total) in sleeps.chain(waits) {
         let Some(cells) = of_thread(&mut all, (process, tid), slots) else { continue };
-        for (slot, share) in slots.covered(at.saturating_sub(total), at) {
-            cells[slot].waited[reason as usize] += share * slots.length();
+        // Several sleeps are somewhere in that time.
+        let density = (total.0 as f64 / at.saturating_sub(from).0.max(1) as f64).min(1.0);
+        for (slot, share) in slots.covered(from, at) {
+            cells[slot].waited[reason as usize] += share * slots.length() * density;
         }
     }
     let mut threads = Threads::new();

@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use super::By;
-use crate::families::Times;
 use crate::families::offcpu::Sum;
+use crate::families::{Sampled, Times, gil};
 use crate::{
     Frame, FrameId, FrameKind, Model, Nanos, Place, ProcessRef, Selection, Sleep, StackId, Tid, WaitReason, Waker,
 };
@@ -22,12 +22,12 @@ pub fn whole_sleeps(model: &Model, selection: &Selection) -> Vec<Sleep> {
             Some(before) => {
                 before.length = before.length.saturating_add(sleep.at.saturating_sub(before.at));
                 before.total = before.total.saturating_add(sleep.total);
-                (before.at, before.waker) = (sleep.at, sleep.waker.clone());
+                (before.at, before.waker) = (sleep.at, sleep.waker);
             }
             None => {
                 latest.insert(thread, whole.len());
                 let length = if sleep.count == 0 { sleep.total } else { sleep.length };
-                whole.push(Sleep { length, ..sleep.clone() });
+                whole.push(Sleep { length, ..sleep });
             }
         }
     }
@@ -45,6 +45,7 @@ pub struct SleepRow {
     /// The native or kernel function below it in which the thread waits.
     pub inner: Option<FrameId>,
     pub times: Times,
+    pub sampled: Sampled,
     /// Of the time that the thread was watched, at most 1.
     pub share: f64,
     /// Who ended the longest sleeps together.
@@ -64,6 +65,7 @@ pub struct GilRow {
     /// A wait counts behind the one who held the GIL when it began; the longest is the longest whole wait that was
     /// spent here in part.
     pub times: Times,
+    pub sampled: Sampled,
 }
 
 /// How much of the time the GIL of a process was held, and how much of it threads waited for it.
@@ -117,7 +119,8 @@ pub fn sleeps(model: &Model, selection: &Selection, by: By) -> Vec<SleepRow> {
         reason,
         frame,
         inner,
-        times: sum.times,
+        times: sum.times.settled(),
+        sampled: sum.sampled,
         share: share(sum.times.total, model.observed(process, selection, since)),
         waker: sum.wakers.most().first().map(|(waker, _)| (*waker).clone()),
     };
@@ -128,20 +131,21 @@ pub fn sleeps(model: &Model, selection: &Selection, by: By) -> Vec<SleepRow> {
 
 /// Most time first.
 pub fn gil_waits(model: &Model, selection: &Selection, by: By) -> Vec<GilRow> {
-    let mut rows: BTreeMap<_, Times> = BTreeMap::new();
+    let mut rows: BTreeMap<_, gil::Sum> = BTreeMap::new();
     for (key, times) in model.gil().sums(selection) {
         let Place { process, tid, stack } = key.waiter;
         let holder_frame = key.holder.and_then(|holder| python_leaf(model, holder.stack, by));
         let row = (process, tid, python_leaf(model, stack, by), key.holder.map(|holder| holder.tid), holder_frame);
         rows.entry(row).or_default().add(times);
     }
-    let row = |((process, waiter, frame, holder, holder_frame), times)| GilRow {
+    let row = |((process, waiter, frame, holder, holder_frame), gil::Sum { times, sampled })| GilRow {
         process,
         waiter,
         frame,
         holder,
         holder_frame,
-        times,
+        times: times.settled(),
+        sampled,
     };
     let mut rows: Vec<GilRow> = rows.into_iter().map(row).collect();
     rows.sort_by_key(|row| Reverse(row.times.total));
@@ -156,7 +160,7 @@ pub fn gil_shares(model: &Model, selection: &Selection) -> BTreeMap<ProcessRef, 
         share.held = share.held.saturating_add(held);
         share.threads.entry(tid).or_default().held = held;
     }
-    for (key, times) in model.gil().sums(selection) {
+    for (key, gil::Sum { times, .. }) in model.gil().sums(selection) {
         let share = shares.entry(key.waiter.process).or_default();
         share.wanted.add(times);
         share.threads.entry(key.waiter.tid).or_default().wanted.add(times);

@@ -16,7 +16,9 @@ CREATE TABLE gil_waits (
     holder_stack INTEGER REFERENCES stacks,
     count        INTEGER NOT NULL,
     total_ns     INTEGER NOT NULL,
-    length_ns    INTEGER NOT NULL
+    length_ns    INTEGER NOT NULL,
+    from_ns      INTEGER NOT NULL,
+    stacks       INTEGER NOT NULL
 );
 CREATE TABLE gil_held (
     at_ns   INTEGER NOT NULL,
@@ -26,8 +28,9 @@ CREATE TABLE gil_held (
 );";
 
 pub(crate) fn wait(connection: &Connection, wait: &GilWait) -> rusqlite::Result<()> {
-    let sql = "INSERT INTO gil_waits (at_ns, process, tid, stack, holder_tid, holder_stack, count, total_ns, length_ns)
-               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
+    let sql = "INSERT INTO gil_waits (at_ns, process, tid, stack, holder_tid, holder_stack, count, total_ns, length_ns,
+                                      from_ns, stacks)
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
     connection.prepare_cached(sql)?.execute(params![
         integer(wait.at.0),
         wait.process.0,
@@ -38,6 +41,8 @@ pub(crate) fn wait(connection: &Connection, wait: &GilWait) -> rusqlite::Result<
         integer(wait.count),
         integer(wait.total.0),
         integer(wait.length.0),
+        integer(wait.from.0),
+        integer(wait.stacks),
     ])?;
     Ok(())
 }
@@ -61,21 +66,34 @@ pub(crate) fn read(
     mut each: impl FnMut(Event),
 ) -> Result<(), Error> {
     let columns = ["at_ns", "process", "tid", "stack", "holder_tid", "holder_stack", "count", "total_ns", "length_ns"];
-    source.scan("gil_waits", &columns, &range.condition(), damage, |_, row| {
+    let newer = ["from_ns", "stacks"];
+    let (condition, selection) = (range.condition_of_spells(), range.selection());
+    source.scan_newer("gil_waits", (&columns, &newer), &condition, damage, |_, row| {
         let holder = match row.maybe_small(5)? {
             Some(tid) => Some(GilHolder { tid: Tid(tid), stack: StackId(row.small(6)?) }),
             None => None,
         };
-        each(Event::GilWait(GilWait {
-            at: Nanos(row.number(1)?),
+        let (at, count, total) = (Nanos(row.number(1)?), row.number(7)?, Nanos(row.number(8)?));
+        // Older recordings do not have them.
+        let (from, stacks) = match row.number(10) {
+            Some(from) => (Nanos(from), row.number(11)?),
+            None => (at.saturating_sub(total), count),
+        };
+        let wait = GilWait {
+            from,
+            at,
             process: ProcessRef(row.small(2)?),
             tid: Tid(row.small(3)?),
             stack: StackId(row.small(4)?),
             holder,
-            count: row.number(7)?,
-            total: Nanos(row.number(8)?),
+            count,
+            total,
             length: Nanos(row.number(9)?),
-        }));
+            stacks,
+        };
+        if let Some(wait) = wait.clipped(&selection) {
+            each(Event::GilWait(wait));
+        }
         Some(())
     })?;
     source.scan("gil_held", &["at_ns", "process", "tid", "held_ns"], &range.condition(), damage, |_, row| {

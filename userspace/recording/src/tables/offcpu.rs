@@ -21,13 +21,15 @@ CREATE TABLE sleeps (
     length_ns  INTEGER NOT NULL,
     waker_pid  INTEGER,
     waker_tid  INTEGER,
-    waker_name TEXT
+    waker_name TEXT,
+    from_ns    INTEGER NOT NULL,
+    stacks     INTEGER NOT NULL
 );";
 
 pub(crate) fn sleep(connection: &Connection, sleep: &Sleep) -> rusqlite::Result<()> {
     let sql = "INSERT INTO sleeps (at_ns, process, tid, stack, reason, count, total_ns, length_ns,
-                                   waker_pid, waker_tid, waker_name)
-               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
+                                   waker_pid, waker_tid, waker_name, from_ns, stacks)
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
     connection.prepare_cached(sql)?.execute(params![
         integer(sleep.at.0),
         sleep.process.0,
@@ -40,6 +42,8 @@ pub(crate) fn sleep(connection: &Connection, sleep: &Sleep) -> rusqlite::Result<
         sleep.waker.as_ref().map(|waker| waker.pid.0),
         sleep.waker.as_ref().map(|waker| waker.tid.0),
         sleep.waker.as_ref().map(|waker| bounded(&waker.name)),
+        integer(sleep.from.0),
+        integer(sleep.stacks),
     ])?;
     Ok(())
 }
@@ -65,7 +69,9 @@ pub(crate) fn read(
         "waker_tid",
         "waker_name",
     ];
-    source.scan("sleeps", &columns, &range.condition(), damage, |_, row| {
+    let newer = ["from_ns", "stacks"];
+    let (condition, selection) = (range.condition_of_spells(), range.selection());
+    source.scan_newer("sleeps", (&columns, &newer), &condition, damage, |_, row| {
         let waker = match row.maybe_small(9)? {
             Some(pid) => {
                 let name = row.text(11)?;
@@ -77,18 +83,29 @@ pub(crate) fn read(
             }
             None => None,
         };
-        each(Event::Sleep(Sleep {
-            at: Nanos(row.number(1)?),
+        let (at, count, total) = (Nanos(row.number(1)?), row.number(6)?, Nanos(row.number(7)?));
+        // Older recordings do not have them.
+        let (from, stacks) = match row.number(12) {
+            Some(from) => (Nanos(from), row.number(13)?),
+            None => (at.saturating_sub(total), count),
+        };
+        let sleep = Sleep {
+            from,
+            at,
             process: ProcessRef(row.small(2)?),
             tid: Tid(row.small(3)?),
             stack: StackId(row.small(4)?),
             // A reason of a newer pyobs.
             reason: WaitReason::from_name(&row.text(5)?).unwrap_or(WaitReason::Other),
-            count: row.number(6)?,
-            total: Nanos(row.number(7)?),
+            count,
+            total,
             length: Nanos(row.number(8)?),
+            stacks,
             waker,
-        }));
+        };
+        if let Some(sleep) = sleep.clipped(&selection) {
+            each(Event::Sleep(sleep));
+        }
         Some(())
     })
 }

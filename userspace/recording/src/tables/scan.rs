@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pyobs_model::Nanos;
+use pyobs_model::{Nanos, Selection};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, ErrorCode, Row, params};
 
@@ -102,6 +102,15 @@ impl Range {
         let from = self.from.map(|from| format!(" AND at_ns >= {}", integer(from.0)));
         let to = self.to.map(|to| format!(" AND at_ns < {}", integer(to.0)));
         from.unwrap_or_default() + &to.unwrap_or_default()
+    }
+
+    /// The same, with what ends after the range: it may have begun in it.
+    pub(crate) fn condition_of_spells(self) -> String {
+        Self { to: None, ..self }.condition()
+    }
+
+    pub(crate) fn selection(self) -> Selection {
+        Selection { from: self.from, to: self.to, ..Selection::default() }
     }
 }
 

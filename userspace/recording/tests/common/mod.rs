@@ -168,6 +168,8 @@ pub fn every_event() -> Vec<Event> {
     let waker = Waker { pid: Pid(1), tid: Tid(7), name: "\u{1b}waker".into() };
     for (reason, at) in WaitReason::ALL.iter().zip(1..) {
         events.push(Event::Sleep(Sleep {
+            from: Nanos(100_000_000_000 + at).saturating_sub(Nanos(at * 2_000_000)),
+            stacks: at,
             at: Nanos(100_000_000_000 + at),
             process: ProcessRef(at as u32 % 2),
             tid: Tid(4242),
@@ -181,6 +183,8 @@ pub fn every_event() -> Vec<Event> {
     }
     for at in 1..4 {
         events.push(Event::GilWait(GilWait {
+            from: Nanos(200_000_000_000 + at * 5_000_000).saturating_sub(Nanos(5_000_000)),
+            stacks: u64::from(at == 1),
             at: Nanos(200_000_000_000 + at * 5_000_000),
             process: ProcessRef(0),
             tid: Tid(4242),

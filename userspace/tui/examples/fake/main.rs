@@ -180,8 +180,18 @@ impl Fake {
                 let total = nanos(passed * (ms * (70 + self.random.below(60)) / 100) as u32 / 1000);
                 if reason == WaitReason::Gil {
                     let holder = computing.map(|stack| GilHolder { tid: Tid(program.pid), stack });
-                    let wait =
-                        GilWait { at, process, tid, stack: *stack, holder, count: 1, total: PIECE, length: PIECE };
+                    let wait = GilWait {
+                        from: at.saturating_sub(PIECE),
+                        stacks: 1,
+                        at,
+                        process,
+                        tid,
+                        stack: *stack,
+                        holder,
+                        count: 1,
+                        total: PIECE,
+                        length: PIECE,
+                    };
                     events.extend((0..total.0 / PIECE.0).map(|_| Event::GilWait(wait)));
                 }
                 let waker = (reason == WaitReason::Lock).then(|| Waker {
@@ -192,6 +202,8 @@ impl Fake {
                 let count = 1 + self.random.below(6);
                 let length = Nanos(total.0 / 2);
                 events.push(Event::Sleep(Sleep {
+                    from: at.saturating_sub(total),
+                    stacks: count,
                     at,
                     process,
                     tid,

@@ -6,7 +6,7 @@ mod tables;
 
 use std::cmp::Reverse;
 
-use pyobs_model::families::Times;
+use pyobs_model::families::{Sampled, Times};
 use pyobs_model::findings::Target;
 use pyobs_model::views::{self, Weight};
 use pyobs_model::{FrameId, Model, Nanos, ProcessRef, Reason, Selection, Tid, WaitReason, Waker};
@@ -90,6 +90,7 @@ enum Cause {
 struct Line {
     wait: Wait,
     times: Times,
+    sampled: Sampled,
     /// Of the thread's time.
     share: f64,
     waker: Option<Waker>,
@@ -261,14 +262,14 @@ impl Line {
     fn of_sleep(row: views::SleepRow) -> Self {
         let cause = Cause::Sleep { reason: row.reason, inner: row.inner };
         let wait = Wait { process: row.process, tid: row.tid, frame: row.frame, cause };
-        Self { wait, times: row.times, share: row.share, waker: row.waker }
+        Self { wait, times: row.times, sampled: row.sampled, share: row.share, waker: row.waker }
     }
 
     fn of_gil(row: &views::GilRow, observed: Nanos) -> Self {
         let cause = Cause::Gil { holder: row.holder, frame: row.holder_frame };
         let wait = Wait { process: row.process, tid: row.waiter, frame: row.frame, cause };
         let share = if observed == Nanos(0) { 0.0 } else { row.times.total.0 as f64 / observed.0 as f64 };
-        Self { wait, times: row.times, share: share.min(1.0), waker: None }
+        Self { wait, times: row.times, sampled: row.sampled, share: share.min(1.0), waker: None }
     }
 
     fn matches(&self, model: &Model, filter: &Filter) -> bool {

@@ -61,7 +61,8 @@ fn leads(events: Vec<Event>, id: &str, screen: &str, words: &[&str]) {
 fn waits_for_the_gil_are_those_of_the_thread() {
     // One long wait of another process's is no convoy.
     let (process, length) = (ProcessRef(1), Nanos(9 * SECOND));
-    let other = GilWait { process, total: length, length, ..synthetic::gil_wait(9_900, 918, 9, None) };
+    let other = GilWait { process, ..synthetic::gil_wait(9_900, 918, 9, None) };
+    let other = GilWait { from: other.at.saturating_sub(length), total: length, length, ..other };
     let mut events = synthetic::waiting();
     events.push(Event::GilWait(other));
     leads(events, "gil/convoy", "Waits", &["loader-0", "client.py:25"]);

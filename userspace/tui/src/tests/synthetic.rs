@@ -154,7 +154,19 @@ pub(crate) fn events() -> Vec<Event> {
 pub(crate) fn sleep(at_ms: u64, process: u32, tid: u32, stack: u32, reason: WaitReason) -> Sleep {
     let (at, length) = (Nanos(at_ms * 1_000_000), Nanos(12_000_000));
     let (process, tid, stack) = (ProcessRef(process), Tid(tid), StackId(stack));
-    Sleep { at, process, tid, stack, reason, count: 1, total: length, length, waker: None }
+    Sleep {
+        from: at.saturating_sub(length),
+        stacks: 1,
+        at,
+        process,
+        tid,
+        stack,
+        reason,
+        count: 1,
+        total: length,
+        length,
+        waker: None,
+    }
 }
 
 pub(crate) fn waker(tid: u32, name: &str) -> Option<Waker> {
@@ -166,7 +178,18 @@ pub(crate) fn gil_wait(at_ms: u64, tid: u32, stack: u32, holder: Option<(u32, u3
     let (at, length) = (Nanos(at_ms * 1_000_000), Nanos(5_000_000));
     let holder = holder.map(|(tid, stack)| GilHolder { tid: Tid(tid), stack: StackId(stack) });
     let (process, tid, stack) = (ProcessRef(0), Tid(tid), StackId(stack));
-    GilWait { at, process, tid, stack, holder, count: 1, total: length, length }
+    GilWait {
+        from: at.saturating_sub(length),
+        stacks: 1,
+        at,
+        process,
+        tid,
+        stack,
+        holder,
+        count: 1,
+        total: length,
+        length,
+    }
 }
 
 pub(crate) fn calls(at_ms: u64, process: u32, function: u32, count: u64, timed: u64, mean_ns: u64) -> Event {
@@ -206,12 +229,15 @@ pub(crate) fn waiting() -> Vec<Event> {
     for n in 0..100 {
         let lock = sleep(n * 100, 0, 4243, if n % 4 == 0 { 11 } else { 6 }, WaitReason::Lock);
         let waker = waker(4242, "python3");
-        events.push(Event::Sleep(Sleep { count: 3, total: Nanos(31_000_000), waker, ..lock }));
+        let total = Nanos(31_000_000);
+        let from = lock.at.saturating_sub(total);
+        events.push(Event::Sleep(Sleep { from, count: 3, total, stacks: 3, waker, ..lock }));
         if n % 4 == 0 {
             events.push(Event::Sleep(sleep(n * 100, 0, 4243, 7, WaitReason::Io)));
             let total = Nanos(380_000_000);
             let poll = sleep(n * 100, 1, 918, 9, WaitReason::Poll);
-            events.push(Event::Sleep(Sleep { total, length: total, waker: self::waker(1, "nginx: worker"), ..poll }));
+            let (from, waker) = (poll.at.saturating_sub(total), self::waker(1, "nginx: worker"));
+            events.push(Event::Sleep(Sleep { from, total, length: total, waker, ..poll }));
             events.push(Event::Sleep(sleep(n * 100, 0, 4244, 10, WaitReason::Other)));
         }
     }
@@ -220,9 +246,13 @@ pub(crate) fn waiting() -> Vec<Event> {
     }
     let short = Nanos(120_000);
     for at in [3000, 6000] {
-        events.push(Event::GilWait(GilWait { total: short, length: short, ..gil_wait(at, 4242, 0, Some((4243, 8))) }));
+        let wait = gil_wait(at, 4242, 0, Some((4243, 8)));
+        let from = wait.at.saturating_sub(short);
+        events.push(Event::GilWait(GilWait { from, total: short, length: short, ..wait }));
     }
-    events.push(Event::GilWait(GilWait { total: short, length: short, ..gil_wait(7000, 4244, 10, None) }));
+    let wait = gil_wait(7000, 4244, 10, None);
+    let from = wait.at.saturating_sub(short);
+    events.push(Event::GilWait(GilWait { from, total: short, length: short, ..wait }));
     for (process, tid, ms) in [(0, 4242, 8500), (0, 4243, 200), (1, 918, 1200)] {
         let (process, held) = (ProcessRef(process), Nanos(ms * 1_000_000));
         events.push(Event::GilHeld { at: Nanos(9_900_000_000), process, tid: Tid(tid), held });

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use pyobs_abi::control;
 use pyobs_abi::offcpu::{SLEEPERS, Sleeper};
-use pyobs_model::Nanos;
 
 use super::{Object, ObjectError};
 use crate::machine::tick;
@@ -15,27 +14,31 @@ pub(super) const WAKING: &str = "offcpu_waking";
 pub(super) const SWITCH: &str = "offcpu_switch";
 /// The types of the tracepoints that these two hang on.
 pub(super) const TYPES: [&str; 2] = ["btf_trace_sched_waking", "btf_trace_sched_switch"];
-/// Of a thread's sleeps one stack is taken for so many nanoseconds: five hundred a second at the most, and each wait of a
-/// switch interval (5 ms) for the GIL.
-const SLEEP_PERIOD: u64 = 2_000_000;
-/// A thread's sleeps are passed over for no longer than so many times as on the average.
-const GAPS_MAX: u64 = 4;
+/// Nanoseconds of a thread's sleep per stack: fifty stacks a second at most, and every sleep that is at least this long.
+const SLEEP_PERIOD: u64 = 20_000_000;
+/// Stacks of sleeps per CPU and second. A stack takes some 30 µs in the kernel and in user space together, so that these are at
+/// most 0.5 % of a CPU.
+const SLEEP_STACKS: u64 = 160;
+/// They are never fewer than this.
+const SLEEP_STACKS_MIN: u64 = 32;
 
 impl Object {
     /// Starts to look at threads' sleeps.
     pub fn attach_waits(&mut self) -> Result<(), ObjectError> {
         let map = |error| ObjectError::Map { name: "CONTROL", error };
+        self.control.set(control::TICK, tick().0, 0).map_err(map)?;
         self.control.set(control::SLEEP_PERIOD, SLEEP_PERIOD, 0).map_err(map)?;
+        self.control.set(control::SLEEP_STACKS, SLEEP_STACKS, 0).map_err(map)?;
         // Load both before attaching either: if the kernel refuses one, the other must not run alone.
         [WAKING, SWITCH].into_iter().try_for_each(|name| self.load(name))?;
         [WAKING, SWITCH].into_iter().try_for_each(|name| self.attach_typed(name))
     }
 
-    /// Takes so many times fewer stacks of sleeps, and looks at one sleep of each thread for every so much time.
-    pub fn shed_sleeps(&mut self, sleeps_rarer: u64, sleep_gap: Nanos) -> bool {
-        self.control.set(control::SLEEP_PERIOD, SLEEP_PERIOD.saturating_mul(sleeps_rarer), 0).is_ok()
-            && self.control.set(control::SLEEP_GAP, sleep_gap.0, 0).is_ok()
-            && self.control.set(control::SLEEP_GAP_MAX, (sleep_gap.0 * GAPS_MAX).div_ceil(tick().0.max(1)), 0).is_ok()
+    /// Takes stacks of sleeps this many times more seldom. Totals stay exact.
+    pub fn sleep_stacks_rarer(&mut self, times: u64) -> bool {
+        let times = times.max(1);
+        self.control.set(control::SLEEP_PERIOD, SLEEP_PERIOD.saturating_mul(times), 0).is_ok()
+            && self.control.set(control::SLEEP_STACKS, (SLEEP_STACKS / times).max(SLEEP_STACKS_MIN), 0).is_ok()
     }
 
     /// What is known of a thread's sleep, or of that of another with the same element.

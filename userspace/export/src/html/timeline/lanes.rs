@@ -35,7 +35,7 @@ pub(super) fn lanes(model: &Model, selection: &Selection, span: Span) -> BTreeMa
         lanes.entry((sample.process, sample.tid)).or_default().cpu[at] += sample.weight.0 as f64 / slot;
     }
     for wait in model.gil().waits(selection) {
-        spread(&mut lanes.entry((wait.process, wait.tid)).or_default().gil, span, wait.at, wait.total);
+        spread(&mut lanes.entry((wait.process, wait.tid)).or_default().gil, span, (wait.from, wait.at), wait.total);
     }
     for sleep in model.offcpu().sleeps(selection) {
         let lane = lanes.entry((sleep.process, sleep.tid)).or_default();
@@ -43,7 +43,7 @@ pub(super) fn lanes(model: &Model, selection: &Selection, span: Span) -> BTreeMa
         if is_gil && model.is_on("gil") {
             continue;
         }
-        spread(if is_gil { &mut lane.gil } else { &mut lane.sleep }, span, sleep.at, sleep.total);
+        spread(if is_gil { &mut lane.gil } else { &mut lane.sleep }, span, (sleep.from, sleep.at), sleep.total);
     }
     lanes
 }
@@ -54,12 +54,14 @@ pub(super) fn slot(span: Span) -> Nanos {
 }
 
 /// Adds a time that ended at `at`.
-fn spread(slots: &mut [f64], span: Span, at: Nanos, length: Nanos) {
-    let from = span.share(at.saturating_sub(length)) * SLOTS as f64;
+fn spread(slots: &mut [f64], span: Span, (from, at): (Nanos, Nanos), total: Nanos) {
+    // Several sleeps are somewhere in that time.
+    let density = (total.0 as f64 / at.saturating_sub(from).0.max(1) as f64).min(1.0);
+    let from = span.share(from) * SLOTS as f64;
     let to = span.share(at) * SLOTS as f64;
     let (first, last) = (from as usize, (to.ceil() as usize).min(SLOTS));
     for (slot, share) in slots.iter_mut().enumerate().take(last).skip(first) {
-        *share += (to.min(slot as f64 + 1.0) - from.max(slot as f64)).max(0.0);
+        *share += (to.min(slot as f64 + 1.0) - from.max(slot as f64)).max(0.0) * density;
     }
 }
 

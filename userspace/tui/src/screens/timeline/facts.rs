@@ -78,7 +78,7 @@ fn thread(
         }
         Some(Doing::Waited(WaitReason::Gil)) => {
             let later = Selection { to: None, ..within(process, Some(tid), span) };
-            let mut waits = model.gil().waits(&later).take_while(|wait| wait.at.saturating_sub(wait.total) < span.1);
+            let mut waits = model.gil().waits(&later).filter(|wait| wait.from < span.1);
             let Some(wait) = waits.next() else { return ("waited for the GIL".to_owned(), of) };
             let at = place(model, birthplace(model, Some(wait.stack)));
             let why = match wait.holder {
@@ -93,9 +93,9 @@ fn thread(
         Some(Doing::Waited(reason)) => {
             let later = Selection { to: None, ..within(process, Some(tid), span) };
             let sleeps = model.offcpu().sleeps(&later);
-            let sleep = sleeps.take_while(|sleep| sleep.at.saturating_sub(sleep.total) < span.1).next();
-            let at = place(model, sleep.and_then(|sleep| birthplace(model, Some(sleep.stack))));
-            let waker = sleep.and_then(|sleep| sleep.waker.as_ref());
+            let sleep = sleeps.filter(|sleep| sleep.from < span.1).find(|sleep| sleep.reason == reason);
+            let at = place(model, sleep.as_ref().and_then(|sleep| birthplace(model, Some(sleep.stack))));
+            let waker = sleep.as_ref().and_then(|sleep| sleep.waker.as_ref());
             let why = waker.map_or(of, |waker| format!("woken by {} {}", waker.tid, text::head(&waker.name, 64)));
             (format!("waited ({}) at {at}", reason.name()), why)
         }

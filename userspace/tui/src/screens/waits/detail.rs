@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use pyobs_model::families::{Times, gil, offcpu};
+use pyobs_model::families::{Sampled, Times, gil, offcpu};
 use pyobs_model::views::By;
 use pyobs_model::{FrameId, FrameKind, Model, Nanos, StackId};
 use ratatui::buffer::Buffer;
@@ -28,6 +28,7 @@ struct Part {
 pub(super) struct Detail {
     wait: Wait,
     times: Times,
+    sampled: Sampled,
     page: Page<Part>,
 }
 
@@ -36,12 +37,12 @@ const PARTS_MAX: usize = 20;
 
 impl Detail {
     pub(super) fn new(wait: Wait) -> Self {
-        Self { wait, times: Times::default(), page: Page::default() }
+        Self { wait, times: Times::default(), sampled: Sampled::default(), page: Page::default() }
     }
 
     pub(super) fn compute(&mut self, model: &Model, scope: &Scope) {
         self.page.clear();
-        self.times = Times::default();
+        (self.times, self.sampled) = (Times::default(), Sampled::default());
         match self.wait.cause {
             Cause::Sleep { .. } => self.compute_sleep(model, scope),
             Cause::Gil { .. } => self.compute_gil(model, scope),
@@ -56,7 +57,7 @@ impl Detail {
             stacks.entry(key.place.stack).or_default().add(sum.times);
             all.add(sum);
         }
-        self.times = all.times;
+        (self.times, self.sampled) = (all.times, all.sampled);
         self.introduce(model, scope);
         let wakers = all.wakers.most().into_iter().map(|(waker, times)| {
             let jump = process_of(model, waker.pid).map(|process| Jump::thread(process, waker.tid));
@@ -68,17 +69,17 @@ impl Detail {
 
     fn compute_gil(&mut self, model: &Model, scope: &Scope) {
         let sums = model.gil().sums(&scope.selection);
-        let mut all = Times::default();
+        let mut all = gil::Sum::default();
         let mut waiters: BTreeMap<StackId, Times> = BTreeMap::new();
         let mut holders: BTreeMap<StackId, Times> = BTreeMap::new();
-        for (key, times) in sums.into_iter().filter(|(key, _)| self.is_gil(model, key, scope.look.by)) {
-            all.add(times);
-            waiters.entry(key.waiter.stack).or_default().add(times);
+        for (key, sum) in sums.into_iter().filter(|(key, _)| self.is_gil(model, key, scope.look.by)) {
+            all.add(sum);
+            waiters.entry(key.waiter.stack).or_default().add(sum.times);
             if let Some(holder) = key.holder {
-                holders.entry(holder.stack).or_default().add(times);
+                holders.entry(holder.stack).or_default().add(sum.times);
             }
         }
-        self.times = all;
+        (self.times, self.sampled) = (all.times, all.sampled);
         self.introduce(model, scope);
         self.list_stacks(model, "THE WAITER, INNERMOST FRAME FIRST", waiters);
         self.list_stacks(model, "THE HOLDER, INNERMOST FRAME FIRST", holders);
@@ -128,12 +129,20 @@ impl Detail {
             Cause::Gil { .. } => model.gil().since(),
         };
         let observed = model.observed(process, &scope.selection, since);
+        if !self.sampled.is_enough() {
+            let stacks = number::plural(self.sampled.stacks, "stack", "stacks");
+            return pair("time", format!("not enough data: {stacks} of {} waits", self.times.count), None);
+        }
         let share = number::percent(number::share(self.times.total.0, observed.0).min(100.0));
         pair("time", format!("{}, {share} % of the thread's time", number::time(self.times.total)), None);
         let mean = self.times.total.0.checked_div(self.times.count).map(|mean| number::time(Nanos(mean)));
         let mean = mean.map(|mean| format!(", {mean} on average")).unwrap_or_default();
         let longest = number::time(self.times.max);
         pair("waits", format!("{}{mean}, the longest {longest}", number::count(self.times.count)), None);
+        if !self.sampled.is_exact() {
+            let (stacks, error) = (number::count(self.sampled.stacks), number::percent(self.sampled.error() * 100.0));
+            pair("rests on", format!("{stacks} sampled stacks, ± {error} %"), None);
+        }
     }
 
     fn list(&mut self, heading: &'static str, mut parts: Vec<(Part, Option<Jump>)>) {

@@ -84,15 +84,27 @@ impl WaitsScreen {
         head.right(8, "TOTAL", self.order(Sort::Total));
         head.right(widths.count, "COUNT", self.order(Sort::Count));
         head.right(widths.longest, "LONGEST", self.order(Sort::Longest));
+        head.right(widths.stacks, "STACKS", None);
     }
 }
 
 fn row_times(row: &mut Row<'_>, line: &Line, widths: TimeWidths, theme: Theme) {
+    if !line.sampled.is_enough() {
+        // Not enough data: the detail says so in words.
+        row.right(6, "–", theme.dim());
+        row.bar(widths.bar, 0.0, theme.own());
+        row.right(8, "too few", theme.dim());
+        row.right(widths.count, "–", theme.dim());
+        row.right(widths.longest, "–", theme.dim());
+        row.right(widths.stacks, &number::short(line.sampled.stacks), theme.dim());
+        return;
+    }
     row.right(6, &number::percent(line.share * 100.0), theme.strong());
     row.bar(widths.bar, line.share, theme.own());
     row.right(8, &number::time(line.times.total), theme.text());
     row.right(widths.count, &number::short(line.times.count), theme.dim());
     row.right(widths.longest, &number::time(line.times.max), theme.dim());
+    row.right(widths.stacks, &number::short(line.sampled.stacks), theme.dim());
 }
 
 /// A function and its line: `receive:25`, or in two columns where there is room for the path.
@@ -136,20 +148,21 @@ struct TimeWidths {
     bar: usize,
     count: usize,
     longest: usize,
+    stacks: usize,
 }
 
 impl TimeWidths {
     fn of(width: u16) -> Self {
         match width {
-            0..76 => Self { bar: 0, count: 0, longest: 0 },
-            76..130 => Self { bar: 0, count: 6, longest: 8 },
-            _ => Self { bar: 10, count: 6, longest: 8 },
+            0..76 => Self { bar: 0, count: 0, longest: 0, stacks: 0 },
+            76..130 => Self { bar: 0, count: 6, longest: 8, stacks: 0 },
+            _ => Self { bar: 10, count: 6, longest: 8, stacks: 6 },
         }
     }
 
     /// With the empty cell behind each column.
     fn sum(self) -> usize {
-        let columns = [6, self.bar, 8, self.count, self.longest];
+        let columns = [6, self.bar, 8, self.count, self.longest, self.stacks];
         columns.into_iter().filter(|width| *width > 0).map(|width| width + 1).sum()
     }
 }
@@ -171,7 +184,7 @@ impl SleepWidths {
             0..76 => (percent(40), percent(60), 0, 0),
             76..96 => (percent(30), percent(42), left, 0),
             96..130 => (percent(24), percent(33), percent(22), left),
-            _ => (percent(16), percent(48), percent(20), left),
+            _ => (percent(18), percent(47), percent(20), left),
         };
         Self { times, thread, place: PlaceWidths::of(place, width), inner, waker }
     }

@@ -1,0 +1,177 @@
+//! The sleeps of one thread: its slots, and when their sums are split over the stacks that were taken.
+
+use std::collections::BTreeMap;
+
+use pyobs_abi::offcpu::{self as abi, ALWAYS, Sleeper, Wake};
+use pyobs_model::{GilHolder, Nanos, ProcessRef, StackId, Waker};
+
+use super::slot::{End, Out, Slot, Sums, Taken};
+
+/// A sleep that goes on for this long is told in pieces, one each time that the threads are looked at.
+const LONG: Nanos = Nanos(1_000_000_000);
+/// Sums are split when there are this many new stacks,
+const STACKS: usize = 16;
+/// or after this time.
+const PATIENCE: Nanos = Nanos(5_000_000_000);
+/// Stacks of a slot that wait to be named; the others are dropped, so that their time is split over these.
+const STACKS_MAX: usize = 1_000;
+/// A slot or a thread that is no longer in the kernel's table is kept for this many looks: its last record may be under way.
+const LOOKS: u32 = 2;
+
+#[derive(Debug)]
+pub(super) struct Thread {
+    pub(super) process: ProcessRef,
+    slots: BTreeMap<u64, Slot>,
+    /// Up to when sums were split.
+    split_at: Nanos,
+    missed: u32,
+}
+
+impl Thread {
+    pub(super) fn new(process: ProcessRef, at: Nanos) -> Self {
+        Self { process, slots: BTreeMap::new(), split_at: at, missed: 0 }
+    }
+
+    fn slot(&mut self, born: u64, detail: u64, start: Nanos) -> &mut Slot {
+        self.slots.entry(born).or_insert_with(|| Slot::new(Nanos(born).saturating_sub(start), detail))
+    }
+
+    fn taken(&mut self, since: u64) -> Option<&mut Taken> {
+        self.slots.values_mut().flat_map(|slot| &mut slot.taken).find(|one| one.since == since)
+    }
+
+    /// A stack was taken; it is being named.
+    pub(super) fn asleep(&mut self, born: u64, detail: u64, since: u64, holds_gil: bool, start: Nanos) {
+        let slot = self.slot(born, detail, start);
+        // Of an earlier one that is not over, the end was lost.
+        slot.taken.retain(|one| one.end.is_some());
+        if slot.taken.len() < STACKS_MAX {
+            slot.taken.push(Taken {
+                since,
+                stack: None,
+                holds_gil,
+                holder: None,
+                holder_awaited: false,
+                end: None,
+                told: Nanos(0),
+            });
+        }
+    }
+
+    pub(super) fn held(&mut self, since: u64) {
+        if let Some(one) = self.taken(since) {
+            one.holder_awaited = true;
+        }
+    }
+
+    pub(super) fn named(&mut self, since: u64, stack: Option<StackId>) {
+        match (stack, self.taken(since)) {
+            (Some(stack), Some(one)) => one.stack = Some(stack),
+            // Its time is split over the others.
+            (None, Some(_)) => self.slots.values_mut().for_each(|slot| slot.taken.retain(|one| one.since != since)),
+            (_, None) => {}
+        }
+    }
+
+    pub(super) fn holder_named(&mut self, since: u64, holder: Option<GilHolder>) {
+        if let Some(one) = self.taken(since) {
+            (one.holder_awaited, one.holder) = (false, holder);
+        }
+    }
+
+    pub(super) fn woken(&mut self, wake: &Wake, waker: Option<Waker>, next: Option<GilHolder>, start: Nanos) {
+        let at = Nanos(wake.header.time).saturating_sub(start);
+        let slot = self.slot(wake.born, wake.detail, start);
+        slot.see(wake.count, wake.total, wake.longest);
+        if let Some(one) = slot.taken.iter_mut().find(|one| one.since == wake.since && one.end.is_none()) {
+            let length = at.saturating_sub(Nanos(wake.since).saturating_sub(start));
+            let weight = if wake.chance == ALWAYS { 1.0 } else { 2f64.powi(32) / f64::from(wake.chance.max(1)) };
+            let before = Nanos(wake.header.time.saturating_sub(wake.since)).saturating_sub(length);
+            one.end = Some(End { at, length, before, weight, waker, next });
+        }
+    }
+
+    /// Tells the sleeps of slots in which each has its own stack.
+    pub(super) fn tell_each(&mut self, out: &mut Out<'_>) {
+        for slot in self.slots.values_mut().filter(|slot| !slot.taken.is_empty() && slot.is_exact()) {
+            slot.tell_each(false, out);
+        }
+    }
+
+    /// Once a second: tells the rest, if it is time for it. `sleeper` is the thread in the kernel's table. Returns whether the
+    /// thread is over.
+    pub(super) fn tell(
+        &mut self,
+        now: Nanos,
+        sleeper: Option<&Sleeper>,
+        at_the_end: bool,
+        no_stack: Option<StackId>,
+        out: &mut Out<'_>,
+    ) -> bool {
+        self.look(sleeper);
+        self.tell_each(out);
+        let mut open: Option<(u64, Sums)> = None;
+        if let Some(sleeper) = sleeper.filter(|sleeper| sleeper.since != 0) {
+            let present = &sleeper.slots[sleeper.slot as usize % abi::SLOTS];
+            let length = now.saturating_sub(Nanos(sleeper.since).saturating_sub(out.start));
+            let slot = self.slots.get_mut(&present.born);
+            let is_known = slot.as_ref().is_some_and(|slot| {
+                slot.taken.iter().any(|one| one.since == sleeper.since && one.end.is_none() && one.is_named())
+            });
+            if let Some(slot) = slot
+                && is_known
+            {
+                if at_the_end || length >= LONG {
+                    slot.tell_open(sleeper.since, now, out);
+                }
+            } else if sleeper.fresh == 0 || at_the_end {
+                open = Some((present.born, Sums { count: 1, total: length.0 }));
+            }
+        }
+        let is_over = self.missed >= LOOKS;
+        let is_forced = at_the_end || is_over;
+        let is_inexact = |slot: &Slot| {
+            let untold = slot.untold();
+            untold != Sums::default() && (is_forced || slot.missed >= LOOKS || !slot.is_exact())
+        };
+        let has_enough = |slot: &Slot| slot.taken.iter().filter(|one| one.is_complete()).count() >= STACKS;
+        let is_long_open = open.is_some_and(|(_, sums)| Nanos(sums.total) >= LONG);
+        let any = self.slots.values().any(is_inexact);
+        let is_due = is_forced
+            || is_long_open
+            || now.saturating_sub(self.split_at) >= PATIENCE
+            || self.slots.values().filter(|slot| is_inexact(slot)).all(has_enough);
+        if (any || is_long_open || (at_the_end && open.is_some())) && is_due {
+            let from = std::mem::replace(&mut self.split_at, now);
+            for (born, slot) in &mut self.slots {
+                let open = open.filter(|(of, _)| of == born).map_or(Sums::default(), |(_, sums)| sums);
+                if open != Sums::default() || is_inexact(slot) {
+                    slot.split(open, (from, now), no_stack, out);
+                }
+            }
+        } else if !any {
+            // A sleep that goes on will be split from its beginning.
+            let begun = open.map_or(now, |(_, sums)| now.saturating_sub(Nanos(sums.total)));
+            self.split_at = self.split_at.max(begun);
+        }
+        self.slots.retain(|_, slot| slot.missed < LOOKS);
+        is_over
+    }
+
+    fn look(&mut self, sleeper: Option<&Sleeper>) {
+        let Some(sleeper) = sleeper else {
+            self.missed += 1;
+            return;
+        };
+        self.missed = 0;
+        for (born, slot) in &mut self.slots {
+            match sleeper.slots.iter().find(|it| it.key != 0 && it.born == *born) {
+                Some(found) => {
+                    slot.see(found.count, found.total, found.longest);
+                    slot.missed = 0;
+                }
+                None => slot.missed += 1,
+            }
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! The part of an event that lies in a selected time.
+
+use std::collections::HashMap;
+
+use super::{Sampled, Times};
+use crate::{Nanos, ProcessRef, Selection, Tid};
+
+/// The times of an event of a thread that waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Spell {
+    pub from: Nanos,
+    pub at: Nanos,
+    pub count: u64,
+    pub total: Nanos,
+    pub length: Nanos,
+    pub stacks: u64,
+}
+
+impl Spell {
+    /// The part that lies in the selected time; `None` if none does.
+    ///
+    /// A sleep that fills its event is cut; it counts where it ends. Of several sleeps, nobody knows where in the event they
+    /// were, so their times are cut in proportion.
+    pub(super) fn clipped(self, selection: &Selection) -> Option<Self> {
+        let (start, end) = (selection.from.unwrap_or_default(), selection.end());
+        let overlap = overlap((self.from, self.at), (start, end));
+        if overlap == Nanos(0) {
+            return (self.from >= self.at && selection.has_time(self.at)).then_some(self);
+        }
+        let ends_inside = self.at <= end;
+        if self.from >= start && ends_inside {
+            return Some(self);
+        }
+        let length = overlap.max(self::overlap((self.at.saturating_sub(self.length), self.at), (start, end)));
+        let length = self.length.min(length);
+        if self.is_filled() {
+            let count = if ends_inside { self.count } else { 0 };
+            return Some(Self {
+                from: self.from.max(start),
+                at: self.at.min(end),
+                count,
+                total: overlap,
+                length,
+                stacks: self.stacks,
+            });
+        }
+        let whole = self.at.saturating_sub(self.from).0.max(1);
+        let part = |of: u64| (u128::from(of) * u128::from(overlap.0)).div_ceil(u128::from(whole)) as u64;
+        let (count, total) = (part(self.count), Nanos(part(self.total.0)).min(overlap));
+        let length = length.max(Nanos(total.0.checked_div(count).unwrap_or(0)));
+        Some(Self { from: self.from.max(start), at: self.at.min(end), count, total, length, stacks: part(self.stacks) })
+    }
+
+    pub(super) fn times(self) -> Times {
+        Times { count: self.count, total: self.total, max: self.length }
+    }
+
+    pub(super) fn sampled(self) -> Sampled {
+        Sampled { stacks: self.stacks, unseen: self.count.saturating_sub(self.stacks) }
+    }
+
+    /// Whether the thread slept all the time.
+    fn is_filled(self) -> bool {
+        self.total >= self.at.saturating_sub(self.from)
+    }
+}
+
+fn overlap(a: (Nanos, Nanos), b: (Nanos, Nanos)) -> Nanos {
+    a.1.min(b.1).saturating_sub(a.0.max(b.0))
+}
+
+/// Clips the events of `selection`. Together, those of a thread never exceed the selected time: where cutting in proportion
+/// would give more, each such event gets less.
+pub(super) fn clip<'a, T: 'a>(
+    events: impl Iterator<Item = &'a T>,
+    selection: &Selection,
+    spell: impl Fn(&T) -> (ProcessRef, Tid, Spell),
+) -> Vec<(&'a T, Spell)> {
+    let mut clipped = Vec::new();
+    // Of each thread: the time of events that are whole or filled, and that of the others.
+    let mut threads: HashMap<(ProcessRef, Tid), (Nanos, Nanos)> = HashMap::new();
+    for event in events {
+        let (process, tid, whole) = spell(event);
+        if !selection.has_thread(process, tid) {
+            continue;
+        }
+        let Some(part) = whole.clipped(selection) else { continue };
+        if selection.is_timed() {
+            let (exact, cut) = threads.entry((process, tid)).or_default();
+            let sum = if is_cut(whole, part) { cut } else { exact };
+            *sum = sum.saturating_add(part.total);
+        }
+        clipped.push((event, whole, part));
+    }
+    let from = selection.from.unwrap_or_default();
+    let end = clipped.iter().map(|(_, _, part)| part.at).max().unwrap_or_default();
+    let room = |exact: Nanos| end.saturating_sub(from).saturating_sub(exact);
+    let fitted = clipped.into_iter().map(|(event, whole, mut part)| {
+        let (process, tid, _) = spell(event);
+        let (exact, cut) = threads.get(&(process, tid)).copied().unwrap_or_default();
+        if is_cut(whole, part) && cut > room(exact) {
+            part.total =
+                Nanos((u128::from(part.total.0) * u128::from(room(exact).0) / u128::from(cut.0.max(1))) as u64);
+        }
+        (event, part)
+    });
+    fitted.collect()
+}
+
+fn is_cut(whole: Spell, part: Spell) -> bool {
+    part != whole && !whole.is_filled()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn window(from: u64, to: u64) -> Selection {
+        Selection { from: Some(Nanos(from * SECOND)), to: Some(Nanos(to * SECOND)), ..Selection::default() }
+    }
+
+    fn spell(from: u64, at: u64, count: u64, total: u64, length: u64) -> Spell {
+        let [from, at, total, length] = [from, at, total, length].map(|seconds| Nanos(seconds * SECOND));
+        Spell { from, at, count, total, length, stacks: count }
+    }
+
+    #[test]
+    fn one_sleep_is_cut_and_counts_where_it_ends() {
+        let sleep = spell(5, 20, 1, 15, 15);
+        assert_eq!(sleep.clipped(&window(0, 30)), Some(sleep));
+        assert_eq!(sleep.clipped(&window(10, 30)), Some(spell(10, 20, 1, 10, 10)));
+        let begun = Spell { stacks: 1, ..spell(5, 10, 0, 5, 5) };
+        assert_eq!(sleep.clipped(&window(0, 10)), Some(begun));
+        assert_eq!(sleep.clipped(&window(20, 30)), None);
+        assert_eq!(sleep.clipped(&window(0, 5)), None);
+    }
+
+    #[test]
+    fn several_sleeps_are_cut_in_proportion() {
+        let sleeps = spell(0, 10, 100, 5, 1);
+        assert_eq!(sleeps.clipped(&window(8, 10)), Some(spell(8, 10, 20, 1, 1)));
+        let moment =
+            Selection { from: Some(Nanos(9 * SECOND)), to: Some(Nanos(9 * SECOND + 7)), ..Selection::default() };
+        let part = sleeps.clipped(&moment).unwrap();
+        assert_eq!((part.count, part.total), (1, Nanos(4)));
+        assert!(part.length >= part.total);
+    }
+
+    #[test]
+    fn a_thread_never_waits_for_longer_than_the_window() {
+        // Nobody knows when in the first 20 seconds it slept; in the second ten it did nothing else.
+        let spells = [spell(0, 20, 100, 10, 1), spell(10, 20, 1, 10, 10)];
+        let all = clip(spells.iter(), &window(10, 20), |spell| (ProcessRef(0), Tid(1), *spell));
+        let total: u64 = all.iter().map(|(_, part)| part.total.0).sum();
+        assert_eq!(total, 10 * SECOND);
+        assert_eq!(all[1].1.total, Nanos(10 * SECOND));
+    }
+}
