@@ -34,6 +34,7 @@ pub fn meta() -> Meta {
         kernel: "6.1.0".into(),
         pyobs: "0.1.0".into(),
         rate_hz: 99,
+        cpus: 2,
         probes: families::NAMES.iter().map(ToString::to_string).collect(),
         sampler: "cpu-clock".into(),
         segment_repair: "iterators".into(),
@@ -257,8 +258,17 @@ pub fn every_event() -> Vec<Event> {
     events.push(Event::Arena { at: Nanos(at.0 + 101), id: ArenaId(0), change });
     let at = Nanos(3_600_000_000_000);
     events.push(Event::Loss { at, reason: Reason::RingFull, count: 12 });
-    events.push(Event::Cost { at: Nanos(at.0 + 1), bpf: Nanos(5), cpu: Nanos(7), rss_bytes: 34 << 20 });
+    events.push(Event::Cost {
+        at: Nanos(at.0 + 1),
+        bpf: Nanos(5),
+        cpu: Nanos(7),
+        startup: Nanos(3),
+        rss_bytes: 34 << 20,
+    });
     events.push(Event::Shed { at: Nanos(at.0 + 2), what: "kernel stacks were left out".into() });
+    events.push(Event::measure(Nanos(at.0 + 2), "cpu", "samples 1/2", true));
+    events.push(Event::measure(Nanos(at.0 + 2), "offcpu", "stacks 1/8", true));
+    events.push(Event::measure(Nanos(at.0 + 3), "cpu", "samples 1/2", false));
     events.push(Event::ProcessEnd { id: ProcessRef(1), at: Nanos(at.0 + 3) });
     events
 }

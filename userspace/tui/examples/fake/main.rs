@@ -159,6 +159,7 @@ impl Fake {
             at: nanos(until),
             bpf: nanos(until / 1800),
             cpu: nanos(until / 300),
+            startup: nanos(until / 3000),
             rss_bytes: 41 << 20,
         });
     }

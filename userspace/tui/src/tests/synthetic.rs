@@ -137,6 +137,7 @@ pub(crate) fn events() -> Vec<Event> {
             at: Nanos(seconds * 1_000_000_000),
             bpf: Nanos(seconds * 600_000),
             cpu: Nanos(seconds * 3_400_000),
+            startup: Nanos(seconds * 900_000),
             rss_bytes: 41 << 20,
         });
     }
