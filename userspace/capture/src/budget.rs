@@ -28,11 +28,16 @@ const WORTH: f64 = 0.02;
 /// Observations in a row that must leave room before a measure is taken back.
 const QUIET: usize = 2;
 /// A prediction takes the whole cost of a family as proportional to what it keeps, which overstates what taking back costs.
-/// Below this share of the budget one measure is therefore taken back on trial, first after this many seconds; each trial
-/// that fails doubles the wait.
+/// Below this share of the budget one measure is therefore taken back on trial, first after this many seconds, and after a
+/// trial that went well one each second. Each trial that fails doubles the wait.
 const TRIAL_BELOW: f64 = 0.5;
-const TRIAL_AFTER: u32 = 10;
-const TRIAL_AFTER_MAX: u32 = 320;
+const TRIAL_AFTER: u32 = 2;
+const TRIAL_AFTER_MAX: u32 = 640;
+/// A trial has gone well if nothing was given up for so many seconds.
+const TRIAL_LENGTH: u32 = 10;
+/// A family's part of the time in user space is at most this many times its time in the kernel. The rest is what looking costs,
+/// whatever there is to see.
+const USER_MAX: f64 = 4.0;
 /// A family with a bound of its own is never left with less than this share of the budget.
 const ALLOWANCE_MIN: f64 = 0.25;
 
@@ -170,7 +175,7 @@ impl Arbiter {
         self.seconds.push_back(shares);
         if let Some(since) = &mut self.trial {
             *since += 1;
-            if *since > TRIAL_AFTER {
+            if *since > TRIAL_LENGTH {
                 (self.trial, self.patience) = (None, TRIAL_AFTER);
             }
         }
@@ -215,7 +220,7 @@ impl Arbiter {
 
     /// Takes back the most harmful measures that there is room for.
     fn take_up(&mut self, cost: f64) {
-        if self.seconds.len() < QUIET {
+        if self.seconds.len() < QUIET && self.trial.is_none() {
             return;
         }
         let recent = self.seconds.iter().rev().take(QUIET);
@@ -237,7 +242,7 @@ impl Arbiter {
             self.waited = 0;
         }
         self.waited = if cost < self.budget * TRIAL_BELOW { self.waited + 1 } else { 0 };
-        if self.waited >= self.patience {
+        if self.waited >= if self.trial.is_some() { 1 } else { self.patience } {
             let given_up = self.ladders.iter_mut().filter(|ladder| ladder.level > 0);
             if let Some(ladder) = given_up.max_by(|one, other| one.harm().total_cmp(&other.harm())) {
                 ladder.level -= 1;
@@ -305,7 +310,13 @@ impl Observed {
             std::array::from_fn(|family| self.kernel[family].saturating_sub(before.kernel[family]).as_secs_f64());
         let all: f64 = kernel.iter().sum();
         let user = if before.at < START { Nanos(0) } else { self.user.saturating_sub(before.user) };
-        let times = if all > 0.0 { 1.0 + user.as_secs_f64() / all } else { 0.0 };
-        (span > 0.0).then(|| kernel.map(|time| time * times / span))
+        let user = user.as_secs_f64();
+        let attributed = user.min(all * USER_MAX);
+        let times = if all > 0.0 { 1.0 + attributed / all } else { 1.0 };
+        (span > 0.0).then(|| {
+            let mut shares = kernel.map(|time| time * times / span);
+            shares[Family::Rest as usize] += (user - attributed) / span;
+            shares
+        })
     }
 }

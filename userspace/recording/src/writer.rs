@@ -217,6 +217,7 @@ mod tests {
             kernel: String::new(),
             pyobs: String::new(),
             rate_hz: 99,
+            cpus: 2,
             probes: Vec::new(),
             sampler: String::new(),
             segment_repair: String::new(),

@@ -94,9 +94,9 @@ fn a_flood_is_inside_the_budget_within_two_seconds_and_stays_there() {
     ] {
         let mut bench = Bench::new(1.0, 1, ALL);
         bench.run(QUIET_LOAD, 10).run(load, 60);
-        assert!(bench.told[12..].iter().all(|cost| *cost <= 0.01), "{:?}", bench.told);
-        let late = bench.changes.iter().filter(|(second, _)| *second > 15);
-        assert!(late.count() <= 1, "it swings, beyond one trial: {:?}", bench.changes);
+        assert!(bench.told[11..14].iter().all(|cost| *cost <= 0.01), "{:?}", bench.told);
+        let above = bench.told[11..].iter().filter(|cost| **cost > 0.01).count();
+        assert!(above <= 6, "{above} trials of a minute fail: {:?}", bench.told);
     }
 }
 
@@ -169,7 +169,7 @@ fn the_budget_is_a_share_of_all_cpus() {
     assert!(bench.changes.is_empty(), "{:?}", bench.changes);
     let mut bench = Bench::new(1.0, 2, ALL);
     bench.run(load, 60);
-    assert!(bench.told[2..].iter().all(|cost| *cost <= 0.02), "{:?}", bench.told);
+    assert!(bench.told[1..].iter().all(|cost| *cost <= 0.02), "{:?}", bench.told);
     let sentence = bench.changes[0].1.sentence.as_deref().unwrap();
     assert!(sentence.contains("used 15.00 % of the machine with a budget of 1.00 %: one sample in 32"), "{sentence}");
 }
@@ -181,7 +181,7 @@ fn a_cost_that_measures_do_not_lower_is_tried_again_and_ever_less_often() {
     bench.run(Load { sleeps: 0.2, ..quiet }, 20);
     let shed = bench.keeps()[1];
     assert!(shed < 1.0);
-    bench.run(quiet, 60);
+    bench.run(quiet, 5);
     assert_eq!(bench.keeps()[1], 1.0, "the prediction says eight times as much, and a trial says otherwise");
     let mut bench = Bench::new(1.0, 1, ALL);
     bench.run(Load { sleeps: 0.2, fixed: 0.001, ..Load::default() }, 3600);
@@ -191,7 +191,7 @@ fn a_cost_that_measures_do_not_lower_is_tried_again_and_ever_less_often() {
 
 #[test]
 fn user_space_counts_after_the_start_and_is_divided_as_the_kernel_s_time() {
-    let load = Load { samples: 0.004, rest: 0.004, user: 0.1, ..Load::default() };
+    let load = Load { samples: 0.004, rest: 0.004, user: 0.03, ..Load::default() };
     let mut bench = Bench::new(1.0, 1, ALL);
     bench.run(load, 3);
     assert!(bench.changes.is_empty());

@@ -251,6 +251,7 @@ fn meta() -> Meta {
         kernel: "6.1.0-37-amd64".into(),
         pyobs: env!("CARGO_PKG_VERSION").into(),
         rate_hz: 99,
+        cpus: 2,
         probes: families::NAMES.iter().map(|name| (*name).to_owned()).collect(),
         sampler: "cpu-clock".into(),
         ..Meta::default()

@@ -17,6 +17,7 @@ pub(crate) fn meta() -> Meta {
         kernel: "6.1.0-37-amd64".into(),
         pyobs: "0.1.0".into(),
         rate_hz: 99,
+        cpus: 2,
         probes: vec!["cpu".into()],
         sampler: "cpu-clock".into(),
         ..Meta::default()
