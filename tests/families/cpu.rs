@@ -221,7 +221,8 @@ fn samples_are_not_given_up_for_what_else_costs() -> Case {
                       while time.monotonic() < end: mmap.mmap(-1, 4096).close()";
         let recording = Record::new().command(needs::python("3.12").unwrap().inline(script)).run();
         let kernel_s = json::number(&recording.report, "/cost/bpf_s");
-        compare::at_least("seconds in the kernel, of which the budget has 0.6 for all of pyobs", kernel_s, 0.6);
+        let budget_s = 0.6 * std::thread::available_parallelism().unwrap().get() as f64;
+        compare::at_least("seconds in the kernel, more than the budget has for all of pyobs", kernel_s, budget_s);
         let database = Connection::open(&recording.file).unwrap();
         let late = "SELECT count(*) FROM samples WHERE at_ns > 40000000000";
         let late: u32 = database.query_row(late, [], |row| row.get(0)).unwrap();

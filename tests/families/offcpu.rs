@@ -36,7 +36,7 @@ fn main() -> ExitCode {
         cases.push(of_this("ten_thousand_short_sleeps_add_up", |python| check(python, &["short_sleeps"])));
         cases.push(of_this("one_that_sleeps_on_is_reported", sleeps_on));
         cases.push(of_this("one_that_sleeps_to_the_programs_end_is_reported", sleeps_to_the_end));
-        let passed = of_this("sleeps_that_are_passed_over_count_as_those_that_are_looked_at", passed_over);
+        let passed = of_this("a_load_above_the_budget_is_shed_and_taken_again_when_it_ends", shed_and_taken_again);
         cases.push(passed.needs(needs::all()));
     }
     pyobs_tests::run(cases)
@@ -72,39 +72,46 @@ fn check(python: &Python, scenarios: &[&str]) {
     compare::within("seconds exported", recording.exported_s("offcpu"), reported, 0.001);
 }
 
-/// Sleeps of two lengths that take turns, so often that a small budget passes most of them over. Says how often, and for how
-/// long.
-const TURNS: &str = "\
-import time
-def short(): time.sleep(0.0003)
-def long(): time.sleep(0.002)
-slept, turns, until = [0, 0], 0, time.monotonic() + 60
-while time.monotonic() < until:
-    for which, sleep in enumerate((short, long)):
+/// Sleeps so often that a small budget has fewer stacks taken of them, then nothing. Says how often it slept, and for how long.
+const NOISY: &str = "\
+import time, threading
+totals, lock = [0, 0], threading.Lock()
+def short(until):
+    slept, turns = 0, 0
+    while time.monotonic() < until:
         since = time.monotonic()
-        sleep()
-        slept[which] += time.monotonic() - since
-    turns += 1
-print(turns, *slept)
+        time.sleep(0.00005)
+        slept += time.monotonic() - since
+        turns += 1
+    with lock:
+        totals[0] += turns
+        totals[1] += slept
+until = time.monotonic() + 8
+threads = [threading.Thread(target=short, args=(until,)) for _ in range(8)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(*totals, flush=True)
+time.sleep(15)
 ";
-/// For half of the time one in a hundred is looked at: some hundred of each length.
-const PASSED_SHARE: f64 = 0.15;
 
-fn passed_over(python: &Python) {
-    let record = Record::new().argument("--probe").argument("offcpu").argument("--budget").argument("0.01");
-    let recording = record.command(python.inline(TURNS)).run();
-    let shed = recording.report["cost"]["shed"].to_string();
-    assert!(shed.contains("of one sleep of each thread in 320 ms"), "{shed}");
+/// The load is shed, that is told with its times, and everything is taken again when the load has ended.
+fn shed_and_taken_again(python: &Python) {
+    let record = Record::new().argument("--probe").argument("offcpu").argument("--budget").argument("0.3");
+    let recording = record.command(python.inline(NOISY)).run();
+    let shed = json::list(&recording.report, "/shed");
+    assert!(!shed.is_empty(), "{}", recording.report["cost"]);
+    for measure in shed {
+        assert_eq!(measure["family"], "offcpu", "{shed:?}");
+        let (from, to) = (measure["from_s"].as_f64().unwrap(), measure["to_s"].as_f64());
+        assert!(to.is_some_and(|to| to > from), "it holds until the end: {shed:?}");
+    }
+    assert!(!json::list(&recording.report, "/cost/shed").is_empty());
     let said: Vec<f64> = recording.stdout.split_whitespace().map(|number| number.parse().unwrap()).collect();
     let rows = json::list(&recording.report, "/offcpu");
-    let mut counted = 0;
-    for (function, slept) in ["short", "long"].iter().zip(&said[1..]) {
-        let of_it: Vec<&Value> = rows.iter().filter(|row| is_inside(row, function)).collect();
-        compare::within(&format!("seconds in {function}"), seconds(&of_it), *slept, PASSED_SHARE);
-        counted += of_it.iter().map(|row| json::count(row, "/count")).sum::<u64>();
-    }
-    // None is passed over without being counted, but for the last ones.
-    compare::within("sleeps", counted as f64, 2.0 * said[0], 0.02);
+    let of_it: Vec<&Value> = rows.iter().filter(|row| is_inside(row, "short")).collect();
+    let counted: u64 = of_it.iter().map(|row| json::count(row, "/count")).sum();
+    compare::within("sleeps", counted as f64, said[0], 0.02);
+    compare::within("seconds asleep", seconds(&of_it), said[1], 0.15);
 }
 
 /// Sleeps in read(2) again and again.

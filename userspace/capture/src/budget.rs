@@ -28,9 +28,8 @@ const WORTH: f64 = 0.02;
 /// Observations in a row that must leave room before a measure is taken back.
 const QUIET: usize = 2;
 /// A prediction takes the whole cost of a family as proportional to what it keeps, which overstates what taking back costs.
-/// Below this share of the budget one measure is therefore taken back on trial, first after this many seconds, and after a
+/// Where the cost leaves room, one measure is therefore taken back on trial, first after this many seconds, and after a
 /// trial that went well one each second. Each trial that fails doubles the wait.
-const TRIAL_BELOW: f64 = 0.5;
 const TRIAL_AFTER: u32 = 2;
 const TRIAL_AFTER_MAX: u32 = 640;
 /// A trial has gone well if nothing was given up for so many seconds.
@@ -192,7 +191,9 @@ impl Arbiter {
     fn is_above(&self) -> bool {
         let latest = self.seconds.back().map_or(0.0, |shares| self.total(shares));
         let mean = self.seconds.iter().map(|shares| self.total(shares)).sum::<f64>() / self.seconds.len().max(1) as f64;
-        latest > self.budget * FAR_ABOVE || self.seconds.len() == WINDOW && latest.min(mean) > self.budget
+        let is_trial = self.trial.is_some_and(|since| since <= 2);
+        latest > self.budget * if is_trial { 1.0 } else { FAR_ABOVE }
+            || self.seconds.len() == WINDOW && latest.min(mean) > self.budget
     }
 
     /// Takes measures until the cost of the last second would have fitted.
@@ -241,7 +242,7 @@ impl Arbiter {
             ladder.level -= 1;
             self.waited = 0;
         }
-        self.waited = if cost < self.budget * TRIAL_BELOW { self.waited + 1 } else { 0 };
+        self.waited = if cost < self.budget * TARGET { self.waited + 1 } else { 0 };
         if self.waited >= if self.trial.is_some() { 1 } else { self.patience } {
             let given_up = self.ladders.iter_mut().filter(|ladder| ladder.level > 0);
             if let Some(ladder) = given_up.max_by(|one, other| one.harm().total_cmp(&other.harm())) {

@@ -134,7 +134,7 @@ fn a_little_above_is_judged_over_three_seconds() {
 #[test]
 fn stacks_of_sleeps_go_before_samples() {
     let mut bench = Bench::new(1.0, 1, ALL);
-    bench.run(Load { samples: 0.006, sleeps: 0.05, ..Load::default() }, 20);
+    bench.run(Load { samples: 0.006, sleeps: 0.05, ..Load::default() }, 3);
     assert_eq!(bench.keeps(), [1.0, 1.0 / 64.0, 1.0]);
     assert_eq!(bench.changes[0].1.family, "offcpu");
     assert_eq!((bench.changes[0].1.before, bench.changes[0].1.after), (None, Some("stacks 1/64")));

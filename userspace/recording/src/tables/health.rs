@@ -82,15 +82,15 @@ pub(crate) fn read(source: &Source, damage: &mut Damage, timed: &mut Vec<Event>)
         timed.push(Event::Cost { at, bpf, cpu, startup, rss_bytes: row.number(4)? });
         Some(())
     })?;
+    source.scan("sheds", &["at_ns", "what"], "", damage, |_, row| {
+        timed.push(Event::Shed { at: Nanos(row.number(1)?), what: row.text(2)? });
+        Some(())
+    })?;
     source.scan("shed", &["from_ns", "to_ns", "family", "measure"], "", damage, |_, row| {
         let (from, to) = (Nanos(row.number(1)?), row.number(2).map(Nanos));
         let (family, measure) = (row.text(3)?, row.text(4)?);
         timed.push(Event::measure(from, &family, &measure, true));
         timed.extend(to.map(|to| Event::measure(to.max(from), &family, &measure, false)));
-        Some(())
-    })?;
-    source.scan("sheds", &["at_ns", "what"], "", damage, |_, row| {
-        timed.push(Event::Shed { at: Nanos(row.number(1)?), what: row.text(2)? });
         Some(())
     })
 }
