@@ -182,7 +182,8 @@ impl Arbiter {
         let cost = self.total(&shares);
         if self.is_above() {
             self.give_up();
-        } else if before.iter().any(|level| *level > 0) {
+        }
+        if before == self.levels() && before.iter().any(|level| *level > 0) {
             self.take_up(cost);
         }
         self.changes(before, cost, at)
@@ -232,7 +233,9 @@ impl Arbiter {
             let fits = |ladder: &Ladder| {
                 let keeps = ladder.previous()?;
                 let more = shares[ladder.family as usize] * (keeps / ladder.keeps() - 1.0);
-                (total + more <= self.budget * TARGET).then_some(keeps)
+                // Where others are above the budget, what hardly costs anything need not be given up for them.
+                let hardly_costs = more <= WORTH * self.budget * TARGET;
+                (hardly_costs || total + more <= self.budget * TARGET).then_some(keeps)
             };
             let all = self.ladders.iter().enumerate();
             let fitting = all.filter_map(|(index, ladder)| fits(ladder).map(|keeps| (ladder.harm(), index, keeps)));
