@@ -194,6 +194,13 @@ fn report() {
         ("cpu_s", Shape::Number),
         ("rss_bytes", Shape::Count),
         ("shed", Shape::list(Shape::Text)),
+        ("startup_s", Shape::Number),
+    ];
+    let shed = [
+        ("from_s", Shape::Number),
+        ("to_s", Shape::nullable(Shape::Number)),
+        ("family", Shape::Text),
+        ("measure", Shape::Text),
     ];
     let stacks =
         [("samples", Shape::Count), ("complete", Shape::Count), ("truncated", Shape::Count), ("failed", Shape::Counts)];
@@ -253,6 +260,7 @@ fn report() {
         ("refused", Shape::list(Shape::object([("family", Shape::Text), ("reason", Shape::Text)]))),
         ("loss", Shape::Counts),
         ("cost", Shape::object(cost)),
+        ("shed", Shape::list(Shape::object(shed))),
         ("processes", Shape::list(process)),
         ("frames", Shape::list(Shape::object(row))),
         ("stacks", stacks),

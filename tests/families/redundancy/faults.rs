@@ -44,18 +44,18 @@ fn undecoded() {
     assert!(samples > 100 && undecoded * 10 >= samples * 9, "{undecoded} of {samples} samples");
 }
 
-/// A storm costs more than so little: fewer samples are taken, which set fewer watchpoints, and the report says so.
+/// A storm costs more than so little: fewer watchpoints are set, and the report says so.
 fn budget() {
     let folder = Folder::new();
     let library = shared_library(&workload("redundancy.c"), &folder);
     let mut python = needs::python("3.12").unwrap().command();
     python.arg(workload("redundancy.py")).arg(library).args(["storm", "0", "30"]);
-    let recording = record().argument("--budget").argument("0.5").command(python).run();
-    let shed = json::list(&recording.report, "/cost/shed");
-    assert!(shed.iter().any(|said| said.as_str().is_some_and(|said| said.contains("sampling at"))), "{shed:?}");
+    let recording = record().argument("--budget").argument("0.25").command(python).run();
+    let shed = json::list(&recording.report, "/shed");
+    assert!(shed.iter().any(|measure| measure["family"] == "redundancy"), "{shed:?}");
     let seconds = json::number(&recording.report, "/recording/duration_s");
     let traps = json::count(&recording.report, "/redundancy/traps");
-    // It takes the governor some seconds each time to see that it is not enough.
+    // After a second it is seen that it is too much.
     assert!((traps as f64) < 0.9 * 800.0 * seconds, "{traps} traps in {seconds} s");
 }
 

@@ -69,7 +69,7 @@ fn fast(budget: &str) -> Recording {
 }
 
 fn within() {
-    let recording = fast("5");
+    let recording = fast("2.5");
     let (called, sent) = (said(&recording, "called"), said(&recording, "sent"));
     let [count] = json::list(&recording.report, "/transfer_counts") else {
         panic!("{:#}", recording.report["transfer_counts"])
@@ -83,7 +83,7 @@ fn within() {
 }
 
 fn beyond() {
-    let recording = fast("0.1");
+    let recording = fast("0.05");
     let cost = &recording.report["cost"];
     assert!(sheds(&recording, "are counted when they are submitted"), "{cost}");
     assert!(sheds(&recording, "transfers are not followed any more"), "{cost}");

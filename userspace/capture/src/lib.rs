@@ -4,6 +4,7 @@
 //! [`pyobs_model::Event`]s with every frame named. Nothing watched is stopped, written to or waited for: memory is
 //! read by `process_vm_readv`, files through `/proc/PID/map_files`.
 
+mod budget;
 mod copies;
 pub mod cpython;
 pub mod doctor;
@@ -11,7 +12,6 @@ pub mod elf;
 mod families;
 pub mod files;
 mod frame_cache;
-mod governor;
 mod intern;
 mod join;
 pub mod kernel;

@@ -130,6 +130,7 @@ pub fn meta(options: &Options) -> Meta {
         kernel: uname.release().to_string_lossy().into_owned(),
         pyobs: env!("CARGO_PKG_VERSION").to_owned(),
         rate_hz: options.rate_hz,
+        cpus: aya::util::online_cpus().map_or(0, |cpus| cpus.len() as u32),
         probes: options.probes.iter().map(ToString::to_string).collect(),
         ..Meta::default()
     }

@@ -1,6 +1,7 @@
 //! One capture, from attaching to the last event.
 
 mod asked;
+mod budget;
 mod error;
 mod memory;
 mod options;
@@ -12,11 +13,11 @@ mod transfers;
 
 use std::collections::HashSet;
 use std::os::fd::AsFd;
-use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use pyobs_model::{Event, Meta, Nanos, Reason};
 
+use crate::budget::Arbiter;
 use crate::copies::Copies;
 pub use crate::copies::{Copied, Page, Registers};
 use crate::families::arena::Arenas;
@@ -28,8 +29,7 @@ use crate::families::nrt::Nrt;
 use crate::families::redundancy::Redundancy;
 use crate::families::shm::Shm;
 use crate::families::ucx::Ucx;
-use crate::families::{Families, KERNEL_LOSSES, Purpose};
-use crate::governor::{Binds, Governor, Used};
+use crate::families::{Families, Purpose};
 use crate::intern::Interner;
 use crate::kernel::cost::{self, Statistics, ThreadTime};
 use crate::kernel::features::Features;
@@ -74,8 +74,7 @@ pub struct Session {
     /// The memory maps that these and the libraries have seen.
     maps_seen: u64,
     keep_every: u64,
-    governor: Governor,
-    binds: Binds,
+    arbiter: Arbiter,
     meta: Meta,
     /// On the kernel's clock, as the end, which is not known before the sampler is detached.
     start: Nanos,
@@ -87,6 +86,8 @@ pub struct Session {
     counted_missed_calls: u64,
     cost_at: Instant,
     cpu_at_start: Duration,
+    /// Of that, what this thread has used for work that is done once a process.
+    startup: Duration,
     rhythm: Rhythm,
     notes: Vec<String>,
     scratch: Vec<Event>,
@@ -138,8 +139,7 @@ impl Session {
             redundancy: None,
             maps_seen: 0,
             keep_every: 1,
-            governor: Governor::new(options.budget, binds(options), options.rate_hz),
-            binds: binds(options),
+            arbiter: Arbiter::new(options.budget, cpus.len(), budget::binds(options)),
             meta: machine::meta(options),
             start,
             end: None,
@@ -149,6 +149,7 @@ impl Session {
             counted_missed_calls: 0,
             cost_at: Instant::now(),
             cpu_at_start,
+            startup: Duration::ZERO,
             rhythm,
             notes: Vec::new(),
             scratch: Vec::new(),
@@ -158,6 +159,7 @@ impl Session {
         session.object.call_at_most_each(Rhythm::CALL_GAP);
         session.scan(&options.targets)?;
         session.attach(&mut asked)?;
+        session.started();
         Ok(session)
     }
 
@@ -294,7 +296,9 @@ impl Session {
             }
             self.lose(Reason::SidebandLost, lost);
         }
+        let before = cost::thread_time();
         self.processes.attach_due(&mut self.object, &mut self.scratch);
+        self.startup += cost::thread_time().saturating_sub(before);
         for file in self.processes.take_changed_files() {
             self.stacks.forget(file);
         }
@@ -354,58 +358,6 @@ impl Session {
         self.end.unwrap_or_else(machine::monotonic).saturating_sub(self.start)
     }
 
-    /// Tells losses and costs, and holds the budget.
-    fn account(&mut self) {
-        let losses = self.object.losses();
-        for (index, reason) in KERNEL_LOSSES.iter().enumerate() {
-            let new = losses[index].saturating_sub(self.counted_losses[index]);
-            self.lose(*reason, new);
-        }
-        self.counted_losses = losses;
-        let missed = self.object.missed_calls();
-        self.lose(Reason::SystemCallMissed, missed.saturating_sub(self.counted_missed_calls));
-        self.counted_missed_calls = missed;
-        let mut bpf = Nanos(self.object.run_time().as_nanos() as u64);
-        if let Some(eval) = &mut self.eval {
-            let (time, runs) = self.object.calls_run_time();
-            eval.set_program_cost(time, runs);
-            bpf.0 += eval.trap_cost().0;
-        }
-        bpf.0 += self.account_memory().0;
-        bpf.0 += self.account_transfers().0;
-        let traps = self.redundancy.as_ref().map_or(Nanos(0), Redundancy::trap_cost);
-        bpf.0 += traps.0;
-        let cpu = Nanos(cost::cpu_time().saturating_sub(self.cpu_at_start).as_nanos() as u64);
-        let at = self.now();
-        self.scratch.push(Event::Cost { at, bpf, cpu, rss_bytes: cost::resident_bytes() });
-        let bound = self.bound(at, bpf, cpu, traps);
-        if let Some(change) = self.governor.observe(bound)
-            && self.object.keep_samples(1.0 / change.keep_every as f64)
-            && self.object.sleep_stacks_rarer(change.sleeps_rarer)
-        {
-            self.keep_every = change.keep_every;
-            self.scratch.push(Event::Shed { at, what: Arc::from(change.sentence) });
-        }
-        self.cost_at = Instant::now();
-    }
-
-    /// What the budget binds, so far. Nothing else would be less with fewer samples or sleeps: calls and what takes probes have a
-    /// budget of their own, and what shares memory makes system calls as often as ever.
-    fn bound(&self, at: Nanos, all: Nanos, cpu: Nanos, traps: Nanos) -> Used {
-        let mut used = Used { at, bpf: Nanos(0), samples: Nanos(0), all, cpu: Nanos(0) };
-        if self.binds.sleeps {
-            used.bpf.0 += self.object.sleeps_run_time().0.as_nanos() as u64;
-        }
-        if self.binds.samples {
-            // Fewer samples set fewer watchpoints.
-            used.samples = Nanos(self.object.samples_run_time().0.as_nanos() as u64 + traps.0);
-            used.bpf.0 += used.samples.0;
-            let once: Duration = self.helpers.iter().map(ThreadTime::so_far).sum();
-            used.cpu = cpu.saturating_sub(Nanos(once.as_nanos() as u64));
-        }
-        used
-    }
-
     /// Takes what is left and detaches everything.
     pub fn finish(mut self, events: &mut Vec<Event>) {
         self.object.detach_sampler();
@@ -451,17 +403,12 @@ fn open(options: &Options) -> Result<Object, StartError> {
     Ok(Object::open(features, pages(options.walk), wants)?)
 }
 
-fn binds(options: &Options) -> Binds {
-    let has_sleeps = options.probes.iter().any(|probe| ["offcpu", "gil"].contains(probe));
-    Binds { samples: options.budget_binds_rate, sleeps: has_sleeps && options.budget_binds_sleeps }
-}
-
 fn eval(options: &Options, object: &mut Object, start: Nanos) -> Result<Eval, StartError> {
     let (programs, maps) = object.take_calls()?;
     let is_bound = options.functions.is_empty() || options.budget_binds_calls;
     let wanted = eval::Options {
         functions: options.functions.clone(),
-        budget: is_bound.then_some(options.budget),
+        budget: is_bound.then_some(options.budget_of_a_core()),
         everybody: options.targets == Targets::All,
     };
     Eval::new(wanted, programs, maps, start).map_err(StartError::Uprobes)

@@ -167,6 +167,14 @@ fn health(report: &Report) -> String {
         cost.cpu_s,
         grouped(cost.rss_bytes >> 10)
     );
+    if cost.startup_s > 0.0 {
+        let _ = write!(part, "<li>Start-up work took {:.3} s of the time outside</li>", cost.startup_s);
+    }
+    for shed in &report.shed {
+        let to = shed.to_s.map_or("the end".to_owned(), |to| format!("{to:.0} s"));
+        let (family, measure) = (text(&shed.family), text(&shed.measure));
+        let _ = write!(part, "<li>Shed from {:.0} s to {to}: {family} {measure}</li>", shed.from_s);
+    }
     for shed in &cost.shed {
         let _ = write!(part, "<li>Left out: {}</li>", text(shed));
     }

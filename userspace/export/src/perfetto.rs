@@ -25,6 +25,7 @@ const MOMENT: Nanos = Nanos(1000);
 /// Of the slices of transfers, and of what threads do with them.
 const TRANSFER: &str = "transfer";
 const THREAD: &str = "thread";
+const SHED: &str = "shed";
 /// What anything here comes from.
 const FAMILIES: [&str; 5] = ["offcpu", "gil", "arena", "shm", "ucx"];
 
@@ -92,7 +93,25 @@ pub(crate) fn write(model: &Model, options: &Options, out: &mut dyn Write) -> Re
     }
     write_queues(model, &options.selection, &mut trace)?;
     waits::write(model, &options.selection, &mut trace)?;
+    write_sheds(model, &mut trace)?;
     memory::write(model, &options.selection, &mut trace)
+}
+
+/// The measures that kept pyobs inside the budget: a track for each family.
+fn write_sheds(model: &Model, trace: &mut Trace<'_>) -> Result<(), Error> {
+    pyobs_model::families::NAMES.iter().try_for_each(|family| {
+        let of_family = model.sheds().filter(|shed| *shed.family == **family);
+        let slices: Vec<Slice> = of_family
+            .map(|shed| Slice {
+                name: shed.measure.to_string(),
+                category: SHED,
+                from: shed.from,
+                to: Some(shed.to.unwrap_or(model.now())),
+                ..Slice::default()
+            })
+            .collect();
+        if slices.is_empty() { Ok(()) } else { trace.slices(Track::Shed(family), slices) }
+    })
 }
 
 /// What a thread did, and the arrows that begin, go on and end there.

@@ -22,7 +22,13 @@ fn example() -> Model {
     it.samples(1, 99, 6, Outcome::NoPython, &[frame(Native, "ngx_worker", "nginx", 0, 0), kernel]);
     let at = Nanos(2_000_000_000);
     it.model.apply(&Event::Loss { at, reason: Reason::RingFull, count: 12_345 });
-    it.model.apply(&Event::Cost { at, bpf: Nanos(4_000_000), cpu: Nanos(11_000_000), rss_bytes: 34 << 20 });
+    it.model.apply(&Event::Cost {
+        at,
+        bpf: Nanos(4_000_000),
+        cpu: Nanos(11_000_000),
+        startup: Nanos(3),
+        rss_bytes: 34 << 20,
+    });
     it.model.apply(&Event::Shed { at, what: "kernel stacks were left out".into() });
     it.model
 }

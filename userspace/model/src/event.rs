@@ -26,6 +26,8 @@ pub struct Meta {
     /// The version of pyobs that captured.
     pub pyobs: String,
     pub rate_hz: u32,
+    /// CPUs that were online; 0 where the recording does not say.
+    pub cpus: u32,
     /// Families that were on, in the order of the registry.
     pub probes: Vec<String>,
     /// Families that were asked for and could not be had.
@@ -163,6 +165,8 @@ pub enum Event {
         at: Nanos,
         bpf: Nanos,
         cpu: Nanos,
+        /// The part of `cpu` that is done once for each file or process: unwind tables, names, the first look.
+        startup: Nanos,
         rss_bytes: u64,
     },
     /// Something was given up to stay inside the budget: one sentence.
@@ -170,16 +174,26 @@ pub enum Event {
         at: Nanos,
         what: Arc<str>,
     },
+    /// From now on a measure holds that keeps pyobs inside the budget, or it does not hold any more.
+    Measure {
+        at: Nanos,
+        family: Arc<str>,
+        measure: Arc<str>,
+        on: bool,
+    },
 }
 
 impl Event {
+    pub fn measure(at: Nanos, family: &str, measure: &str, on: bool) -> Self {
+        Self::Measure { at, family: Arc::from(family), measure: Arc::from(measure), on }
+    }
+
     /// When it happened; definitions have no time.
     pub fn at(&self) -> Option<Nanos> {
         match self {
             Self::Frame { .. } | Self::Stack { .. } | Self::Process { .. } | Self::Thread { .. } => None,
-            Self::ProcessEnd { at, .. } | Self::Loss { at, .. } | Self::Cost { at, .. } | Self::Shed { at, .. } => {
-                Some(*at)
-            }
+            Self::ProcessEnd { at, .. } | Self::Loss { at, .. } | Self::Cost { at, .. } => Some(*at),
+            Self::Shed { at, .. } | Self::Measure { at, .. } => Some(*at),
             Self::Sample(sample) => Some(sample.at),
             Self::Sleep(sleep) => Some(sleep.at),
             Self::GilWait(wait) => Some(wait.at),
@@ -213,6 +227,7 @@ impl Event {
             | Self::Loss { at, .. }
             | Self::Cost { at, .. }
             | Self::Shed { at, .. }
+            | Self::Measure { at, .. }
             | Self::GilHeld { at, .. }
             | Self::Watchpoints { at, .. }
             | Self::Segment { at, .. }

@@ -6,8 +6,8 @@ mod memory;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-pub use self::cost::Cost;
-use self::cost::Costs;
+pub use self::cost::{Cost, Shed};
+use self::cost::{Costs, Sheds};
 use crate::families::{
     arena::Arenas, cpu::Cpu, eval::Eval, gil::Gil, nrt::Nrt, offcpu::OffCpu, redundancy::Redundancy, shm::Shm, ucx::Ucx,
 };
@@ -111,6 +111,7 @@ pub struct Model {
     loss: Losses,
     costs: Costs,
     shed: Vec<Arc<str>>,
+    sheds: Sheds,
 }
 
 impl Model {
@@ -137,6 +138,7 @@ impl Model {
             loss: Losses::default(),
             costs: Costs::default(),
             shed: Vec::new(),
+            sheds: Sheds::default(),
         }
     }
 
@@ -295,10 +297,12 @@ impl Model {
                 }
             }
             Event::Loss { reason, count, .. } => self.loss.add(*reason, *count),
-            Event::Cost { at, bpf, cpu, rss_bytes } => {
-                self.costs.add(Cost { at: *at, bpf: *bpf, cpu: *cpu, rss_bytes: *rss_bytes });
+            Event::Cost { at, bpf, cpu, startup, rss_bytes } => {
+                let (startup, rss_bytes) = (*startup, *rss_bytes);
+                self.costs.add(Cost { at: *at, bpf: *bpf, cpu: *cpu, startup, rss_bytes });
             }
             Event::Shed { what, .. } => self.shed.push(Arc::clone(what)),
+            Event::Measure { at, family, measure, on } => self.sheds.add(*at, family, measure, *on),
         }
     }
 
@@ -440,6 +444,14 @@ impl Model {
         self.costs.now()
     }
 
+    /// A share of one core as a percentage, and of what: of all CPUs together where their number is known.
+    pub fn cost_percent(&self, share: f64) -> (f64, &'static str) {
+        match self.meta.cpus {
+            0 => (share * 100.0, "of a core"),
+            cpus => (share / f64::from(cpus) * 100.0, "of the machine"),
+        }
+    }
+
     /// What pyobs costs now, in shares of one core: (in the kernel, in user space).
     pub fn cost_now(&self) -> (f64, f64) {
         self.costs.shares_now()
@@ -452,5 +464,17 @@ impl Model {
 
     pub fn shed(&self) -> &[Arc<str>] {
         &self.shed
+    }
+
+    /// The measures that kept pyobs inside the budget, in the order in which they began.
+    pub fn sheds(&self) -> impl DoubleEndedIterator<Item = &Shed> {
+        self.sheds.all()
+    }
+
+    /// In a few words what is given up now; empty where nothing is.
+    pub fn shed_now(&self) -> String {
+        let held = self.sheds.all().filter(|shed| shed.to.is_none());
+        let words = |shed: &Shed| format!("{} {} since {:.0} s", shed.family, shed.measure, shed.from.as_secs_f64());
+        held.map(words).collect::<Vec<_>>().join(", ")
     }
 }

@@ -27,6 +27,7 @@ pub use self::ucx::{Transfer, TransferCount, TransferQueue, TransferStage, Worke
 use crate::Refused;
 use crate::families::{Times, eval, gil, offcpu};
 use crate::findings::{self, Finding};
+use crate::model as held;
 use crate::views::{self, GilShare, Role};
 use crate::{Frame, FrameKind, Model, Nanos, Pid, ProcessRef, Selection, Tid, WaitReason, Waker};
 
@@ -42,6 +43,7 @@ pub struct Report {
     pub refused: Vec<Refused>,
     pub loss: BTreeMap<&'static str, u64>,
     pub cost: Cost,
+    pub shed: Vec<Shed>,
     pub processes: Vec<Process>,
     /// `None` when the family `cpu` was off.
     pub frames: Option<Vec<FrameCount>>,
@@ -81,8 +83,20 @@ pub struct Recording {
 pub struct Cost {
     pub bpf_s: f64,
     pub cpu_s: f64,
+    /// The part of `cpu_s` that is done once for each file or process.
+    pub startup_s: f64,
     pub rss_bytes: u64,
     pub shed: Vec<String>,
+}
+
+/// A measure that kept pyobs inside the budget.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Shed {
+    pub from_s: f64,
+    /// `None` where it held until the end.
+    pub to_s: Option<f64>,
+    pub family: String,
+    pub measure: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -298,9 +312,11 @@ impl Report {
             cost: Cost {
                 bpf_s: cost.bpf.as_secs_f64(),
                 cpu_s: cost.cpu.as_secs_f64(),
+                startup_s: cost.startup.as_secs_f64(),
                 rss_bytes: cost.rss_bytes,
                 shed: model.shed().iter().map(ToString::to_string).collect(),
             },
+            shed: model.sheds().map(shed).collect(),
             processes: processes(model, selection),
             frames: model.is_on("cpu").then(|| frames(model, selection, limit)),
             stacks: model.is_on("cpu").then(|| stacks(model)),
@@ -318,6 +334,15 @@ impl Report {
             redundancy: model.is_on("redundancy").then(|| redundancy::redundancy(source, selection, limit)),
             findings: findings::find(model, selection),
         }
+    }
+}
+
+fn shed(shed: &held::Shed) -> Shed {
+    Shed {
+        from_s: shed.from.as_secs_f64(),
+        to_s: shed.to.map(Nanos::as_secs_f64),
+        family: shed.family.to_string(),
+        measure: shed.measure.to_string(),
     }
 }
 

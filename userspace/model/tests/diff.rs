@@ -17,6 +17,7 @@ fn model(folder: &str, functions: &[(&str, u64)], sleeps: u64) -> Model {
         kernel: text(),
         pyobs: text(),
         rate_hz: 100,
+        cpus: 2,
         probes,
         sampler: text(),
         ..Meta::default()

@@ -34,6 +34,7 @@ fn model(history: History) -> Model {
             kernel: text(),
             pyobs: text(),
             rate_hz: 99,
+            cpus: 2,
             probes,
             sampler: text(),
             ..Meta::default()

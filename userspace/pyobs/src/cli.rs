@@ -113,9 +113,10 @@ pub(crate) struct Watch {
     #[arg(long, value_name = "LIST", value_parser = probes::parse, allow_hyphen_values = true)]
     pub(crate) probe: Option<Probes>,
 
-    /// The share of one core, in percent, that pyobs may cost the machine [default: 1]
+    /// The share of all CPUs together, in percent, that pyobs may cost [default: 1]
     ///
-    /// What is left out to stay inside it is shown and recorded. A typed budget also binds what --rate and --probe ask
+    /// With two CPUs, 1 is 2 % of a core. What is left out to stay inside it is shown and recorded, and taken again once there
+    /// is room. Start-up work is counted apart. A typed budget also binds what --rate and --probe ask
     /// for; the default one does not.
     #[arg(long, value_name = "PERCENT", value_parser = parse_budget, allow_negative_numbers = true)]
     pub(crate) budget: Option<f64>,

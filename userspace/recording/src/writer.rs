@@ -174,8 +174,11 @@ fn insert(
         Event::Segment { at, id, change } => shm::change(connection, *at, *id, change),
         Event::Resident { at, process, resident } => regions::process(connection, *at, *process, resident),
         Event::Loss { at, reason, count } => health::loss(connection, *at, *reason, *count),
-        Event::Cost { at, bpf, cpu, rss_bytes } => health::cost(connection, *at, *bpf, *cpu, *rss_bytes),
+        Event::Cost { at, bpf, cpu, startup, rss_bytes } => {
+            health::cost(connection, *at, [*bpf, *cpu, *startup], *rss_bytes)
+        }
         Event::Shed { at, what } => health::shed(connection, *at, what),
+        Event::Measure { at, family, measure, on } => health::measure(connection, *at, family, measure, *on),
     }
 }
 
@@ -215,6 +218,7 @@ mod tests {
             kernel: String::new(),
             pyobs: String::new(),
             rate_hz: 99,
+            cpus: 2,
             probes: Vec::new(),
             sampler: String::new(),
             segment_repair: String::new(),

@@ -7,6 +7,7 @@ use pyobs_model::{
     Event, GilWait, Nanos, Pair, Pid, ProcessRef, Reason, Sample, Selection, Sleep, Tid, WaitReason, Waker, views,
 };
 use pyobs_recording::{Reader, Writer};
+use rusqlite::Connection;
 
 #[test]
 fn every_event_comes_back_as_it_was() {
@@ -68,6 +69,30 @@ fn news_of_a_process_replace_what_was_known() {
     events.push(Event::Process { id: ProcessRef(0), process: news.clone() });
     write(&path, &events);
     assert!(read(&path).contains(&Event::Process { id: ProcessRef(0), process: news }));
+}
+
+#[test]
+fn measures_come_back_with_their_beginnings_and_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.pyobs");
+    let measures = [
+        (10, "cpu", "samples 1/2", true),
+        (11, "offcpu", "stacks 1/8", true),
+        (12, "cpu", "samples 1/2", false),
+        (13, "cpu", "samples 1/2", true),
+    ];
+    let measures = measures.map(|(at, family, measure, on)| Event::measure(Nanos(at), family, measure, on));
+    write(&path, &measures);
+    assert_eq!(read(&path), measures);
+    let database = Connection::open(&path).unwrap();
+    // A version without measures and without start-up work.
+    database.execute_batch("DROP TABLE shed; ALTER TABLE costs DROP COLUMN startup_ns; INSERT INTO costs VALUES (20, 3, 2, 1); INSERT INTO sheds VALUES (21, 'fewer');").unwrap();
+    drop(database);
+    let old = [
+        Event::Cost { at: Nanos(20), bpf: Nanos(3), cpu: Nanos(2), startup: Nanos(0), rss_bytes: 1 },
+        Event::Shed { at: Nanos(21), what: "fewer".into() },
+    ];
+    assert_eq!(read(&path), old);
 }
 
 #[test]

@@ -145,6 +145,11 @@ impl Eval {
         open.then(|| Duration::from_nanos(self.left.clamp(*LOOK.start(), *LOOK.end())))
     }
 
+    /// Calls may cost so much of a core, in percent, where they are bound.
+    pub fn allow(&mut self, percent: f64) {
+        self.windows.allow(percent);
+    }
+
     /// What the kernel side's programs cost on the average, by the kernel's statistics.
     pub fn set_program_cost(&mut self, run_time: Duration, runs: u64) {
         if let Some(cost) = run_time.as_nanos().checked_div(runs.into()) {
@@ -365,7 +370,11 @@ impl Eval {
     }
 
     fn tell_coverage(&mut self, now: Nanos, at_the_end: bool, out: &mut Out<'_>) {
+        let is_first = !self.windows.is_told();
         if let Some(sentence) = self.windows.tell(now, at_the_end) {
+            if is_first {
+                out.events.push(Event::measure(now, "eval", "windows", true));
+            }
             out.events.push(Event::Shed { at: now, what: Arc::from(sentence) });
         }
     }

@@ -209,6 +209,13 @@ impl Meter {
         })
     }
 
+    /// Hits may cost so much of a core from now on, in percent, where they are bound at all.
+    pub fn allow(&mut self, percent: f64) {
+        if let Some(budget) = &mut self.budget {
+            *budget = percent;
+        }
+    }
+
     pub fn hit(&mut self) {
         self.hits.stepped += 1;
     }

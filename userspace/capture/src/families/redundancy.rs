@@ -83,6 +83,8 @@ pub struct Redundancy {
     rate_hz: u32,
     /// Of samples one in so many is taken, as the thread was told; 0 before it was.
     keep_every: u64,
+    /// The share of the watchpoints that may be set.
+    kept: f64,
     /// Whether samples are told of that nobody asked for.
     hides_samples: bool,
     processes: HashMap<u32, ProcessRef>,
@@ -137,6 +139,7 @@ impl Redundancy {
             trap_cost: parts.trap_cost,
             rate_hz,
             keep_every: 0,
+            kept: 1.0,
             hides_samples,
             processes: HashMap::new(),
             samples: HashMap::new(),
@@ -154,6 +157,20 @@ impl Redundancy {
         self.stacked.push_back((Instant::now(), (watch, number)));
     }
 
+    /// Sets this share of the watchpoints that could be set.
+    pub fn keep(&mut self, share: f64) {
+        if share.to_bits() != self.kept.to_bits() {
+            self.kept = share;
+            self.order_rate();
+        }
+    }
+
+    fn order_rate(&self) {
+        let hz = f64::from(self.rate_hz) / self.keep_every.max(1) as f64 * self.kept;
+        // The thread ends after us.
+        let _ = self.orders.send(Order::Rate(hz));
+    }
+
     /// To be called with the events of samples that were named since.
     pub fn tick<'a>(
         &mut self,
@@ -165,8 +182,7 @@ impl Redundancy {
     ) {
         if keep_every != self.keep_every {
             self.keep_every = keep_every;
-            let hz = f64::from(self.rate_hz) / keep_every.max(1) as f64;
-            let _ = self.orders.send(Order::Rate(hz));
+            self.order_rate();
         }
         for Running { pid, id, python } in running {
             if self.processes.insert(pid, id) != Some(id) {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::time::ClockId;
@@ -21,19 +21,47 @@ impl Statistics {
     }
 }
 
-/// CPU time of a helper thread so far, as it says itself.
+/// CPU time of a helper thread so far.
 #[derive(Clone, Debug, Default)]
-pub struct ThreadTime(Arc<AtomicU64>);
+pub struct ThreadTime {
+    thread: Arc<AtomicI32>,
+    noted: Arc<AtomicU64>,
+}
 
 impl ThreadTime {
-    /// To be called by the thread after each piece of work.
-    pub fn note(&self) {
-        self.0.store(thread_time().as_nanos() as u64, Ordering::Relaxed);
+    /// To be called by the thread before its first piece of work.
+    pub fn begin(&self) {
+        self.thread.store(rustix::thread::gettid().as_raw_nonzero().get(), Ordering::Relaxed);
     }
 
-    pub fn so_far(&self) -> Duration {
-        Duration::from_nanos(self.0.load(Ordering::Relaxed))
+    /// To be called by the thread after each piece of work.
+    pub fn note(&self) {
+        self.noted.store(thread_time().as_nanos() as u64, Ordering::Relaxed);
     }
+
+    /// With the piece of work that the thread is at, which can take seconds.
+    pub fn so_far(&self) -> Duration {
+        let noted = Duration::from_nanos(self.noted.load(Ordering::Relaxed));
+        match self.thread.load(Ordering::Relaxed) {
+            0 => noted,
+            thread => of_thread(thread).map_or(noted, |time| time.max(noted)),
+        }
+    }
+}
+
+/// CPU time of a thread of this process so far; `None` when it has ended.
+fn of_thread(thread: i32) -> Option<Duration> {
+    // CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED: see include/linux/posix-timers_types.h.
+    let clock = (!thread << 3) | 6;
+    let mut time = std::mem::MaybeUninit::<libc::timespec>::uninit();
+    // SAFETY: the time is written to what is ours, and is not read unless it was.
+    let time = unsafe {
+        if libc::clock_gettime(clock, time.as_mut_ptr()) != 0 {
+            return None;
+        }
+        time.assume_init()
+    };
+    Some(Duration::new(time.tv_sec.try_into().ok()?, time.tv_nsec.try_into().ok()?))
 }
 
 /// CPU time of this process so far, all threads.
@@ -57,4 +85,31 @@ pub fn resident_bytes() -> u64 {
         .ok()
         .and_then(|statm| statm.split_ascii_whitespace().nth(1)?.parse::<u64>().ok());
     pages.unwrap_or(0) * rustix::param::page_size() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_a_thread_grows_while_it_is_at_work() {
+        let time = ThreadTime::default();
+        let own = time.clone();
+        let (sender, done) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            own.begin();
+            let since = thread_time();
+            while thread_time().saturating_sub(since) < Duration::from_millis(20) {}
+            own.note();
+            // Until the test has looked.
+            let _ = done.recv();
+            thread_time()
+        });
+        while time.so_far() < Duration::from_millis(20) {
+            std::thread::yield_now();
+        }
+        drop(sender);
+        let all = thread.join().unwrap();
+        assert!(time.so_far() <= all, "{:?} {all:?}", time.so_far());
+    }
 }

@@ -39,6 +39,7 @@ impl Builder {
         thread::Builder::new().name("pyobs-tables".to_owned()).spawn(move || {
             // It reads what strangers wrote, from files that are open already.
             let _ = privileges::drop_after_attach(kernel_version(), Keep::Reading);
+            own.begin();
             for (number, from) in receiver {
                 let table = match from {
                     From::File(file, size) => table::read(&file, size),

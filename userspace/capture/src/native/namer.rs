@@ -53,6 +53,7 @@ impl Namer {
         let time = ThreadTime::default();
         let own = time.clone();
         thread::Builder::new().name("pyobs-names".to_owned()).spawn(move || {
+            own.begin();
             // It reads what strangers wrote.
             let _ = privileges::drop_after_attach(kernel_version(), Keep::Reading);
             let mut names = Names::default();

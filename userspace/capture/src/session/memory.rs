@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use pyobs_model::{Event, Nanos};
 
-use super::{Asked, Options, Session, StartError, Targets};
+use super::{Asked, Options, Session, StartError, Targets, budget};
+use crate::budget::{Cost, Family};
 use crate::families::arena::library::Libraries;
 use crate::families::arena::{Arenas, Ids};
 use crate::families::nrt::Nrt;
@@ -26,6 +27,11 @@ pub(super) fn look_at_calls(
         return Ok(None);
     }
     Ok(Some(Sideband::open(cpus)?))
+}
+
+/// A family's probes are taken away for good: what lived meanwhile would be unknown to new ones.
+pub(super) fn probes_off(at: Nanos, family: &str, what: String) -> [Event; 2] {
+    [Event::measure(at, family, "probes off", true), Event::Shed { at, what: Arc::from(what) }]
 }
 
 impl Session {
@@ -51,7 +57,7 @@ impl Session {
         if options.libraries.is_empty() {
             return Ok(None);
         }
-        let budget = options.budget_binds_calls.then_some(options.budget);
+        let budget = options.budget_binds_calls.then_some(options.budget_of_a_core());
         let (programs, sites) = self.object.take_libraries()?;
         let (libraries, notes) = Libraries::new(&options.libraries, programs, sites, budget, (self.start, ids))
             .map_err(StartError::Uprobes)?;
@@ -59,23 +65,24 @@ impl Session {
         Ok(Some(libraries))
     }
 
-    /// Holds the budget of what takes probes. Returns what its traps have cost.
-    pub(super) fn account_memory(&mut self) -> Nanos {
-        let mut traps = Nanos(0);
-        let mut sentences = Vec::new();
-        if let Some(nrt) = &mut self.nrt {
+    /// Takes probes away that cost more than they may. Returns what each family has cost, and the traps' part of it.
+    pub(super) fn account_memory(&mut self) -> [Option<(Cost, Nanos)>; 2] {
+        let nrt = self.nrt.as_mut().map(|nrt| {
             let (time, runs) = self.object.nrt_run_time();
-            traps.0 += nrt.trap_cost().0;
-            sentences.extend(nrt.hold_budget(time, runs));
-        }
-        if let Some(libraries) = &mut self.libraries {
+            let traps = nrt.trap_cost();
+            ("nrt", nrt.hold_budget(time, runs), (budget::of(Family::MemInfos, time, traps), traps))
+        });
+        let libraries = self.libraries.as_mut().map(|libraries| {
             let (time, runs) = self.object.libraries_run_time();
-            traps.0 += libraries.trap_cost().0;
-            sentences.extend(libraries.hold_budget(time, runs));
-        }
+            let traps = libraries.trap_cost();
+            ("arena", libraries.hold_budget(time, runs), (budget::of(Family::Libraries, time, traps), traps))
+        });
         let at = self.now();
-        self.scratch.extend(sentences.into_iter().map(|sentence| Event::Shed { at, what: Arc::from(sentence) }));
-        traps
+        [nrt, libraries].map(|accounted| {
+            let (family, sentence, cost) = accounted?;
+            self.scratch.extend(sentence.into_iter().flat_map(|what| probes_off(at, family, what)));
+            Some(cost)
+        })
     }
 
     /// MemInfos take probes, which take rights as long as new processes may come.
@@ -87,7 +94,7 @@ impl Session {
     }
 
     fn start_nrt(&mut self, options: &Options) -> Result<Nrt, StartError> {
-        let budget = options.budget_binds_calls.then_some(options.budget);
+        let budget = options.budget_binds_calls.then_some(options.budget_of_a_core());
         Nrt::new(self.object.load_nrt()?, budget, self.start).map_err(StartError::Uprobes)
     }
 

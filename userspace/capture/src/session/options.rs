@@ -19,7 +19,7 @@ pub struct Options {
     /// Samples per second and CPU.
     pub rate_hz: u32,
     pub probes: Vec<&'static str>,
-    /// The share of one core that pyobs may cost, in percent.
+    /// The share of all CPUs together that pyobs may cost, in percent.
     pub budget: f64,
     /// Whether the budget binds the sampling rate, and whether it binds the families that watch sleeps: not what the user asked
     /// for by name without typing a budget.
@@ -35,6 +35,13 @@ pub struct Options {
     pub addresses: Addresses,
     /// Whether the kernel's iterators are used where it has them; `false` is for tests.
     pub iterators: bool,
+}
+
+impl Options {
+    /// The budget in percent of one core.
+    pub fn budget_of_a_core(&self) -> f64 {
+        self.budget * aya::util::online_cpus().map_or(1, |cpus| cpus.len()) as f64
+    }
 }
 
 /// Where the family `redundancy` has the addresses of accesses from.

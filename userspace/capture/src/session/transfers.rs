@@ -1,10 +1,9 @@
 //! The family `ucx` in a session.
 
-use std::sync::Arc;
+use pyobs_model::{Nanos, TransferId};
 
-use pyobs_model::{Event, Nanos, TransferId};
-
-use super::{Asked, Options, Session, StartError};
+use super::{Asked, Options, Session, StartError, budget, memory};
+use crate::budget::{Cost, Family};
 use crate::families::ucx::{self, Ucx};
 use crate::record::{self, Life, Stack};
 
@@ -23,7 +22,7 @@ impl Session {
     }
 
     fn start_transfers(&mut self, options: &Options) -> Result<Ucx, StartError> {
-        let budget = options.budget_binds_calls.then_some(options.budget);
+        let budget = options.budget_binds_calls.then_some(options.budget_of_a_core());
         let (programs, maps) = self.object.take_transfers()?;
         Ucx::new(programs, maps, budget, self.start).map_err(StartError::Uprobes)
     }
@@ -58,14 +57,14 @@ impl Session {
         ucx.tick(now, at_the_end, self.processes.watched(), &mut self.object.control, &mut self.scratch);
     }
 
-    /// Holds the budget. Returns what the programs have cost, and the traps.
-    pub(super) fn account_transfers(&mut self) -> Nanos {
-        let Some(ucx) = &mut self.ucx else { return Nanos(0) };
+    /// Follows less where that costs more than it may. Returns what the family has cost, and the traps' part of it.
+    pub(super) fn account_transfers(&mut self) -> Option<(Cost, Nanos)> {
+        let ucx = self.ucx.as_mut()?;
         let (time, runs) = self.object.transfers_run_time();
         let traps = ucx.trap_cost(runs, self.object.transfers_stepped());
         let sentence = ucx.hold_budget(time, runs);
         let at = self.now();
-        self.scratch.extend(sentence.map(|what| Event::Shed { at, what: Arc::from(what) }));
-        traps
+        self.scratch.extend(sentence.into_iter().flat_map(|what| memory::probes_off(at, "ucx", what)));
+        Some((budget::of(Family::Transfers, time, traps), traps))
     }
 }

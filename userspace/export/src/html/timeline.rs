@@ -68,6 +68,7 @@ pub(super) fn write(model: &Model, selection: &Selection, out: &mut dyn Write) -
         ("arena", "arena"),
         ("segment", "segment"),
         ("transfer", "transfer"),
+        ("shed", "given up for the budget"),
     ];
     part += "<p class=\"note key\">";
     for (class, meaning) in key {
@@ -86,6 +87,30 @@ pub(super) fn write(model: &Model, selection: &Selection, out: &mut dyn Write) -
     Ok(out.write_all(part.as_bytes())?)
 }
 
+/// What pyobs gave up to stay inside its budget, a lane for each family.
+fn draw_sheds(model: &Model, span: Span, y: &mut u32, drawing: &mut String) {
+    for family in pyobs_model::families::NAMES {
+        let mut bars = String::new();
+        for shed in model.sheds().filter(|shed| *shed.family == **family) {
+            let to = shed.to.unwrap_or(model.now());
+            if to <= span.from || shed.from >= span.to {
+                continue;
+            }
+            let (x, end) = (span.x(shed.from), span.x(to));
+            let title = text(&format!("{family} {}", shed.measure));
+            let _ = write!(
+                bars,
+                "<rect class=\"shed\" x=\"{x:.1}\" y=\"{y}\" width=\"{:.1}\" height=\"{BAR}\"><title>{title}</title></rect>",
+                (end - x).max(1.0)
+            );
+        }
+        if !bars.is_empty() {
+            let _ = writeln!(drawing, "<text x=\"0\" y=\"{}\">shed: {family}</text>{bars}", *y + BAR);
+            *y += BAR + GAP;
+        }
+    }
+}
+
 fn draw(model: &Model, selection: &Selection, span: Span) -> (String, u32) {
     let mut drawing = ruler(span);
     let mut y = 24;
@@ -99,6 +124,7 @@ fn draw(model: &Model, selection: &Selection, span: Span) -> (String, u32) {
     for process in bars.keys().filter(|process| !is_momentary(model, **process, span)) {
         processes.entry(*process).or_default();
     }
+    draw_sheds(model, span, &mut y, &mut drawing);
     for (process, lanes) in processes {
         let Some(state) = model.process(process) else { continue };
         let name = text(&names::process(&state.process));

@@ -23,6 +23,8 @@ const PACKET: u32 = 1;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Track {
+    /// What pyobs gave up to stay inside its budget, of one family.
+    Shed(&'static str),
     Process(ProcessRef),
     /// What a thread waits for.
     Thread(ProcessRef, Tid),
@@ -72,6 +74,7 @@ impl<'a> Trace<'a> {
         let number = |number: u32| Some(i32::try_from(number).unwrap_or(i32::MAX));
         let mut descriptor = TrackDescriptor::default();
         match track {
+            Track::Shed(family) => descriptor.name = text(&format!("pyobs sheds: {family}")),
             Track::Process(process) => {
                 let state = self.model.process(process).map(|state| &state.process);
                 let (pid, process_name) = (state.and_then(|it| number(it.pid.0)), state.map(names::program_and_script));

@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use std::io::Write;
 
 use pyobs_model::views::{self, By, FrameRow, Look};
-use pyobs_model::{Frame, FrameKind, Model, Selection};
+use pyobs_model::{Frame, FrameKind, Model, Selection, Shed};
 
 use crate::names::{grouped, meta, time};
 use crate::{Error, escape, names};
@@ -233,18 +233,34 @@ impl Letter<'_> {
         let cost = self.model.cost();
         let seconds = self.model.now().as_secs_f64();
         let (kernel, user) = (cost.bpf.as_secs_f64(), cost.cpu.as_secs_f64());
-        let share = if seconds > 0.0 { (kernel + user) / seconds * 100.0 } else { 0.0 };
+        let (startup, steady) = (cost.startup.as_secs_f64(), cost.steady().as_secs_f64());
+        let (share, of) = self.model.cost_percent(if seconds > 0.0 { steady / seconds } else { 0.0 });
         let mib = cost.rss_bytes >> 20;
         self.section("Cost of pyobs", "");
         self.line(&format!(
-            "  {share:.2}% of one CPU: {kernel:.2} s in the kernel, {user:.2} s of its own; {mib} MiB of memory."
+            "  {share:.2}% {of}: {kernel:.2} s in the kernel, {:.2} s of its own; {mib} MiB of memory.",
+            (user - startup).max(0.0)
         ));
+        if startup > 0.0 {
+            self.line(&format!("  Start-up work apart from that: {startup:.2} s."));
+        }
+        let shed: Vec<String> = self.model.sheds().map(interval).collect();
+        for line in shed.iter().take(self.limit) {
+            self.line(&escape::line(line, WIDTH));
+        }
+        self.rest(shed.len());
         let sheds: Vec<String> = self.model.shed().iter().map(|what| escape::line(what, 1000).into_owned()).collect();
         for what in sheds.iter().take(self.limit) {
             self.wrapped("  Given up to stay inside the budget: ", what);
         }
         self.rest(sheds.len());
     }
+}
+
+/// A measure that kept pyobs inside the budget.
+fn interval(shed: &Shed) -> String {
+    let to = shed.to.map_or("the end".to_owned(), |to| format!("{:.0} s", to.as_secs_f64()));
+    format!("  Shed from {:.0} s to {to}: {} {}", shed.from.as_secs_f64(), shed.family, shed.measure)
 }
 
 /// Where a frame is. Not escaped.

@@ -23,6 +23,7 @@ pub fn meta(host: &str) -> Meta {
         kernel: "6.1.0".into(),
         pyobs: "0.1.0".into(),
         rate_hz: 100,
+        cpus: 2,
         probes: vec!["cpu".into()],
         sampler: "cpu-clock".into(),
         ..Meta::default()

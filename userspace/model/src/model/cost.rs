@@ -1,6 +1,7 @@
 //! What pyobs itself uses.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use crate::Nanos;
 
@@ -13,10 +14,17 @@ pub struct Cost {
     pub at: Nanos,
     pub bpf: Nanos,
     pub cpu: Nanos,
+    /// The part of `cpu` that is done once for each file or process.
+    pub startup: Nanos,
     pub rss_bytes: u64,
 }
 
 impl Cost {
+    /// What was used without what is done once.
+    pub fn steady(&self) -> Nanos {
+        Nanos(self.bpf.0.saturating_add(self.cpu.saturating_sub(self.startup).0))
+    }
+
     /// In shares of one core, since an earlier word: (in the kernel, in user space).
     fn shares(&self, before: &Self) -> (f64, f64) {
         let span = self.at.saturating_sub(before.at).as_secs_f64();
@@ -53,5 +61,42 @@ impl Costs {
             let (kernel, user) = after.shares(before);
             (after.at, kernel + user)
         })
+    }
+}
+
+/// A measure that kept pyobs inside the budget, and for how long.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shed {
+    pub from: Nanos,
+    /// `None` while it holds.
+    pub to: Option<Nanos>,
+    pub family: Arc<str>,
+    pub measure: Arc<str>,
+}
+
+/// Measures that are kept; the older ones go first.
+const SHEDS: usize = 10_000;
+
+#[derive(Debug, Default)]
+pub(super) struct Sheds(VecDeque<Shed>);
+
+impl Sheds {
+    pub(super) fn add(&mut self, at: Nanos, family: &Arc<str>, measure: &Arc<str>, on: bool) {
+        let holds = |shed: &&mut Shed| shed.to.is_none() && shed.family == *family && shed.measure == *measure;
+        match (on, self.0.iter_mut().rev().find(holds)) {
+            (false, Some(shed)) => shed.to = Some(at),
+            (true, None) => {
+                if self.0.len() == SHEDS {
+                    self.0.pop_front();
+                }
+                let (family, measure) = (Arc::clone(family), Arc::clone(measure));
+                self.0.push_back(Shed { from: at, to: None, family, measure });
+            }
+            (true, Some(_)) | (false, None) => {}
+        }
+    }
+
+    pub(super) fn all(&self) -> impl DoubleEndedIterator<Item = &Shed> {
+        self.0.iter()
     }
 }

@@ -30,6 +30,7 @@ pub(crate) fn write(connection: &Connection, meta: &Meta) -> rusqlite::Result<()
     set(connection, "kernel", &meta.kernel)?;
     set(connection, "pyobs", &meta.pyobs)?;
     set(connection, "rate_hz", &meta.rate_hz.to_string())?;
+    set(connection, "cpus", &meta.cpus.to_string())?;
     set(connection, "probes", &meta.probes.join(","))?;
     set(connection, "sampler", &meta.sampler)?;
     set(connection, "segment_repair", &meta.segment_repair)?;
@@ -59,6 +60,7 @@ pub(crate) fn read(source: &Source, damage: &mut Damage) -> Result<(Meta, bool),
             "kernel" => meta.kernel = value.to_string(),
             "pyobs" => meta.pyobs = value.to_string(),
             "rate_hz" => meta.rate_hz = value.parse().ok()?,
+            "cpus" => meta.cpus = value.parse().ok()?,
             "probes" => meta.probes = value.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect(),
             "sampler" => meta.sampler = value.to_string(),
             "segment_repair" => meta.segment_repair = value.to_string(),

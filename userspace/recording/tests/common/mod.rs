@@ -37,6 +37,7 @@ pub fn meta() -> Meta {
         kernel: "6.1.0".into(),
         pyobs: "0.1.0".into(),
         rate_hz: 99,
+        cpus: 2,
         probes: families::NAMES.iter().map(ToString::to_string).collect(),
         sampler: "cpu-clock".into(),
         segment_repair: "iterators".into(),
@@ -266,9 +267,16 @@ pub fn every_event() -> Vec<Event> {
     events.push(Event::Arena { at: Nanos(at.0 + 101), id: ArenaId(0), change });
     let at = Nanos(3_600_000_000_000);
     events.push(Event::Loss { at, reason: Reason::RingFull, count: 12 });
-    events.push(Event::Cost { at: Nanos(at.0 + 1), bpf: Nanos(5), cpu: Nanos(7), rss_bytes: 34 << 20 });
+    events.push(Event::Cost {
+        at: Nanos(at.0 + 1),
+        bpf: Nanos(5),
+        cpu: Nanos(7),
+        startup: Nanos(3),
+        rss_bytes: 34 << 20,
+    });
     events.push(Event::Shed { at: Nanos(at.0 + 2), what: "kernel stacks were left out".into() });
     events.push(Event::ProcessEnd { id: ProcessRef(1), at: Nanos(at.0 + 3) });
+    events.push(Event::measure(Nanos(at.0 + 4), "offcpu", "stacks 1/8", true));
     events
 }
 

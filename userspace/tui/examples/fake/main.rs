@@ -160,6 +160,7 @@ impl Fake {
             at: nanos(until),
             bpf: nanos(until / 1800),
             cpu: nanos(until / 300),
+            startup: nanos(until / 3000),
             rss_bytes: 41 << 20,
         });
     }
@@ -263,6 +264,7 @@ fn meta() -> Meta {
         kernel: "6.1.0-37-amd64".into(),
         pyobs: env!("CARGO_PKG_VERSION").into(),
         rate_hz: 99,
+        cpus: 2,
         probes: families::NAMES.iter().map(|name| (*name).to_owned()).collect(),
         sampler: "cpu-clock".into(),
         ..Meta::default()

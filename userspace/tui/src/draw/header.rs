@@ -97,8 +97,13 @@ fn pieces(model: &Model, ui: &Ui, wording: Wording) -> Vec<Piece> {
         piece(6, number::plural(model.cpu().total(), "sample", "samples")),
         piece(2, processes(model)),
     ]);
-    if let Some(cost) = cost(model, ui) {
-        pieces.push(piece(7, if wording == Wording::Full { format!("{cost} of a core") } else { cost }));
+    if let Some((cost, of)) = cost(model, ui) {
+        pieces.push(piece(7, if wording == Wording::Full { format!("{cost} {of}") } else { cost }));
+    }
+    let shed = model.shed_now();
+    if !shed.is_empty() {
+        let words = if is_short { "shed".to_owned() } else { format!("shed: {shed}") };
+        pieces.push(Piece { rank: 8, words, style: theme.warning() });
     }
     if model.cost().rss_bytes > 0 {
         pieces.push(piece(3, number::bytes(model.cost().rss_bytes)));
@@ -134,7 +139,7 @@ fn rate(model: &Model) -> String {
     }
 }
 
-fn cost(model: &Model, ui: &Ui) -> Option<String> {
+fn cost(model: &Model, ui: &Ui) -> Option<(String, &'static str)> {
     let cost = model.cost();
     let span = cost.at.as_secs_f64();
     if span <= 0.0 {
@@ -145,7 +150,8 @@ fn cost(model: &Model, ui: &Ui) -> Option<String> {
     let average = (cost.bpf.as_secs_f64() + cost.cpu.as_secs_f64()) / span;
     let share = if is_running { kernel + user } else { average };
     let word = if is_running { "costs" } else { "cost" };
-    Some(format!("{word} {:.1} %", share * 100.0))
+    let (percent, of) = model.cost_percent(share);
+    Some((format!("{word} {percent:.1} %"), of))
 }
 
 fn state(ui: &Ui, room: usize) -> (String, Style) {

@@ -170,13 +170,21 @@ fn cost(page: &mut Page, model: &Model) {
         page.sentence("Not measured yet.", theme.dim());
     } else {
         let (kernel, user) = model.cost_now();
-        let share = |seconds: f64| seconds / span * 100.0;
         let told = |now: f64, total: f64| {
-            format!("{:.2} % of a core now, {:.2} % on average, {total:.2} s in all", now * 100.0, share(total))
+            let ((now, of), (mean, _)) = (model.cost_percent(now), model.cost_percent(total / span));
+            format!("{now:.2} % {of} now, {mean:.2} % on average, {total:.2} s in all")
         };
         page.pair("kernel", &told(kernel, cost.bpf.as_secs_f64()));
         page.pair("user space", &told(user, cost.cpu.as_secs_f64()));
+        if cost.startup.0 > 0 {
+            let words = "for what is done once: tables, names, the first look";
+            page.pair("start-up", &format!("{:.2} s of that {words}", cost.startup.as_secs_f64()));
+        }
         page.pair("memory", &number::bytes(cost.rss_bytes));
+        let shed = model.shed_now();
+        if !shed.is_empty() {
+            page.pair("shed now", &shed);
+        }
     }
     for what in model.shed() {
         page.sentence(what, theme.warning());

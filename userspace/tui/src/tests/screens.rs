@@ -206,6 +206,39 @@ fn the_overview_tells_what_is_dropped_and_what_lags() {
 }
 
 #[test]
+fn what_is_given_up_now_is_in_the_header_and_in_health() {
+    let meta = pyobs_model::Meta { cpus: 4, ..synthetic::meta() };
+    let history = pyobs_model::History::Window { length: Nanos(60_000_000_000), samples: 1000 };
+    let mut bench = Bench::new(pyobs_model::Model::new(meta, history), Source::Live, (160, 50));
+    let at = |seconds: u64| Nanos(seconds * 1_000_000_000);
+    let model_cost = |bench: &Bench| {
+        let (kernel, user) = bench.app.model.cost_now();
+        bench.app.model.cost_percent(kernel + user)
+    };
+    let cost = |seconds: u64| Event::Cost {
+        at: at(seconds),
+        bpf: Nanos(seconds * 40_000_000),
+        cpu: Nanos(seconds * 40_000_000),
+        startup: Nanos(5_000_000),
+        rss_bytes: 1 << 20,
+    };
+    let on = |seconds, family: &str, measure: &str, on| Event::measure(at(seconds), family, measure, on);
+    bench.send(Batch::Events(vec![
+        cost(11),
+        on(3, "offcpu", "stacks 1/64", true),
+        on(9, "offcpu", "stacks 1/64", false),
+        on(9, "offcpu", "stacks 1/8", true),
+        on(12, "cpu", "samples 1/2", true),
+        cost(12),
+    ]));
+    let shed = "shed: offcpu stacks 1/8 since 9 s, cpu samples 1/2 since 12 s";
+    let header = bench.picture();
+    assert!(header.contains(shed), "{header}");
+    let cost = model_cost(&bench);
+    assert!((cost.0 - 2.0).abs() < 1e-6 && cost.1 == "of the machine", "{cost:?}");
+}
+
+#[test]
 fn what_to_try_is_whole_where_many_findings_leave_little_room() {
     let mut events = synthetic::sharing();
     let left: Vec<Event> =

@@ -17,6 +17,7 @@ pub(crate) fn meta() -> Meta {
         kernel: "6.1.0-37-amd64".into(),
         pyobs: "0.1.0".into(),
         rate_hz: 99,
+        cpus: 0,
         probes: vec!["cpu".into()],
         sampler: "cpu-clock".into(),
         ..Meta::default()
@@ -145,6 +146,7 @@ pub(crate) fn events() -> Vec<Event> {
             at: Nanos(seconds * 1_000_000_000),
             bpf: Nanos(seconds * 600_000),
             cpu: Nanos(seconds * 3_400_000),
+            startup: Nanos(0),
             rss_bytes: 41 << 20,
         });
     }

@@ -214,6 +214,11 @@ impl Libraries {
         self.meter.trap_cost()
     }
 
+    /// See [`Meter::allow`].
+    pub fn allow(&mut self, percent: f64) {
+        self.meter.allow(percent);
+    }
+
     /// Takes the probes away when they cost more than they may. Returns a sentence when it does.
     pub fn hold_budget(&mut self, run_time: Duration, runs: u64) -> Option<String> {
         self.probes.hold_budget(&mut self.meter, (run_time, runs), "arenas of libraries", LIVES_ON)

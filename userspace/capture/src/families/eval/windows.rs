@@ -70,6 +70,13 @@ impl Windows {
         self.share.is_some()
     }
 
+    /// Calls may cost so much of a core from now on, in percent, where they are bound at all.
+    pub fn allow(&mut self, percent: f64) {
+        if let Some(share) = &mut self.share {
+            *share = percent / 100.0;
+        }
+    }
+
     /// What is left to be spent, by what has been since the phase began.
     fn left(&self, share: f64, now: Nanos, spent: u64) -> f64 {
         let flown = now.saturating_sub(self.since).0 as f64 * share;
@@ -111,6 +118,11 @@ impl Windows {
         let open = if self.phase == Phase::Open { now.saturating_sub(self.since).0 } else { 0 };
         let all = self.begun.map_or(1, |begun| now.saturating_sub(begun).0.max(1));
         ((self.watched.0 + open) as f64 / all as f64).min(1.0)
+    }
+
+    /// Whether a gap was told of.
+    pub fn is_told(&self) -> bool {
+        self.told.is_some()
     }
 
     /// One sentence when the share of time that is watched has changed, or, at the end, what it was.

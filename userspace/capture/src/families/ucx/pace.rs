@@ -11,6 +11,8 @@ use super::told::operation_of;
 use super::{SLOW, TOLD, Ucx};
 use crate::families::extension::SPAN;
 
+/// The measure, as it is told.
+const COUNTED_ONLY: &str = "counted only";
 /// From so many a second on they are counted when they are submitted.
 const FAST: f64 = 10_000.0;
 /// What it takes to follow one to its end, about: of UCX and of UCXX.
@@ -185,6 +187,7 @@ impl Ucx {
             Some(Turn::Leave) => {
                 self.ends.suspend();
                 self.tell_left(now, events);
+                events.push(Event::measure(now, "ucx", COUNTED_ONLY, true));
                 // Otherwise it is asked of each whether it was followed.
                 let _ = control.set(control::COUNTED, counted::ALL, 0);
                 self.tell_every(((rate.all / TOLD).ceil() as u32).clamp(1, MOMENT), control);
@@ -203,6 +206,7 @@ impl Ucx {
                 }
             }
             Some(Turn::Follow) => {
+                events.push(Event::measure(now, "ucx", COUNTED_ONLY, false));
                 // Without them they end unseen, as before.
                 let _ = self.ends.resume();
                 let _ = control.set(control::COUNTED, counted::UNREGISTERED, 0);
@@ -218,6 +222,11 @@ impl Ucx {
         let has_several =
             |kind: &Kind| matches!(kind.operation & !OF_UCXX, operation::MULTI_SEND | operation::MULTI_RECV);
         !self.totals.keys().any(has_several) && !self.meter.is_over()
+    }
+
+    /// See `Meter::allow`.
+    pub fn allow(&mut self, percent: f64) {
+        self.meter.allow(percent);
     }
 
     /// Counts transfers where it costs more than it may to follow them, and takes the probes away where that costs more, too.

@@ -107,7 +107,10 @@ fn own(model: &Model) -> String {
     let cost = model.cost();
     let used = match cost.at.0 {
         0 => String::new(),
-        _ => format!("{:.1} % of a core · {} · ", (kernel + user) * 100.0, number::bytes(cost.rss_bytes)),
+        _ => {
+            let (percent, of) = model.cost_percent(kernel + user);
+            format!("{percent:.1} % {of} · {} · ", number::bytes(cost.rss_bytes))
+        }
     };
     // What it gave up is said nowhere else in sight.
     let shed = model.shed().last().map(|what| format!("{} · ", text::head(what, 256))).unwrap_or_default();

@@ -1,0 +1,326 @@
+//! Holds what pyobs costs inside `--budget`: the only place that decides what is given up, and when it is taken up again.
+//!
+//! Once a second the session reports what each family has cost. [`Arbiter`] takes the measure that does the least harm for each
+//! percent saved until the predicted cost fits, and takes it back once the predicted cost leaves room. It knows no family's
+//! programs: the session applies what [`Arbiter::level`] says. Families that hold a bound of their own inside a second
+//! (windows of `eval`, probes of `nrt`) receive [`Arbiter::allowance`].
+
+mod ladder;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+
+use pyobs_model::Nanos;
+
+pub use self::ladder::Measure;
+use self::ladder::{Ladder, SAMPLES, SLEEPS, WATCHPOINTS};
+
+/// In the first seconds every file and every stack is new: what user space does then does not count.
+const START: Nanos = Nanos(3_000_000_000);
+/// The cost over one second must exceed the budget by this factor for a measure at once; over [`WINDOW`] seconds, by nothing.
+const FAR_ABOVE: f64 = 1.5;
+const WINDOW: usize = 3;
+/// A measure is taken so that the predicted cost is at most this share of the budget, and taken back on the same condition.
+const TARGET: f64 = 0.8;
+/// A measure that would save less than this share of the budget is not worth its harm.
+const WORTH: f64 = 0.02;
+/// Observations in a row that must leave room before a measure is taken back.
+const QUIET: usize = 2;
+/// A prediction takes the whole cost of a family as proportional to what it keeps, which overstates what taking back costs.
+/// Where the cost leaves room, one measure is therefore taken back on trial, first after this many seconds, and after a
+/// trial that went well one each second. Each trial that fails doubles the wait.
+const TRIAL_AFTER: u32 = 2;
+const TRIAL_AFTER_MAX: u32 = 640;
+/// A trial has gone well if nothing was given up for so many seconds.
+const TRIAL_LENGTH: u32 = 10;
+/// A family's part of the time in user space is at most this many times its time in the kernel. The rest is what looking costs,
+/// whatever there is to see.
+const USER_MAX: f64 = 4.0;
+/// A family with a bound of its own is never left with less than this share of the budget.
+const ALLOWANCE_MIN: f64 = 0.25;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Family {
+    /// Samples of the CPUs.
+    Samples,
+    /// The families `offcpu` and `gil`, which share their programs.
+    Sleeps,
+    /// Traps at watchpoints, of the family `redundancy`.
+    Watchpoints,
+    Calls,
+    MemInfos,
+    Libraries,
+    Transfers,
+    /// Whatever cannot be made cheaper: system calls that share memory, births and deaths of processes.
+    Rest,
+}
+
+pub const FAMILIES: usize = Family::Rest as usize + 1;
+
+/// What a family has cost since the start.
+#[derive(Clone, Copy, Debug)]
+pub struct Cost {
+    pub family: Family,
+    /// Run time of its programs, and of the traps that lead to them.
+    pub kernel: Nanos,
+}
+
+/// Which families the budget binds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Binds {
+    pub samples: bool,
+    pub sleeps: bool,
+    /// The families that the user has to name: the budget binds them where it was typed, too.
+    pub named: bool,
+}
+
+impl Binds {
+    /// Whether what a family costs counts.
+    fn counts(self, family: Family) -> bool {
+        match family {
+            Family::Samples => self.samples,
+            Family::Sleeps => self.sleeps,
+            Family::Calls => true,
+            Family::Watchpoints | Family::MemInfos | Family::Libraries | Family::Transfers => self.named,
+            Family::Rest => self.samples && self.sleeps,
+        }
+    }
+}
+
+/// A measure that was taken, or taken back.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Change {
+    pub family: &'static str,
+    /// What held until now, and what holds from now on; `None` where nothing is given up.
+    pub before: Option<&'static str>,
+    pub after: Option<&'static str>,
+    /// For the user, where more is given up than before.
+    pub sentence: Option<String>,
+}
+
+/// Shares of a core over one second.
+type Shares = [f64; FAMILIES];
+
+struct Observed {
+    at: Nanos,
+    kernel: [Nanos; FAMILIES],
+    user: Nanos,
+}
+
+pub struct Arbiter {
+    /// Share of one core.
+    budget: f64,
+    cpus: f64,
+    binds: Binds,
+    ladders: [Ladder; 3],
+    last: Option<Observed>,
+    /// Since the last change, the latest at the back.
+    seconds: VecDeque<Shares>,
+    /// For how long a trial could have been made, how long that must be, and the seconds since the last one.
+    waited: u32,
+    patience: u32,
+    trial: Option<u32>,
+}
+
+impl Arbiter {
+    /// `percent` of all CPUs together.
+    pub fn new(percent: f64, cpus: usize, binds: Binds) -> Self {
+        let cpus = cpus.max(1) as f64;
+        Self {
+            budget: percent / 100.0 * cpus,
+            cpus,
+            binds,
+            ladders: [
+                Ladder::new(Family::Samples, SAMPLES, binds.samples),
+                Ladder::new(Family::Sleeps, SLEEPS, binds.sleeps),
+                Ladder::new(Family::Watchpoints, WATCHPOINTS, binds.named),
+            ],
+            last: None,
+            seconds: VecDeque::new(),
+            waited: 0,
+            patience: TRIAL_AFTER,
+            trial: None,
+        }
+    }
+
+    /// The share of what a family does that is kept now.
+    pub fn level(&self, family: Family) -> f64 {
+        self.ladders.iter().find(|ladder| ladder.family == family).map_or(1.0, Ladder::keeps)
+    }
+
+    /// What a family with a bound of its own may cost now, in percent of a core: what the others leave.
+    pub fn allowance(&self, family: Family) -> f64 {
+        let others = self.seconds.back().map_or(0.0, |shares| self.total(shares) - self.counted(shares, family));
+        (self.budget - others).max(self.budget * ALLOWANCE_MIN) * 100.0
+    }
+
+    /// To be called once a second with what each family has cost since the start, and the time in user space without start-up
+    /// work.
+    pub fn observe(&mut self, at: Nanos, costs: &[Cost], user: Nanos) -> Vec<Change> {
+        let mut now = Observed { at, kernel: [Nanos(0); FAMILIES], user };
+        for cost in costs {
+            now.kernel[cost.family as usize].0 += cost.kernel.0;
+        }
+        let Some(shares) = self.last.as_ref().and_then(|last| now.since(last)) else {
+            self.last.get_or_insert(now);
+            return Vec::new();
+        };
+        self.last = Some(now);
+        if self.seconds.len() == WINDOW {
+            self.seconds.pop_front();
+        }
+        self.seconds.push_back(shares);
+        if let Some(since) = &mut self.trial {
+            *since += 1;
+            if *since > TRIAL_LENGTH {
+                (self.trial, self.patience) = (None, TRIAL_AFTER);
+            }
+        }
+        let before = self.levels();
+        let cost = self.total(&shares);
+        if self.is_above() {
+            self.give_up();
+        }
+        if before == self.levels() && before.iter().any(|level| *level > 0) {
+            self.take_up(cost);
+        }
+        self.changes(before, cost, at)
+    }
+
+    fn is_above(&self) -> bool {
+        let latest = self.seconds.back().map_or(0.0, |shares| self.total(shares));
+        let mean = self.seconds.iter().map(|shares| self.total(shares)).sum::<f64>() / self.seconds.len().max(1) as f64;
+        let is_trial = self.trial.is_some_and(|since| since <= 2);
+        latest > self.budget * if is_trial { 1.0 } else { FAR_ABOVE }
+            || self.seconds.len() == WINDOW && latest.min(mean) > self.budget
+    }
+
+    /// Takes measures until the cost of the last second would have fitted.
+    fn give_up(&mut self) {
+        let Some(mut shares) = self.seconds.back().copied() else { return };
+        while self.total(&shares) > self.budget * TARGET {
+            let budget = self.budget;
+            let worth = |ladder: &Ladder| {
+                let cost = shares[ladder.family as usize];
+                let step = ladder.next().filter(|_| cost > ladder.reserve() * budget)?;
+                let saved = cost * (1.0 - step.keeps / ladder.keeps());
+                (saved > WORTH * budget).then(|| step.harm / saved)
+            };
+            let best = self.ladders.iter_mut().filter_map(|ladder| worth(ladder).map(|harm| (harm, ladder)));
+            let Some((_, ladder)) = best.min_by(|one, other| one.0.total_cmp(&other.0)) else { return };
+            let before = ladder.keeps();
+            ladder.level += 1;
+            shares[ladder.family as usize] *= ladder.keeps() / before;
+            if self.trial.take().is_some() {
+                self.patience = (self.patience * 2).min(TRIAL_AFTER_MAX);
+            }
+            self.waited = 0;
+        }
+    }
+
+    /// Takes back the most harmful measures that there is room for.
+    fn take_up(&mut self, cost: f64) {
+        if self.seconds.len() < QUIET && self.trial.is_none() {
+            return;
+        }
+        let recent = self.seconds.iter().rev().take(QUIET);
+        let mut shares: Shares = recent
+            .fold([0.0; FAMILIES], |most, shares| std::array::from_fn(|family| f64::max(most[family], shares[family])));
+        loop {
+            let total = self.total(&shares);
+            let fits = |ladder: &Ladder| {
+                let keeps = ladder.previous()?;
+                let more = shares[ladder.family as usize] * (keeps / ladder.keeps() - 1.0);
+                // Where others are above the budget, what hardly costs anything need not be given up for them.
+                let hardly_costs = more <= WORTH * self.budget * TARGET;
+                (hardly_costs || total + more <= self.budget * TARGET).then_some(keeps)
+            };
+            let all = self.ladders.iter().enumerate();
+            let fitting = all.filter_map(|(index, ladder)| fits(ladder).map(|keeps| (ladder.harm(), index, keeps)));
+            let Some((_, index, keeps)) = fitting.max_by(|one, other| one.0.total_cmp(&other.0)) else { break };
+            let ladder = &mut self.ladders[index];
+            shares[ladder.family as usize] *= keeps / ladder.keeps();
+            ladder.level -= 1;
+            self.waited = 0;
+        }
+        self.waited = if cost < self.budget * TARGET { self.waited + 1 } else { 0 };
+        if self.waited >= if self.trial.is_some() { 1 } else { self.patience } {
+            let given_up = self.ladders.iter_mut().filter(|ladder| ladder.level > 0);
+            if let Some(ladder) = given_up.max_by(|one, other| one.harm().total_cmp(&other.harm())) {
+                ladder.level -= 1;
+                (self.trial, self.waited) = (Some(0), 0);
+            }
+        }
+    }
+
+    fn levels(&self) -> [usize; 3] {
+        std::array::from_fn(|index| self.ladders[index].level)
+    }
+
+    fn changes(&mut self, before: [usize; 3], cost: f64, at: Nanos) -> Vec<Change> {
+        let changed: Vec<usize> =
+            (0..before.len()).filter(|index| self.ladders[*index].level != before[*index]).collect();
+        if !changed.is_empty() {
+            self.seconds.clear();
+        }
+        let of_machine = |share: f64| share / self.cpus * 100.0;
+        let change = |index: usize| {
+            let ladder = &self.ladders[index];
+            let after = ladder.measure(ladder.level);
+            let sentence = after.filter(|_| ladder.level > before[index]).map(|measure| {
+                let (cost, budget, from) = (of_machine(cost), of_machine(self.budget), at.as_secs_f64());
+                let Measure { what, effect, .. } = measure;
+                format!(
+                    "pyobs used {cost:.2} % of the machine with a budget of {budget:.2} %: {what} from {from:.0} s on; {effect}"
+                )
+            });
+            Change {
+                family: ladder.name(),
+                before: ladder.measure(before[index]).map(|measure| measure.name),
+                after: after.map(|measure| measure.name),
+                sentence,
+            }
+        };
+        changed.into_iter().map(change).collect()
+    }
+
+    fn total(&self, shares: &Shares) -> f64 {
+        const ALL: [Family; FAMILIES] = [
+            Family::Samples,
+            Family::Sleeps,
+            Family::Watchpoints,
+            Family::Calls,
+            Family::MemInfos,
+            Family::Libraries,
+            Family::Transfers,
+            Family::Rest,
+        ];
+        ALL.into_iter().map(|family| self.counted(shares, family)).sum()
+    }
+
+    fn counted(&self, shares: &Shares, family: Family) -> f64 {
+        if self.binds.counts(family) { shares[family as usize] } else { 0.0 }
+    }
+}
+
+impl Observed {
+    /// `None` where no time has passed. Who sends many records has a long run time in the kernel, too: each family gets as large
+    /// a part of the time in user space as it has of the kernel's.
+    fn since(&self, before: &Self) -> Option<Shares> {
+        let span = self.at.saturating_sub(before.at).as_secs_f64();
+        let kernel: Shares =
+            std::array::from_fn(|family| self.kernel[family].saturating_sub(before.kernel[family]).as_secs_f64());
+        let all: f64 = kernel.iter().sum();
+        let user = if before.at < START { Nanos(0) } else { self.user.saturating_sub(before.user) };
+        let user = user.as_secs_f64();
+        let attributed = user.min(all * USER_MAX);
+        let times = if all > 0.0 { 1.0 + attributed / all } else { 1.0 };
+        (span > 0.0).then(|| {
+            let mut shares = kernel.map(|time| time * times / span);
+            shares[Family::Rest as usize] += (user - attributed) / span;
+            shares
+        })
+    }
+}

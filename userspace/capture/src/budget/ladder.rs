@@ -1,0 +1,107 @@
+//! What the families offer to give up, step by step.
+
+use super::Family;
+
+/// One step: what is given up, and what that does to the figures.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Measure {
+    /// As the table of measures and the timelines show it.
+    pub name: &'static str,
+    /// A part of a sentence.
+    pub what: &'static str,
+    pub effect: &'static str,
+    /// The harm of this step compared with other steps, beyond that of the steps before.
+    pub harm: f64,
+    /// The share of what the family does that is left, and of its cost about as much.
+    pub keeps: f64,
+}
+
+const fn measure(name: &'static str, what: &'static str, effect: &'static str, harm: f64, one_in: u32) -> Measure {
+    Measure { name, what, effect, harm, keeps: 1.0 / one_in as f64 }
+}
+
+const FEWER_SAMPLES: &str = "shares of time rest on fewer samples";
+/// Each halves the number of samples.
+pub(super) const SAMPLES: &[Measure] = &[
+    measure("samples 1/2", "one sample in 2 is taken", FEWER_SAMPLES, 8.0, 2),
+    measure("samples 1/4", "one sample in 4 is taken", FEWER_SAMPLES, 12.0, 4),
+    measure("samples 1/8", "one sample in 8 is taken", FEWER_SAMPLES, 16.0, 8),
+    measure("samples 1/16", "one sample in 16 is taken", FEWER_SAMPLES, 24.0, 16),
+    measure("samples 1/32", "one sample in 32 is taken", FEWER_SAMPLES, 32.0, 32),
+    measure("samples 1/64", "one sample in 64 is taken", FEWER_SAMPLES, 48.0, 64),
+    measure("samples 1/128", "one sample in 128 is taken", FEWER_SAMPLES, 64.0, 128),
+    measure("samples 1/256", "one sample in 256 is taken", FEWER_SAMPLES, 96.0, 256),
+    measure("samples 1/512", "one sample in 512 is taken", FEWER_SAMPLES, 128.0, 512),
+    measure("samples 1/1024", "one sample in 1024 is taken", FEWER_SAMPLES, 192.0, 1024),
+];
+
+const FEWER_STACKS: &str = "the time that threads waited stays exact, and its lines rest on fewer stacks";
+pub(super) const SLEEPS: &[Measure] = &[
+    measure("stacks 1/8", "stacks of sleeps are taken 8 times as seldom", FEWER_STACKS, 1.0, 8),
+    measure("stacks 1/64", "stacks of sleeps are taken 64 times as seldom", FEWER_STACKS, 2.0, 64),
+    measure("stacks 1/512", "stacks of sleeps are taken 512 times as seldom", FEWER_STACKS, 4.0, 512),
+];
+
+const FEWER_WATCHPOINTS: &str = "pairs of accesses rest on fewer watchpoints";
+pub(super) const WATCHPOINTS: &[Measure] = &[
+    measure("watchpoints 1/4", "one watchpoint in 4 is set", FEWER_WATCHPOINTS, 2.0, 4),
+    measure("watchpoints 1/16", "one watchpoint in 16 is set", FEWER_WATCHPOINTS, 4.0, 16),
+    measure("watchpoints 1/64", "one watchpoint in 64 is set", FEWER_WATCHPOINTS, 6.0, 64),
+];
+
+/// The measures of one family, and how many are taken.
+pub(super) struct Ladder {
+    pub(super) family: Family,
+    measures: &'static [Measure],
+    is_bound: bool,
+    pub(super) level: usize,
+}
+
+impl Ladder {
+    pub(super) fn new(family: Family, measures: &'static [Measure], is_bound: bool) -> Self {
+        Self { family, measures, is_bound, level: 0 }
+    }
+
+    /// The family's name for the user.
+    pub(super) fn name(&self) -> &'static str {
+        match self.family {
+            Family::Samples => "cpu",
+            Family::Sleeps => "offcpu",
+            Family::Watchpoints => "redundancy",
+            Family::Calls => "eval",
+            Family::MemInfos => "nrt",
+            Family::Libraries => "arena",
+            Family::Transfers => "ucx",
+            Family::Rest => "pyobs",
+        }
+    }
+
+    /// The share of the budget that is the family's own: while it costs no more, giving something up would not help.
+    pub(super) fn reserve(&self) -> f64 {
+        if self.family == Family::Samples { 0.5 } else { 0.0 }
+    }
+
+    pub(super) fn measure(&self, level: usize) -> Option<&'static Measure> {
+        level.checked_sub(1).and_then(|last| self.measures.get(last))
+    }
+
+    pub(super) fn keeps(&self) -> f64 {
+        self.measure(self.level).map_or(1.0, |measure| measure.keeps)
+    }
+
+    /// What would be given up next.
+    pub(super) fn next(&self) -> Option<&'static Measure> {
+        self.measures.get(self.level).filter(|_| self.is_bound)
+    }
+
+    /// What would be kept without the last measure; `None` where there is none.
+    pub(super) fn previous(&self) -> Option<f64> {
+        let before = self.level.checked_sub(1)?;
+        Some(self.measure(before).map_or(1.0, |measure| measure.keeps))
+    }
+
+    /// Of the last measure that was taken.
+    pub(super) fn harm(&self) -> f64 {
+        self.measure(self.level).map_or(0.0, |measure| measure.harm)
+    }
+}
