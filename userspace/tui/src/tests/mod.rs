@@ -9,6 +9,7 @@ mod mouse;
 mod nasty;
 mod pictures;
 mod replay;
+mod sampled;
 mod screens;
 mod spans;
 mod states;
