@@ -233,13 +233,15 @@ impl Processes {
         if mappings.is_same(&watched.mappings) {
             return;
         }
-        let beyond = mappings.left_out().saturating_sub(watched.mappings.left_out());
+        let is_new = mappings.left_out() > 0 && watched.mappings.left_out() == 0;
         self.native.want_all(pid, &mappings);
         watched.place(mappings, &mut self.native);
         self.maps_read += 1;
         let entry = watched.entry;
         self.set(pid, entry, object, events);
-        self.tell_left_out(beyond, events);
+        if is_new {
+            events.push(self.lost(Reason::MappingsLeftOut, 1));
+        }
     }
 
     /// Reads a process's memory map on its allowance.
@@ -248,13 +250,6 @@ impl Processes {
         let mappings = Mappings::of(pid)?;
         self.allowances.spend(pid, mappings.lines(), thread_time().saturating_sub(before), Instant::now());
         Ok(mappings)
-    }
-
-    /// Mappings that are beyond what is kept of a process.
-    fn tell_left_out(&self, count: u64, events: &mut Vec<Event>) {
-        if count > 0 {
-            events.push(self.lost(Reason::MappingsLeftOut, count));
-        }
     }
 
     /// Returns the process that has ended by it.
@@ -386,8 +381,9 @@ impl Processes {
             }
         };
         events.push(Event::Process { id, process: facts.clone() });
-        let told = before.map_or(0, |watched| watched.mappings.left_out());
-        self.tell_left_out(mappings.left_out().saturating_sub(told), events);
+        if mappings.left_out() > 0 && before.is_none_or(|watched| watched.mappings.left_out() == 0) {
+            events.push(self.lost(Reason::MappingsLeftOut, 1));
+        }
         self.native.want_all(pid, &mappings);
         let mut watched = Watched {
             id,

@@ -78,7 +78,7 @@ reasons! {
     TransferHalfSeen = "transfer_half_seen", "a transfer was completed whose beginning was not seen";
     AccessUnstacked = "access_unstacked", "an access of memory was not told because its stack was lost";
     PastForgotten = "past_forgotten", "a segment, arena or transfer that was over is in no list, only in sums: more came after it than are kept";
-    MappingsLeftOut = "mappings_left_out", "a process has more executable mappings than pyobs keeps; native frames in the others have no names";
+    MappingsLeftOut = "mappings_left_out", "a process has more executable mappings than pyobs keeps: native frames in the others have no names";
     BudgetShed = "budget_shed", "samples were left out to stay inside --budget";
 }
 
