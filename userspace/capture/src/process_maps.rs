@@ -1,16 +1,16 @@
 //! `/proc/PID/maps`: what a process has mapped executable.
 
+use std::collections::HashMap;
 use std::io::BufRead;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use procfs::FromBufRead;
-use procfs::process::{MMPermissions, MMapPath, MemoryMaps};
+use pyobs_abi::unwind::PROCESS_MAPPINGS_MAX;
 
 use crate::files::FileId;
 
-/// Mappings that are looked at; a process with more is not an ordinary program (`vm.max_map_count` is 65,530).
-const MAPPINGS_MAX: usize = 65_536;
+/// Mappings that are kept of a process, which is what the kernel side looks through.
+const KEPT_MAX: usize = PROCESS_MAPPINGS_MAX as usize;
 
 /// What the kernel puts behind the path of such a file.
 const DELETED: &str = " (deleted)";
@@ -26,7 +26,7 @@ pub struct Mapping {
     pub file: Option<FileId>,
     /// The file's base name, or the kernel's name of the mapping such as `[vdso]`.
     pub name: Arc<str>,
-    path: PathBuf,
+    path: Arc<Path>,
 }
 
 impl Mapping {
@@ -35,7 +35,7 @@ impl Mapping {
     }
 
     /// The file's path as the process sees it; empty where there is no file.
-    pub fn path(&self) -> &std::path::Path {
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
@@ -55,51 +55,129 @@ impl Mapping {
     }
 }
 
-/// The executable mappings of a process, by address.
+/// The executable mappings of a process, by address. Of one with more than [`KEPT_MAX`], those of the files with the fewest
+/// mappings: an interpreter and its libraries are mapped once or twice each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Mappings(Vec<Mapping>);
+pub struct Mappings {
+    kept: Vec<Mapping>,
+    /// Those beyond.
+    left_out: u64,
+    /// Mappings of any kind, which is what a look at them costs.
+    lines: usize,
+}
 
 impl Mappings {
     pub fn of(pid: u32) -> std::io::Result<Self> {
         let file = std::fs::File::open(format!("/proc/{pid}/maps"))?;
-        Self::parse(std::io::BufReader::new(file))
+        Self::parse(std::io::BufReader::with_capacity(64 << 10, file))
     }
 
-    fn parse(maps: impl BufRead) -> std::io::Result<Self> {
-        let maps = MemoryMaps::from_buf_read(maps).map_err(std::io::Error::other)?;
-        let executable = maps.into_iter().take(MAPPINGS_MAX).filter(|map| map.perms.contains(MMPermissions::EXECUTE));
-        Ok(Self(executable.map(mapping).collect()))
+    fn parse(mut maps: impl BufRead) -> std::io::Result<Self> {
+        let (mut seen, mut lines) = (Seen::default(), 0);
+        let mut line = Vec::new();
+        while maps.read_until(b'\n', &mut line)? > 0 {
+            lines += 1;
+            seen.take(line.strip_suffix(b"\n").unwrap_or(&line));
+            line.clear();
+        }
+        let (kept, left_out) = seen.into_kept(KEPT_MAX);
+        Ok(Self { kept, left_out, lines })
+    }
+
+    /// How many executable mappings are not among them.
+    pub fn left_out(&self) -> u64 {
+        self.left_out
+    }
+
+    /// How many mappings of any kind the process has.
+    pub fn lines(&self) -> usize {
+        self.lines
+    }
+
+    /// Whether a process has mapped executable what it had before.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.kept == other.kept && self.left_out == other.left_out
     }
 
     pub fn find(&self, address: u64) -> Option<&Mapping> {
-        let after = self.0.partition_point(|mapping| mapping.start <= address);
-        self.0[..after].last().filter(|mapping| mapping.has(address))
+        let after = self.kept.partition_point(|mapping| mapping.start <= address);
+        self.kept[..after].last().filter(|mapping| mapping.has(address))
     }
 
     pub fn iter(&self) -> std::slice::Iter<'_, Mapping> {
-        self.0.iter()
+        self.kept.iter()
     }
 }
 
-fn mapping(map: procfs::process::MemoryMap) -> Mapping {
-    let (name, path) = match map.pathname {
-        MMapPath::Path(path) => {
-            let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-            (name, path)
+/// Executable mappings while they are read.
+#[derive(Default)]
+struct Seen {
+    mappings: Vec<(usize, Mapping)>,
+    /// How many each file has, by the number that goes with the mapping.
+    counts: Vec<usize>,
+    numbers: HashMap<(Option<FileId>, Arc<str>), usize>,
+    left_out: u64,
+}
+
+impl Seen {
+    fn take(&mut self, line: &[u8]) {
+        let Some(mut mapping) = executable(line) else { return };
+        let next = self.counts.len();
+        let number = *self.numbers.entry((mapping.file, Arc::clone(&mapping.name))).or_insert(next);
+        if number == next {
+            self.counts.push(0);
         }
-        MMapPath::Vdso => ("[vdso]".to_owned(), PathBuf::new()),
-        MMapPath::Vsyscall => ("[vsyscall]".to_owned(), PathBuf::new()),
-        _ => ("[anon]".to_owned(), PathBuf::new()),
-    };
-    let name = name.strip_suffix(DELETED).unwrap_or(&name);
-    Mapping {
-        start: map.address.0,
-        end: map.address.1,
-        offset: map.offset,
-        file: (map.inode != 0).then_some(FileId { device: (map.dev.0 as u32, map.dev.1 as u32), inode: map.inode }),
-        name: Arc::from(name),
-        path,
+        self.counts[number] += 1;
+        if self.counts[number] > KEPT_MAX {
+            self.left_out += 1;
+            return;
+        }
+        // Many mappings of one file share its name and path.
+        if let Some((_, last)) =
+            self.mappings.last().filter(|(other, last)| *other == number && last.path == mapping.path)
+        {
+            (mapping.name, mapping.path) = (Arc::clone(&last.name), Arc::clone(&last.path));
+        }
+        self.mappings.push((number, mapping));
     }
+
+    /// Those that fit, and how many do not.
+    fn into_kept(mut self, room: usize) -> (Vec<Mapping>, u64) {
+        let Some(beyond) = self.mappings.len().checked_sub(room).filter(|beyond| *beyond > 0) else {
+            return (self.mappings.into_iter().map(|(_, mapping)| mapping).collect(), self.left_out);
+        };
+        let counts = &self.counts;
+        // Stable: of one file, the lowest addresses stay.
+        self.mappings.sort_by_key(|(number, _)| (counts[*number], *number));
+        self.mappings.truncate(room);
+        let mut kept: Vec<Mapping> = self.mappings.into_iter().map(|(_, mapping)| mapping).collect();
+        kept.sort_unstable_by_key(|mapping| mapping.start);
+        (kept, self.left_out + beyond as u64)
+    }
+}
+
+/// The mapping that a line of the file tells of, if it is executable.
+fn executable(line: &[u8]) -> Option<Mapping> {
+    let line = std::str::from_utf8(line).map_or_else(|_| String::from_utf8_lossy(line), std::borrow::Cow::Borrowed);
+    let mut fields = line.splitn(6, ' ');
+    let (range, permissions) = (fields.next()?, fields.next()?);
+    if permissions.as_bytes().get(2) != Some(&b'x') {
+        return None;
+    }
+    let hex = |text: &str| u64::from_str_radix(text, 16).ok();
+    let (start, end) = range.split_once('-')?;
+    let (start, end, offset) = (hex(start)?, hex(end)?, hex(fields.next()?)?);
+    let (major, minor) = fields.next()?.split_once(':')?;
+    let device = (u32::from_str_radix(major, 16).ok()?, u32::from_str_radix(minor, 16).ok()?);
+    let inode: u64 = fields.next()?.parse().ok()?;
+    let (name, path) = match fields.next().unwrap_or_default().trim_start() {
+        special @ ("[vdso]" | "[vsyscall]") => (special, ""),
+        other if other.is_empty() || other.starts_with('[') => ("[anon]", ""),
+        path => (Path::new(path).file_name().and_then(|name| name.to_str()).unwrap_or_default(), path),
+    };
+    let name = name.strip_suffix(DELETED).unwrap_or(name);
+    let file = (inode != 0).then_some(FileId { device, inode });
+    Some(Mapping { start, end, offset, file, name: Arc::from(name), path: Arc::from(Path::new(path)) })
 }
 
 #[cfg(test)]
@@ -123,5 +201,33 @@ mod tests {
         let why = crate::files::open(u32::MAX, gone).unwrap_err().to_string();
         assert!(why.contains("replaced on disk"), "{why}");
         assert_eq!(&*mappings.find(0x7ffd_0000_0000).unwrap().name, "[vdso]");
+    }
+
+    /// What a process with a file mapped over and over has: the interpreter lies above all of it.
+    fn many(count: u64) -> String {
+        let mut maps = String::new();
+        for number in 0..count {
+            let start = 0x7000_0000_0000 + 0x2000 * number;
+            maps += &format!("{start:x}-{:x} r-xp 00000000 fe:00 9 /tmp/many (deleted)\n", start + 0x1000);
+            maps += &format!("{:x}-{:x} r--p 00000000 fe:00 9 /tmp/many (deleted)\n", start + 0x1000, start + 0x2000);
+        }
+        maps + "7fff00000000-7fff00020000 r-xp 00001000 fe:00 42 /usr/lib/libpython3.12.so\n\
+                7fff10000000-7fff10020000 r-xp 00000000 00:00 0 \n"
+    }
+
+    #[test]
+    fn a_file_mapped_over_and_over_does_not_displace_the_others() {
+        for count in [10, KEPT_MAX as u64 - 2, KEPT_MAX as u64 - 1, 100_000] {
+            let mappings = Mappings::parse(many(count).as_bytes()).unwrap();
+            let kept = mappings.iter().count() as u64;
+            assert_eq!(mappings.lines() as u64, 2 * count + 2);
+            assert_eq!(kept, (count + 2).min(KEPT_MAX as u64));
+            assert_eq!(kept + mappings.left_out(), count + 2);
+            assert_eq!(&*mappings.find(0x7fff_0001_0000).unwrap().name, "libpython3.12.so");
+            assert_eq!(&*mappings.find(0x7fff_1000_0000).unwrap().name, "[anon]");
+            assert!(mappings.iter().is_sorted_by_key(|mapping| mapping.start));
+            assert_eq!(&*mappings.find(0x7000_0000_0fff).unwrap().name, "many");
+            assert_eq!(mappings.find(0x7000_0000_1000), None);
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! The watched processes: found, followed through fork and exec, forgotten at their end.
 
+mod allowance;
 mod watched;
 
 use std::collections::HashMap;
@@ -23,6 +24,7 @@ use crate::process_maps::{Mapping, Mappings};
 use crate::record::Life;
 use crate::session::Targets;
 
+use self::allowance::Allowances;
 pub use self::watched::Watched;
 use self::watched::sampled;
 
@@ -52,6 +54,8 @@ pub struct Processes {
     pending: HashMap<u32, Pending>,
     /// Watched processes whose memory map has changed, and when it is to be read.
     changed: HashMap<u32, Instant>,
+    /// How often their maps may be read.
+    allowances: Allowances,
     changed_files: Vec<FileId>,
     /// A process that is nobody's business before its exec.
     expected: Option<u32>,
@@ -71,6 +75,7 @@ impl Processes {
             watched: HashMap::new(),
             pending: HashMap::new(),
             changed: HashMap::new(),
+            allowances: Allowances::default(),
             changed_files: Vec::new(),
             expected: None,
             files: Files::default(),
@@ -212,7 +217,13 @@ impl Processes {
                 return;
             }
             self.pending.remove(&pid);
-            if !self.is_python(pid) {
+            if self.is_python(pid) {
+                continue;
+            }
+            let allowed = self.allowances.next(pid, now);
+            if allowed > now {
+                self.pending.insert(pid, Pending { due: allowed, tries });
+            } else {
                 self.attach(pid, tries, object, events);
             }
         }
@@ -222,22 +233,42 @@ impl Processes {
                 return;
             }
             self.changed.remove(&pid);
+            let allowed = self.allowances.next(pid, now);
+            if allowed > now {
+                self.changed.insert(pid, allowed);
+                continue;
+            }
             self.refresh(pid, object, events);
         }
     }
 
     /// Reads a watched process's memory map again.
     fn refresh(&mut self, pid: u32, object: &mut Object, events: &mut Vec<Event>) {
-        let Some(watched) = self.watched.get_mut(&pid) else { return };
-        let Ok(mappings) = Mappings::of(pid) else { return };
-        if mappings == *watched.mappings {
+        if !self.watched.contains_key(&pid) {
             return;
         }
+        let Ok(mappings) = self.read_map(pid) else { return };
+        let Some(watched) = self.watched.get_mut(&pid) else { return };
+        if mappings.is_same(&watched.mappings) {
+            return;
+        }
+        let is_new = mappings.left_out() > 0 && watched.mappings.left_out() == 0;
         self.native.want_all(pid, &mappings);
         watched.place(mappings, &mut self.native);
         self.maps_read += 1;
         let entry = watched.entry;
         self.set(pid, entry, object, events);
+        if is_new {
+            events.push(self.lost(Reason::MappingsLeftOut, 1));
+        }
+    }
+
+    /// Reads a process's memory map on its allowance.
+    fn read_map(&mut self, pid: u32) -> std::io::Result<Mappings> {
+        let before = thread_time();
+        let mappings = Mappings::of(pid)?;
+        self.allowances.spend(pid, mappings.lines(), thread_time().saturating_sub(before), Instant::now());
+        Ok(mappings)
     }
 
     /// Returns the process that has ended by it.
@@ -327,7 +358,8 @@ impl Processes {
     /// Watches a process, as one without Python for now.
     fn watch(&mut self, pid: u32, started: Option<Nanos>, object: &mut Object, events: &mut Vec<Event>) {
         if self.set(pid, sampled(), object, events) {
-            let entry = self.add(pid, started, None, sampled(), Mappings::of(pid).unwrap_or_default(), events);
+            let mappings = self.read_map(pid).unwrap_or_default();
+            let entry = self.add(pid, started, None, sampled(), mappings, events);
             self.set(pid, entry, object, events);
         }
     }
@@ -368,6 +400,9 @@ impl Processes {
             }
         };
         events.push(Event::Process { id, process: facts.clone() });
+        if mappings.left_out() > 0 && before.is_none_or(|watched| watched.mappings.left_out() == 0) {
+            events.push(self.lost(Reason::MappingsLeftOut, 1));
+        }
         self.native.want_all(pid, &mappings);
         let mut watched = Watched {
             id,
@@ -393,7 +428,7 @@ impl Processes {
     /// Looks for an interpreter in a process and sets the kernel side on it.
     fn attach(&mut self, pid: u32, tries: u32, object: &mut Object, events: &mut Vec<Event>) {
         // A process that has ended, or whose map we may not read, holds nothing for us.
-        let Ok(mappings) = Mappings::of(pid) else { return };
+        let Ok(mappings) = self.read_map(pid) else { return };
         let found = self.examine(pid, &mappings, tries);
         for file in self.files.take_changed() {
             self.native.forget(file);
@@ -478,4 +513,10 @@ impl Processes {
     fn lost(&self, reason: Reason, count: u64) -> Event {
         Event::Loss { at: machine::monotonic().saturating_sub(self.start), reason, count }
     }
+}
+
+/// CPU time of this thread.
+fn thread_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
