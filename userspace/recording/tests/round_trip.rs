@@ -7,7 +7,6 @@ use pyobs_model::{
     Event, GilWait, Nanos, Pair, Pid, ProcessRef, Reason, Sample, Selection, Sleep, Tid, WaitReason, Waker, views,
 };
 use pyobs_recording::{Reader, Writer};
-use rusqlite::Connection;
 
 #[test]
 fn every_event_comes_back_as_it_was() {
@@ -84,7 +83,7 @@ fn measures_come_back_with_their_beginnings_and_ends() {
     let measures = measures.map(|(at, family, measure, on)| Event::measure(Nanos(at), family, measure, on));
     write(&path, &measures);
     assert_eq!(read(&path), measures);
-    let database = Connection::open(&path).unwrap();
+    let database = rusqlite::Connection::open(&path).unwrap();
     // A version without measures and without start-up work.
     database.execute_batch("DROP TABLE shed; ALTER TABLE costs DROP COLUMN startup_ns; INSERT INTO costs VALUES (20, 3, 2, 1); INSERT INTO sheds VALUES (21, 'fewer');").unwrap();
     drop(database);
