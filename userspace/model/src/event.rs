@@ -235,9 +235,11 @@ impl Event {
             | Self::MemInfo { at, .. }
             | Self::Transfer { at, .. }
             | Self::Resident { at, .. } => at,
+            Self::Sleep(Sleep { at, from, .. }) | Self::GilWait(GilWait { at, from, .. }) => {
+                *from = (*from).min(last);
+                at
+            }
             Self::Sample(Sample { at, .. })
-            | Self::Sleep(Sleep { at, .. })
-            | Self::GilWait(GilWait { at, .. })
             | Self::Calls(Calls { at, .. })
             | Self::Access(Access { at, .. })
             | Self::Pair(Pair { at, .. })
