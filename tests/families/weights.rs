@@ -1,0 +1,94 @@
+//! Whether CPU seconds and shares are right whatever is dropped, however short the recording is, and whatever beats with the sampler.
+
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
+
+use std::process::ExitCode;
+
+use pyobs_tests::{Case, Record, Recording, Workload, case, compare, json, needs, workload};
+
+const MARKERS: [&str; 2] = ["first_marker", "second_marker"];
+/// Shares are right within this, or within what the number of samples allows.
+const POINTS: f64 = 0.03;
+/// One of 2000 such figures is further off by chance.
+const DEVIATIONS: f64 = 3.5;
+/// So little that the defaults drop most samples.
+const SCARCE: [&str; 2] = ["--budget", "0.02"];
+
+fn main() -> ExitCode {
+    let case = |name: &str, body: fn()| case(name, body).needs(needs::root()).needs(needs::python("3.12"));
+    pyobs_tests::run(vec![
+        case("a_busy_loop_is_one_cpu_in_short_recordings", || {
+            for seconds in [0.5, 1.0, 2.0] {
+                is_one_cpu(seconds);
+            }
+        }),
+        case("two_phases_keep_their_shares_when_samples_are_dropped", || {
+            let recording = record(&["phases", "16"], &SCARCE);
+            let dropped = json::count(&recording.report["loss"], "/budget_shed");
+            assert!(dropped > 0, "nothing was dropped: {:#}", recording.report["cost"]);
+            shares_are_true(&recording);
+        }),
+        case("turns_at_the_rate_of_the_sampler_are_seen_as_they_are", || {
+            shares_are_true(&record(&["turns", "12", "99"], &["--budget", "50"]));
+        }),
+        case("bursts_at_50_hz_have_their_seconds", || shares_are_true(&record(&["bursts", "12", "50"], &[]))),
+        case("bursts_at_50_hz_have_their_seconds_when_samples_are_dropped", || {
+            shares_are_true(&record(&["bursts", "16", "50"], &SCARCE));
+        }),
+    ])
+}
+
+fn record(arguments: &[&str], flags: &[&str]) -> Recording {
+    let mut command = needs::python("3.12").unwrap().script(workload("weights.py"));
+    command.args(arguments);
+    let recording = flags.iter().fold(Record::new(), |record, flag| record.argument(*flag)).command(command).run();
+    assert!(recording.status.success(), "{}", recording.stderr);
+    recording
+}
+
+/// CPU seconds of each marker and their shares, against what the program measured by its thread's clock.
+fn shares_are_true(recording: &Recording) {
+    let truth = json::parse(recording.stdout.lines().last().unwrap_or_default());
+    let known = MARKERS.map(|marker| json::number(&truth, &format!("/{marker}")));
+    let rows = |marker: &str| {
+        let rows = json::list(&recording.report, "/frames").iter().filter(move |row| row["frame"]["function"] == marker);
+        // A function has a row for each of its lines, and a stack has one of them.
+        rows.fold((0.0, 0), |(seconds, samples), row| {
+            (seconds + json::number(row, "/total_s"), samples + json::count(row, "/total"))
+        })
+    };
+    let seen = MARKERS.map(rows);
+    let (all_known, all_seen): (f64, f64) = (known.iter().sum(), seen.iter().map(|(seconds, _)| seconds).sum());
+    let samples: u64 = seen.iter().map(|(_, samples)| samples).sum();
+    println!("  {seen:?}, by the program's clock {known:?}");
+    for ((marker, known), (seconds, _)) in MARKERS.iter().zip(known).zip(seen) {
+        let (share, truth) = (seconds / all_seen, known / all_known);
+        let deviation = (truth * (1.0 - truth) / samples as f64).sqrt();
+        compare::close(&format!("share of {marker}"), share, truth, POINTS.max(DEVIATIONS * deviation));
+    }
+    // The relative error of a sum of as many samples.
+    let error = DEVIATIONS / (samples as f64).sqrt();
+    compare::within("CPU seconds, seen and known", all_seen, all_known, POINTS.max(error));
+}
+
+/// Against the scheduler's account of the process around the recording.
+fn is_one_cpu(seconds: f64) {
+    let mut program = needs::python("3.12").unwrap().inline("print('ready', flush=True)\nwhile True: pass");
+    let mut program = Workload::start(std::mem::replace(&mut program, pyobs_tests::command("true")));
+    program.wait_for("ready");
+    let account = || {
+        let text = std::fs::read_to_string(format!("/proc/{}/schedstat", program.pid())).unwrap();
+        let ran: f64 = text.split_whitespace().next().unwrap().parse().unwrap();
+        (ran / 1e9, std::time::Instant::now())
+    };
+    let before = account();
+    let recording = Record::new().pid(program.pid()).seconds(seconds).argument("--budget").argument("50").run();
+    let after = account();
+    let ran = (after.0 - before.0) / after.1.duration_since(before.1).as_secs_f64();
+    let long = json::number(&recording.report, "/recording/duration_s");
+    compare::close("length of the recording", long, seconds, 0.05);
+    let busy = json::number(&recording.report, "/processes/0/cpu_s") / long;
+    println!("  {busy:.3} CPUs in {long:.3} s; by the scheduler's account {ran:.3}");
+    // Other programs take their part of a CPU at other times; a tick is 10 ms.
+    compare::close("CPUs", busy, ran, 0.03 + 0.01 / seconds);
+}
