@@ -21,6 +21,7 @@ use crate::memory::ProcessMemory;
 use crate::native::Native;
 use crate::native::images::Image;
 use crate::native::namer::{Key, Namer};
+use crate::novelty::Novelty;
 use crate::processes::Watched;
 use crate::record::Stack;
 
@@ -64,7 +65,8 @@ pub struct Stacks<P> {
     asked: HashSet<Key>,
     parked: VecDeque<Parked<P>>,
     joined: Vec<Joined>,
-    /// Code that was not known was read.
+    novelty: Novelty,
+    /// Code that was not known was read, and that is news.
     learned: bool,
 }
 
@@ -81,6 +83,7 @@ impl<P> Stacks<P> {
             asked: HashSet::default(),
             parked: VecDeque::new(),
             joined: Vec::new(),
+            novelty: Novelty::default(),
             learned: false,
         }
     }
@@ -116,6 +119,7 @@ impl<P> Stacks<P> {
         if !join(&stack.native, stack.frames.len(), halves, &mut joined) && outcome == Outcome::Complete {
             outcome = Outcome::Cut(Reason::FramesUnjoined);
         }
+        let mut is_new = false;
         let (mut parts, mut keys) = (Vec::with_capacity(joined.len() + stack.kernel.len()), Vec::new());
         for frame in joined.iter().rev() {
             match *frame {
@@ -125,7 +129,7 @@ impl<P> Stacks<P> {
                     parts.push(Part::Native(keys.len() - 1));
                 }
                 Joined::Python(number) => {
-                    match python(stack.frames[number], at, watched, interner, events, &mut self.learned) {
+                    match python(stack.frames[number], at, watched, interner, events, &mut is_new) {
                         Ok(frame) => parts.push(Part::Known(frame)),
                         Err(reason) => {
                             events.push(Event::Loss { at, reason, count: 1 });
@@ -138,6 +142,7 @@ impl<P> Stacks<P> {
             }
         }
         self.joined = joined;
+        self.learned |= self.novelty.count(watched.id, is_new);
         for address in stack.kernel.iter().rev() {
             let name = self.symbols.name(*address);
             // It calls those who look at a tracepoint, where there are several (include/linux/tracepoint.h).
@@ -210,7 +215,7 @@ impl<P> Stacks<P> {
         self.known.retain(|key, _| key.image != Image::File(file));
     }
 
-    /// Whether Python code that was not known came up since the last call.
+    /// Whether a process has been loading Python code since the last call.
     pub fn has_learned(&mut self) -> bool {
         std::mem::take(&mut self.learned)
     }
