@@ -20,7 +20,6 @@ pub mod libc_layout;
 mod machine;
 pub mod memory;
 pub mod native;
-mod novelty;
 mod pattern;
 pub mod privileges;
 mod process_maps;

@@ -21,7 +21,6 @@ use crate::memory::ProcessMemory;
 use crate::native::Native;
 use crate::native::images::Image;
 use crate::native::namer::{Key, Namer};
-use crate::novelty::Novelty;
 use crate::processes::Watched;
 use crate::record::Stack;
 
@@ -65,8 +64,7 @@ pub struct Stacks<P> {
     asked: HashSet<Key>,
     parked: VecDeque<Parked<P>>,
     joined: Vec<Joined>,
-    novelty: Novelty,
-    /// Code that was not known was read, and that is news.
+    /// Code that was not known was read.
     learned: bool,
 }
 
@@ -83,7 +81,6 @@ impl<P> Stacks<P> {
             asked: HashSet::default(),
             parked: VecDeque::new(),
             joined: Vec::new(),
-            novelty: Novelty::default(),
             learned: false,
         }
     }
@@ -119,7 +116,6 @@ impl<P> Stacks<P> {
         if !join(&stack.native, stack.frames.len(), halves, &mut joined) && outcome == Outcome::Complete {
             outcome = Outcome::Cut(Reason::FramesUnjoined);
         }
-        let mut is_new = false;
         let (mut parts, mut keys) = (Vec::with_capacity(joined.len() + stack.kernel.len()), Vec::new());
         for frame in joined.iter().rev() {
             match *frame {
@@ -129,7 +125,7 @@ impl<P> Stacks<P> {
                     parts.push(Part::Native(keys.len() - 1));
                 }
                 Joined::Python(number) => {
-                    match python(stack.frames[number], at, watched, interner, events, &mut is_new) {
+                    match python(stack.frames[number], at, watched, interner, events, &mut self.learned) {
                         Ok(frame) => parts.push(Part::Known(frame)),
                         Err(reason) => {
                             events.push(Event::Loss { at, reason, count: 1 });
@@ -142,7 +138,6 @@ impl<P> Stacks<P> {
             }
         }
         self.joined = joined;
-        self.learned |= self.novelty.count(watched.id, is_new);
         for address in stack.kernel.iter().rev() {
             let name = self.symbols.name(*address);
             // It calls those who look at a tracepoint, where there are several (include/linux/tracepoint.h).
@@ -215,7 +210,7 @@ impl<P> Stacks<P> {
         self.known.retain(|key, _| key.image != Image::File(file));
     }
 
-    /// Whether a process has been loading Python code since the last call.
+    /// Whether Python code that was not known came up since the last call.
     pub fn has_learned(&mut self) -> bool {
         std::mem::take(&mut self.learned)
     }

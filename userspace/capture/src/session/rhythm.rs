@@ -3,8 +3,7 @@
 //! A look costs something however little there is to see, for a busy machine's caches hold nothing of ours: with one busy
 //! process at 99 Hz, `record --budget 50` took 28 ms of CPU a second with a hundred looks in it, and 5 with five (the
 //! recording's table `costs`). But a code object can be gone before it could be named, within milliseconds while modules
-//! are imported. So looks come often while they find a process that loads code (`novelty.rs`), and half as often after each
-//! that finds none.
+//! are imported. So looks come often while they find code that was not known, and half as often after each that finds none.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -171,11 +170,11 @@ mod tests {
         rustix::io::write(&writer, b"for nothing").unwrap();
         rhythm.wait(Instant::now(), None).unwrap();
         assert!(rhythm.was_rung());
-        rhythm.leaves(true);
-        let until = Instant::now() + Duration::from_secs(3600);
-        rhythm.wait(until, None).unwrap();
-        assert!(!rhythm.was_rung(), "a backlog is looked at before anything rings");
         assert_eq!(rhythm.found(News::None), Some(SHORT * 2));
         assert_eq!(rhythm.found(News::Code), Some(SHORT));
+
+        rhythm.leaves(true);
+        rhythm.wait(Instant::now() + Duration::from_secs(3600), None).unwrap();
+        assert!(!rhythm.was_rung(), "a backlog is looked at before anything rings");
     }
 }
