@@ -1,6 +1,7 @@
 //! `cargo xtask bench`: speed, memory and truth, measured and written to docs/BENCHMARKS.md with the command beside
 //! every figure.
 
+mod busy;
 mod dashboard;
 mod eval;
 mod first_screen;
@@ -45,7 +46,8 @@ use table::Table;
 /// Its name on the command line, and what measures it.
 type Bench = (&'static str, fn(&Setting) -> Result<Table>);
 
-const BENCHES: [Bench; 17] = [
+const BENCHES: [Bench; 18] = [
+    ("busy", busy::run),
     ("overhead", overhead::run),
     ("slowdown", slowdown::run),
     ("kernel", kernel::run),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pyobs_model::{Event, Nanos, Reason};
 
@@ -15,11 +15,17 @@ use crate::{Error, Writer};
 const QUEUE_MAX: usize = 500_000;
 /// [`Writer::append`] commits when it is called.
 const APPEND_EVERY: Duration = Duration::from_millis(250);
+/// Events are collected for this long, or until there are this many, for each batch wakes the thread. With the time between two
+/// commits it stays below the second that a cut may cost.
+const SEND_EVERY: Duration = Duration::from_millis(100);
+const SEND_AT: usize = 4096;
 
 #[derive(Debug)]
 pub struct Background {
     queue: Option<Sender<Vec<Event>>>,
     queued: Arc<AtomicUsize>,
+    collected: Vec<Event>,
+    sent: Instant,
     thread: Option<JoinHandle<Result<(), Error>>>,
     queue_max: usize,
 }
@@ -36,7 +42,8 @@ impl Background {
         let waiting = Arc::clone(&queued);
         let thread =
             thread::Builder::new().name("pyobs-writer".to_owned()).spawn(move || write(writer, &receiver, &waiting))?;
-        Ok(Self { queue: Some(queue), queued, thread: Some(thread), queue_max })
+        let (collected, sent) = (Vec::new(), Instant::now());
+        Ok(Self { queue: Some(queue), queued, collected, sent, thread: Some(thread), queue_max })
     }
 
     /// Takes all events, and returns how many of them were dropped because the disk is behind. Definitions are never dropped: later
@@ -45,18 +52,27 @@ impl Background {
         if self.thread.as_ref().is_some_and(JoinHandle::is_finished) {
             self.join()?;
         }
-        let Some(queue) = &self.queue else {
+        if self.queue.is_none() {
             events.clear();
-            return Ok(0);
-        };
-        if events.is_empty() {
             return Ok(0);
         }
         let dropped = if self.queued.load(Ordering::Relaxed) > self.queue_max { thin_out(events) } else { 0 };
         self.queued.fetch_add(events.len(), Ordering::Relaxed);
-        // The receiver is gone only if the writer has failed, which the next call returns.
-        let _ = queue.send(std::mem::take(events));
+        self.collected.append(events);
+        if self.collected.len() >= SEND_AT || self.sent.elapsed() >= SEND_EVERY {
+            self.send();
+        }
         Ok(dropped)
+    }
+
+    fn send(&mut self) {
+        self.sent = Instant::now();
+        if let Some(queue) = &self.queue
+            && !self.collected.is_empty()
+        {
+            // The receiver is gone only if the writer has failed, which the next call returns.
+            let _ = queue.send(std::mem::take(&mut self.collected));
+        }
     }
 
     /// Writes what waits, and completes the file.
@@ -65,6 +81,7 @@ impl Background {
     }
 
     fn join(&mut self) -> Result<(), Error> {
+        self.send();
         self.queue = None;
         match self.thread.take().map(JoinHandle::join) {
             Some(Ok(ended)) => ended,

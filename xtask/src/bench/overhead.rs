@@ -105,7 +105,7 @@ pub(super) fn quoted(path: &Path) -> String {
     format!("'{}'", path.display())
 }
 
-fn py_spy(setting: &Setting) -> Result<PathBuf> {
+pub(super) fn py_spy(setting: &Setting) -> Result<PathBuf> {
     let pins = repo::root().join("xtask/src/bench/requirements.txt");
     let folder = repo::target().join("venvs/bench");
     let interpreter = venvs::ensure(setting.python(VERSION)?, VERSION, &folder, &pins)?;

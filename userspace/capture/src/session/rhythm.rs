@@ -81,23 +81,33 @@ impl Rhythm {
 
     /// Waits for the next look: until the bell rings, something is due, or the period is over.
     pub fn wait(&mut self, until: Instant, due: Option<Duration>) -> io::Result<()> {
-        let pause = SHORTEST.saturating_sub(self.looked_at.elapsed());
-        if !pause.is_zero() {
-            std::thread::sleep(pause);
-        }
         // Records that were left do not ring again.
         let period = if std::mem::take(&mut self.has_backlog) { Duration::ZERO } else { self.period };
         let timeout = until.saturating_duration_since(Instant::now()).min(period);
         let timeout = due.map_or(timeout, |due| timeout.min(due));
-        let timeout = Timespec { tv_sec: 0, tv_nsec: timeout.subsec_nanos().into() };
-        let mut rung = [MaybeUninit::uninit(); 8];
-        (self.was_rung, self.was_called) = match epoll::wait(&self.bell, &mut rung, Some(&timeout)) {
-            Ok((rung, _)) => (!rung.is_empty(), rung.iter().any(|event| event.data.u64() == RECORDS)),
-            Err(rustix::io::Errno::INTR) => (false, false),
-            Err(error) => return Err(error.into()),
-        };
+        (self.was_rung, self.was_called) = self.ring(timeout)?;
+        // A pause before each wait would be one more switch a look, and few looks come early.
+        let pause = SHORTEST.saturating_sub(self.looked_at.elapsed());
+        if !pause.is_zero() {
+            std::thread::sleep(pause);
+            // What rang meanwhile is seen by this look.
+            let (is_rung, is_called) = self.ring(Duration::ZERO)?;
+            self.was_rung |= is_rung;
+            self.was_called |= is_called;
+        }
         self.looked_at = Instant::now();
         Ok(())
+    }
+
+    /// Waits for the bell; whether any source rings, and whether the kernel's records do.
+    fn ring(&self, timeout: Duration) -> io::Result<(bool, bool)> {
+        let timeout = Timespec { tv_sec: 0, tv_nsec: timeout.subsec_nanos().into() };
+        let mut rung = [MaybeUninit::uninit(); 8];
+        match epoll::wait(&self.bell, &mut rung, Some(&timeout)) {
+            Ok((rung, _)) => Ok((!rung.is_empty(), rung.iter().any(|event| event.data.u64() == RECORDS))),
+            Err(rustix::io::Errno::INTR) => Ok((false, false)),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Whether a source asked for the last look.
