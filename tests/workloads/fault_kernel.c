@@ -9,7 +9,6 @@
  *   tracepoint NAME              bpf(BPF_RAW_TRACEPOINT_OPEN)
  *   bpf COMMAND                  any other command
  *   event TYPE, event TYPE.CONFIG    perf_event_open()
- *   clock TYPE.CONFIG            no refusal: cpu-clock comes instead
  *   file PATH                    open()
  *   delay fsync                  no refusal: fsync() and fdatasync() take as many milliseconds longer as the rule's ERRNO says
  *
@@ -130,11 +129,6 @@ static int event(pid_t thread, uint64_t from) {
     /* The first version's size: nothing behind it matters here. */
     if (get(thread, from, &attr, PERF_ATTR_SIZE_VER0) < 0) return 0;
     snprintf(text, sizeof text, "%u.%llu", attr.type, attr.config);
-    if (rule("clock", text)) {
-        attr.type = PERF_TYPE_SOFTWARE;
-        attr.config = PERF_COUNT_SW_CPU_CLOCK;
-        put(thread, &attr, from, PERF_ATTR_SIZE_VER0);
-    }
     int error = number("event", attr.type);
     return error ? error : rule("event", text);
 }

@@ -16,7 +16,6 @@ pub(super) fn examine(checks: &mut Vec<Check>) {
     let cpus = online_cpus();
     every_cpu(&mut area, &cpus);
     let cpu = cpus.first().copied().unwrap_or(0);
-    cycles(&mut area, cpu);
     precise(&mut area, cpu);
     notices(&mut area, cpu);
     paranoid(&mut area);
@@ -55,20 +54,6 @@ fn every_cpu(area: &mut Area<'_>, cpus: &[i32]) {
         sys::attach_to_event(&event, &program)
     });
     area.tried("program on a sample", &["cpu"], attached, "a program was attached to cpu-clock", todo);
-}
-
-fn cycles(area: &mut Area<'_>, cpu: i32) {
-    let attributes = sys::event(sys::EVENT_HARDWARE, sys::HARDWARE_CYCLES);
-    match sys::open_event(&attributes, EVERYBODY, cpu) {
-        Ok(_) => area.works("hardware cycles", &["cpu"], "opened and closed: samples follow the work, not the clock"),
-        Err(error) => area.lacks(
-            "hardware cycles",
-            &["cpu"],
-            Status::Degraded,
-            absence("no counter, as in many virtual machines", &error),
-            "nothing: cpu-clock takes their place",
-        ),
-    }
 }
 
 /// PEBS or IBS: samples of loads and stores with their address.
