@@ -31,6 +31,12 @@ fn main() -> ExitCode {
         case("turns_at_the_rate_of_the_sampler_are_seen_as_they_are", || {
             shares_are_true(&record(&["turns", "12", "99"], &["--budget", "50"]));
         }),
+        case("new_code_that_wakes_user_space_at_each_tick_adds_no_time", || {
+            all_seconds_are_seen(&record(&["fresh", "16"], &["--probe", "cpu", "--rate", "20"]), 0.03);
+        }),
+        case("the_lowest_rate_takes_samples", || {
+            all_seconds_are_seen(&record(&["fresh", "16"], &["--probe", "cpu", "--rate", "1"]), 0.15);
+        }),
         case("bursts_at_50_hz_have_their_seconds", || shares_are_true(&record(&["bursts", "12", "50"], &[]))),
         case("bursts_at_50_hz_have_their_seconds_when_samples_are_dropped", || {
             shares_are_true(&record(&["bursts", "16", "50"], &SCARCE));
@@ -75,6 +81,13 @@ fn samples_of_equal_weights(recording: &Recording) -> f64 {
     let database = rusqlite::Connection::open(&recording.file).unwrap();
     let weight = "SELECT sum(w) * sum(w) / sum(w * w) FROM (SELECT weight_ns / 1e9 AS w FROM samples)";
     database.query_row(weight, [], |row| row.get(0)).unwrap()
+}
+
+/// Of a program that never sleeps, which ticks at equal distances measure much better than samples at random would.
+fn all_seconds_are_seen(recording: &Recording, error: f64) {
+    let truth = json::parse(recording.stdout.lines().last().unwrap_or_default());
+    let seen = json::number(&recording.report, "/processes/0/cpu_s");
+    compare::within("CPU seconds, seen and known", seen, json::number(&truth, "/all"), error);
 }
 
 /// Against the scheduler's account of the process around the recording.

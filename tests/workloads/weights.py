@@ -3,6 +3,7 @@
 phases    two functions, one after the other, each for half of the time, a third of a core
 turns HZ  two functions take turns at this frequency, each for half of a turn
 bursts HZ one function for 10 ms of each turn
+fresh     one function after the other, each compiled just before it runs
 """
 import json
 import sys
@@ -47,6 +48,15 @@ def bursts(spent, seconds, hz):
     for turn in range(int(seconds * hz)):
         time.sleep(max(0, begun + turn / hz - time.monotonic()))
         timed(spent, first_marker, time.monotonic() + 0.01)
+
+
+def fresh(spent, seconds, _):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        made = {"time": time}
+        exec("def made(until):\n    while time.monotonic() < until:\n        pass\n", made)
+        made["made"](time.monotonic() + 0.004)
+    spent["all"] = time.process_time()
 
 
 until_known(1)

@@ -26,7 +26,9 @@ pub const TICK: u32 = 10;
 pub const PERIOD: u32 = 11;
 /// When the CPUs began to tick with this period, in nanoseconds of `CLOCK_MONOTONIC`.
 pub const TICKS_SINCE: u32 = 12;
-pub const COUNT: u32 = 13;
+/// Nanoseconds that the first of these ticks stands for.
+pub const FIRST_TICK: u32 = 13;
+pub const COUNT: u32 = 14;
 
 /// The values of [`TELLS_MAPPINGS`].
 pub mod tells {

@@ -100,8 +100,8 @@ pub fn is_on(families: u64) -> bool {
 
 /// The CPU time in nanoseconds that the present tick of this CPU stands for; `None` if the budget drops the tick.
 ///
-/// A tick stands for half a period before it and half a period after it. Nothing ticks in the first half of a period after the ticks
-/// (re)start, so the first tick stands for that as well. Ticks are dropped at random: a fixed stride would beat with programs
+/// A tick stands for half a period before it and half a period after it. The first tick after a (re)start also stands for the time
+/// between the restart and that half, and for the time that the restart cut off; user space knows how much that is. Ticks are dropped at random: a fixed stride would beat with programs
 /// that work periodically. Those that are kept stand for the dropped ones (Horvitz and Thompson's estimator).
 #[inline(always)]
 pub fn tick_weight() -> Option<u64> {
@@ -109,7 +109,7 @@ pub fn tick_weight() -> Option<u64> {
     // SAFETY: the helpers have no preconditions.
     let (now, random) = unsafe { (bpf_ktime_get_ns(), bpf_get_prandom_u32()) };
     let is_first = now.wrapping_sub(control(control::TICKS_SINCE)) < period + period / 4;
-    let weight = if is_first { period + period / 2 } else { period };
+    let weight = if is_first { control(control::FIRST_TICK) } else { period };
     match control(control::KEEP) {
         0 => Some(weight),
         keep if u64::from(random) < keep => Some((weight << 32) / keep),

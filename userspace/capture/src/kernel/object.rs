@@ -425,6 +425,7 @@ fn tell_period(control: &mut Array<MapData, u64>, period: Period) {
     // A number that is not taken leaves the old one.
     let _ = control.set(control::PERIOD, period.length.0, 0);
     let _ = control.set(control::TICKS_SINCE, period.since.0, 0);
+    let _ = control.set(control::FIRST_TICK, period.first.0, 0);
 }
 
 fn online_cpus() -> Result<Vec<u32>, ObjectError> {

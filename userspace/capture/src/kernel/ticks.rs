@@ -6,7 +6,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use perf_event_open::config::{Cpu, Opts, Priv, Proc, SampleOn};
 use perf_event_open::count::Counter;
@@ -19,23 +19,46 @@ use crate::machine;
 pub const CLOCK: &str = "cpu-clock";
 /// `PERF_EVENT_IOC_PERIOD` (include/uapi/linux/perf_event.h).
 const SET_PERIOD: libc::Ioctl = 0x4008_2404;
-/// The period changes this often, by at most this share.
+/// The period changes this often, but not before this many ticks: a change starts the ticks anew, and changes that come faster than
+/// ticks would leave none.
 const JITTER_EVERY: Duration = Duration::from_millis(250);
+const JITTER_TICKS: u64 = 8;
+/// By at most this share.
 const JITTER: f64 = 0.1;
 
 /// Runs a BPF program on every tick of every CPU, until it is dropped.
 pub struct Ticks {
     counters: Vec<Counter>,
     rate_hz: u32,
-    changed: Instant,
+    period: Period,
     random: u64,
 }
 
-/// Between two ticks, and since when.
+/// How the CPUs tick.
 #[derive(Clone, Copy, Debug)]
 pub struct Period {
+    /// Between two ticks.
     pub length: Nanos,
+    /// The first tick comes one length later.
     pub since: Nanos,
+    /// The time that the first tick stands for.
+    pub first: Nanos,
+}
+
+impl Period {
+    /// Nothing ticked before.
+    fn start(length: Nanos, since: Nanos) -> Self {
+        Self { length, since, first: Nanos(length.0 + length.0 / 2) }
+    }
+
+    /// The last tick before the change stands for half of its period after it, whenever the change comes. The first one after it stands
+    /// for the rest, so that no time is left out or counted twice. A mean would not do: changes come when user space runs, and
+    /// that is often right after a tick that woke it.
+    fn change(self, length: Nanos, since: Nanos) -> Self {
+        let past_the_last_tick = since.saturating_sub(self.since).0 % self.length.0.max(1);
+        let first = (past_the_last_tick + length.0 + length.0 / 2).saturating_sub(self.length.0 / 2);
+        Self { length, since, first: Nanos(first) }
+    }
 }
 
 impl Ticks {
@@ -46,30 +69,37 @@ impl Ticks {
             cpus.iter().map(|cpu| counter(*cpu, period(rate_hz, 0.0), &program)).collect::<io::Result<_>>()?;
         // Any number but zero.
         let random = machine::monotonic().0 | 1;
-        Ok(Self { counters, rate_hz, changed: Instant::now(), random })
+        Ok(Self { counters, rate_hz, period: Period::start(period(rate_hz, 0.0), machine::monotonic()), random })
     }
 
     /// `tell` tells the program the period before the first tick.
     pub fn start(&mut self, tell: impl FnOnce(Period)) -> io::Result<()> {
-        tell(Period { length: period(self.rate_hz, 0.0), since: machine::monotonic() });
+        self.period = Period::start(self.period.length, machine::monotonic());
+        tell(self.period);
         self.counters.iter().try_for_each(Counter::enable)
     }
 
     /// Changes the period a little a few times a second. With a fixed one, a program that does something as often would always be
     /// sampled at the same point of it.
     pub fn jitter(&mut self, tell: impl FnOnce(Period)) {
-        if self.changed.elapsed() < JITTER_EVERY {
+        let age = machine::monotonic().saturating_sub(self.period.since);
+        if age < self.next_change() {
             return;
         }
-        self.changed = Instant::now();
         let length = period(self.rate_hz, self.next_random() * JITTER);
-        tell(Period { length, since: machine::monotonic() });
+        self.period = self.period.change(length, machine::monotonic());
+        tell(self.period);
         for counter in &self.counters {
             let value = length.0;
             // SAFETY: the descriptor is that of a perf event, and the kernel reads eight bytes, which live here. An event that keeps
             // its period ticks on.
             let _ = unsafe { libc::ioctl(counter.file().as_raw_fd(), SET_PERIOD, &raw const value) };
         }
+    }
+
+    /// How old the period gets.
+    fn next_change(&self) -> Nanos {
+        Nanos(self.period.length.0 * JITTER_TICKS).max(Nanos(JITTER_EVERY.as_nanos() as u64))
     }
 
     /// From -1 to 1 (xorshift64: Marsaglia, "Xorshift RNGs", 2003).
@@ -98,9 +128,38 @@ fn counter(cpu: u32, period: Nanos, program: &File) -> io::Result<Counter> {
 mod tests {
     use super::*;
 
+    fn ticks(rate_hz: u32) -> Ticks {
+        let period = Period::start(period(rate_hz, 0.0), Nanos(0));
+        Ticks { counters: Vec::new(), rate_hz, period, random: 1 }
+    }
+
+    #[test]
+    fn no_time_is_left_out_or_counted_twice_whenever_the_period_changes() {
+        for pasts in [[0, 0, 0], [9_999, 9_999, 9_999], [1, 5_000, 700]] {
+            let (mut present, mut told, mut last) = (Period::start(Nanos(10_000), Nanos(0)), 0, 0);
+            for (number, past) in pasts.into_iter().enumerate() {
+                // Four ticks, and then the change.
+                told += present.first.0 + 3 * present.length.0;
+                last = present.since.0 + 4 * present.length.0;
+                assert_eq!(told, last + present.length.0 / 2, "{pasts:?}, change {number}");
+                present = present.change(Nanos(10_000 + 500 * number as u64), Nanos(last + past));
+            }
+            assert!(last > 0);
+        }
+    }
+
+    #[test]
+    fn changes_are_rarer_than_ticks_at_every_rate() {
+        for rate in [1, 4, 20, 99, 20_000] {
+            let ticks = ticks(rate);
+            assert!(ticks.next_change().0 >= 8 * ticks.period.length.0, "{rate} Hz");
+        }
+        assert_eq!(ticks(99).next_change(), Nanos(250_000_000));
+    }
+
     #[test]
     fn periods_are_the_rate_s_on_the_average() {
-        let mut ticks = Ticks { counters: Vec::new(), rate_hz: 100, changed: Instant::now(), random: 1 };
+        let mut ticks = ticks(100);
         let lengths: Vec<f64> = (0..10_000).map(|_| period(100, ticks.next_random() * JITTER).as_secs_f64()).collect();
         let mean = lengths.iter().sum::<f64>() / lengths.len() as f64;
         assert!((mean - 0.01).abs() < 1e-4, "{mean}");
