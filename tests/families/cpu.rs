@@ -240,7 +240,7 @@ fn samples_are_not_given_up_for_what_else_costs() -> Case {
         .needs(needs::all())
 }
 
-/// Is sampled so often that it costs more than the budget, then sleeps.
+/// Burns CPU time, which costs more than the budget at a high rate, and then sleeps.
 const NOISY: &str = "\
 import time
 def deep(depth, until):

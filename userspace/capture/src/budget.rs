@@ -32,7 +32,7 @@ const QUIET: usize = 2;
 /// trial that went well one each second. Each trial that fails doubles the wait.
 const TRIAL_AFTER: u32 = 2;
 const TRIAL_AFTER_MAX: u32 = 640;
-/// A trial has gone well if nothing was given up for so many seconds.
+/// A trial succeeds if no measure is taken for this many seconds.
 const TRIAL_LENGTH: u32 = 10;
 /// A family's part of the time in user space is at most this many times its time in the kernel. The rest is what looking costs,
 /// whatever there is to see.

@@ -1,6 +1,8 @@
 //! The watched processes: found, followed through fork and exec, forgotten at their end.
 
 mod allowance;
+mod interpreters;
+mod lives;
 mod watched;
 
 use std::collections::HashMap;
@@ -9,10 +11,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pyobs_abi::process;
-use pyobs_abi::record::Header;
 use pyobs_model::{Event, Nanos, Pid, Process, ProcessRef, Reason};
 
-use crate::cpython::attached::{self, Attached, Attachment, NotAttached};
+use crate::cpython::attached::Attached;
 use crate::families::eval::Running;
 use crate::files::{FileId, Files};
 use crate::frame_cache::FrameCache;
@@ -21,7 +22,6 @@ use crate::kernel::sideband::{Behind, Mapped};
 use crate::machine::{self, Facts};
 use crate::native::Native;
 use crate::process_maps::{Mapping, Mappings};
-use crate::record::Life;
 use crate::session::Targets;
 
 use self::allowance::Allowances;
@@ -271,90 +271,6 @@ impl Processes {
         Ok(mappings)
     }
 
-    /// Returns the process that has ended by it.
-    pub fn notice(&mut self, notice: &Life, object: &mut Object, events: &mut Vec<Event>) -> Option<ProcessRef> {
-        match notice {
-            Life::Fork { parent, child } => {
-                self.forked(parent, *child, object, events);
-                None
-            }
-            Life::Exec(header) => {
-                let ended = self.end(header, events);
-                self.expected = self.expected.filter(|pid| *pid != header.pid);
-                if self.everything {
-                    // The kernel side keeps sampling it until told that it is no Python.
-                    let _ = object.processes.remove(&header.pid);
-                } else {
-                    self.watch(header.pid, Some(self.since_start(header)), object, events);
-                }
-                self.look_at(header.pid);
-                ended
-            }
-            Life::Exit(header) => {
-                let ended = self.end(header, events);
-                self.expected = self.expected.filter(|pid| *pid != header.pid);
-                self.pending.remove(&header.pid);
-                self.changed.remove(&header.pid);
-                ended
-            }
-        }
-    }
-
-    fn since_start(&self, header: &Header) -> Nanos {
-        Nanos(header.time).saturating_sub(self.start)
-    }
-
-    /// Samples that came before the interpreter was known.
-    fn tell_unattached(&mut self, pid: u32, events: &mut Vec<Event>) {
-        if let Some(count) = self.watched.get_mut(&pid).map(|watched| std::mem::take(&mut watched.unattached))
-            && count > 0
-        {
-            events.push(self.lost(Reason::NotAttachedYet, count));
-        }
-    }
-
-    fn end(&mut self, header: &Header, events: &mut Vec<Event>) -> Option<ProcessRef> {
-        if self.pending.contains_key(&header.pid) {
-            self.tell_unattached(header.pid, events);
-        }
-        let watched = self.watched.remove(&header.pid)?;
-        events.push(Event::ProcessEnd { id: watched.id, at: self.since_start(header) });
-        Some(watched.id)
-    }
-
-    /// The kernel side watches the child from its first instruction on.
-    fn forked(&mut self, parent: &Header, child: u32, object: &mut Object, events: &mut Vec<Event>) {
-        let at = self.since_start(parent);
-        let id = ProcessRef(self.next);
-        let Some(parent) = self.watched.get(&parent.pid) else { return };
-        let is_pending = self.pending.contains_key(&parent.pid);
-        let facts = Process { pid: Pid(child), ppid: Pid(parent.pid), started: Some(at), ..parent.facts.clone() };
-        events.push(Event::Process { id, process: facts.clone() });
-        let watched = Watched {
-            id,
-            pid: child,
-            parent: Some(parent.pid),
-            python: parent.python.clone(),
-            names: parent.names.fork(at),
-            facts,
-            mappings: Rc::clone(&parent.mappings),
-            placed: parent.placed.clone(),
-            threads: HashMap::new(),
-            entry: parent.entry,
-            unattached: 0,
-        };
-        self.next += 1;
-        let entry = watched.entry;
-        self.watched.insert(child, watched);
-        // The kernel side gave the child its parent's entry as it was then; the interpreter may have been found since.
-        if object.processes.get(&child, 0).is_ok_and(|copied| copied != entry) {
-            self.set(child, entry, object, events);
-        }
-        if is_pending {
-            self.look_at(child);
-        }
-    }
-
     /// Watches a process, as one without Python for now.
     fn watch(&mut self, pid: u32, started: Option<Nanos>, object: &mut Object, events: &mut Vec<Event>) {
         if self.set(pid, sampled(), object, events) {
@@ -423,91 +339,6 @@ impl Processes {
         self.maps_read += 1;
         self.watched.insert(pid, watched);
         entry
-    }
-
-    /// Looks for an interpreter in a process and sets the kernel side on it.
-    fn attach(&mut self, pid: u32, tries: u32, object: &mut Object, events: &mut Vec<Event>) {
-        // A process that has ended, or whose map we may not read, holds nothing for us.
-        let Ok(mappings) = self.read_map(pid) else { return };
-        let found = self.examine(pid, &mappings, tries);
-        for file in self.files.take_changed() {
-            self.native.forget(file);
-            self.changed_files.push(file);
-        }
-        let found = match found {
-            Ok(Some(found)) => found,
-            Ok(None) => {
-                // Its samples so far had no Python frames to lose.
-                if let Some(watched) = self.watched.get_mut(&pid) {
-                    watched.unattached = 0;
-                }
-                return;
-            }
-            Err(NotAttached::NotYet) => {
-                if tries < TRIES {
-                    let due = Instant::now() + RETRY_AFTER * (1 + tries / TRIES_A_STEP);
-                    self.pending.insert(pid, Pending { due, tries: tries + 1 });
-                } else {
-                    events.push(self.lost(Reason::ThreadStateUnknown, 1));
-                }
-                return;
-            }
-            Err(NotAttached::Never(reason)) => {
-                events.push(self.lost(reason, 1));
-                return;
-            }
-        };
-        let Attachment { attached, mut process, layout } = found;
-        let layout = match self.number(layout, object) {
-            Some(number) => number,
-            None => return events.push(self.lost(Reason::TableFull, 1)),
-        };
-        process.layout = layout;
-        // First the events, so that samples find their process: they come through the ring later.
-        self.tell_unattached(pid, events);
-        let process = self.add(pid, None, Some(attached), process, mappings, events);
-        self.set(pid, process, object, events);
-        // Those that it forked before that: nothing else will tell of them.
-        for child in machine::children(pid) {
-            if !self.watched.contains_key(&child) {
-                self.look_at(child);
-            }
-        }
-    }
-
-    fn examine(&mut self, pid: u32, mappings: &Mappings, tries: u32) -> Result<Option<Attachment>, NotAttached> {
-        let (mut interpreter, mut libc) = (None, None);
-        for mapping in mappings.iter().filter(|mapping| mapping.file.is_some()) {
-            // Unreadable is a file that went away with its process, or one on a file system that root may not read.
-            let Ok(facts) = self.files.facts(pid, mapping) else { continue };
-            if libc.is_none() {
-                libc = facts.libc;
-            }
-            if let Some(reason) = facts.refused {
-                return Err(NotAttached::Never(reason));
-            }
-            if facts.interpreter.is_some() && interpreter.is_none() {
-                interpreter = mapping.file.map(|file| (mapping, file, facts));
-            }
-        }
-        let Some((mapping, file, facts)) = interpreter else { return Ok(None) };
-        let Some(found) = &facts.interpreter else { return Ok(None) };
-        if libc.is_none() && tries < TRIES_A_STEP {
-            // The C library comes later than what needs it, if it is one that we know.
-            return Err(NotAttached::NotYet);
-        }
-        attached::attach(pid, file, found, mapping, libc.as_ref()).map(Some)
-    }
-
-    /// The layout's place in the kernel side's array.
-    fn number(&mut self, layout: process::Layout, object: &mut Object) -> Option<u32> {
-        if let Some(number) = self.layouts.get(&layout) {
-            return Some(*number);
-        }
-        let number = self.layouts.len() as u32;
-        object.layouts.set(number, layout, 0).ok()?;
-        self.layouts.insert(layout, number);
-        Some(number)
     }
 
     fn lost(&self, reason: Reason, count: u64) -> Event {

@@ -94,7 +94,7 @@ impl Ladder {
         self.measures.get(self.level).filter(|_| self.is_bound)
     }
 
-    /// What would be kept without the last measure; `None` where there is none.
+    /// The level without the last measure; `None` if no measure is taken.
     pub(super) fn previous(&self) -> Option<f64> {
         let before = self.level.checked_sub(1)?;
         Some(self.measure(before).map_or(1.0, |measure| measure.keeps))

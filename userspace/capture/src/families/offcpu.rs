@@ -1,8 +1,8 @@
 //! The family `offcpu`: what threads sleep, exactly, and the stacks that this is split over. A wait for the GIL goes to the
 //! family `gil` too.
 //!
-//! The kernel side sums up all sleeps of a thread by what its registers tell ([`pyobs_abi::offcpu::Slot`]), and takes the stacks
-//! of some, drawn by lot with known chances. While every stack of a slot is taken, each sleep is told by itself. Else its
+//! The kernel side sums up all sleeps of a thread by what its registers tell ([`pyobs_abi::offcpu::Slot`]), and samples
+//! their stacks with known probabilities. While a slot's every stack is taken, each sleep is an event. Otherwise the slot's
 //! sums wait until there are enough stacks to split them over (`split.rs`).
 
 mod reason;

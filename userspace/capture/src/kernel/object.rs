@@ -234,13 +234,13 @@ impl Object {
 
     /// Has the kernel side call for stacks that may be new only so often.
     pub fn call_at_most_each(&mut self, gap: Duration) {
-        // A number that is not taken leaves the old one.
+        // If the map refuses the new value, the old one stays.
         let _ = self.control.set(control::CALL_GAP, gap.as_nanos() as u64, 0);
     }
 
     /// Has the kernel side look at what one in so many samples of native code accesses.
     pub fn look_at_one_in(&mut self, so_many: u32) {
-        // A number that is not taken leaves the old one.
+        // If the map refuses the new value, the old one stays.
         let _ = self.control.set(control::LOOK_EVERY, u64::from(so_many), 0);
     }
 
@@ -422,7 +422,7 @@ impl Object {
 }
 
 fn tell_period(control: &mut Array<MapData, u64>, period: Period) {
-    // A number that is not taken leaves the old one.
+    // If the map refuses the new value, the old one stays.
     let _ = control.set(control::PERIOD, period.length.0, 0);
     let _ = control.set(control::TICKS_SINCE, period.since.0, 0);
     let _ = control.set(control::FIRST_TICK, period.first.0, 0);

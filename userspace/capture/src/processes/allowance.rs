@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// A process gains one part in so many of the time that passes.
+/// Reading a process's map may take one part in this many of the time.
 const SHARE: u32 = 50;
 /// What it has at first, and the most that it can save: a program that loads hundreds of libraries is followed closely.
 const SAVED_MAX: Duration = Duration::from_millis(50);

@@ -45,7 +45,7 @@ struct Share {
     unseen_time: f64,
 }
 
-/// A ratio is biased while it rests on few: with 128 sleeps, of which one in eleven is ten times as long, by one point.
+/// A ratio estimator of few samples is biased. With 128 sleeps, one in eleven of them ten times as long, the bias is one point.
 const POOL: usize = 128;
 /// Older ones tell nothing of now.
 const AGE: Nanos = Nanos(15_000_000_000);
@@ -62,7 +62,7 @@ impl Pool {
     /// Splits the count and the time of sleeps over the groups of those that were drawn: `new` now, and those before as far
     /// as they are needed. Drawn sleeps keep their own lengths. The rest is split in proportion to what each stands for beside
     /// itself, as the chances depend on the past only (a ratio estimator over a Horvitz-Thompson estimate). The parts add up
-    /// to the sums; there are none if nothing was ever drawn.
+    /// to the sums. Without any drawn sleep there are no parts.
     pub(super) fn split(&mut self, now: Nanos, new: Vec<Drawn>, count: u64, total: Nanos, longest: Nanos) -> Vec<Part> {
         let effective = effective(&new);
         let old = self.0.len().min(POOL.saturating_sub(new.len()));
@@ -137,8 +137,8 @@ fn effective(drawn: &[Drawn]) -> f64 {
     (sum * sum / squares / drawn.len() as f64).min(1.0)
 }
 
-/// Splits `whole` into parts, of each of which a piece is known; the rest goes by the second numbers. Without a rest, all goes
-/// by the third.
+/// Splits `whole` into parts. Each part gets its first number, and the rest is split in proportion to the second numbers. If nothing is left,
+/// the whole is split in proportion to the third.
 fn apportion(whole: u64, parts: &[(u64, f64, f64)]) -> Vec<u64> {
     let known: u64 = parts.iter().map(|(known, ..)| known).sum();
     let rest = whole.checked_sub(known).filter(|_| parts.iter().any(|(_, rest, _)| *rest > 0.0));
@@ -208,8 +208,7 @@ mod tests {
         }
     }
 
-    /// Two places of equal time, of which one has short sleeps and the other long ones, drawn with chances that go by the mean
-    /// of those before.
+    /// Two places take equal time, one in short sleeps and one in long ones. The probability of a draw follows the mean length so far.
     #[test]
     fn there_is_no_bias() {
         let (mut mean, mut random) = (1000.0, 0x2545_f491_u32);

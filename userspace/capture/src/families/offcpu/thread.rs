@@ -7,7 +7,7 @@ use pyobs_model::{GilHolder, Nanos, ProcessRef, StackId, Waker};
 
 use super::slot::{End, Out, Slot, Sums, Taken};
 
-/// A sleep that goes on for this long is told in pieces, one each time that the threads are looked at.
+/// A sleep longer than this is emitted in pieces, one each time that the threads are polled.
 const LONG: Nanos = Nanos(1_000_000_000);
 /// Sums are split when there are this many new stacks,
 const STACKS: usize = 16;

@@ -11,7 +11,7 @@ use super::told::operation_of;
 use super::{SLOW, TOLD, Ucx};
 use crate::families::extension::SPAN;
 
-/// The measure, as it is told.
+/// The name of the measure in `shed`.
 const COUNTED_ONLY: &str = "counted only";
 /// From so many a second on they are counted when they are submitted.
 const FAST: f64 = 10_000.0;

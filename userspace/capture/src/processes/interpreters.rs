@@ -1,0 +1,99 @@
+//! Which processes run CPython.
+
+use std::time::Instant;
+
+use pyobs_abi::process;
+use pyobs_model::{Event, Reason};
+
+use super::{Pending, Processes, RETRY_AFTER, TRIES, TRIES_A_STEP};
+use crate::cpython::attached::{self, Attachment, NotAttached};
+use crate::kernel::object::Object;
+use crate::machine;
+use crate::process_maps::Mappings;
+
+impl Processes {
+    /// Looks for an interpreter in a process and sets the kernel side on it.
+    pub(super) fn attach(&mut self, pid: u32, tries: u32, object: &mut Object, events: &mut Vec<Event>) {
+        // A process that has ended, or whose map we may not read, holds nothing for us.
+        let Ok(mappings) = self.read_map(pid) else { return };
+        let found = self.examine(pid, &mappings, tries);
+        for file in self.files.take_changed() {
+            self.native.forget(file);
+            self.changed_files.push(file);
+        }
+        let found = match found {
+            Ok(Some(found)) => found,
+            Ok(None) => {
+                // Its samples so far had no Python frames to lose.
+                if let Some(watched) = self.watched.get_mut(&pid) {
+                    watched.unattached = 0;
+                }
+                return;
+            }
+            Err(NotAttached::NotYet) => {
+                if tries < TRIES {
+                    let due = Instant::now() + RETRY_AFTER * (1 + tries / TRIES_A_STEP);
+                    self.pending.insert(pid, Pending { due, tries: tries + 1 });
+                } else {
+                    events.push(self.lost(Reason::ThreadStateUnknown, 1));
+                }
+                return;
+            }
+            Err(NotAttached::Never(reason)) => {
+                events.push(self.lost(reason, 1));
+                return;
+            }
+        };
+        let Attachment { attached, mut process, layout } = found;
+        let layout = match self.number(layout, object) {
+            Some(number) => number,
+            None => return events.push(self.lost(Reason::TableFull, 1)),
+        };
+        process.layout = layout;
+        // First the events, so that samples find their process: they come through the ring later.
+        self.tell_unattached(pid, events);
+        let process = self.add(pid, None, Some(attached), process, mappings, events);
+        self.set(pid, process, object, events);
+        // Those that it forked before that: nothing else will tell of them.
+        for child in machine::children(pid) {
+            if !self.watched.contains_key(&child) {
+                self.look_at(child);
+            }
+        }
+    }
+
+    fn examine(&mut self, pid: u32, mappings: &Mappings, tries: u32) -> Result<Option<Attachment>, NotAttached> {
+        let (mut interpreter, mut libc) = (None, None);
+        for mapping in mappings.iter().filter(|mapping| mapping.file.is_some()) {
+            // Unreadable is a file that went away with its process, or one on a file system that root may not read.
+            let Ok(facts) = self.files.facts(pid, mapping) else { continue };
+            if libc.is_none() {
+                libc = facts.libc;
+            }
+            if let Some(reason) = facts.refused {
+                return Err(NotAttached::Never(reason));
+            }
+            if facts.interpreter.is_some() && interpreter.is_none() {
+                interpreter = mapping.file.map(|file| (mapping, file, facts));
+            }
+        }
+        let Some((mapping, file, facts)) = interpreter else { return Ok(None) };
+        let Some(found) = &facts.interpreter else { return Ok(None) };
+        if libc.is_none() && tries < TRIES_A_STEP {
+            // The C library comes later than what needs it, if it is one that we know.
+            return Err(NotAttached::NotYet);
+        }
+        attached::attach(pid, file, found, mapping, libc.as_ref()).map(Some)
+    }
+
+    /// The layout's place in the kernel side's array.
+    fn number(&mut self, layout: process::Layout, object: &mut Object) -> Option<u32> {
+        if let Some(number) = self.layouts.get(&layout) {
+            return Some(*number);
+        }
+        let number = self.layouts.len() as u32;
+        object.layouts.set(number, layout, 0).ok()?;
+        self.layouts.insert(layout, number);
+        Some(number)
+    }
+}
