@@ -105,8 +105,10 @@ impl Facts {
     pub fn started(&self, start: Nanos) -> Option<Nanos> {
         let boot = clock_gettime(ClockId::Boottime);
         let asleep = (boot.tv_sec as u64 * 1_000_000_000 + boot.tv_nsec as u64).saturating_sub(monotonic().0);
-        let at = self.start_ticks * (1_000_000_000 / rustix::param::clock_ticks_per_second());
-        Nanos(at.saturating_sub(asleep)).0.checked_sub(start.0).map(Nanos)
+        let tick = 1_000_000_000 / rustix::param::clock_ticks_per_second();
+        // The kernel rounds down to a tick.
+        let at = Nanos((self.start_ticks * tick).saturating_sub(asleep));
+        (at.0 + tick > start.0).then(|| at.saturating_sub(start))
     }
 
     pub fn of(pid: u32) -> Option<Self> {
