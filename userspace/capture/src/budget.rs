@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use pyobs_model::Nanos;
 
 pub use self::ladder::Measure;
-use self::ladder::{Ladder, SAMPLES, SLEEPS, WATCHPOINTS};
+use self::ladder::{Ladder, SLEEPS, WATCHPOINTS, samples};
 
 /// In the first seconds every file and every stack is new: what user space does then does not count.
 const START: Nanos = Nanos(3_000_000_000);
@@ -126,14 +126,14 @@ pub struct Arbiter {
 
 impl Arbiter {
     /// `percent` of all CPUs together.
-    pub fn new(percent: f64, cpus: usize, binds: Binds) -> Self {
+    pub fn new(percent: f64, cpus: usize, rate_hz: u32, binds: Binds) -> Self {
         let cpus = cpus.max(1) as f64;
         Self {
             budget: percent / 100.0 * cpus,
             cpus,
             binds,
             ladders: [
-                Ladder::new(Family::Samples, SAMPLES, binds.samples),
+                Ladder::new(Family::Samples, samples(rate_hz), binds.samples),
                 Ladder::new(Family::Sleeps, SLEEPS, binds.sleeps),
                 Ladder::new(Family::Watchpoints, WATCHPOINTS, binds.named),
             ],

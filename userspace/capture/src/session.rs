@@ -139,7 +139,7 @@ impl Session {
             redundancy: None,
             maps_seen: 0,
             keep_every: 1,
-            arbiter: Arbiter::new(options.budget, cpus.len(), budget::binds(options)),
+            arbiter: Arbiter::new(options.budget, cpus.len(), options.rate_hz, budget::binds(options)),
             meta: machine::meta(options),
             start,
             end: None,

@@ -21,8 +21,11 @@ const fn measure(name: &'static str, what: &'static str, effect: &'static str, h
 }
 
 const FEWER_SAMPLES: &str = "shares of time rest on fewer samples";
+/// Samples per second and CPU that are always taken, about. With fewer, a function of some seconds may have none, and no estimate of the
+/// error shows it.
+const RATE_MIN_HZ: f64 = 3.0;
 /// Each halves the number of samples.
-pub(super) const SAMPLES: &[Measure] = &[
+const SAMPLES: &[Measure] = &[
     measure("samples 1/2", "one sample in 2 is taken", FEWER_SAMPLES, 8.0, 2),
     measure("samples 1/4", "one sample in 4 is taken", FEWER_SAMPLES, 12.0, 4),
     measure("samples 1/8", "one sample in 8 is taken", FEWER_SAMPLES, 16.0, 8),
@@ -34,6 +37,12 @@ pub(super) const SAMPLES: &[Measure] = &[
     measure("samples 1/512", "one sample in 512 is taken", FEWER_SAMPLES, 128.0, 512),
     measure("samples 1/1024", "one sample in 1024 is taken", FEWER_SAMPLES, 192.0, 1024),
 ];
+
+/// The measures that leave enough samples of this rate.
+pub(super) fn samples(rate_hz: u32) -> &'static [Measure] {
+    let steps = SAMPLES.iter().take_while(|measure| f64::from(rate_hz) * measure.keeps >= RATE_MIN_HZ).count();
+    &SAMPLES[..steps]
+}
 
 const FEWER_STACKS: &str = "the time that threads waited stays exact, and its lines rest on fewer stacks";
 pub(super) const SLEEPS: &[Measure] = &[

@@ -33,7 +33,7 @@ struct Bench {
 impl Bench {
     fn new(percent: f64, cpus: usize, binds: Binds) -> Self {
         let (told, changes) = (Vec::new(), Vec::new());
-        let arbiter = Arbiter::new(percent, cpus, binds);
+        let arbiter = Arbiter::new(percent, cpus, 99_999, binds);
         let mut bench = Self { arbiter, second: 0, kernel: [0.0; FAMILIES], user: 0.0, told, changes };
         bench.look();
         bench
@@ -209,4 +209,13 @@ fn a_family_with_a_bound_of_its_own_may_cost_what_the_others_leave() {
     assert!((bench.arbiter.allowance(Family::MemInfos) - 0.6).abs() < 1e-3);
     bench.run(Load { rest: 0.03, ..Load::default() }, 5);
     assert!((bench.arbiter.allowance(Family::MemInfos) - 0.25).abs() < 1e-3);
+}
+
+#[test]
+fn a_few_samples_are_always_taken() {
+    let least = |rate_hz| samples(rate_hz).last().map(|measure| measure.name);
+    assert_eq!(
+        [99, 999, 20_000, 5].map(least),
+        [Some("samples 1/32"), Some("samples 1/256"), Some("samples 1/1024"), None]
+    );
 }
