@@ -163,6 +163,7 @@ fn report() {
         ("name", Shape::nullable(Shape::Text)),
         ("role", Shape::nullable(Shape::Text)),
         ("samples", Shape::Count),
+        ("cpu_s", Shape::Number),
     ]);
     let process = Shape::object([
         ("pid", Shape::Count),
@@ -172,6 +173,7 @@ fn report() {
         ("started_s", Shape::nullable(Shape::Number)),
         ("ended_s", Shape::nullable(Shape::Number)),
         ("samples", Shape::Count),
+        ("cpu_s", Shape::Number),
         ("threads", Shape::list(thread)),
     ])
     // Added to the contract, as the next are.
@@ -205,7 +207,15 @@ fn report() {
     let stacks =
         [("samples", Shape::Count), ("complete", Shape::Count), ("truncated", Shape::Count), ("failed", Shape::Counts)];
     let stacks = Shape::object(stacks).with("whole", Shape::Count).with("cut", Shape::Counts);
-    let row = [("pid", Shape::Count), ("frame", frame), ("self", Shape::Count), ("total", Shape::Count)];
+    let row = [
+        ("pid", Shape::Count),
+        ("frame", frame),
+        ("self", Shape::Count),
+        ("total", Shape::Count),
+        ("self_s", Shape::Number),
+        ("total_s", Shape::Number),
+        ("self_error_s", Shape::Number),
+    ];
     let times = || [("count", Shape::Count), ("total_s", Shape::Number), ("max_s", Shape::Number)];
     let stack = || Shape::list(frame_shape());
     let reason = Shape::OneOf(&["lock", "io", "sleep", "gil", "poll", "other"]);
@@ -217,10 +227,11 @@ fn report() {
         ("total_s", Shape::Number),
     ];
     let sleep = [("pid", Shape::Count), ("tid", Shape::Count), ("stack", stack()), ("reason", reason)];
-    let sleep = Shape::object(sleep.into_iter().chain(times())).with("wakers", Shape::list(Shape::object(waker)));
+    let sleep = Shape::object(sleep.into_iter().chain(times()).chain([("stacks", Shape::Count)]))
+        .with("wakers", Shape::list(Shape::object(waker)));
     let thread = || Shape::object([("tid", Shape::Count), ("stack", stack())]);
     let gil = [("pid", Shape::Count), ("waiter", thread()), ("holder", Shape::nullable(thread()))];
-    let gil = Shape::object(gil.into_iter().chain(times()));
+    let gil = Shape::object(gil.into_iter().chain(times()).chain([("stacks", Shape::Count)]));
     let finding = Shape::object([
         ("id", Shape::Text),
         ("severity", Shape::OneOf(&["info", "warning", "serious"])),
@@ -282,8 +293,9 @@ fn report() {
     assert_eq!(report["version"], 1);
     assert_eq!(report["recording"]["rate_hz"], 499);
     assert_eq!(report["recording"]["probes"], serde_json::json!(["cpu", "offcpu", "gil", "arena", "shm"]));
+    let seconds: Vec<f64> = json::list(report, "/frames").iter().map(|row| json::number(row, "/self_s")).collect();
+    assert!(seconds.is_sorted_by(|one, next| one >= next), "most self first: {seconds:?}");
     let own: Vec<u64> = json::list(report, "/frames").iter().map(|row| json::count(row, "/self")).collect();
-    assert!(own.is_sorted_by(|one, next| one >= next), "most self first: {own:?}");
     let processes = json::list(report, "/processes").iter().map(|process| json::count(process, "/samples"));
     assert_eq!(own.iter().sum::<u64>(), processes.sum::<u64>(), "every sample has one leaf");
     let stacks = |key: &str| json::count(report, &format!("/stacks/{key}"));

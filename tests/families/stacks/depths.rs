@@ -64,7 +64,8 @@ fn are_there(recording: &Recording, truth: &Value, frames: usize) {
     compare::at_least(&format!("stacks of {} frames", expected.len()), right as f64, least);
     let truncated = json::count(&recording.report, "/stacks/truncated");
     if frames > MOST {
-        compare::at_least("stacks that are said to be cut", truncated as f64, right as f64);
+        // Those that are right are counted by their weights.
+        compare::at_least("stacks that are said to be cut", truncated as f64, right as f64 * 0.97);
     } else {
         assert_eq!(truncated, 0, "{}", recording.report["stacks"]);
         // It has no unwind tables yet in the first thirty milliseconds.
