@@ -93,7 +93,7 @@ def sleep_until(at):
 
 
 def record(pyobs, folder, probes, start, end):
-    file = os.path.join(folder, "busy.pyobs")
+    file = os.path.join(folder, f"busy-{probes}.pyobs")
     if os.path.exists(file):
         os.remove(file)
     arguments = ["record", "--budget", "100", "--duration", str(end + 3)]
