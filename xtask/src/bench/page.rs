@@ -46,7 +46,7 @@ impl Page {
         Self { sections, raw: of(raw_page()) }
     }
 
-    /// Takes a new table, in the place of the one with the same title.
+    /// Adds a table, or replaces the one with the same title.
     pub(super) fn put(&mut self, table: &Table) -> Result<()> {
         let section = table.markdown()?;
         println!("{section}");
@@ -114,7 +114,7 @@ fn sections(document: &str) -> Vec<String> {
     sections.into_iter().map(|section| format!("{}\n", section.trim_end())).collect()
 }
 
-/// Puts a section in the place of that with the same heading, so that one can be measured again by itself.
+/// Adds a section, or replaces the one with the same heading.
 fn put(sections: &mut Vec<String>, new: String) {
     match sections.iter_mut().find(|old| old.lines().next() == new.lines().next()) {
         Some(old) => *old = new,

@@ -31,7 +31,7 @@ impl Allowances {
         self.0.get(&pid).map_or(now, |account| account.at + Duration::from_nanos(debt) * SHARE).max(now)
     }
 
-    /// Reading a map of so many lines has taken CPU time.
+    /// Accounts the CPU time that reading a map with this number of lines took.
     pub fn spend(&mut self, pid: u32, lines: usize, took: Duration, now: Instant) {
         if lines <= LINES_FREE {
             return;

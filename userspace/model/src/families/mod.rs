@@ -38,7 +38,7 @@ impl Times {
         self.max = self.max.max(other.max);
     }
 
-    /// The longest is no shorter than the mean, of which estimates know nothing.
+    /// Raises the longest to the mean: an estimated maximum can be below it.
     pub fn settled(self) -> Self {
         let mean = Nanos(self.total.0.div_ceil(self.count.max(1)));
         if self.count == 0 { self } else { Self { max: self.max.max(mean), ..self } }
