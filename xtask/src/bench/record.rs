@@ -145,10 +145,7 @@ pub(super) fn shown(args: &[String]) -> String {
 fn without_folders(argument: &str) -> String {
     let path = Path::new(argument);
     let is_path = path.is_absolute() && path.exists();
-    let place = [(repo::shared(), "../shared"), (Some(repo::root()), ".")].into_iter().find_map(|(folder, name)| {
-        let inside = path.strip_prefix(folder?).ok()?;
-        Some(Path::new(name).join(inside).display().to_string())
-    });
+    let place = path.strip_prefix(repo::root()).ok().map(|inside| Path::new(".").join(inside).display().to_string());
     match (is_path, place, path.file_name()) {
         (true, Some(place), _) => place,
         (true, None, Some(name)) => name.to_string_lossy().into_owned(),

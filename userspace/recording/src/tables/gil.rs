@@ -3,7 +3,7 @@
 use pyobs_model::{Event, GilHolder, GilWait, Nanos, ProcessRef, StackId, Tid};
 use rusqlite::{Connection, params};
 
-use super::{Damage, Field, Range, Source, integer};
+use super::{Damage, Field, Range, Source, integer, since_and_stacks};
 use crate::Error;
 
 pub(crate) const SCHEMA: &str = "
@@ -74,11 +74,7 @@ pub(crate) fn read(
             None => None,
         };
         let (at, count, total) = (Nanos(row.number(1)?), row.number(7)?, Nanos(row.number(8)?));
-        // Older recordings do not have them.
-        let (from, stacks) = match row.number(10) {
-            Some(from) => (Nanos(from), row.number(11)?),
-            None => (at.saturating_sub(total), count),
-        };
+        let (from, stacks) = since_and_stacks(row, 10, (at, total, count))?;
         let wait = GilWait {
             from,
             at,

@@ -19,6 +19,9 @@ pub(crate) mod shm;
 pub(crate) mod stacks;
 pub(crate) mod ucx;
 
+use pyobs_model::Nanos;
+use rusqlite::Row;
+
 pub(crate) use scan::{Damage, Field, Range, Source};
 
 /// The SQL of every table, in the order of creation.
@@ -45,6 +48,14 @@ pub(crate) const MAX_TEXT: usize = 1 << 20;
 /// A text as a recording holds it.
 pub(crate) fn bounded(text: &str) -> &str {
     &text[..text.floor_char_boundary(MAX_TEXT)]
+}
+
+/// When a wait began, and the number of stacks that it rests on: `column` and the next one. Older recordings have neither.
+fn since_and_stacks(row: &Row<'_>, column: usize, (at, total, count): (Nanos, Nanos, u64)) -> Option<(Nanos, u64)> {
+    match row.number(column) {
+        Some(from) => Some((Nanos(from), row.number(column + 1)?)),
+        None => Some((at.saturating_sub(total), count)),
+    }
 }
 
 /// SQLite's integers are signed; no time or size of this universe needs the last bit.

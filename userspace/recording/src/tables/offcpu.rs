@@ -6,7 +6,7 @@ use std::sync::Arc;
 use pyobs_model::{Event, Nanos, Pid, ProcessRef, Sleep, StackId, Tid, WaitReason, Waker};
 use rusqlite::{Connection, params};
 
-use super::{Damage, Field, Range, Source, bounded, integer};
+use super::{Damage, Field, Range, Source, bounded, integer, since_and_stacks};
 use crate::Error;
 
 pub(crate) const SCHEMA: &str = "
@@ -84,11 +84,7 @@ pub(crate) fn read(
             None => None,
         };
         let (at, count, total) = (Nanos(row.number(1)?), row.number(6)?, Nanos(row.number(7)?));
-        // Older recordings do not have them.
-        let (from, stacks) = match row.number(12) {
-            Some(from) => (Nanos(from), row.number(13)?),
-            None => (at.saturating_sub(total), count),
-        };
+        let (from, stacks) = since_and_stacks(row, 12, (at, total, count))?;
         let sleep = Sleep {
             from,
             at,
