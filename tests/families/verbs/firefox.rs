@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use pyobs_tests::{Folder, Workload, command, json, needs};
+use pyobs_tests::{Folder, Workload, command, compare, json, needs};
 use serde_json::Value;
 
 use super::exports::{BURNED, inclusive};
@@ -47,7 +47,7 @@ impl Drop for Profiler {
     }
 }
 
-/// Samples of all threads with a function in them are those of the folded stacks; sleeps are markers with a stack.
+/// The CPU time of a function over all threads is that of the folded stacks; sleeps are markers with a stack.
 pub fn counts() {
     let profiler = Profiler::start();
     let threads = profiler.document(&["thread", "list"]);
@@ -63,11 +63,16 @@ pub fn counts() {
         let of_sleep = kinds.filter(|kind| json::text(kind, "/markerName").starts_with("Sleep: "));
         sleeps += of_sleep.map(|kind| json::count(kind, "/count")).sum::<u64>();
     }
+    let period_ms = 1000.0 / json::number(&recording().report, "/recording/rate_hz");
     for function in BURNED {
         let name = format!("{function} ({function}.py)");
         let rows = functions.iter().filter(|row| row["name"] == name.as_str());
-        let found: u64 = rows.map(|row| json::count(row, "/totalSamples")).sum();
-        assert_eq!(found, inclusive(function), "{function}");
+        // Of weights in milliseconds the sum is in milliseconds too.
+        let found: f64 = rows.map(|row| json::number(row, "/totalSamples")).sum();
+        let (periods, lines) = inclusive(function);
+        // The folded stacks round each line to a sampling period, the profile each thread to a millisecond.
+        let rounding = 0.5 * lines as f64 * period_ms + threads.len() as f64;
+        compare::close(&format!("milliseconds of {function}"), found, periods as f64 * period_ms, rounding);
     }
     assert!(sleeps > 0, "threads that are joined are slept for");
 }
