@@ -54,12 +54,16 @@ struct Dynamic {
     sysv_hash: u64,
     relocations: [(u64, u64); 2],
     soname: Option<u64>,
+    needed: Vec<u64>,
+    search_path: Option<u64>,
 }
 
 /// The longest chain of a hash bucket that is followed; real ones have a handful of entries.
 const MAX_CHAIN: usize = 4096;
 /// More relocations than any program has: Chromium has some 700,000.
 const MAX_RELOCATIONS: u64 = 1 << 22;
+/// Libraries that one file may name. Real ones name some twenty.
+const NEEDED_MAX: usize = 256;
 const SYMBOL_SIZE: u64 = size_of::<Sym64<LE>>() as u64;
 
 impl<'data> Elf<'data> {
@@ -99,6 +103,10 @@ impl<'data> Elf<'data> {
                 elf::DT_JMPREL => found.relocations[1].0 = value,
                 elf::DT_PLTRELSZ => found.relocations[1].1 = value,
                 elf::DT_SONAME => found.soname = Some(value),
+                elf::DT_NEEDED if found.needed.len() < NEEDED_MAX => found.needed.push(value),
+                // The loader ignores the older DT_RPATH beside DT_RUNPATH.
+                elf::DT_RUNPATH => found.search_path = Some(value),
+                elf::DT_RPATH => found.search_path = found.search_path.or(Some(value)),
                 _ => {}
             }
         }
@@ -112,6 +120,16 @@ impl<'data> Elf<'data> {
     /// The file's own name for itself, where it has one.
     pub fn soname(&self) -> Option<&'data [u8]> {
         self.dynamic_string(self.dynamic.soname?)
+    }
+
+    /// The names of the libraries that the dynamic loader loads for this file.
+    pub fn needed(&self) -> impl Iterator<Item = &'data [u8]> {
+        self.dynamic.needed.iter().filter_map(|name| self.dynamic_string(*name))
+    }
+
+    /// The folders, separated by colons, in which the loader looks for them first.
+    pub fn search_path(&self) -> Option<&'data [u8]> {
+        self.dynamic_string(self.dynamic.search_path?)
     }
 
     /// True for a program (position-independent or not), false for a shared library.

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -104,12 +105,24 @@ impl Files {
             }
             self.changed.push(id);
         }
-        let facts = Arc::new(look(pid, mapping)?);
+        let facts = match open(pid, mapping)? {
+            Some((file, size)) => Arc::new(look(&file, size)),
+            None => Arc::default(),
+        };
         if self.known.len() >= FILES_MAX {
             self.known.clear();
         }
         self.known.insert(id, Known { stamp, since: Instant::now(), facts: Arc::clone(&facts) });
         Ok(facts)
+    }
+
+    /// Looks at a file that a process is about to map. What cannot be read is left for when it is mapped.
+    pub fn look_ahead(&mut self, path: &Path) {
+        let Ok(Some((file, metadata))) = open_regular(path) else { return };
+        let device = metadata.dev();
+        let id = FileId { device: (rustix::fs::major(device), rustix::fs::minor(device)), inode: metadata.ino() };
+        let facts = Arc::new(look(&file, metadata.len()));
+        self.known.insert(id, Known { stamp: Stamp::of(&metadata), since: Instant::now(), facts });
     }
 
     /// The files that have changed since the last call: what else was made of them is of the old ones.
@@ -133,12 +146,8 @@ fn stamp(pid: u32, mapping: &Mapping) -> io::Result<Stamp> {
 pub fn open(pid: u32, mapping: &Mapping) -> io::Result<Option<(File, u64)>> {
     let mut failure = io::Error::from(io::ErrorKind::NotFound);
     for way in mapping.ways(pid) {
-        // A device's file may block or act when it is opened; what is mapped and no regular file is no library.
-        match File::options().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(&way) {
-            Ok(file) => {
-                let metadata = file.metadata()?;
-                return Ok(metadata.is_file().then_some((file, metadata.len())));
-            }
+        match open_regular(&way) {
+            Ok(found) => return Ok(found.map(|(file, metadata)| (file, metadata.len()))),
             Err(error) => failure = error,
         }
     }
@@ -148,17 +157,20 @@ pub fn open(pid: u32, mapping: &Mapping) -> io::Result<Option<(File, u64)>> {
     Err(failure)
 }
 
-/// Says what a mapped file is. It is read, not mapped: a memory map of a file that its owner truncates would kill us
-/// with SIGBUS.
-fn look(pid: u32, mapping: &Mapping) -> io::Result<FileFacts> {
-    let Some((file, size)) = open(pid, mapping)? else { return Ok(FileFacts::default()) };
+/// A device's file may block or act when it is opened; what is mapped and no regular file is no library.
+fn open_regular(path: &Path) -> io::Result<Option<(File, Metadata)>> {
+    let file = File::options().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
+    let metadata = file.metadata()?;
+    Ok(metadata.is_file().then_some((file, metadata)))
+}
+
+/// Says what a file is. It is read, not mapped: a memory map of a file that its owner truncates would kill us with SIGBUS.
+fn look(file: &File, size: u64) -> FileFacts {
     if size > SIZE_MAX {
-        return Ok(FileFacts::default());
+        return FileFacts::default();
     }
-    let Some(skimmed) = skim(&file, size).filter(|bytes| is_interesting(bytes)) else {
-        return Ok(FileFacts::default());
-    };
-    Ok(fill_loaded(&file, skimmed).map_or_else(FileFacts::default, |bytes| examine(&bytes)))
+    let Some(skimmed) = skim(file, size).filter(|bytes| is_interesting(bytes)) else { return FileFacts::default() };
+    fill_loaded(file, skimmed).map_or_else(FileFacts::default, |bytes| examine(&bytes))
 }
 
 /// Whether a file of which only the symbols' names were read deserves to be read whole.

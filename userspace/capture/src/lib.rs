@@ -17,6 +17,7 @@ mod join;
 pub mod kernel;
 pub mod launch;
 pub mod libc_layout;
+mod loader;
 mod machine;
 pub mod memory;
 pub mod native;

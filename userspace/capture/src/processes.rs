@@ -6,6 +6,7 @@ mod lives;
 mod watched;
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,6 +20,7 @@ use crate::files::{FileId, Files};
 use crate::frame_cache::FrameCache;
 use crate::kernel::object::Object;
 use crate::kernel::sideband::{Behind, Mapped};
+use crate::loader;
 use crate::machine::{self, Facts};
 use crate::native::Native;
 use crate::process_maps::{Mapping, Mappings};
@@ -152,8 +154,11 @@ impl Processes {
         self.attach(pid, 0, object, events);
     }
 
-    /// Watches a process from its exec on.
-    pub fn expect(&mut self, pid: u32, object: &mut Object, events: &mut Vec<Event>) {
+    /// Watches a process from its exec on, by which it becomes this program.
+    pub fn expect(&mut self, pid: u32, program: &OsStr, object: &mut Object, events: &mut Vec<Event>) {
+        for path in loader::files_of(program) {
+            self.files.look_ahead(&path);
+        }
         self.expected = Some(pid);
         self.set(pid, sampled(), object, events);
     }

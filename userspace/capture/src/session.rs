@@ -50,8 +50,10 @@ use self::rhythm::{News, Rhythm};
 
 /// How long the end of a capture waits for the names of native functions.
 const NAMES_WAIT: Duration = Duration::from_secs(12);
-/// For so long, whatever a process does is taken for new.
-const NEWBORN: Duration = Duration::from_secs(1);
+/// How long a process is young: one that was asked for, and any other, of which only what comes before its interpreter is known
+/// needs to be looked at often.
+const NEWBORN: Duration = Duration::from_millis(200);
+const STARTS: Duration = Duration::from_millis(100);
 /// Between two looks whether names have come.
 const PACE: Duration = Duration::from_millis(4);
 const COST_PERIOD: Duration = Duration::from_secs(1);
@@ -216,8 +218,8 @@ impl Session {
                 }
                 machine::descendants(pids).map_err(StartError::Scan)?
             }
-            Targets::Launched(pid) => {
-                self.processes.expect(*pid, &mut self.object, &mut self.scratch);
+            Targets::Launched { pid, program } => {
+                self.processes.expect(*pid, program, &mut self.object, &mut self.scratch);
                 Vec::new()
             }
         };
@@ -322,7 +324,8 @@ impl Session {
         let has_learned = self.stacks.has_learned();
         match self.processes.grew_at().elapsed() {
             age if age < NEWBORN && self.processes.has_targets() => News::Newborn,
-            age if age < NEWBORN || has_learned => News::Code,
+            age if age < STARTS => News::Process,
+            _ if has_learned => News::Code,
             _ => News::None,
         }
     }

@@ -5,34 +5,54 @@ use pyobs_abi::control;
 
 use super::maps::control;
 
-/// Stacks of code objects that were seen lately, by the end of their hashes. Not a hash map: a sampler may not update one.
+/// Code objects that were in a stack lately: a part of each one's hash, in the place that another part gives. Not a hash map,
+/// which a sampler may not update.
 #[map]
-static SEEN: Array<u64> = Array::with_max_entries(SEEN_COUNT, 0);
-const SEEN_COUNT: u32 = 8192;
+static SEEN: Array<u32> = Array::with_max_entries(SEEN_COUNT, 0);
+const SEEN_COUNT: u32 = 1 << 16;
 
-/// When user space was called last.
-#[map]
-static CALLED: Array<u64> = Array::with_max_entries(1, 0);
-
-/// The hash of a stack with one frame more.
-#[inline(always)]
-pub fn hash(stack: u64, code: u64, check: u32) -> u64 {
-    (stack ^ code ^ (u64::from(check) << 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
+/// The calls to user space.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Calls {
+    last: u64,
+    /// Not 0 while a call is owed that came too early.
+    owed: u64,
 }
 
-/// Whether to call user space for a stack with this hash. Two CPUs may both take what one should; then one call is lost
-/// or one too many.
+#[map]
+static CALLS: Array<Calls> = Array::with_max_entries(1, 0);
+
+/// Whether a code object was in no stack before. It counts as seen from now on.
+///
+/// Two CPUs may both find it new, and code that shares a place with other code is new each time: that makes one call too many.
 #[inline(always)]
-pub fn is_worth_a_call(stack: u64, now: u64) -> bool {
-    let (Some(called), Some(seen)) = (CALLED.get_ptr_mut(0), SEEN.get_ptr_mut(stack as u32 & (SEEN_COUNT - 1))) else {
-        return false;
-    };
-    // SAFETY: the pointers are into elements of arrays, words that are read and written as one.
+pub fn is_new(code: u64, check: u32) -> bool {
+    let hash = (code ^ (u64::from(check) << 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let (place, mark) = ((hash >> 16) as u32 & (SEEN_COUNT - 1), (hash >> 32) as u32 | 1);
+    let Some(seen) = SEEN.get_ptr_mut(place) else { return false };
+    // SAFETY: the pointer is into an element of the array, a word that is read and written as one.
     unsafe {
-        if now.wrapping_sub(*called) < control(control::CALL_GAP) || *seen == stack {
+        if *seen == mark {
             return false;
         }
-        (*called, *seen) = (now, stack);
+        *seen = mark;
     }
+    true
+}
+
+/// Whether to call user space now: a stack with new code was taken, and the last call is long enough ago.
+#[inline(always)]
+pub fn is_due(has_new_code: bool, now: u64) -> bool {
+    let Some(calls) = CALLS.get_ptr_mut(0) else { return false };
+    // SAFETY: the pointer is into an element of the array, words that are each read and written as one.
+    let calls = unsafe { &mut *calls };
+    if has_new_code {
+        calls.owed = 1;
+    }
+    if calls.owed == 0 || now.wrapping_sub(calls.last) < control(control::CALL_GAP) {
+        return false;
+    }
+    (calls.last, calls.owed) = (now, 0);
     true
 }

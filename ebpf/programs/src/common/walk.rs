@@ -75,8 +75,8 @@ pub struct Walk {
     /// Which of its CPU's states this is.
     pub slot: u32,
 
-    /// The hash of the Python frames' code objects; 0 where there are none.
-    pub codes: u64,
+    /// Not 0 if one of the Python frames runs code that was in no stack before.
+    pub has_new_code: u64,
 
     // Native frames.
     pub ip: u64,
@@ -168,7 +168,7 @@ impl Walk {
         walk.sample.weight = 0;
         walk.sample.flags = 0;
         walk.failure = 0;
-        walk.codes = 0;
+        walk.has_new_code = 0;
         walk.sample.walk = walk::NO_PYTHON;
         walk.sample.native = native::NONE;
         walk.sample.kernel_frames = 0;
@@ -335,7 +335,7 @@ impl Walk {
         self.words[index & (WORDS - 1)] = frame.address;
         self.words[(index + 1) & (WORDS - 1)] = frame.detail;
         self.sample.frames += 1;
-        self.codes = news::hash(self.codes, frame.address, frame.check());
+        self.has_new_code |= u64::from(news::is_new(frame.address, frame.check()));
     }
 
     /// The innermost Python frame of a stack that has one.
@@ -352,7 +352,7 @@ impl Walk {
             let Sample { header, walk, native, .. } = &self.sample;
             messages::incomplete(header.pid, header.tid, *walk, *native);
         }
-        if self.codes != 0 && news::is_worth_a_call(self.codes, self.sample.header.time) {
+        if news::is_due(self.has_new_code != 0, self.sample.header.time) {
             ring::send_now(self.record());
         } else {
             ring::send(self.record());

@@ -45,6 +45,8 @@ impl Native {
     pub fn new(mut tables: Tables, mappings: MappingTable) -> std::io::Result<Self> {
         // Where that cannot be set, stacks end at the first frame of a JIT.
         let _ = tables.chain_by_frame_pointers(unwind::FILE_ANONYMOUS);
+        // Where there is no room, each table says so.
+        let _ = tables.reserve();
         Ok(Self {
             numbers: Numbers::default(),
             tables,

@@ -17,6 +17,8 @@ use super::shelf::{Room, Shelf};
 /// BPF_F_MMAPABLE (include/uapi/linux/bpf.h).
 const MMAPABLE: u32 = 1 << 10;
 const ARRAY: u32 = BPF_MAP_TYPE_ARRAY as u32;
+/// The tables of CPython 3.12 and its libraries have 97,000 rows (docs/BENCHMARKS.md, unwind tables).
+const CHUNKS_AT_START: u32 = 2;
 const CHUNK_BYTES: usize = CHUNK_ROWS as usize * 8;
 
 /// Why a table could not be put where the kernel side finds it.
@@ -99,12 +101,24 @@ impl Tables {
         Ok(())
     }
 
-    fn fill(&mut self, number: u32, at: usize, words: &[u64]) -> Result<(), StoreError> {
+    /// Makes room for the tables of an interpreter. The kernel waits for all CPUs when a map is put into another
+    /// (`maybe_wait_bpf_programs` in kernel/bpf/syscall.c), some 15 ms, which is a third of the life of a short command.
+    pub fn reserve(&mut self) -> Result<(), StoreError> {
+        self.reach(CHUNKS_AT_START - 1)
+    }
+
+    /// Has the chunk of this number, and those before it.
+    fn reach(&mut self, number: u32) -> Result<(), StoreError> {
         while self.chunks.len() <= number as usize {
             let chunk = MapData::create(Map::new_from_params(ARRAY, 4, 8, CHUNK_ROWS, MMAPABLE), "unwind_rows", None)?;
             self.chunks_by_number.set(self.chunks.len() as u32, &chunk, 0)?;
             self.chunks.push(chunk);
         }
+        Ok(())
+    }
+
+    fn fill(&mut self, number: u32, at: usize, words: &[u64]) -> Result<(), StoreError> {
+        self.reach(number)?;
         let chunk = self.chunks[number as usize].fd().as_fd();
         // Mapped for the time of the copy only, so that it does not count as our memory.
         // SAFETY: a new mapping that nothing else refers to; `at` and the words lie in the chunk (`write`), whose

@@ -1,5 +1,7 @@
 //! What a capture is asked for.
 
+use std::ffi::OsString;
+
 use crate::families::arena::library::Named;
 use crate::families::eval::Chosen;
 
@@ -9,8 +11,12 @@ pub enum Targets {
     All,
     /// These and the children that they start.
     Pids(Vec<u32>),
-    /// A process that waits to become another program, from then on, and the children that it starts.
-    Launched(u32),
+    /// A process that waits to become another program, from then on, and the children that it starts. The program as execvp(3)
+    /// finds it.
+    Launched {
+        pid: u32,
+        program: OsString,
+    },
 }
 
 #[derive(Clone, Debug)]

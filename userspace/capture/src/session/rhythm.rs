@@ -3,7 +3,8 @@
 //! A look costs something however little there is to see, for a busy machine's caches hold nothing of ours: with one busy
 //! process at 99 Hz, `record --budget 50` took 28 ms of CPU a second with a hundred looks in it, and 5 with five (the
 //! recording's table `costs`). But a code object can be gone before it could be named, within milliseconds while modules
-//! are imported. So looks come often while they find code that was not known, and half as often after each that finds none.
+//! are imported. So the kernel side calls for a look when a stack has code in it that was in none before, and looks come often while
+//! a process is young, whose interpreter is not known yet; half as often after each look that finds none of that.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -13,8 +14,11 @@ use std::time::{Duration, Instant};
 use rustix::event::{Timespec, epoll};
 
 /// Between two looks there is always this much time, so that a machine that starts thousands of processes a second does
-/// not wake us for each. This often a command is looked at that was just started: it may be over in 50 ms.
+/// not wake us for each.
 const SHORTEST: Duration = Duration::from_millis(4);
+/// This often a command is looked at that was just started: it may be over in 50 ms, and the code of a module's own lines is gone
+/// as soon as they have run.
+const NEWBORN: Duration = Duration::from_millis(2);
 const SHORT: Duration = Duration::from_millis(10);
 const LONGEST: Duration = Duration::from_millis(200);
 /// The kernel side calls for a stack that may have new code in it, but a program whose stacks are all different must not
@@ -28,9 +32,11 @@ const RECORDS: u64 = 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum News {
     None,
-    /// Code that was not known, or a process.
+    /// Code that was not known.
     Code,
-    /// A process that was asked for, in its first second.
+    /// A process, a moment ago.
+    Process,
+    /// A process that was asked for, in its first moments.
     Newborn,
 }
 
@@ -87,7 +93,7 @@ impl Rhythm {
         let timeout = due.map_or(timeout, |due| timeout.min(due));
         (self.was_rung, self.was_called) = self.ring(timeout)?;
         // A pause before each wait would be one more switch a look, and few looks come early.
-        let pause = SHORTEST.saturating_sub(self.looked_at.elapsed());
+        let pause = SHORTEST.min(self.period).saturating_sub(self.looked_at.elapsed());
         if !pause.is_zero() {
             std::thread::sleep(pause);
             // What rang meanwhile is seen by this look.
@@ -123,14 +129,14 @@ impl Rhythm {
     /// Takes in what a look has found. Returns how often the kernel side may call, if that changes.
     pub fn found(&mut self, news: News) -> Option<Duration> {
         self.period = match news {
-            News::Newborn => SHORTEST,
-            News::Code => SHORT,
-            News::None => (self.period * 2).min(LONGEST),
+            News::Newborn => NEWBORN,
+            News::Process => SHORT,
+            News::Code | News::None => (self.period * 2).min(LONGEST),
         };
         let gap = match news {
             News::None if self.was_called => (self.call_gap * 2).min(CALL_GAP_MAX),
             News::None => self.call_gap,
-            News::Code | News::Newborn => Self::CALL_GAP,
+            News::Code | News::Process | News::Newborn => Self::CALL_GAP,
         };
         let has_changed = gap != self.call_gap;
         self.call_gap = gap;
@@ -147,7 +153,7 @@ mod tests {
         let (reader, writer) = rustix::pipe::pipe().unwrap();
         let mut rhythm = Rhythm::new(std::iter::empty::<OwnedFd>(), &reader).unwrap();
         for (news, period) in
-            [(News::None, 20), (News::None, 40), (News::Newborn, 4), (News::None, 8), (News::Code, 10)]
+            [(News::None, 20), (News::Code, 40), (News::Newborn, 2), (News::None, 4), (News::Process, 10)]
         {
             rhythm.found(news);
             assert_eq!(rhythm.period, Duration::from_millis(period), "{news:?}");

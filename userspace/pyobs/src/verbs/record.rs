@@ -26,7 +26,7 @@ pub(super) fn run(arguments: &Record) -> Result<u8, Failure> {
     let mut signals =
         Signals::catch().map_err(|error| Failure::Failed(format!("signals cannot be caught: {error}")))?;
     let watched = match &command {
-        Some(command) => Targets::Launched(command.pid()),
+        Some(command) => Targets::Launched { pid: command.pid(), program: arguments.command[0].clone() },
         None => targets(&arguments.watch),
     };
     let session = start(&arguments.watch, watched)?;
