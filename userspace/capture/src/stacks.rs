@@ -21,6 +21,7 @@ use crate::memory::ProcessMemory;
 use crate::native::Native;
 use crate::native::images::Image;
 use crate::native::namer::{Key, Namer};
+use crate::process_maps::Mapping;
 use crate::processes::Watched;
 use crate::record::Stack;
 
@@ -40,19 +41,19 @@ pub struct Taken<P> {
     pub stack: Option<StackId>,
 }
 
-/// A frame of a stack that waits.
-#[derive(Clone, Copy)]
-enum Part {
-    Known(FrameId),
-    /// By its number in `Parked::keys`.
-    Native(usize),
+/// A native frame whose names are not known yet.
+struct Gap {
+    /// How many of the stack's frames are before it.
+    at: usize,
+    key: Key,
+    module: Arc<str>,
 }
 
 struct Parked<P> {
     purpose: P,
-    /// Root first.
-    parts: Vec<Part>,
-    keys: Vec<(Key, Arc<str>)>,
+    /// Those that have names, root first.
+    frames: Vec<FrameId>,
+    gaps: Vec<Gap>,
     since: Instant,
 }
 
@@ -116,22 +117,24 @@ impl<P> Stacks<P> {
         if !join(&stack.native, stack.frames.len(), halves, &mut joined) && outcome == Outcome::Complete {
             outcome = Outcome::Cut(Reason::FramesUnjoined);
         }
-        let (mut parts, mut keys) = (Vec::with_capacity(joined.len() + stack.kernel.len()), Vec::new());
+        let (mut frames, mut gaps) = (Vec::with_capacity(joined.len() + stack.kernel.len()), Vec::new());
+        let mut last_mapping = None;
         for frame in joined.iter().rev() {
             match *frame {
                 Joined::Native(number) => {
                     let address = native_address(stack.native[number]);
-                    keys.push(self.native_frame(address, watched));
-                    parts.push(Part::Native(keys.len() - 1));
+                    let mapping = last_mapping.filter(|last: &&Mapping| last.has(address));
+                    last_mapping = mapping.or_else(|| watched.mapping(address));
+                    self.native_frame(address, watched.pid, last_mapping, &mut frames, &mut gaps);
                 }
                 Joined::Python(number) => {
                     match python(stack.frames[number], at, watched, interner, events, &mut self.learned) {
-                        Ok(frame) => parts.push(Part::Known(frame)),
+                        Ok(frame) => frames.push(frame),
                         Err(reason) => {
                             events.push(Event::Loss { at, reason, count: 1 });
                             outcome = Outcome::Failed(reason);
                             let unreadable = Frame { function: Arc::from(UNREADABLE), ..nameless(FrameKind::Python) };
-                            parts.extend(interner.frame(unreadable, events).map(Part::Known));
+                            frames.extend(interner.frame(unreadable, events));
                         }
                     }
                 }
@@ -142,7 +145,7 @@ impl<P> Stacks<P> {
             let name = self.symbols.name(*address);
             // It calls those who look at a tracepoint, where there are several (include/linux/tracepoint.h).
             if !name.starts_with("__traceiter_") {
-                parts.extend(self.kernel(name, interner, events).map(Part::Known));
+                frames.extend(self.kernel(name, interner, events));
             }
         }
         if stack.sample.native == native::NO_TABLE
@@ -150,7 +153,7 @@ impl<P> Stacks<P> {
         {
             native.want(watched.pid, mapping);
         }
-        self.parked.push_back(Parked { purpose: purpose(outcome), parts, keys, since: Instant::now() });
+        self.parked.push_back(Parked { purpose: purpose(outcome), frames, gaps, since: Instant::now() });
     }
 
     /// Asks for the names that stacks wait for, and gives those stacks that have theirs.
@@ -182,23 +185,11 @@ impl<P> Stacks<P> {
         }
         while let Some(first) = self.parked.front() {
             let is_late = first.since.elapsed() > PATIENCE || self.parked.len() > PARKED_MAX;
-            if !is_late && !first.keys.iter().all(|(key, _)| self.known.contains_key(key)) {
+            if !is_late && !first.gaps.iter().all(|gap| self.known.contains_key(&gap.key)) {
                 break;
             }
             let Some(parked) = self.parked.pop_front() else { break };
-            let mut frames = Vec::with_capacity(parked.parts.len());
-            for part in &parked.parts {
-                match *part {
-                    Part::Known(frame) => frames.push(frame),
-                    Part::Native(number) => {
-                        let (key, module) = &parked.keys[number];
-                        match self.known.get(key) {
-                            Some(names) => frames.extend_from_slice(names),
-                            None => frames.extend_from_slice(&self.nameless_frame(module, interner, events)),
-                        }
-                    }
-                }
-            }
+            let frames = self.filled(parked.frames, &parked.gaps, interner, events);
             let stack = interner.stack(&frames, events);
             each(Taken { purpose: parked.purpose, stack }, events);
         }
@@ -220,26 +211,57 @@ impl<P> Stacks<P> {
         !self.parked.is_empty()
     }
 
-    /// What names a native frame, which is asked for unless it is known.
-    fn native_frame(&mut self, address: u64, watched: &Watched) -> (Key, Arc<str>) {
-        let (key, module) = match watched.mapping(address) {
-            Some(mapping) => {
-                let image = Image::of(mapping);
-                let key = match image {
-                    Image::Anonymous => Key { image, pid: watched.pid, address },
-                    _ => Key { image, pid: 0, address: address - mapping.start + mapping.offset },
-                };
-                if !self.known.contains_key(&key) && self.asked.insert(key) {
-                    self.namer.ask(key, watched.pid, mapping);
-                }
-                (key, Arc::clone(&mapping.name))
-            }
-            None => (Key { image: Image::Anonymous, pid: 0, address: 0 }, Arc::from("[unknown]")),
-        };
-        if key.pid == 0 && key.address == 0 && !self.known.contains_key(&key) && self.asked.insert(key) {
-            self.namer.give_up(key, Arc::clone(&module));
+    /// The frames of a stack with the names that it waited for.
+    fn filled(
+        &self,
+        known: Vec<FrameId>,
+        gaps: &[Gap],
+        interner: &mut Interner,
+        events: &mut Vec<Event>,
+    ) -> Vec<FrameId> {
+        if gaps.is_empty() {
+            return known;
         }
-        (key, module)
+        let (mut frames, mut done) = (Vec::with_capacity(known.len() + gaps.len()), 0);
+        for gap in gaps {
+            frames.extend_from_slice(&known[done..gap.at]);
+            done = gap.at;
+            match self.known.get(&gap.key) {
+                Some(names) => frames.extend_from_slice(names),
+                None => frames.extend_from_slice(&self.nameless_frame(&gap.module, interner, events)),
+            }
+        }
+        frames.extend_from_slice(&known[done..]);
+        frames
+    }
+
+    /// Adds what names a native frame, or asks for it and leaves a gap.
+    fn native_frame(
+        &mut self,
+        address: u64,
+        pid: u32,
+        mapping: Option<&Mapping>,
+        frames: &mut Vec<FrameId>,
+        gaps: &mut Vec<Gap>,
+    ) {
+        let key = match mapping {
+            Some(mapping) => match Image::of(mapping) {
+                image @ Image::Anonymous => Key { image, pid, address },
+                image => Key { image, pid: 0, address: address - mapping.start + mapping.offset },
+            },
+            None => Key { image: Image::Anonymous, pid: 0, address: 0 },
+        };
+        if let Some(names) = self.known.get(&key) {
+            return frames.extend_from_slice(names);
+        }
+        let module = mapping.map_or_else(|| Arc::from("[unknown]"), |mapping| Arc::clone(&mapping.name));
+        if self.asked.insert(key) {
+            match mapping {
+                Some(mapping) => self.namer.ask(key, pid, mapping),
+                None => self.namer.give_up(key, Arc::clone(&module)),
+            }
+        }
+        gaps.push(Gap { at: frames.len(), key, module });
     }
 
     fn nameless_frame(&self, module: &Arc<str>, interner: &mut Interner, events: &mut Vec<Event>) -> Rc<[FrameId]> {

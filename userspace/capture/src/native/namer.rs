@@ -1,18 +1,25 @@
 //! Looks native functions up in a thread of its own: the debug information of a library takes a second to read.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use super::images::Image;
 use super::names::{Name, Names, Source};
 use crate::doctor::kernel_version;
-use crate::files;
+use crate::files::{self, FileId};
 use crate::kernel::cost::ThreadTime;
 use crate::privileges::{self, Keep};
 use crate::process_maps::Mapping;
+
+/// A file stays open for this long, for the next places in it. No longer: its file system could not be unmounted.
+const OPEN_FOR: Duration = Duration::from_secs(1);
+/// Files that are open at once.
+const OPEN_MAX: usize = 64;
 
 /// A place in native code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -36,19 +43,34 @@ struct Question {
 
 type Answer = (Key, Arc<str>, Vec<Name>);
 
+impl Question {
+    fn answers(self, names: &mut Names) -> impl Iterator<Item = Answer> + use<> {
+        let addresses: Vec<u64> = self.keys.iter().map(|key| key.address).collect();
+        let found = match (self.image, self.source) {
+            (Image::Anonymous, _) => names.look_up_jit(self.pid, &addresses),
+            (_, Some(source)) => names.look_up_offsets(&source, &addresses),
+            (_, None) => Vec::new(),
+        };
+        let found = found.into_iter().chain(std::iter::repeat_with(Vec::new));
+        self.keys.into_iter().zip(found).map(move |(key, names)| (key, Arc::clone(&self.module), names))
+    }
+}
+
 pub struct Namer {
-    questions: Sender<Question>,
-    answers: Receiver<Answer>,
+    /// Those of one look together, for each message wakes the thread.
+    questions: Sender<Vec<Question>>,
+    answers: Receiver<Vec<Answer>>,
     time: ThreadTime,
     /// What [`Self::flush`] will ask.
     collected: HashMap<(Image, u32), Question>,
+    open: HashMap<FileId, (Arc<File>, Instant)>,
     /// What has an answer already: none.
     given_up: Vec<Answer>,
 }
 
 impl Namer {
     pub fn start() -> std::io::Result<Self> {
-        let (questions, receiver) = channel::<Question>();
+        let (questions, receiver) = channel::<Vec<Question>>();
         let (sender, answers) = channel();
         let time = ThreadTime::default();
         let own = time.clone();
@@ -57,33 +79,25 @@ impl Namer {
             // It reads what strangers wrote.
             let _ = privileges::drop_after_attach(kernel_version(), Keep::Reading);
             let mut names = Names::default();
-            for question in receiver {
-                let Question { image, pid, module, source, keys } = question;
-                let addresses: Vec<u64> = keys.iter().map(|key| key.address).collect();
-                let found = match (image, source) {
-                    (Image::Anonymous, _) => names.look_up_jit(pid, &addresses),
-                    (_, Some(source)) => names.look_up_offsets(&source, &addresses),
-                    (_, None) => Vec::new(),
-                };
+            for questions in receiver {
+                let answers = questions.into_iter().flat_map(|question| question.answers(&mut names)).collect();
                 own.note();
-                let found = found.into_iter().chain(std::iter::repeat_with(Vec::new));
-                for (key, names) in keys.into_iter().zip(found) {
-                    if sender.send((key, Arc::clone(&module), names)).is_err() {
-                        return;
-                    }
+                if sender.send(answers).is_err() {
+                    return;
                 }
             }
         })?;
-        Ok(Self { questions, answers, time, collected: HashMap::new(), given_up: Vec::new() })
+        Ok(Self { questions, answers, time, collected: HashMap::new(), open: HashMap::new(), given_up: Vec::new() })
     }
 
     /// Collects a place that a process has in this mapping.
     pub fn ask(&mut self, key: Key, pid: u32, mapping: &Mapping) {
+        let open = &mut self.open;
         let question = self.collected.entry((key.image, key.pid)).or_insert_with(|| Question {
             image: key.image,
             pid,
             module: Arc::clone(&mapping.name),
-            source: source(key.image, pid, mapping),
+            source: source(open, key.image, pid, mapping),
             keys: Vec::new(),
         });
         question.keys.push(key);
@@ -101,19 +115,34 @@ impl Namer {
 
     /// Asks what was collected.
     pub fn flush(&mut self) {
-        for (_, question) in self.collected.drain() {
+        self.open.retain(|_, (_, since)| since.elapsed() < OPEN_FOR);
+        if !self.collected.is_empty() {
             // The thread ends only when we do.
-            let _ = self.questions.send(question);
+            let _ = self.questions.send(self.collected.drain().map(|(_, question)| question).collect());
         }
     }
 
     pub fn answers(&mut self) -> Vec<Answer> {
-        self.given_up.drain(..).chain(self.answers.try_iter()).collect()
+        self.given_up.drain(..).chain(self.answers.try_iter().flatten()).collect()
     }
 }
 
-fn source(image: Image, pid: u32, mapping: &Mapping) -> Option<Source> {
+fn source(
+    open: &mut HashMap<FileId, (Arc<File>, Instant)>,
+    image: Image,
+    pid: u32,
+    mapping: &Mapping,
+) -> Option<Source> {
     let Image::File(id) = image else { return None };
-    let (file, _) = files::open(pid, mapping).ok()??;
+    let file = match open.get(&id) {
+        Some((file, _)) => Arc::clone(file),
+        None => {
+            let file = Arc::new(files::open(pid, mapping).ok()??.0);
+            if open.len() < OPEN_MAX {
+                open.insert(id, (Arc::clone(&file), Instant::now()));
+            }
+            file
+        }
+    };
     Some(Source { id, file, path: mapping.path().to_owned(), root: PathBuf::from(format!("/proc/{pid}/root")) })
 }

@@ -46,7 +46,7 @@ const NUMBERS_MAX: usize = 4096;
 #[derive(Debug)]
 pub struct Source {
     pub id: FileId,
-    pub file: File,
+    pub file: Arc<File>,
     /// As the process sees it.
     pub path: PathBuf,
     /// `/proc/PID/root`, under which the process's own debug files are.
@@ -85,7 +85,7 @@ struct Known {
 
 impl Known {
     fn of(source: &Source, number: u64) -> Self {
-        let file = &source.file;
+        let file = &*source.file;
         let Some(sections) = Sections::of(file) else { return Self { number, ..Self::default() } };
         let has_symbols = |sections: &Sections| {
             sections.iter().any(|section| section.kind == elf::SHT_SYMTAB && !section.extent.is_empty())

@@ -44,9 +44,34 @@ const MAX_DEPTH: u32 = 1 << 14;
 /// What all stacks together may hold: a small file of one long path with many ends would fill the memory.
 const MAX_FRAMES: usize = 1 << 25;
 
-/// The nodes written so far: (parent, frame) to node; parent 0 is the root.
+/// The nodes written so far.
 #[derive(Debug, Default)]
-pub(crate) struct Nodes(HashMap<(u32, u32), u32>);
+pub(crate) struct Nodes {
+    /// (parent, frame) to node; parent 0 is the root.
+    known: HashMap<(u32, u32), u32>,
+    /// The path of the last stack that began with certain frames. The next one that does so shares most of it, and following a path
+    /// costs less than finding each node.
+    paths: [Vec<(FrameId, u32)>; PATHS],
+}
+
+const PATHS: usize = 32;
+/// The frames that tell which path a stack may share.
+const BEGINNING: usize = 8;
+
+impl Nodes {
+    fn path(&mut self, frames: &[FrameId]) -> Vec<(FrameId, u32)> {
+        std::mem::take(&mut self.paths[place(frames)])
+    }
+
+    fn keep(&mut self, frames: &[FrameId], path: Vec<(FrameId, u32)>) {
+        self.paths[place(frames)] = path;
+    }
+}
+
+fn place(frames: &[FrameId]) -> usize {
+    let beginning = frames.iter().take(BEGINNING);
+    beginning.fold(0, |hash: usize, frame| hash.wrapping_mul(31).wrapping_add(frame.0 as usize)) % PATHS
+}
 
 pub(crate) fn kind_name(kind: FrameKind) -> &'static str {
     match kind {
@@ -85,17 +110,21 @@ pub(crate) fn stack(
     id: StackId,
     frames: &[FrameId],
 ) -> rusqlite::Result<()> {
-    let mut leaf = None;
-    for frame in frames {
-        let parent = leaf.unwrap_or(0);
+    let mut path = nodes.path(frames);
+    let shared = path.iter().zip(frames).take_while(|((known, _), frame)| known == *frame).count();
+    path.truncate(shared);
+    for frame in &frames[shared..] {
+        let parent = path.last().map(|(_, node)| *node);
         // Ids start at 1, and u32::MAX nodes would be a file of 50 GB.
-        let next = u32::try_from(nodes.0.len()).map_or(u32::MAX, |len| len.saturating_add(1));
-        let node = *nodes.0.entry((parent, frame.0)).or_insert(next);
+        let next = u32::try_from(nodes.known.len()).map_or(u32::MAX, |len| len.saturating_add(1));
+        let node = *nodes.known.entry((parent.unwrap_or(0), frame.0)).or_insert(next);
         if node == next {
-            insert_node.execute(params![node, leaf, frame.0])?;
+            insert_node.execute(params![node, parent, frame.0])?;
         }
-        leaf = Some(node);
+        path.push((*frame, node));
     }
+    let leaf = path.last().map(|(_, node)| *node);
+    nodes.keep(frames, path);
     insert.execute(params![id.0, leaf])?;
     Ok(())
 }

@@ -8,7 +8,7 @@ use super::*;
 fn source(path: &Path, file: File) -> Source {
     let metadata = file.metadata().unwrap();
     let id = FileId { device: (0, metadata.dev() as u32), inode: metadata.ino() };
-    Source { id, file, path: path.to_owned(), root: PathBuf::from("/proc/self/root") }
+    Source { id, file: Arc::new(file), path: path.to_owned(), root: PathBuf::from("/proc/self/root") }
 }
 
 fn open(path: &Path) -> Source {
