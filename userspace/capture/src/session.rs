@@ -373,6 +373,7 @@ impl Session {
         self.drain_ring_once();
         self.settle();
         let since = Instant::now();
+        self.stacks.hurry();
         while self.stacks.is_waiting() && since.elapsed() < NAMES_WAIT {
             std::thread::sleep(PACE);
             self.named();

@@ -206,6 +206,11 @@ impl<P> Stacks<P> {
         std::mem::take(&mut self.learned)
     }
 
+    /// No stack comes any more, and somebody waits for the names of those that are there.
+    pub fn hurry(&self) {
+        self.namer.hurry();
+    }
+
     /// Whether stacks wait for names.
     pub fn is_waiting(&self) -> bool {
         !self.parked.is_empty()

@@ -17,7 +17,7 @@ const QUEUE_MAX: usize = 500_000;
 const APPEND_EVERY: Duration = Duration::from_millis(250);
 /// Events are collected for this long, or until there are this many, for each batch wakes the thread. With the time between two
 /// commits it stays below the second that a cut may cost.
-const SEND_EVERY: Duration = Duration::from_millis(100);
+const SEND_EVERY: Duration = Duration::from_millis(200);
 const SEND_AT: usize = 4096;
 
 #[derive(Debug)]

@@ -3,8 +3,8 @@
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use rustix::time::ClockId;
 
@@ -49,6 +49,50 @@ impl ThreadTime {
     }
 }
 
+/// A helper thread may use this share of one CPU, and has saved this much CPU time at most: a process with hundreds of libraries is
+/// ready soon, and a machine that starts new programs all the time does not lose a CPU to us.
+const HELPER_SHARE: f64 = 0.25;
+const HELPER_SAVED_MAX: Duration = Duration::from_secs(2);
+
+/// A resting helper looks this often whether somebody waits.
+const REST_STEP: Duration = Duration::from_millis(50);
+
+/// What a helper thread may use (a token bucket).
+#[derive(Debug)]
+pub struct Duty {
+    saved: f64,
+    used: Duration,
+    at: Instant,
+}
+
+impl Duty {
+    /// To be called by the thread, as [`Self::rest`].
+    pub fn begin() -> Self {
+        Self { saved: HELPER_SAVED_MAX.as_secs_f64(), used: thread_time(), at: Instant::now() }
+    }
+
+    /// Sleeps after a piece of work that took more than was left, unless somebody waits for the rest of the work.
+    pub fn rest(&mut self, is_awaited: &AtomicBool) {
+        let pause = self.pause(thread_time(), Instant::now());
+        let until = Instant::now() + pause;
+        while !is_awaited.load(Ordering::Relaxed) {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            std::thread::sleep(left.min(REST_STEP));
+        }
+    }
+
+    fn pause(&mut self, used: Duration, now: Instant) -> Duration {
+        let gained = now.saturating_duration_since(self.at).as_secs_f64() * HELPER_SHARE;
+        let spent = used.saturating_sub(self.used).as_secs_f64();
+        self.saved = (self.saved + gained - spent).min(HELPER_SAVED_MAX.as_secs_f64());
+        (self.used, self.at) = (used, now);
+        Duration::from_secs_f64((-self.saved).max(0.0) / HELPER_SHARE)
+    }
+}
+
 /// CPU time of a thread of this process so far; `None` when it has ended.
 fn of_thread(thread: i32) -> Option<Duration> {
     // CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED: see include/linux/posix-timers_types.h.
@@ -90,6 +134,28 @@ pub fn resident_bytes() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_helper_uses_its_share_of_a_cpu_and_what_it_has_saved() {
+        let (piece, start) = (Duration::from_millis(100), Instant::now());
+        let mut duty = Duty { saved: HELPER_SAVED_MAX.as_secs_f64(), used: Duration::ZERO, at: start };
+        let (mut used, mut now) = (Duration::ZERO, start);
+        while now < start + Duration::from_secs(100) {
+            used += piece;
+            now += piece;
+            now += duty.pause(used, now);
+        }
+        let share = (used - HELPER_SAVED_MAX).as_secs_f64() / (now - start).as_secs_f64();
+        assert!((share - HELPER_SHARE).abs() < 0.01, "{share}");
+        // An hour without work saves no more than before.
+        now += Duration::from_secs(3600);
+        let before = used;
+        while duty.pause(used, now).is_zero() {
+            used += piece;
+            now += piece;
+        }
+        assert!(used - before < 2 * HELPER_SAVED_MAX, "{:?}", used - before);
+    }
 
     #[test]
     fn the_time_of_a_thread_grows_while_it_is_at_work() {

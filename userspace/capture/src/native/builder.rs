@@ -1,13 +1,17 @@
 //! Makes unwind tables in a thread of its own: a large library takes a tenth of a second.
 
 use std::fs::File;
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
 use super::table::{self, Table};
 use crate::doctor::kernel_version;
-use crate::kernel::cost::ThreadTime;
+use crate::kernel::cost::{Duty, ThreadTime};
 use crate::privileges::{self, Keep};
+
+/// Stacks without a table are told as such.
+static NOBODY_WAITS: AtomicBool = AtomicBool::new(false);
 
 /// What a table is made from.
 pub enum From {
@@ -40,6 +44,7 @@ impl Builder {
             // It reads what strangers wrote, from files that are open already.
             let _ = privileges::drop_after_attach(kernel_version(), Keep::Reading);
             own.begin();
+            let mut duty = Duty::begin();
             for (number, from) in receiver {
                 let table = match from {
                     From::File(file, size) => table::read(&file, size),
@@ -50,6 +55,7 @@ impl Builder {
                 if sender.send(Built { number, table }).is_err() {
                     break;
                 }
+                duty.rest(&NOBODY_WAITS);
             }
         })?;
         Ok(Self { jobs, done, time })

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ use super::images::Image;
 use super::names::{Name, Names, Source};
 use crate::doctor::kernel_version;
 use crate::files::{self, FileId};
-use crate::kernel::cost::ThreadTime;
+use crate::kernel::cost::{Duty, ThreadTime};
 use crate::privileges::{self, Keep};
 use crate::process_maps::Mapping;
 
@@ -61,6 +62,7 @@ pub struct Namer {
     questions: Sender<Vec<Question>>,
     answers: Receiver<Vec<Answer>>,
     time: ThreadTime,
+    awaited: Arc<AtomicBool>,
     /// What [`Self::flush`] will ask.
     collected: HashMap<(Image, u32), Question>,
     open: HashMap<FileId, (Arc<File>, Instant)>,
@@ -74,8 +76,11 @@ impl Namer {
         let (sender, answers) = channel();
         let time = ThreadTime::default();
         let own = time.clone();
+        let awaited = Arc::<AtomicBool>::default();
+        let is_awaited = Arc::clone(&awaited);
         thread::Builder::new().name("pyobs-names".to_owned()).spawn(move || {
             own.begin();
+            let mut duty = Duty::begin();
             // It reads what strangers wrote.
             let _ = privileges::drop_after_attach(kernel_version(), Keep::Reading);
             let mut names = Names::default();
@@ -85,9 +90,18 @@ impl Namer {
                 if sender.send(answers).is_err() {
                     return;
                 }
+                duty.rest(&is_awaited);
             }
         })?;
-        Ok(Self { questions, answers, time, collected: HashMap::new(), open: HashMap::new(), given_up: Vec::new() })
+        Ok(Self {
+            questions,
+            answers,
+            time,
+            awaited,
+            collected: HashMap::new(),
+            open: HashMap::new(),
+            given_up: Vec::new(),
+        })
     }
 
     /// Collects a place that a process has in this mapping.
@@ -106,6 +120,11 @@ impl Namer {
     /// What it has cost so far.
     pub fn thread_time(&self) -> ThreadTime {
         self.time.clone()
+    }
+
+    /// The recording has ended, and waits for the names that are missing.
+    pub fn hurry(&self) {
+        self.awaited.store(true, Ordering::Relaxed);
     }
 
     /// Answers that a place has no name.
