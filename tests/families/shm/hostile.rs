@@ -148,8 +148,8 @@ fn taken(python: &Python) {
 
 fn unseen(python: &Python) {
     let stage = Stage::set(python, &["unseen"]);
-    // Two looks, five seconds and half a second later.
-    std::thread::sleep(Duration::from_secs(8));
+    // Two looks, ten seconds and half a second later.
+    std::thread::sleep(Duration::from_secs(13));
     let (told, recording) = stage.stop();
     let segment = found(&recording.report, &told["segment"]);
     let holds = json::list(segment, "/holders").iter().find(|row| row["pid"] == told["to"]);

@@ -33,9 +33,9 @@ const ARENAS_MAX: usize = 65_536;
 /// How often those are looked at that nobody has seen yet, and how many: each takes some 20 µs, once.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 const NEW_LOOKS: usize = 1024;
-/// How many of all are looked at in turn; where that comes to more than a 150th of the time, more seldom than that.
+/// How many of all are looked at in turn; where that comes to more than a thousandth of the time, more seldom.
 const LOOKS: usize = 256;
-const LOOK_SHARE: u32 = 150;
+const LOOK_SHARE: u32 = 1000;
 /// Memory of an arena's size that has no pools in it after so many looks, and this time, is none.
 const TRIES: u32 = 4;
 const PATIENCE: Duration = Duration::from_millis(200);

@@ -13,12 +13,15 @@ use pyobs_model::{Event, Nanos, Reason};
 use super::Shm;
 use super::person::{Difference, Person};
 use super::scan::Way;
+use crate::kernel::cost;
 
 /// How often; and, where something is suspected, how soon again.
-const EVERY: Duration = Duration::from_secs(5);
+const EVERY: Duration = Duration::from_secs(10);
 const AGAIN: Duration = Duration::from_millis(500);
-/// An iteration takes time on a machine with very many mappings: no more than this share of it.
-const SHARE: u32 = 400;
+/// An iteration takes time on a machine with very many mappings: no more than one part in so many of a CPU, and where something is
+/// suspected, which is rare, one in so many.
+const SHARE: u32 = 1000;
+const SHARE_AGAIN: u32 = 100;
 /// A look at a process through `/proc` costs about a millisecond.
 const AT_ONCE: usize = 8;
 const NONE_MAX: usize = 4096;
@@ -62,14 +65,15 @@ impl Shm {
 
     /// Compares; `iterate` runs the kernel's iterators, if there are any.
     pub fn reconcile(&mut self, now: Nanos, iterate: impl FnOnce() -> Option<Vec<Row>>, events: &mut Vec<Event>) {
-        let begun = Instant::now();
+        let before = cost::thread_time();
         match iterate() {
             Some(rows) => self.compare_all(&rows, now, events),
             None => self.compare_some(now, events),
         }
         let is_calm = self.reconciliation.suspects.is_empty() && self.reconciliation.strange.is_empty();
-        let wait = if is_calm { EVERY } else { AGAIN };
-        self.reconciliation.due = Instant::now() + wait.max(begun.elapsed() * SHARE);
+        let (wait, share) = if is_calm { (EVERY, SHARE) } else { (AGAIN, SHARE_AGAIN) };
+        let took = cost::thread_time().saturating_sub(before);
+        self.reconciliation.due = Instant::now() + wait.max(took * share);
     }
 
     fn compare_all(&mut self, rows: &[Row], now: Nanos, events: &mut Vec<Event>) {

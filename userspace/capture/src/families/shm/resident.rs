@@ -17,6 +17,7 @@ use pyobs_model::{Event, Nanos, Pid, ProcessRef, Reason, Resident, SegmentChange
 
 use super::person::Person;
 use super::{Live, Shm};
+use crate::kernel::cost;
 
 /// How often each process is looked at.
 const EVERY: Duration = Duration::from_secs(5);
@@ -24,7 +25,7 @@ const EVERY: Duration = Duration::from_secs(5);
 const AT_ONCE: Duration = Duration::from_millis(2);
 const AT_THE_END: Duration = Duration::from_millis(300);
 /// A process with very many mappings takes long: it is left alone for as many times as long.
-const SHARE: u32 = 400;
+const SHARE: u32 = 2000;
 /// Of one process.
 const SMAPS_MAX: u64 = 16 << 20;
 /// Of `st_blocks`, whatever the file system (stat(2)).
@@ -77,10 +78,11 @@ impl Shm {
         let (since, limit) = (Instant::now(), if at_the_end { AT_THE_END } else { AT_ONCE });
         while since.elapsed() < limit {
             let Some((pid, process)) = self.account.due.pop_front() else { return };
-            let begun = Instant::now();
+            let (begun, before) = (Instant::now(), cost::thread_time());
             if at_the_end || self.account.resting.get(&pid).is_none_or(|until| *until <= begun) {
                 self.look_at_process(pid, process, now, events);
-                self.account.resting.insert(pid, Instant::now() + begun.elapsed() * SHARE);
+                let took = cost::thread_time().saturating_sub(before);
+                self.account.resting.insert(pid, Instant::now() + took * SHARE);
             }
         }
     }
