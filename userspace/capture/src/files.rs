@@ -1,6 +1,5 @@
 //! What mapped files are, asked once per file and remembered, so that a program that is not CPython costs a look-up.
 
-use std::collections::HashMap;
 use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -8,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use foldhash::HashMap;
 use pyobs_model::Reason;
 
 use crate::cpython::find::{self, InspectError, Interpreter};

@@ -5,12 +5,12 @@ mod interpreters;
 mod lives;
 mod watched;
 
-use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use foldhash::HashMap;
 use pyobs_abi::process;
 use pyobs_model::{Event, Nanos, Pid, Process, ProcessRef, Reason};
 
@@ -74,15 +74,15 @@ impl Processes {
         Self {
             everything: *targets == Targets::All,
             start,
-            watched: HashMap::new(),
-            pending: HashMap::new(),
-            changed: HashMap::new(),
+            watched: HashMap::default(),
+            pending: HashMap::default(),
+            changed: HashMap::default(),
             allowances: Allowances::default(),
             changed_files: Vec::new(),
             expected: None,
             files: Files::default(),
             native,
-            layouts: HashMap::new(),
+            layouts: HashMap::default(),
             next: 0,
             grew: Instant::now(),
             maps_read: 0,
@@ -334,7 +334,7 @@ impl Processes {
             facts,
             mappings: Rc::default(),
             placed: None,
-            threads: HashMap::new(),
+            threads: HashMap::default(),
             entry,
             unattached: 0,
         };

@@ -1,7 +1,6 @@
 //! The family `gil`: who waits for the GIL, behind whom, and who holds it for how long.
 
-use std::collections::HashMap;
-
+use foldhash::HashMap;
 use pyobs_model::{Event, GilHolder, GilWait, Nanos, ProcessRef, StackId, Tid};
 
 /// CPython's default switch interval, less what a sleep may come short of it: a waiter that slept for so long has asked
@@ -38,7 +37,7 @@ const TELL_EVERY: Nanos = Nanos(1_000_000_000);
 
 impl Gil {
     pub fn new(on: bool) -> Self {
-        Self { on, last: HashMap::new(), held: HashMap::new(), told: Nanos(0) }
+        Self { on, last: HashMap::default(), held: HashMap::default(), told: Nanos(0) }
     }
 
     pub fn waited(

@@ -10,9 +10,9 @@ mod slot;
 mod split;
 mod thread;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
+use foldhash::HashMap;
 use pyobs_abi::offcpu::{Sleeper, Wake};
 use pyobs_abi::stack::{Sample, flags};
 use pyobs_model::{Event, GilHolder, Nanos, Pid, ProcessRef, Reason, StackId, Tid, Waker};
@@ -54,7 +54,7 @@ impl OffCpu {
     }
 
     pub fn new(start: Nanos, sleeps: bool) -> Self {
-        Self { start, sleeps, threads: HashMap::new(), told: Nanos(0) }
+        Self { start, sleeps, threads: HashMap::default(), told: Nanos(0) }
     }
 
     /// The thread with this tid. A process that took the place of another has its own.

@@ -1,12 +1,12 @@
 //! Names of kernel addresses.
 
-use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use blazesym::symbolize::source::{Kernel, Source};
 use blazesym::symbolize::{Input, Symbolizer};
 use blazesym::{Addr, MaybeDefault};
+use foldhash::HashMap;
 
 /// Names that are kept at the most.
 const CACHE_MAX: usize = 16384;
@@ -20,7 +20,7 @@ pub struct Symbols {
 
 impl Default for Symbols {
     fn default() -> Self {
-        Self { symbolizer: Symbolizer::new(), names: HashMap::new(), unknown: Arc::from("kernel") }
+        Self { symbolizer: Symbolizer::new(), names: HashMap::default(), unknown: Arc::from("kernel") }
     }
 }
 

@@ -1,9 +1,9 @@
 //! What processes map executable, by the numbers under which the kernel side knows them.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::rc::Rc;
 
+use foldhash::HashMap;
 use pyobs_abi::unwind::{FILE_ANONYMOUS, FILES_MAX};
 
 use crate::files::FileId;

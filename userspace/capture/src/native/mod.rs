@@ -14,8 +14,7 @@ mod shelf;
 pub mod store;
 pub mod table;
 
-use std::collections::HashMap;
-
+use foldhash::HashMap;
 use pyobs_abi::unwind;
 
 use self::builder::{Builder, Built, From};
@@ -52,7 +51,7 @@ impl Native {
             tables,
             mappings,
             builder: Builder::start()?,
-            asked: HashMap::new(),
+            asked: HashMap::default(),
             waiting: Vec::new(),
         })
     }

@@ -1,6 +1,5 @@
 //! Looks native functions up in a thread of its own: the debug information of a library takes a second to read.
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,6 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use foldhash::HashMap;
 
 use super::images::Image;
 use super::names::{Name, Names, Source};
@@ -98,8 +99,8 @@ impl Namer {
             answers,
             time,
             awaited,
-            collected: HashMap::new(),
-            open: HashMap::new(),
+            collected: HashMap::default(),
+            open: HashMap::default(),
             given_up: Vec::new(),
         })
     }

@@ -16,12 +16,12 @@ mod symbols;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use foldhash::{HashMap, HashSet};
 use object::elf;
 
 use self::dwarf::{Dwarf, Frame, Recently};
@@ -159,11 +159,11 @@ impl Default for Names {
     fn default() -> Self {
         Self {
             files: Vec::new(),
-            numbers: HashMap::new(),
+            numbers: HashMap::default(),
             count: 0,
             recently: Recently::default(),
             found: Recent::new(ADDRESSES_MAX),
-            texts: HashSet::new(),
+            texts: HashSet::default(),
             maps: PerfMaps::default(),
         }
     }

@@ -1,8 +1,8 @@
 //! Forks, execs and exits.
 
-use std::collections::HashMap;
 use std::rc::Rc;
 
+use foldhash::HashMap;
 use pyobs_abi::record::Header;
 use pyobs_model::{Event, Nanos, Pid, Process, ProcessRef, Reason};
 
@@ -79,7 +79,7 @@ impl Processes {
             facts,
             mappings: Rc::clone(&parent.mappings),
             placed: parent.placed.clone(),
-            threads: HashMap::new(),
+            threads: HashMap::default(),
             entry: parent.entry,
             unattached: 0,
         };

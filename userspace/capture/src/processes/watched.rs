@@ -1,9 +1,9 @@
 //! One process that is watched.
 
-use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use foldhash::HashMap;
 use pyobs_abi::process::{self, SAMPLED};
 use pyobs_abi::record::Header;
 use pyobs_model::{Event, Process, ProcessRef, Tid};

@@ -1,7 +1,8 @@
 //! How the sums of sleeps are split over the stacks that were taken.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
+use foldhash::HashMap;
 use pyobs_model::{GilHolder, Nanos, StackId, Waker};
 
 /// What sleeps that become one event have in common.
@@ -75,7 +76,7 @@ impl Pool {
         let old = self.0.len();
         self.0.extend(new.into_iter().map(|one| (now, one)));
         let mut order: Vec<&Group> = Vec::new();
-        let mut shares: HashMap<&Group, Share> = HashMap::new();
+        let mut shares: HashMap<&Group, Share> = HashMap::default();
         for (number, (_, one)) in self.0.iter().enumerate() {
             let share = shares.entry(&one.group).or_insert_with(|| {
                 order.push(&one.group);

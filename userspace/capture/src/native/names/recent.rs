@@ -1,7 +1,8 @@
 //! A map that forgets what was not asked for lately.
 
-use std::collections::HashMap;
 use std::hash::Hash;
+
+use foldhash::HashMap;
 
 /// Two generations: when the young one is full it becomes the old one, which is dropped.
 #[derive(Debug)]
@@ -14,7 +15,7 @@ pub struct Recent<K, V> {
 impl<K: Copy + Eq + Hash, V> Recent<K, V> {
     /// For `max` entries at the most, and half of them at the least.
     pub fn new(max: usize) -> Self {
-        Self { young: HashMap::new(), old: HashMap::new(), max: max / 2 }
+        Self { young: HashMap::default(), old: HashMap::default(), max: max / 2 }
     }
 
     pub fn get(&mut self, key: &K) -> Option<&V> {
