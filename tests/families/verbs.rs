@@ -215,6 +215,7 @@ fn report() {
         ("self_s", Shape::Number),
         ("total_s", Shape::Number),
         ("self_error_s", Shape::Number),
+        ("total_error_s", Shape::Number),
     ];
     let times = || [("count", Shape::Count), ("total_s", Shape::Number), ("max_s", Shape::Number)];
     let stack = || Shape::list(frame_shape());

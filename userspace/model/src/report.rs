@@ -152,10 +152,11 @@ pub struct FrameCount {
     #[serde(rename = "self")]
     pub own: u64,
     pub total: u64,
-    /// The CPU time that these stand for, with the standard error of the first.
+    /// The CPU time that these stand for, and the standard error of each.
     pub self_s: f64,
     pub total_s: f64,
     pub self_error_s: f64,
+    pub total_error_s: f64,
 }
 
 /// A frame as JSON has it.
@@ -388,6 +389,7 @@ fn frames(model: &Model, selection: &Selection, limit: usize) -> Vec<FrameCount>
             self_s: row.own.time.as_secs_f64(),
             total_s: row.total.time.as_secs_f64(),
             self_error_s: row.own_error.as_secs_f64(),
+            total_error_s: row.total_error.as_secs_f64(),
         })
     };
     views::cpu_frames(model, selection).iter().take(limit).filter_map(row).collect()
