@@ -232,7 +232,8 @@ fn report() {
         .with("wakers", Shape::list(Shape::object(waker)));
     let thread = || Shape::object([("tid", Shape::Count), ("stack", stack())]);
     let gil = [("pid", Shape::Count), ("waiter", thread()), ("holder", Shape::nullable(thread()))];
-    let gil = Shape::object(gil.into_iter().chain(times()).chain([("stacks", Shape::Count)]));
+    let gil = Shape::object(gil.into_iter().chain(times()).chain([("stacks", Shape::Count)]))
+        .with("count_of", Shape::OneOf(&["waits", "pieces"]));
     let finding = Shape::object([
         ("id", Shape::Text),
         ("severity", Shape::OneOf(&["info", "warning", "serious"])),

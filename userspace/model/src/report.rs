@@ -223,6 +223,9 @@ pub struct Gil {
     /// spent behind it in part.
     #[serde(flatten)]
     pub spent: Spent,
+    /// What `count` counts: `waits`; or `pieces` of at most a switch interval if stacks were sampled, which are at least as many.
+    /// Times are exact for a thread as a whole, and its lines and holders share them by estimate then.
+    pub count_of: &'static str,
     /// How many stacks the figures rest on.
     pub stacks: u64,
 }
@@ -436,6 +439,7 @@ fn gil(source: &Source<'_>, selection: &Selection, limit: usize) -> Vec<Gil> {
             waiter: of_thread(key.waiter.tid, key.waiter.stack),
             holder: key.holder.map(|holder| of_thread(holder.tid, holder.stack)),
             spent: sum.times.into(),
+            count_of: if sum.sampled.is_exact() { "waits" } else { "pieces" },
             stacks: sum.sampled.stacks,
         })
     };
