@@ -55,7 +55,7 @@ fn main() -> ExitCode {
     let of_chromium = |case: Case| case.needs(needs::program("chromium"));
     cases.extend(pressed.map(of_chromium).map(|case| case.needs(needs::root()).needs(needs::python("3.12"))));
     let rows = case("rows_of_transfers_and_workers_have_the_keys_of_the_contract", transfers::rows);
-    cases.push(rows.needs(needs::root()).needs(needs::shared()).needs(transfers::ucxx()));
+    cases.push(rows.needs(needs::root()).needs(transfers::ucxx()));
     pyobs_tests::run(cases)
 }
 
