@@ -35,8 +35,7 @@ const RATE: u32 = 999;
 
 fn truth(version: &'static str, threads: u32, seconds: u32) -> Case {
     let body = move || {
-        let script = needs::shared().unwrap().join("workloads/cpu/known_shares.py");
-        let mut command = needs::python(version).unwrap().script(script);
+        let mut command = needs::python(version).unwrap().script(workload("known_shares.py"));
         command.args([seconds.to_string(), threads.to_string()]);
         let recording = samples_of(command);
         assert!(recording.status.success(), "{}", recording.stderr);
@@ -45,7 +44,6 @@ fn truth(version: &'static str, threads: u32, seconds: u32) -> Case {
     let plural = if threads == 1 { "" } else { "s" };
     case(format!("shares_are_true_on_{version}_with_{threads}_thread{plural}_for_{seconds}_s"), body)
         .needs(needs::root())
-        .needs(needs::shared())
         .needs(needs::python(version))
 }
 

@@ -5,11 +5,11 @@
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-use pyobs_tests::{Case, Record, case, command, json, needs};
+use pyobs_tests::{Case, Record, case, command, json, needs, workload};
 use serde_json::Value;
 
 fn main() -> ExitCode {
-    let of = |name: &str, body: fn()| case(name, body).needs(needs::root()).needs(interpreter()).needs(needs::shared());
+    let of = |name: &str, body: fn()| case(name, body).needs(needs::root()).needs(interpreter());
     let mut cases: Vec<Case> = vec![
         of("births_and_deaths_are_those_of_numbas_statistics", || counted(true)),
         of("statistics_need_not_be_on", || counted(false)),
@@ -26,7 +26,7 @@ fn interpreter() -> Result<PathBuf, String> {
 
 fn program(phase: &str, statistics: bool) -> Command {
     let mut python = command(interpreter().unwrap());
-    python.args(["-B", "-u"]).arg(needs::shared().unwrap().join("workloads/memory/numba_nrt.py")).arg(phase);
+    python.args(["-B", "-u"]).arg(workload("numba_nrt.py")).arg(phase);
     python.env("NUMBA_NRT_STATS", if statistics { "1" } else { "0" });
     python
 }
@@ -72,7 +72,7 @@ fn leak() {
     let left: Vec<&Value> = json::list(meminfos, "/sites").iter().filter(|site| site["live"] != 0).collect();
     let [site] = left[..] else { panic!("{left:#?}") };
     assert_eq!((json::count(site, "/live"), json::count(site, "/bytes")), (1, 40_000), "{site:#}");
-    let script = std::fs::read_to_string(needs::shared().unwrap().join("workloads/memory/numba_nrt.py")).unwrap();
+    let script = std::fs::read_to_string(workload("numba_nrt.py")).unwrap();
     let line = 1 + script.lines().position(|line| line.contains("k2 = make(5000)")).unwrap() as u64;
     let python = json::list(site, "/stack").iter().rev().find(|frame| frame["kind"] == "python").unwrap();
     assert_eq!((&python["function"], &python["line"]), (&"<module>".into(), &line.into()), "{site:#}");

@@ -144,7 +144,7 @@ fn twins(name: &str, version: &'static str, kind: &'static str, id: &'static str
         let more: Vec<&Value> = findings_of(&good, id).filter(|finding| share_of(finding) >= 0.1).collect();
         assert!(more.is_empty(), "{more:#?}");
     };
-    case(name, body).needs(needs::root()).needs(needs::shared()).needs(numpy(version))
+    case(name, body).needs(needs::root()).needs(numpy(version))
 }
 
 /// What the twin without waste does in the place of the marked line.
@@ -175,7 +175,7 @@ fn line_of(text: &str) -> u64 {
 }
 
 fn inefficiencies() -> PathBuf {
-    needs::shared().unwrap().join("workloads/redundancy/inefficiencies.py")
+    workload("inefficiencies.py")
 }
 
 /// A loop-invariant term stores new values all the time: its operands are read again, and no more can be said.
@@ -196,7 +196,7 @@ fn invariant(version: &'static str) -> Case {
         assert!(!of.is_empty() && of.iter().all(|of| shapes.contains(of)), "{of:?}");
     };
     let case = case(format!("invariant_on_{version}"), body);
-    case.needs(needs::root()).needs(needs::shared()).needs(numpy(version))
+    case.needs(needs::root()).needs(numpy(version))
 }
 
 /// An interpreter of this version that can import NumPy.

@@ -34,7 +34,7 @@ use std::sync::LazyLock;
 use std::thread;
 use std::time::Duration;
 
-use pyobs_tests::{Case, Ended, Record, Recording, Workload, case, command, json, needs};
+use pyobs_tests::{Case, Ended, Record, Recording, Workload, case, command, json, needs, workload};
 use serde_json::Value;
 
 use self::driver::Driver;
@@ -45,9 +45,7 @@ const ITERATIONS: u64 = 40;
 const VERSIONS: [(&str, &str); 2] = [("0.46", "PYOBS_UCXX_0_46"), ("0.48", "PYOBS_UCXX_0_48")];
 
 fn main() -> ExitCode {
-    let of = |name: String, body: Box<dyn Fn() + Send>| {
-        case(name, body).needs(needs::root()).needs(interpreter()).needs(needs::shared())
-    };
+    let of = |name: String, body: Box<dyn Fn() + Send>| case(name, body).needs(needs::root()).needs(interpreter());
     let mut cases: Vec<Case> = Vec::new();
     for driver in Driver::all() {
         let is_quick = driver.is_quick();
@@ -131,7 +129,7 @@ fn packaged() -> Result<PathBuf, String> {
 
 fn script(interpreter: &Path, name: &str) -> Command {
     let mut python = command(interpreter);
-    python.args(["-B", "-u"]).arg(needs::shared().unwrap().join("workloads/ucx").join(name));
+    python.args(["-B", "-u"]).arg(workload(name));
     // The libraries tell of variables that they do not know.
     python.env("UCX_WARN_UNUSED_ENV_VARS", "n");
     python
@@ -199,7 +197,7 @@ runpy.run_path(sys.argv[0], run_name='__main__')
 ";
 
 fn with_ctypes(library: &Path, threshold: Option<&str>, rounds: u64) -> Recording {
-    let driver = needs::shared().unwrap().join("workloads/ucx/ctypes_ucp.py");
+    let driver = workload("ctypes_ucp.py");
     let mut python = command(interpreter().unwrap());
     python.args(["-B", "-u", "-c", LOADS_FIRST]).arg(library).arg(driver);
     python.args(["--size", "200000", "--iters", &rounds.to_string(), "--lib"]).arg(library);
@@ -245,13 +243,13 @@ fn beside() {
     let interpreter = interpreter().unwrap();
     // By the name by which UCXX's loader opens it, which is another file in the wheel.
     let library = libucp(&interpreter).with_file_name("libucp.so");
-    let shared = needs::shared().unwrap().join("workloads/ucx");
+    let [asyncio, ctypes] = ["ucxx_async_driver.py", "ctypes_ucp.py"].map(workload);
     let mut shell = command("sh");
     shell.arg("-c").arg(
-        "$0 -B -u $1/ucxx_async_driver.py --mode thread --delayed 1 --future 1 --iters 200 --gap 0.02 --hold 0.5 & sleep 2
-         $0 -B -u -c \"$3\" $2 $1/ctypes_ucp.py --size 64 --iters $4 --lib $2; wait",
+        "$0 -B -u $1 --mode thread --delayed 1 --future 1 --iters 200 --gap 0.02 --hold 0.5 & sleep 2
+         $0 -B -u -c \"$4\" $3 $2 --size 64 --iters $5 --lib $3; wait",
     );
-    shell.arg(&interpreter).arg(shared).arg(&library).arg(LOADS_FIRST).arg(ROUNDS.to_string());
+    shell.arg(&interpreter).arg(asyncio).arg(ctypes).arg(&library).arg(LOADS_FIRST).arg(ROUNDS.to_string());
     shell.env("LD_LIBRARY_PATH", library.parent().unwrap()).env("UCX_WARN_UNUSED_ENV_VARS", "n");
     let recording = record("ucx").command(shell).run();
     assert_eq!(said(&recording, "iters"), ROUNDS);

@@ -55,7 +55,7 @@ fn main() -> ExitCode {
     let of_chromium = |case: Case| case.needs(needs::program("chromium"));
     cases.extend(pressed.map(of_chromium).map(|case| case.needs(needs::root()).needs(needs::python("3.12"))));
     let rows = case("rows_of_transfers_and_workers_have_the_keys_of_the_contract", transfers::rows);
-    cases.push(rows.needs(needs::root()).needs(needs::shared()).needs(transfers::ucxx()));
+    cases.push(rows.needs(needs::root()).needs(transfers::ucxx()));
     pyobs_tests::run(cases)
 }
 
@@ -215,6 +215,7 @@ fn report() {
         ("self_s", Shape::Number),
         ("total_s", Shape::Number),
         ("self_error_s", Shape::Number),
+        ("total_error_s", Shape::Number),
     ];
     let times = || [("count", Shape::Count), ("total_s", Shape::Number), ("max_s", Shape::Number)];
     let stack = || Shape::list(frame_shape());
@@ -231,7 +232,8 @@ fn report() {
         .with("wakers", Shape::list(Shape::object(waker)));
     let thread = || Shape::object([("tid", Shape::Count), ("stack", stack())]);
     let gil = [("pid", Shape::Count), ("waiter", thread()), ("holder", Shape::nullable(thread()))];
-    let gil = Shape::object(gil.into_iter().chain(times()).chain([("stacks", Shape::Count)]));
+    let gil = Shape::object(gil.into_iter().chain(times()).chain([("stacks", Shape::Count)]))
+        .with("count_of", Shape::OneOf(&["waits", "pieces"]));
     let finding = Shape::object([
         ("id", Shape::Text),
         ("severity", Shape::OneOf(&["info", "warning", "serious"])),

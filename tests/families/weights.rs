@@ -7,6 +7,8 @@ use std::process::ExitCode;
 use pyobs_tests::{Record, Recording, Workload, case, command, compare, json, needs, workload};
 
 const MARKERS: [&str; 2] = ["first_marker", "second_marker"];
+/// Of known_shares.py.
+const BURNERS: [&str; 5] = ["burn_a", "burn_b", "burn_c", "native_sum", "native_sort"];
 /// Shares are right within this, or within what the number of samples allows.
 const POINTS: f64 = 0.03;
 /// One of 2000 such figures is further off by chance.
@@ -41,6 +43,7 @@ fn main() -> ExitCode {
         case("bursts_at_50_hz_have_their_seconds_when_samples_are_dropped", || {
             shares_are_true(&record(&["bursts", "16", "50"], &SCARCE));
         }),
+        case("known_shares_are_within_what_is_stated_when_samples_are_dropped", known_shares),
     ])
 }
 
@@ -50,6 +53,40 @@ fn record(arguments: &[&str], flags: &[&str]) -> Recording {
     let recording = flags.iter().fold(Record::new(), |record, flag| record.argument(*flag)).command(command).run();
     assert!(recording.status.success(), "{}", recording.stderr);
     recording
+}
+
+/// Five burners in two threads, at a tenth of a percent of the machine. The oracle is their threads' CPU clocks.
+fn known_shares() {
+    let mut command = needs::python("3.12").unwrap().script(workload("known_shares.py"));
+    command.args(["30", "2"]);
+    let recording = SCARCE.iter().fold(Record::new(), |record, flag| record.argument(*flag)).command(command).run();
+    assert!(recording.status.success(), "{}", recording.stderr);
+    let dropped = json::count(&recording.report["loss"], "/budget_shed");
+    assert!(dropped > 0, "nothing was dropped: {:#}", recording.report["cost"]);
+    let truth = json::parse(recording.stdout.lines().last().unwrap_or_default());
+    let known = BURNERS.map(|burner| json::number(&truth, &format!("/cpu_s/{burner}")));
+    // Each burner is one line, so that its time and the error of that are those of one row.
+    let seen = BURNERS.map(|burner| {
+        let of_burner = |row: &&serde_json::Value| row["frame"]["function"] == burner;
+        let rows: Vec<_> = json::list(&recording.report, "/frames").iter().filter(of_burner).collect();
+        let [row] = rows[..] else { panic!("{burner} has {} rows", rows.len()) };
+        ["/total_s", "/total_error_s"].map(|key| json::number(row, key))
+    });
+    let all_known: f64 = known.iter().sum();
+    let all_seen: f64 = seen.iter().map(|[seconds, _]| seconds).sum();
+    let samples = samples_of_equal_weights(&recording);
+    println!(
+        "  {all_seen:.2} s seen, {all_known:.2} s by the threads' clocks; {samples:.0} samples, {dropped} dropped"
+    );
+    for ((burner, known), [seconds, error]) in BURNERS.iter().zip(known).zip(seen) {
+        let (share, truth, stated) = (seconds / all_seen, known / all_known, error / all_seen);
+        println!("  {burner:12} {share:.3} ± {stated:.3}, used {truth:.3}");
+        compare::close(&format!("share of {burner}"), share, truth, POINTS.max(DEVIATIONS * stated));
+        // What is stated is an error, not an excuse.
+        let by_chance = (truth * (1.0 - truth) / samples).sqrt();
+        assert!(stated < 2.0 * by_chance, "{burner}: ± {stated}, by chance {by_chance}");
+    }
+    compare::within("CPU seconds, seen and known", all_seen, all_known, POINTS.max(DEVIATIONS / samples.sqrt()));
 }
 
 /// CPU seconds of each marker and their shares, against what the program measured by its thread's clock.

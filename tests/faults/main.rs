@@ -13,6 +13,7 @@ mod hostile;
 mod kernel;
 mod killed;
 mod logs;
+mod mappings;
 mod output;
 mod rights;
 mod security;
@@ -44,12 +45,13 @@ fn main() -> ExitCode {
         hostile::cases,
         logs::cases,
     ];
-    let alone: [fn() -> Vec<Case>; 8] = [
+    let alone: [fn() -> Vec<Case>; 9] = [
         flood::cases,
         kernel::cases,
         rights::cases,
         confined::cases,
         killed::cases,
+        mappings::cases,
         signals::cases,
         churn::cases,
         security::cases,

@@ -44,7 +44,7 @@ mod workload;
 pub use compiler::{executable, plus_plus_library, python_module, shared_library, shared_library_named};
 pub use folded::{Frame, Place, Stack, UNREADABLE};
 pub use folder::Folder;
-pub use places::{pyobs, shared, workload};
+pub use places::{pyobs, workload};
 pub use python::Python;
 pub use record::{Record, Recording, Running};
 pub use refusing::{refusing, rule};

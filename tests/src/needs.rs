@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use pyobs_capture::kernel::btf::VMLINUX;
 
-use crate::{Python, places};
+use crate::Python;
 
 pub fn root() -> Result<(), String> {
     // SAFETY: it takes nothing and returns a number.
@@ -32,11 +32,6 @@ pub fn every(python: &Python) -> Result<(), String> {
 /// For what is slower still: the oldest frame layout that is in use, and the newest.
 pub fn few(python: &Python) -> Result<(), String> {
     if ["3.8", "3.13"].iter().any(|version| python.is(version)) { Ok(()) } else { all() }
-}
-
-/// The folder of workloads beside the checkout.
-pub fn shared() -> Result<PathBuf, String> {
-    places::shared().ok_or_else(|| "there is no folder ../shared beside this checkout".to_owned())
 }
 
 /// A program on the PATH.

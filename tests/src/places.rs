@@ -10,12 +10,6 @@ pub fn pyobs() -> PathBuf {
     path
 }
 
-/// The read-only workloads beside the checkout, where there are any.
-pub fn shared() -> Option<PathBuf> {
-    let path = env::var_os("PYOBS_SHARED").map_or_else(|| repository().join("../shared"), PathBuf::from);
-    path.canonicalize().ok()
-}
-
 /// A program of `tests/workloads`.
 #[track_caller]
 pub fn workload(name: &str) -> PathBuf {

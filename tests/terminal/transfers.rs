@@ -1,8 +1,6 @@
 //! The screen of transfers over a recording of UCXX's driver for asyncio, which knows what it has sent.
 
-use std::path::PathBuf;
-
-use pyobs_tests::{Case, Record, Recording, case, command, needs};
+use pyobs_tests::{Case, Record, Recording, case, command, needs, workload};
 
 use crate::pty::Terminal;
 use crate::screens::quit;
@@ -15,16 +13,19 @@ const TITLES: &str = "ASKED AT";
 pub fn cases() -> Vec<Case> {
     let case = case("transfers/shows_what_the_driver_has_sent_and_by_which_threads", shown);
     let ucxx = needs::executable_with("ucxx", "PYOBS_UCXX");
-    vec![case.needs(needs::root()).needs(needs::shared()).needs(ucxx)]
-}
-
-fn driver() -> PathBuf {
-    needs::shared().unwrap().join("workloads/ucx/ucxx_async_driver.py")
+    vec![case.needs(needs::root()).needs(ucxx)]
 }
 
 fn record() -> Recording {
     let mut python = command(needs::executable_with("ucxx", "PYOBS_UCXX").unwrap());
-    python.args(["-B", "-u"]).arg(driver()).args(["--mode", "thread", "--delayed", "1", "--future", "1"]);
+    python.args(["-B", "-u"]).arg(workload("ucxx_async_driver.py")).args([
+        "--mode",
+        "thread",
+        "--delayed",
+        "1",
+        "--future",
+        "1",
+    ]);
     python.args(["--size", "4096", "--iters", &TRIPS.to_string(), "--hold", "0.5", "--idle", "2"]);
     python.env("UCX_WARN_UNUSED_ENV_VARS", "n");
     Record::new().rate(199).argument("--probe").argument("+ucx").command(python).run()
@@ -102,7 +103,7 @@ fn seconds(cells: &[String]) -> impl Iterator<Item = f64> + '_ {
 
 /// Tasks of the event loop ask: of what is the driver's own, that is where it runs.
 fn table(screen: &str) {
-    let source = std::fs::read_to_string(driver()).unwrap();
+    let source = std::fs::read_to_string(workload("ucxx_async_driver.py")).unwrap();
     let runs = source.lines().position(|line| line == "asyncio.run(main())").unwrap() + 1;
     let rows = rows(screen, TITLES);
     let own = rows.iter().filter(|row| row.iter().any(|cell| cell.starts_with("tag_")));

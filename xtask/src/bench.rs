@@ -103,6 +103,11 @@ fn script(name: &str) -> PathBuf {
     repo::root().join("xtask/src/bench").join(name)
 }
 
+/// A program of the tests, which knows what it does.
+fn workload(name: &str) -> PathBuf {
+    repo::root().join("tests/workloads").join(name)
+}
+
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let wanted = select(args)?;
     build::release()?;

@@ -25,8 +25,3 @@ pub(crate) fn tools() -> PathBuf {
 pub(crate) fn pyobs() -> PathBuf {
     target().join("release/pyobs")
 }
-
-/// The read-only material beside the checkout, where there is any: workloads with a known answer, and a bench.
-pub(crate) fn shared() -> Option<PathBuf> {
-    root().join("../shared").canonicalize().ok()
-}

@@ -48,9 +48,6 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
             Err(error) => eprintln!("skipped the kernels: {error:#}"),
         }
     }
-    if repo::shared().is_none() {
-        eprintln!("skipped the workloads of ../shared: there is no such folder beside this checkout");
-    }
     if !is_root() {
         eprintln!("skipped what needs root (each test says so); run `sudo -E cargo xtask test` for those too");
     }
@@ -101,9 +98,6 @@ fn command(options: &Options, list: &Path) -> Command {
     let mut command = cargo();
     command.args(["test", "--workspace", "--no-fail-fast"]);
     command.env("PYOBS_BIN", repo::pyobs()).env("PYOBS_PYTHONS", list);
-    if let Some(shared) = repo::shared() {
-        command.env("PYOBS_SHARED", shared);
-    }
     if options.all {
         command.env("PYOBS_ALL", "1");
     }

@@ -11,10 +11,7 @@ pub fn cases() -> Vec<Case> {
         if version == "3.12" { case } else { case.needs(needs::all()) }
     });
     let weight = case("redundant_samples_are_those_of_the_element_loop", redundant_samples);
-    versions
-        .into_iter()
-        .chain([weight.needs(needs::root()).needs(numpy("3.12")).needs(needs::shared()).needs(needs::all())])
-        .collect()
+    versions.into_iter().chain([weight.needs(needs::root()).needs(numpy("3.12")).needs(needs::all())]).collect()
 }
 
 fn calls(version: &str) {

@@ -1,8 +1,6 @@
 //! Tensors that are passed between processes by descriptor or by name.
 
-use std::path::PathBuf;
-
-use pyobs_tests::{Case, Python, Recording, case, json, needs};
+use pyobs_tests::{Case, Python, Recording, case, json, needs, workload};
 use serde_json::Value;
 
 use super::{Names, finding, is_born_in, nothing_is_lost, passes, path, people, quick, record, segment, segments};
@@ -16,38 +14,28 @@ pub fn cases() -> Vec<Case> {
     let mut cases: Vec<Case> = pythons.flat_map(|python| MODES.map(|mode| of_mode(python, mode))).collect();
     let python = needs::python("3.12");
     let many = {
-        let (python, script) = (python.clone(), script());
-        move || hundreds(&python.clone().unwrap(), script.clone().unwrap())
+        let python = python.clone();
+        move || hundreds(&python.clone().unwrap())
     };
     let name = "five_hundred_segments_on_their_way_are_all_there";
-    cases.push(case(name, many).needs(needs::root()).needs(python).needs(script()));
+    cases.push(case(name, many).needs(needs::root()).needs(python));
     cases
-}
-
-fn script() -> Result<PathBuf, String> {
-    needs::shared().map(|shared| shared.join("workloads/memory/fd_pass.py"))
 }
 
 fn of_mode(python: &Python, mode: &'static str) -> Case {
     let name = format!("{}::segments_are_what_the_program_knows::{mode}", python.name());
-    let (python, script, every) = (python.clone(), script(), quick(python, mode, &["fs-killboth"]));
-    case(name, {
-        let script = script.clone();
-        move || check(&python, script.clone().unwrap(), mode)
-    })
-    .needs(needs::root())
-    .needs(every)
-    .needs(script)
+    let (python, every) = (python.clone(), quick(python, mode, &["fs-killboth"]));
+    case(name, move || check(&python, mode)).needs(needs::root()).needs(every)
 }
 
-fn run(python: &Python, script: PathBuf, arguments: &[&str]) -> Recording {
-    let mut command = python.script(script);
+fn run(python: &Python, arguments: &[&str]) -> Recording {
+    let mut command = python.script(workload("fd_pass.py"));
     command.args(arguments);
     record().command(command).run()
 }
 
-fn check(python: &Python, script: PathBuf, mode: &str) {
-    let recording = run(python, script, &[mode, &BYTES.to_string(), &COUNT.to_string()]);
+fn check(python: &Python, mode: &str) {
+    let recording = run(python, &[mode, &BYTES.to_string(), &COUNT.to_string()]);
     let report = &recording.report;
     let printed: Vec<Value> = recording.stdout.lines().map(json::parse).collect();
     nothing_is_lost(report);
@@ -106,8 +94,8 @@ fn as_the_program_says(report: &Value, known: &Value, by_name: bool) {
     assert_eq!((json::count(held, "/fds"), json::count(held, "/mappings")), (2, 1), "{segment:#}");
 }
 
-fn hundreds(python: &Python, script: PathBuf) {
-    let recording = run(python, script, &["ok", "4096", "500"]);
+fn hundreds(python: &Python) {
+    let recording = run(python, &["ok", "4096", "500"]);
     let known = json::parse(recording.stdout.lines().last().unwrap());
     let known = json::list(&known, "/segments");
     assert_eq!(known.len(), 500);

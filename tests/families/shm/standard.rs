@@ -1,10 +1,9 @@
 //! `multiprocessing.shared_memory`, and what the resource tracker does about it.
 
-use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use pyobs_tests::{Case, Python, Recording, Workload, case, json, needs};
+use pyobs_tests::{Case, Python, Recording, Workload, case, json, needs, workload};
 
 use super::{Names, finding, is_born_in, nothing_is_lost, path, people, quick, record, segment};
 
@@ -17,10 +16,6 @@ pub fn cases() -> Vec<Case> {
     pythons.flat_map(|python| MODES.map(|mode| of_mode(python, mode))).collect()
 }
 
-fn script() -> Result<PathBuf, String> {
-    needs::shared().map(|shared| shared.join("workloads/memory/shm_std.py"))
-}
-
 fn of_mode(python: &Python, mode: &'static str) -> Case {
     let name = format!("{}::shared_memory_is_followed::{mode}", python.name());
     let has_it = if mode == "memfd" && python.minor() < 9 {
@@ -29,11 +24,11 @@ fn of_mode(python: &Python, mode: &'static str) -> Case {
         Ok(())
     };
     let (python, every) = (python.clone(), quick(python, mode, &["child_attach"]));
-    case(name, move || check(&python, mode)).needs(needs::root()).needs(script()).needs(has_it).needs(every)
+    case(name, move || check(&python, mode)).needs(needs::root()).needs(has_it).needs(every)
 }
 
 fn check(python: &Python, mode: &str) {
-    let mut command = python.script(script().unwrap());
+    let mut command = python.script(workload("shm_std.py"));
     command.arg(mode);
     let (recording, pid, printed) = if mode.starts_with("kill") {
         beyond_its_end(&command, mode)

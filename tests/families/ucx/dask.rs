@@ -17,7 +17,7 @@ const MIB: u64 = 2;
 
 pub(super) fn cases() -> Vec<Case> {
     let case = case("arrays_that_workers_of_dask_send_each_other", arrays).needs(needs::root());
-    vec![case.needs(needs::all()).needs(needs::shared()).needs(interpreter())]
+    vec![case.needs(needs::all()).needs(interpreter())]
 }
 
 fn interpreter() -> Result<PathBuf, String> {

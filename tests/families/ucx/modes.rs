@@ -72,7 +72,7 @@ const MODES: [Mode; 6] = [
 pub(super) fn cases() -> Vec<Case> {
     let of = |mode: Mode| {
         let case = case(mode.name, move || seen(&mode)).needs(needs::all());
-        case.needs(needs::root()).needs(interpreter()).needs(needs::shared())
+        case.needs(needs::root()).needs(interpreter())
     };
     MODES.into_iter().map(of).collect()
 }

@@ -18,7 +18,7 @@ pub(super) fn cases() -> Vec<Case> {
     let of = |(frames, size, headers)| {
         let name = format!("{frames}_buffers_from_{size}_bytes_on_are_parts_of_one");
         let case = case(name, move || grouped(frames, size, headers));
-        let case = case.needs(needs::root()).needs(interpreter()).needs(needs::shared());
+        let case = case.needs(needs::root()).needs(interpreter());
         if frames == KINDS[0].0 { case } else { case.needs(needs::all()) }
     };
     KINDS.into_iter().map(of).collect()

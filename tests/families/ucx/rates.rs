@@ -17,7 +17,7 @@ pub(super) fn cases() -> Vec<Case> {
         own("where_there_are_many_one_in_so_many_is_told_of_and_all_are_counted", paced),
         own("where_a_budget_does_not_allow_to_follow_all_are_counted", within).needs(needs::compiler(&AS_BUILT)),
         own("where_a_budget_does_not_allow_to_count_they_are_given_up", beyond).needs(needs::compiler(&AS_BUILT)),
-        ucxx.needs(interpreter()).needs(needs::shared()).needs(needs::all()),
+        ucxx.needs(interpreter()).needs(needs::all()),
     ]
 }
 

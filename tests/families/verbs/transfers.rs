@@ -1,6 +1,6 @@
 //! The rows of the family `ucx`, over a real recording of UCXX's driver for asyncio.
 
-use pyobs_tests::{Record, command, json, needs};
+use pyobs_tests::{Record, command, json, needs, workload};
 
 use super::frame_shape;
 use super::shape::Shape;
@@ -93,7 +93,7 @@ fn queue() -> Shape {
 }
 
 pub fn rows() {
-    let driver = needs::shared().unwrap().join("workloads/ucx/ucxx_async_driver.py");
+    let driver = workload("ucxx_async_driver.py");
     let mut python = command(ucxx().unwrap());
     python.args(["-B", "-u"]).arg(driver).args(["--mode", "thread", "--delayed", "1", "--future", "1"]);
     python.args(["--api", "multi", "--iters", "10", "--hold", "0.5"]).env("UCX_WARN_UNUSED_ENV_VARS", "n");

@@ -1,5 +1,7 @@
 //! `/proc/PID/maps`: what a process has mapped executable.
 
+pub mod lines;
+
 use std::collections::HashMap;
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
@@ -7,6 +9,7 @@ use std::sync::Arc;
 
 use pyobs_abi::unwind::PROCESS_MAPPINGS_MAX;
 
+use self::lines::Line;
 use crate::files::FileId;
 
 /// Mappings that are kept of a process, which is what the kernel side looks through.
@@ -158,19 +161,12 @@ impl Seen {
 
 /// The mapping that a line of the file tells of, if it is executable.
 fn executable(line: &[u8]) -> Option<Mapping> {
-    let line = std::str::from_utf8(line).map_or_else(|_| String::from_utf8_lossy(line), std::borrow::Cow::Borrowed);
-    let mut fields = line.splitn(6, ' ');
-    let (range, permissions) = (fields.next()?, fields.next()?);
+    let line = String::from_utf8_lossy(line);
+    let Line { start, end, offset, permissions, device, inode, path } = Line::parse(&line)?;
     if permissions.as_bytes().get(2) != Some(&b'x') {
         return None;
     }
-    let hex = |text: &str| u64::from_str_radix(text, 16).ok();
-    let (start, end) = range.split_once('-')?;
-    let (start, end, offset) = (hex(start)?, hex(end)?, hex(fields.next()?)?);
-    let (major, minor) = fields.next()?.split_once(':')?;
-    let device = (u32::from_str_radix(major, 16).ok()?, u32::from_str_radix(minor, 16).ok()?);
-    let inode: u64 = fields.next()?.parse().ok()?;
-    let (name, path) = match fields.next().unwrap_or_default().trim_start() {
+    let (name, path) = match path {
         special @ ("[vdso]" | "[vsyscall]") => (special, ""),
         other if other.is_empty() || other.starts_with('[') => ("[anon]", ""),
         path => (Path::new(path).file_name().and_then(|name| name.to_str()).unwrap_or_default(), path),

@@ -1,6 +1,6 @@
 //! The watched processes: found, followed through fork and exec, forgotten at their end.
 
-mod allowance;
+pub mod allowance;
 mod interpreters;
 mod lives;
 mod watched;

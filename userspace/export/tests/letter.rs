@@ -140,3 +140,25 @@ fn nothing_is_said_in_a_sentence_with_what_was_not_watched() {
     assert!(text.contains("\nNothing of what was watched looks wrong (not watched: eval).\n"), "{text}");
     assert!(!in_words(&many(1), 10).contains("looks wrong"));
 }
+
+/// The half width of the 95 % interval of a binomial share, in points.
+fn binomial(share: f64, samples: f64) -> f64 {
+    196.0 * (share * (1.0 - share) / samples).sqrt()
+}
+
+#[test]
+fn shares_of_lines_and_functions_have_their_error() {
+    let mut it = Builder::new("h");
+    it.process(0, 7, "/usr/bin/python3.12 main.py", &[(7, "MainThread")]);
+    let line = |line| common::frame(FrameKind::Python, "work", "/srv/main.py", line, 1);
+    it.samples(0, 7, 240, Outcome::Complete, &[line(2), line(10)]);
+    it.samples(0, 7, 80, Outcome::Complete, &[line(3)]);
+    it.samples(0, 7, 80, Outcome::Complete, &[line(4)]);
+    let text = in_words(&it.model, 10);
+    let row = |place: &str| text.lines().find(|line| line.contains(place)).unwrap();
+    let of = |share: f64| format!("{:.1}% ±{:.1}", share * 100.0, binomial(share, 400.0));
+    assert!(row("main.py:10 ").starts_with(&format!(" {}   {}", of(0.6), of(0.6))), "{text}");
+    assert!(row("main.py:2 ").starts_with(&format!("{:<13} {}", "  0.0%", of(0.6))), "{text}");
+    assert!(row("main.py:3 ").starts_with(&format!(" {}", of(0.2))), "{text}");
+    assert!(row(" main.py  ").starts_with("100.0%       100.0%"), "a share of all has no error: {text}");
+}

@@ -128,6 +128,50 @@ fn a_figure_says_how_many_stacks_it_rests_on() {
     assert!(reason.contains("300.0 ms       1,502"), "the sum of a reason is exact: {words}");
 }
 
+/// 40 pieces of 5 ms, of which the stacks of `stacks` were taken: at least one wait.
+fn gil_in_pieces(stacks: u64) -> Model {
+    let mut it = Builder::new("build-host");
+    it.model = Model::new(families_on(), History::All);
+    it.process(0, 4242, "main.py", &[(4242, "MainThread"), (4250, "io")]);
+    let stack = it.stack(&[frame(FrameKind::Python, "ask", "/srv/app/net.py", 12, 10)]);
+    let held = it.stack(&[frame(FrameKind::Python, "hold", "/srv/app/net.py", 30, 20)]);
+    let (process, holder) = (ProcessRef(0), Some(GilHolder { tid: Tid(4242), stack: held }));
+    let (from, at, total, length) = (Nanos(0), Nanos(250 * MS), Nanos(200 * MS), Nanos(5 * MS));
+    it.model.apply(&Event::GilWait(GilWait {
+        from,
+        at,
+        process,
+        tid: Tid(4250),
+        stack,
+        holder,
+        count: 40,
+        total,
+        length,
+        stacks,
+    }));
+    it.model.advance(Nanos(1000 * MS));
+    it.model
+}
+
+#[test]
+fn counts_of_sampled_gil_waits_are_bounds_and_times_are_exact() {
+    for (stacks, count_of, row, line) in [
+        (40, "waits", "   0.0%    20.0%          40     5.0 ms", "net.py:30"),
+        (13, "pieces", "   0.0%    20.0%         ≤40    ≥5.0 ms", "net.py:30"),
+        (11, "pieces", "   0.0%    20.0%         ≤40    ≥5.0 ms", " - "),
+    ] {
+        let model = gil_in_pieces(stacks);
+        let json: Value = serde_json::from_str(&exported(&model, Format::Json, &Options::default())).unwrap();
+        assert_eq!(json["gil"][0]["count_of"], count_of);
+        assert_eq!(json["gil"][0]["total_s"], 0.2);
+        assert_eq!(json["processes"][0]["gil"]["wanted_s"], 0.2);
+        let text = in_words(&model, 10);
+        let found = text.lines().find(|line| line.starts_with(row));
+        assert!(found.is_some_and(|found| found.contains(line)), "{stacks}: {text}");
+        assert_eq!(text.contains("at most a switch interval"), stacks < 40, "{text}");
+    }
+}
+
 #[test]
 fn folded_times_are_whole_microseconds() {
     let text = exported(&example(), Format::Folded, &of(Weight::OffCpu));

@@ -79,6 +79,7 @@ reasons! {
     AccessUnstacked = "access_unstacked", "an access of memory was not told because its stack was lost";
     PastForgotten = "past_forgotten", "a segment, arena or transfer that was over is in no list, only in sums: more came after it than are kept";
     RecorderBehind = "recorder_behind", "the recording's disk was too slow for the events, which were dropped";
+    MapCutShort = "map_cut_short", "a look at a process's memory map ended after 65,536 mappings: segments, arenas and arrays beyond are not known";
     MappingsLeftOut = "mappings_left_out", "a process has more executable mappings than pyobs keeps: native frames in the others have no names";
     BudgetShed = "budget_shed", "samples were left out to stay inside --budget";
 }

@@ -152,10 +152,11 @@ pub struct FrameCount {
     #[serde(rename = "self")]
     pub own: u64,
     pub total: u64,
-    /// The CPU time that these stand for, with the standard error of the first.
+    /// The CPU time that these stand for, and the standard error of each.
     pub self_s: f64,
     pub total_s: f64,
     pub self_error_s: f64,
+    pub total_error_s: f64,
 }
 
 /// A frame as JSON has it.
@@ -222,6 +223,9 @@ pub struct Gil {
     /// spent behind it in part.
     #[serde(flatten)]
     pub spent: Spent,
+    /// What `count` counts: `waits`; or `pieces` of at most a switch interval if stacks were sampled, which are at least as many.
+    /// Times are exact for a thread as a whole, and its lines and holders share them by estimate then.
+    pub count_of: &'static str,
     /// How many stacks the figures rest on.
     pub stacks: u64,
 }
@@ -388,6 +392,7 @@ fn frames(model: &Model, selection: &Selection, limit: usize) -> Vec<FrameCount>
             self_s: row.own.time.as_secs_f64(),
             total_s: row.total.time.as_secs_f64(),
             self_error_s: row.own_error.as_secs_f64(),
+            total_error_s: row.total_error.as_secs_f64(),
         })
     };
     views::cpu_frames(model, selection).iter().take(limit).filter_map(row).collect()
@@ -434,6 +439,7 @@ fn gil(source: &Source<'_>, selection: &Selection, limit: usize) -> Vec<Gil> {
             waiter: of_thread(key.waiter.tid, key.waiter.stack),
             holder: key.holder.map(|holder| of_thread(holder.tid, holder.stack)),
             spent: sum.times.into(),
+            count_of: if sum.sampled.is_exact() { "waits" } else { "pieces" },
             stacks: sum.sampled.stacks,
         })
     };

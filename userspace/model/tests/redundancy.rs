@@ -106,6 +106,31 @@ fn few_pairs_and_addresses_say_that_they_are_few() {
     assert_eq!(pairs, [(7, true), (6, false)]);
 }
 
+/// A program that works on objects for half of its time and on arrays for the other half, when the budget keeps one sample in eight.
+#[test]
+fn accesses_stand_for_the_samples_that_the_budget_left_out() {
+    let mut model = model();
+    let (process, tid, stack, stores, element_of) = (ProcessRef(0), Tid(1), StackId(0), false, None);
+    let object = Touched::Metadata(Some("numpy.ndarray".into()));
+    for (touched, count, weight) in [(object, 800, 1), (Touched::Array("float64 9".into()), 100, 8)] {
+        for _ in 0..count {
+            let (at, cpu, outcome) = (Nanos(1), 0, Outcome::Complete);
+            // The other half of the CPU time is not in native code.
+            let of_line = Nanos(u64::from(weight) * 10_101_010 * 2);
+            model.apply(&Event::Sample(Sample { at, process, tid, cpu, stack, weight: of_line, outcome }));
+            let (touched, element_of) = (Some(touched.clone()), element_of.clone());
+            model.apply(&Event::Access(Access { at, process, tid, stack, weight, touched, stores, element_of }));
+        }
+    }
+    let report = Report::new(&model, &Selection::default(), None);
+    let line = &report.redundancy.unwrap().lines[0];
+    let is_near = |value: f64, expected: f64| (value - expected).abs() < 1e-4;
+    assert_eq!((line.samples, line.metadata, line.array), (900, 800, 100));
+    assert!(is_near(line.metadata_share.unwrap(), 0.5) && is_near(line.native_share, 0.5), "{line:?}");
+    assert!(is_near(line.native_s, 1600.0 / 99.0), "{line:?}");
+    assert!(report.findings.iter().all(|it| it.id != "redundancy/dispatch"), "{:#?}", report.findings);
+}
+
 /// In each of two seconds 40 samples, of which 20 are accesses; the calls and pairs are all in the first one.
 #[test]
 fn a_time_has_what_happened_in_it() {
@@ -130,7 +155,7 @@ fn a_time_has_what_happened_in_it() {
                 process,
                 tid,
                 stack,
-                weight: 2,
+                weight: 1,
                 touched,
                 stores: false,
                 element_of: None,
@@ -154,7 +179,8 @@ fn a_time_has_what_happened_in_it() {
         let redundancy = report.redundancy.unwrap();
         let mut ids: Vec<_> = report.findings.iter().map(|finding| finding.id).collect();
         ids.dedup();
-        let lines: Vec<_> = redundancy.lines.iter().map(|line| (line.samples, line.native_share)).collect();
+        let lines: Vec<_> =
+            redundancy.lines.iter().map(|line| (line.samples, (line.native_share * 1e4).round() / 1e4)).collect();
         let calls: Vec<_> = redundancy.calls.iter().map(|call| call.samples).collect();
         let pairs: Vec<_> = redundancy.pairs.iter().map(|pair| pair.compared).collect();
         assert_eq!(redundancy.tree.is_empty(), pairs.is_empty());

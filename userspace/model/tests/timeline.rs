@@ -185,6 +185,26 @@ fn arenas_segments_and_transfers_have_lanes_of_what_there_is_at_a_time() {
 }
 
 #[test]
+fn what_was_shed_is_the_first_lane_if_there_was_anything() {
+    let ran = || (0..100).map(|at| sample(at, MAIN, 0));
+    assert!(lanes(ran(), tenths()).iter().all(|(id, _)| *id != LaneId::Shed));
+    let measure =
+        |tenth: u64, family: &str, measure: &str, on| Event::measure(Nanos(tenth * SECOND / 10), family, measure, on);
+    let sheds = [
+        measure(1, "offcpu", "stacks 1/8", true),
+        measure(4, "cpu", "samples 1/2", true),
+        measure(6, "offcpu", "stacks 1/8", false),
+        // Nobody takes it back.
+        measure(8, "gil", "off", true),
+        measure(9, "cpu", "samples 1/2", false),
+    ];
+    let found = lanes(ran().chain(sheds.clone()), tenths());
+    assert_eq!(found[0], (LaneId::Shed, Cells::Amounts(vec![0, 1, 1, 1, 2, 2, 1, 1, 2, 1])));
+    let before = Slots { to: Nanos(SECOND / 10 - 1), ..tenths() };
+    assert_eq!(lanes(ran().chain(sheds), before)[0].0, LaneId::Thread(PROCESS, MAIN));
+}
+
+#[test]
 fn findings_have_marks_where_that_happened_on_which_they_rest() {
     let mut model = model();
     let kind = SegmentKind::Shm;

@@ -8,6 +8,7 @@ use super::{
     script,
     table::Table,
     twins::{self, Rounds, Watcher},
+    workload,
 };
 use crate::{process::progress, repo, venvs};
 
@@ -22,7 +23,7 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
     let mut table = Table::new(
         "Watchpoints",
         "How many times as long work takes while its accesses of memory are watched: that of\n\
-         `xtask/src/bench/inefficiencies.py`, and `numpy` and `threads` of `overhead.py`. As in\n\
+         `tests/workloads/inefficiencies.py`, and `numpy` and `threads` of `overhead.py`. As in\n\
          “Slowdown at 99 Hz”, of twins that take turns one is watched (`xtask/src/bench/twins.py`), 150 turns of a fiftieth of a second each\n\
          and three rounds; `nothing` watches nothing: it shows the noise.",
         twins::COLUMNS,
@@ -40,7 +41,7 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
         let shown = format!("pyobs {arguments} redundancy.pyobs");
         watchers.push(Watcher { name, most: Some(most), command, shown });
     }
-    let [wasteful, judge] = ["inefficiencies.py", "overhead.py"].map(script);
+    let (wasteful, judge) = (workload("inefficiencies.py"), script("overhead.py"));
     let all = WASTEFUL.map(|name| (&wasteful, name)).into_iter().chain(JUDGES.map(|name| (&judge, name)));
     let mut peak = 0.0_f64;
     for (script, workload) in all {

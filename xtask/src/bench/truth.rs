@@ -8,8 +8,8 @@ use serde_json::Value;
 use super::{
     Setting,
     record::{Recorded, folded, number, record, shown},
-    script,
     table::Table,
+    workload,
 };
 use crate::process::{output, progress};
 
@@ -23,7 +23,7 @@ type Shares = BTreeMap<&'static str, f64>;
 pub(super) fn run(setting: &Setting) -> Result<Table> {
     let mut table = Table::new(
         "Truth at 999 Hz",
-        "`xtask/src/bench/known_shares.py` measures with the thread's CPU clock what share each of its five\n\
+        "`tests/workloads/known_shares.py` measures with the thread's CPU clock what share each of its five\n\
          functions used. Beside it: the worst difference of a function's share of the samples, in percentage points.",
         &["CPython", "threads", "samples", "worst difference (pp)", "of", "complete stacks (%)"],
     );
@@ -44,7 +44,7 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
 fn measure(setting: &Setting, version: &str, threads: &str, table: &mut Table) -> Result<(f64, f64)> {
     let python = setting.python(version)?;
     let exact = output(Command::new(python).args(["-c", "import platform; print(platform.python_version())"]))?;
-    let script = script("known_shares.py");
+    let script = workload("known_shares.py");
     let mut args: Vec<String> = ["--rate", "999", "--"].map(str::to_owned).into();
     args.extend([python.display().to_string(), script.display().to_string(), SECONDS.to_owned(), threads.to_owned()]);
     let recorded = record(setting, "truth", &args)?;

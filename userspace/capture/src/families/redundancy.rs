@@ -72,6 +72,15 @@ pub struct Parts {
     pub calls: CallMaps,
 }
 
+/// A sample that may be told to access something.
+#[derive(Clone, Copy)]
+struct Sampled {
+    process: ProcessRef,
+    stack: StackId,
+    /// The samples at the full rate that it stands for.
+    weight: u32,
+}
+
 pub struct Redundancy {
     orders: Sender<Order>,
     told: Receiver<Told>,
@@ -88,8 +97,8 @@ pub struct Redundancy {
     /// Whether samples are told of that nobody asked for.
     hides_samples: bool,
     processes: HashMap<u32, ProcessRef>,
-    /// Stacks of samples, by thread and time.
-    samples: HashMap<(u32, Nanos), (ProcessRef, StackId)>,
+    /// By thread and time.
+    samples: HashMap<(u32, Nanos), Sampled>,
     sampled: VecDeque<(Instant, (u32, Nanos))>,
     /// Stacks of traps, by watchpoint and trap.
     stacks: HashMap<(u64, u32), Option<StackId>>,
@@ -194,7 +203,9 @@ impl Redundancy {
         for event in events.iter() {
             if let Event::Sample(sample) = event {
                 let key = (sample.tid.0, sample.at);
-                if self.samples.insert(key, (sample.process, sample.stack)).is_none() {
+                let weight = stands_for(sample.weight, self.rate_hz);
+                let sampled = Sampled { process: sample.process, stack: sample.stack, weight };
+                if self.samples.insert(key, sampled).is_none() {
                     self.sampled.push_back((Instant::now(), key));
                 }
             }
@@ -207,7 +218,7 @@ impl Redundancy {
         let mut unstacked = 0;
         for _ in 0..self.waiting.len() {
             let Some((since, told)) = self.waiting.pop_front() else { break };
-            if self.tell(&told, now, keep_every, events) {
+            if self.tell(&told, now, events) {
                 continue;
             }
             if since.elapsed() > PATIENCE || at_the_end {
@@ -227,10 +238,10 @@ impl Redundancy {
     }
 
     /// Returns whether it is done; else a stack is missing yet.
-    fn tell(&mut self, told: &Told, now: Nanos, keep_every: u64, events: &mut Vec<Event>) -> bool {
+    fn tell(&mut self, told: &Told, now: Nanos, events: &mut Vec<Event>) -> bool {
         let done = match told {
             Told::Access { tid, time, touched, stores, element_of, again } => {
-                self.access(Tid(*tid), *time, keep_every, events, (touched, *stores, element_of, again))
+                self.access(Tid(*tid), *time, events, (touched, *stores, element_of, again))
             }
             Told::Pair { pid, tid, watch, touched, address, bytes, found } => {
                 let pair = |process, first, second| {
@@ -278,13 +289,11 @@ impl Redundancy {
         &mut self,
         tid: Tid,
         time: u64,
-        keep_every: u64,
         events: &mut Vec<Event>,
         (touched, stores, element_of, again): (&Option<Touched>, bool, &Option<Arc<str>>, &Option<Again>),
     ) -> Option<()> {
         let at = Nanos(time).saturating_sub(self.start);
-        let (process, stack) = self.samples.remove(&(tid.0, at))?;
-        let weight = u32::try_from(keep_every).unwrap_or(u32::MAX);
+        let Sampled { process, stack, weight } = self.samples.remove(&(tid.0, at))?;
         let (touched, element_of) = (touched.clone(), element_of.clone());
         events.push(Event::Access(Access { at, process, tid, stack, weight, touched, stores, element_of }));
         if let Some(Again { callee, varying }) = again {
@@ -375,8 +384,27 @@ impl Redundancy {
     }
 }
 
+/// The samples at the full rate that a sample of this weight stands for. The budget may have changed since it was taken, so its own
+/// weight counts, not the present rate.
+fn stands_for(weight: Nanos, rate_hz: u32) -> u32 {
+    (weight.as_secs_f64() * f64::from(rate_hz)).round().max(1.0) as u32
+}
+
 impl Drop for Redundancy {
     fn drop(&mut self) {
         self.stop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_stands_for_the_ticks_that_were_left_out_beside_it() {
+        let weight = |periods: f64| Nanos::from_secs_f64(periods / 99.0);
+        for (periods, samples) in [(1.0, 1), (0.9, 1), (1.1, 1), (2.0, 2), (8.0, 8), (64.0, 64), (0.0, 1)] {
+            assert_eq!(stands_for(weight(periods), 99), samples);
+        }
     }
 }

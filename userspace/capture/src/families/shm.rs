@@ -23,6 +23,7 @@ use self::person::Person;
 use self::repair::Reconciliation;
 use self::resident::Account;
 use self::scan::Found;
+use crate::processes::allowance::Allowances;
 use crate::record::Shm as Record;
 
 /// Segments that are followed at a time; the kernel side's table is half as large.
@@ -94,6 +95,7 @@ pub struct Shm {
     told: usize,
     untold: BTreeSet<u32>,
     account: Account,
+    allowances: Allowances,
 }
 
 impl Shm {
@@ -123,6 +125,7 @@ impl Shm {
             told: 0,
             untold: BTreeSet::new(),
             account: Account::default(),
+            allowances: Allowances::default(),
         }
     }
 
@@ -387,6 +390,9 @@ impl Shm {
                 for found in look.found {
                     self.take_in(pid, found, now, events);
                 }
+            } else if self.is_spent(pid) {
+                // It is stale by now, and its version says so.
+                self.looks.insert(pid, look);
             } else if look.tries < LOOKS_MAX {
                 self.look_ahead(pid, look.tries + 1, now, events);
             }

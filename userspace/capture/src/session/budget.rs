@@ -10,6 +10,7 @@ use crate::budget::{Binds, Change, Cost, Family};
 use crate::families::KERNEL_LOSSES;
 use crate::families::redundancy::Redundancy;
 use crate::kernel::cost::{self, ThreadTime};
+use crate::process_maps::lines;
 
 pub(super) fn binds(options: &Options) -> Binds {
     let has_sleeps = options.probes.iter().any(|probe| ["offcpu", "gil"].contains(probe));
@@ -47,6 +48,7 @@ impl Session {
         let missed = self.object.missed_calls();
         self.lose(Reason::SystemCallMissed, missed.saturating_sub(self.counted_missed_calls));
         self.counted_missed_calls = missed;
+        self.lose(Reason::MapCutShort, lines::take_cut_short());
         let programs = Nanos(self.object.run_time().as_nanos() as u64);
         let mut costs = vec![
             of(Family::Samples, self.object.samples_run_time().0, Nanos(0)),

@@ -10,7 +10,8 @@ mod waits;
 use std::fmt::Write as _;
 use std::io::Write;
 
-use pyobs_model::views::{self, By, FrameRow, Look};
+use pyobs_model::families::cpu::Sum;
+use pyobs_model::views::{self, By, CpuLineRow, Look};
 use pyobs_model::{Frame, FrameKind, Model, Selection, Shed};
 
 use crate::names::{grouped, meta, time};
@@ -22,8 +23,10 @@ const INDENT: usize = 12;
 
 /// Widths of the columns that hold text.
 const PLACE: usize = 32;
-const COMMAND: usize = WIDTH - 52;
-const FUNCTION: usize = WIDTH - PLACE - 20;
+const COMMAND: usize = WIDTH - SHARE - 42;
+const FUNCTION: usize = WIDTH - PLACE - 2 * SHARE - 5;
+/// The width of a share with its error.
+const SHARE: usize = 12;
 
 /// Writes at most `limit` processes, lines and functions.
 pub fn words(model: &Model, limit: usize, out: &mut dyn Write) -> Result<(), Error> {
@@ -116,9 +119,9 @@ impl Letter<'_> {
             return;
         }
         self.section("Processes", "");
-        let head = ["CPU time", "share", "samples", "pid", "python"];
+        let head = ["CPU time", " share", "samples", "pid", "python"];
         self.line(&format!(
-            "{:>10}  {:<10}  {:>8}  {:>7}  {:<7}  command",
+            "{:>10}  {:<SHARE$}  {:>8}  {:>7}  {:<7}  command",
             head[0], head[1], head[2], head[3], head[4]
         ));
         for row in busy.iter().take(self.limit) {
@@ -126,7 +129,7 @@ impl Letter<'_> {
             let process = &state.process;
             let python = process.python.as_deref().unwrap_or("-");
             self.line(&format!(
-                "{:>10}  {:<10}  {:>8}  {:>7}  {:<7}  {}",
+                "{:>10}  {:<SHARE$}  {:>8}  {:>7}  {:<7}  {}",
                 time(row.cpu.time),
                 certain(row.cpu.share_of(&all)),
                 grouped(row.cpu.samples),
@@ -140,25 +143,25 @@ impl Letter<'_> {
 
     fn frames(&mut self, by: By, title: &str, note: &str) {
         let view =
-            views::frames(self.model, &Selection::default(), Look { by, python_only: true, ..Look::default() }, false);
+            views::cpu_lines(self.model, &Selection::default(), Look { by, python_only: true, ..Look::default() });
         if view.rows.is_empty() {
             return;
         }
         self.section(title, note);
         let place = if by == By::Line { "line" } else { "file" };
-        self.line(&format!("{:>7}  {:>7}  {place:<PLACE$}  function", "own", "total"));
+        self.line(&format!("{:<SHARE$} {:<SHARE$}  {place:<PLACE$}  function", "   own", " total"));
         for row in view.rows.iter().take(self.limit) {
-            self.frame(row, by, view.total);
+            self.frame(row, by, &view.all);
         }
         self.rest(view.rows.len());
     }
 
-    fn frame(&mut self, row: &FrameRow, by: By, all: u64) {
+    fn frame(&mut self, row: &CpuLineRow, by: By, all: &Sum) {
         let Some(frame) = self.model.frame(row.frame) else { return };
         let place = place(frame, by == By::Line);
         let (place, function) = (escape::tail(&place, PLACE), escape::line(&frame.function, FUNCTION));
-        let (own, total) = (percent(row.own, all), percent(row.total, all));
-        self.line(&format!("{own:>7}  {total:>7}  {place:<PLACE$}  {function}"));
+        let (own, total) = (certain(row.own.share_of(all)), certain(row.total.share_of(all)));
+        self.line(&format!("{own:<SHARE$} {total:<SHARE$}  {place:<PLACE$}  {function}"));
     }
 
     fn rest(&mut self, rows: usize) {
@@ -275,10 +278,11 @@ fn percent(part: u64, all: u64) -> String {
     share(if all == 0 { 0.0 } else { part as f64 / all as f64 })
 }
 
-/// A share, with its 95 % confidence interval where that is more than half a point.
+/// A share, with its 95 % confidence interval if that is more than half a point.
 fn certain((part, error): (f64, f64)) -> String {
     let points = 1.96 * error * 100.0;
-    if points < 0.5 { share(part) } else { format!("{} ±{points:.1}", share(part)) }
+    let error = if points < 0.5 { String::new() } else { format!(" ±{points:.1}") };
+    format!("{:>6}{error}", share(part))
 }
 
 fn share(share: f64) -> String {

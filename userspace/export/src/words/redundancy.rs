@@ -34,10 +34,10 @@ impl Letter<'_> {
         self.line(&format!("{:>9}  {:>7}  {:>7}  {:>7}  line", "samples", "known", "objects", "arrays"));
         let mut has_few = false;
         for (line, sum) in lines.into_iter().take(self.limit) {
-            let share = |of: u64| match sum.known() {
+            let share = |of: f64| match sum.known() {
                 0 => "-".to_owned(),
                 _ if !sum.is_enough() => "few".to_owned(),
-                known => super::share(of as f64 / known as f64),
+                _ => super::share(of),
             };
             has_few |= sum.known() > 0 && !sum.is_enough();
             let frame = self.model.frame(line.frame);
@@ -45,8 +45,8 @@ impl Letter<'_> {
                 "{:>9}  {:>7}  {:>7}  {:>7}  {}",
                 grouped(sum.samples),
                 grouped(sum.known()),
-                share(sum.objects()),
-                share(sum.array),
+                share(sum.objects_share()),
+                share(sum.array_share()),
                 frame.map_or_else(|| "-".to_owned(), |frame| super::place(frame, true)),
             );
             self.line(&escape::line(&line, super::WIDTH));

@@ -83,15 +83,25 @@ impl Letter<'_> {
             "{held:>7}  {wanted:>7}  {waits:>10}  {longest:>9}  {:>7}  {:<PLACE$}  function",
             "pid", "line"
         ));
+        let mut has_pieces = false;
         for (process, it) in shares.iter().take(self.limit) {
             let Some(state) = self.model.process(*process) else { continue };
             let (held, wanted, pid) = (share(it.held_share()), share(it.wanted_share()), state.process.pid);
             let holder = holders.get(process).and_then(|frame| self.model.frame(*frame));
-            let (waits, longest) = (grouped(it.wanted.count), time(it.wanted.max));
+            let (mut waits, mut longest) = (grouped(it.wanted.count), time(it.wanted.max));
+            if !it.sampled.is_exact() {
+                (waits, longest) = (format!("≤{waits}"), format!("≥{longest}"));
+                has_pieces = true;
+            }
             let begin = format!("{held:>7}  {wanted:>7}  {waits:>10}  {longest:>9}  {pid:>7}");
             self.row(&begin, holder, holder.map_or("-", |frame| &frame.function));
         }
         self.rest(shares.len());
+        if has_pieces {
+            let sampled = "Stacks were sampled. What threads wanted is exact; the line is an estimate. A wait has one or more \
+                           pieces of at most a switch interval, and these were counted.";
+            self.wrapped_at(2, "  ", sampled);
+        }
     }
 
     fn calls(&mut self) {
@@ -144,12 +154,14 @@ fn summed<K: Ord>(rows: impl Iterator<Item = (K, Times, Sampled)>) -> Vec<(K, Ti
     sums
 }
 
-/// Of each process the line behind which others waited most.
+/// Of each process the line behind which others waited most, if enough stacks say so.
 fn worst_holders(rows: &[views::GilRow]) -> BTreeMap<ProcessRef, FrameId> {
     let of_row = |row: &views::GilRow| Some(((row.process, row.holder_frame?), row.times, row.sampled));
     let mut worst = BTreeMap::new();
-    for ((process, frame), ..) in summed(rows.iter().filter_map(of_row)) {
-        worst.entry(process).or_insert(frame);
+    for ((process, frame), _, sampled) in summed(rows.iter().filter_map(of_row)) {
+        if sampled.is_enough() {
+            worst.entry(process).or_insert(frame);
+        }
     }
     worst
 }

@@ -340,10 +340,14 @@ pub fn least_trials(share: f64) -> u64 {
 /// The share that is behind `of` successes among `all` trials at least, with a certainty of 95 %: the lower end of Wilson's
 /// interval.
 pub fn least_share(of: u64, all: u64) -> f64 {
-    if all == 0 {
+    least(of as f64, all as f64)
+}
+
+fn least(of: f64, n: f64) -> f64 {
+    if n <= 0.0 {
         return 0.0;
     }
-    let (n, p) = (all as f64, of as f64 / all as f64);
+    let p = of / n;
     let centre = p + Z * Z / (2.0 * n);
     let spread = Z * (p * (1.0 - p) / n + Z * Z / (4.0 * n * n)).sqrt();
     ((centre - spread) / (1.0 + Z * Z / n)).max(0.0)

@@ -117,11 +117,13 @@ fn convoy(
     let (waiter_name, holder_name) = (name(model, process, waiter), name(model, process, holder));
     let mean_ms = mean(wanted) * 1e3;
     let detail = format!(
-        "Thread {waiter_name} waited {} times for the GIL, {mean_ms:.1} ms on average and {:.2} s of {observed:.2} s in \
+        "Thread {waiter_name} waited {} {} for the GIL, {mean_ms:.1} ms on average and {:.2} s of {observed:.2} s in \
          all ({:.0}%), mostly at {waiter_line}. Thread {holder_name} held it {:.0}% of the time, mostly at {holder_line}. \
          A thread that computes gives the GIL away only when the switch interval (sys.getswitchinterval, 5 ms by \
          default) is over.",
         wanted.count,
+        // The stacks of pieces were sampled, which hides where a wait begins.
+        if thread(waiter).sampled.is_exact() { "times" } else { "switch intervals or less" },
         seconds(wanted.total),
         lost * 100.0,
         held_share * 100.0,

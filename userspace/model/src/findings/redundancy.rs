@@ -12,7 +12,7 @@ use crate::families::redundancy::{Accesses, CallOf, CallSum, EQUAL, Line, PairSu
 use crate::views::{self, own_line};
 use crate::{FrameId, Model, PairKind, ProcessRef, Selection, Touched};
 
-/// A line is looked at when its native code has this share of its process's samples or more.
+/// A line is looked at when its native code has this share of its process's CPU time or more.
 const LEAST: f64 = 0.01;
 const RECOMPUTED: &str = "redundancy/recomputed";
 /// What to try about it.
@@ -30,13 +30,13 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
     let view = views::redundancy(model, selection);
     let mut lines: Vec<(&Line, &Accesses)> = view.lines.iter().collect();
     lines.sort_by_key(|(_, sum)| Reverse(sum.weight));
-    lines.retain(|(line, sum)| view.share(line.process, sum.samples) >= LEAST);
+    lines.retain(|(line, _)| view.share(**line) >= LEAST);
     let hot: BTreeSet<Line> = lines.iter().map(|(line, _)| **line).collect();
     let lines = lines.into_iter();
-    found.extend(lines.filter_map(|(line, sum)| dispatch(model, *line, sum, view.share(line.process, sum.samples))));
+    found.extend(lines.filter_map(|(line, sum)| dispatch(model, *line, sum, view.share(*line))));
     // A line may have many calls that take little each.
     let calls = view.calls.iter().filter(|(call, _)| hot.contains(&call.line));
-    found.extend(calls.filter_map(|(call, sum)| again(model, call, sum, view.share(call.line.process, sum.compared))));
+    found.extend(calls.filter_map(|(call, sum)| again(model, call, sum, view.share_of_call(call, sum.compared))));
     let mut sums: BTreeMap<(ProcessRef, PairKind, FrameId), Sums> = BTreeMap::new();
     let mut unread: BTreeMap<(ProcessRef, FrameId), (Sums, BTreeMap<FrameId, u64>)> = BTreeMap::new();
     for (pair, sum) in &view.pairs {
@@ -75,9 +75,9 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
     found
 }
 
-/// `native` is the share of the process's samples that these are.
+/// `native` is the share of the process's CPU time that these stand for.
 fn dispatch(model: &Model, line: Line, sum: &Accesses, native: f64) -> Option<Finding> {
-    let has_objects = least_share(sum.metadata, sum.objects()) > OBJECTS;
+    let has_objects = sum.least_metadata() > OBJECTS;
     let has_arrays = sum.array > 0 || sum.names.iter().any(|name| name.starts_with(NUMPY));
     if !(has_objects && has_arrays && sum.is_dispatch()) {
         return None;

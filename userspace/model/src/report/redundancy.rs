@@ -34,7 +34,7 @@ pub struct Line {
     pub pid: Pid,
     pub frame: FrameOut,
     pub native_s: f64,
-    /// Of the samples of its process.
+    /// Of the CPU time of its process.
     pub native_share: f64,
     pub samples: u64,
     /// Whether so many addresses are known that they could prove anything.
@@ -131,7 +131,7 @@ pub(super) fn redundancy(source: &Source<'_>, selection: &Selection, limit: usiz
             pid: pid(model, place.process)?,
             frame: FrameOut::from(model.frame(place.frame)?),
             native_s: sum.weight as f64 / f64::from(rate_hz.max(1)),
-            native_share: view.share(place.process, sum.samples),
+            native_share: view.share(*place),
             samples: sum.samples,
             enough_data: sum.is_enough(),
             metadata_share: sum.metadata_share(),

@@ -1,9 +1,12 @@
 //! Frames with their CPU time and the samples that it rests on.
 
+use std::hash::Hash;
+
 use foldhash::HashMap;
 
+use super::Look;
 use crate::families::cpu::Sum;
-use crate::{FrameId, Model, Nanos, ProcessRef, Selection};
+use crate::{FrameId, Model, Nanos, Place, ProcessRef, Selection};
 
 /// A frame of a process.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -14,37 +17,82 @@ pub struct CpuRow {
     pub own: Sum,
     /// Samples in which it appears; recursion counts once.
     pub total: Sum,
-    /// The standard error of the own time.
+    /// The standard errors of the two times.
     pub own_error: Nanos,
+    pub total_error: Nanos,
+}
+
+/// A line or a function, of all processes together.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CpuLineRow {
+    pub frame: FrameId,
+    pub own: Sum,
+    pub total: Sum,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CpuLines {
+    /// In the order of [`cpu_frames`].
+    pub rows: Vec<CpuLineRow>,
+    /// What the rows are shares of.
+    pub all: Sum,
 }
 
 /// The frames of the selected samples: most own time first, then most total, then in the order of frame ids.
 pub fn cpu_frames(model: &Model, selection: &Selection) -> Vec<CpuRow> {
-    let mut sums: HashMap<(ProcessRef, FrameId), (Sum, Sum)> = HashMap::default();
+    let (rows, all) = added(model, selection, |place, frames: &mut Vec<_>| {
+        frames.extend(model.stack(place.stack).iter().map(|frame| (*frame, place.process)));
+    });
+    let error = |part: Sum| Nanos::from_secs_f64(part.share_of(&all).1 * all.time.as_secs_f64());
+    rows.into_iter()
+        .map(|Row { key: (frame, process), own, total }| CpuRow {
+            process,
+            frame,
+            own,
+            total,
+            own_error: error(own),
+            total_error: error(total),
+        })
+        .collect()
+}
+
+/// The lines or functions of the selected samples, as `look` sees them; its weight is not asked.
+pub fn cpu_lines(model: &Model, selection: &Selection, look: Look) -> CpuLines {
+    let (rows, all) =
+        added(model, selection, |place, frames: &mut Vec<_>| frames.extend(look.frames(model, place.stack)));
+    let rows = rows.into_iter().map(|Row { key: frame, own, total }| CpuLineRow { frame, own, total }).collect();
+    CpuLines { rows, all }
+}
+
+/// What the sums are of.
+struct Row<K> {
+    key: K,
+    own: Sum,
+    total: Sum,
+}
+
+/// The sums of what `keys` has of each stack, root first, and of all samples.
+fn added<K: Copy + Ord + Hash>(
+    model: &Model,
+    selection: &Selection,
+    keys: impl Fn(&Place, &mut Vec<K>),
+) -> (Vec<Row<K>>, Sum) {
+    let mut sums: HashMap<K, (Sum, Sum)> = HashMap::default();
     let (mut all, mut seen) = (Sum::default(), Vec::new());
     for (place, sum) in model.cpu().sums(selection) {
         all.add(sum);
         seen.clear();
-        seen.extend_from_slice(model.stack(place.stack));
+        keys(&place, &mut seen);
         if let Some(leaf) = seen.last() {
-            sums.entry((place.process, *leaf)).or_default().0.add(sum);
+            sums.entry(*leaf).or_default().0.add(sum);
         }
         seen.sort_unstable();
         seen.dedup();
-        for frame in &seen {
-            sums.entry((place.process, *frame)).or_default().1.add(sum);
+        for key in &seen {
+            sums.entry(*key).or_default().1.add(sum);
         }
     }
-    let row = |((process, frame), (own, total)): (_, (Sum, Sum))| {
-        let (_, error) = own.share_of(&all);
-        let own_error = Nanos::from_secs_f64(error * all.time.as_secs_f64());
-        CpuRow { process, frame, own, total, own_error }
-    };
-    let mut rows: Vec<CpuRow> = sums.into_iter().map(row).collect();
-    rows.sort_unstable_by(|a, b| {
-        (b.own.time, b.total.time)
-            .cmp(&(a.own.time, a.total.time))
-            .then((a.frame, a.process).cmp(&(b.frame, b.process)))
-    });
-    rows
+    let mut rows: Vec<Row<K>> = sums.into_iter().map(|(key, (own, total))| Row { key, own, total }).collect();
+    rows.sort_unstable_by(|a, b| (b.own.time, b.total.time).cmp(&(a.own.time, a.total.time)).then(a.key.cmp(&b.key)));
+    (rows, all)
 }

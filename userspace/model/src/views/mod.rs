@@ -20,7 +20,7 @@ mod waits;
 mod weight;
 
 pub use births::{BirthRow, arenas, birthplace, buffer_region, is_selected, meminfos, region_birth};
-pub use cpu_frames::{CpuRow, cpu_frames};
+pub use cpu_frames::{CpuLineRow, CpuLines, CpuRow, cpu_frames, cpu_lines};
 pub use frames::{FrameRow, FramesView, frames};
 pub use lines::{asked_at, own_line};
 pub use machine::{CpuLine, GilLine, Machine, MemoryLine, TransfersLine, machine};

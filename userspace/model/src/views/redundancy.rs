@@ -11,15 +11,22 @@ pub struct RedundancyView {
     pub lines: BTreeMap<Line, Accesses>,
     pub calls: BTreeMap<CallOf, CallSum>,
     pub pairs: BTreeMap<PairOf, PairSum>,
-    /// Of CPU time, by process.
-    samples: BTreeMap<ProcessRef, u64>,
+    /// The CPU time of processes, in samples at the full rate.
+    samples: BTreeMap<ProcessRef, f64>,
 }
 
 impl RedundancyView {
-    /// The share of a process's samples.
-    pub fn share(&self, process: ProcessRef, samples: u64) -> f64 {
-        let all = self.samples.get(&process).copied().unwrap_or(0).max(samples);
-        samples as f64 / all.max(1) as f64
+    /// The share of a process's CPU time that a line's native code has.
+    pub fn share(&self, line: Line) -> f64 {
+        let weight = self.lines.get(&line).map_or(0.0, |sum| sum.weight as f64);
+        let all = self.samples.get(&line.process).copied().unwrap_or(0.0).max(weight);
+        if all > 0.0 { weight / all } else { 0.0 }
+    }
+
+    /// That of a call: its part of the line's samples.
+    pub fn share_of_call(&self, call: &CallOf, compared: u64) -> f64 {
+        let samples = self.lines.get(&call.line).map_or(0, |sum| sum.samples).max(compared).max(1);
+        self.share(call.line) * compared as f64 / samples as f64
     }
 }
 
@@ -33,12 +40,15 @@ pub fn redundancy(model: &Model, selection: &Selection) -> RedundancyView {
     let kept = Some(model.cpu().since()).filter(|since| *since > model.redundancy().since());
     let selection = &Selection { from: lasting.from.max(kept), ..lasting };
     let of_processes = Selection { tid: None, ..selection.clone() };
-    let family = model.redundancy();
+    let (family, rate) = (model.redundancy(), f64::from(model.meta().rate_hz));
     RedundancyView {
         lines: family.lines(selection),
         calls: family.calls(selection),
         pairs: family.pair_sums(selection),
-        samples: processes(model, &of_processes).into_iter().map(|row| (row.process, row.cpu.samples)).collect(),
+        samples: processes(model, &of_processes)
+            .into_iter()
+            .map(|row| (row.process, row.cpu.time.as_secs_f64() * rate))
+            .collect(),
     }
 }
 

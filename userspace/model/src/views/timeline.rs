@@ -29,6 +29,8 @@ pub enum LaneId {
     Segment(SegmentId),
     /// How many findings rest on what happened then; none of [`timeline`]'s.
     Findings,
+    /// How many measures kept pyobs inside the budget.
+    Shed,
 }
 
 /// What a thread did for most of a slot.
@@ -43,7 +45,7 @@ pub enum Doing {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Cells {
     Doing(Vec<Option<Doing>>),
-    /// Bytes, or transfers.
+    /// Bytes, transfers or measures.
     Amounts(Series),
 }
 
@@ -98,7 +100,8 @@ impl Slot {
     }
 }
 
-/// Lanes of the processes that `selection` has, the busiest process first; of its times, those in `slots`.
+/// What was shed, if anything, and lanes of the processes that `selection` has, the busiest process first; of its times, those in
+/// `slots`.
 pub fn timeline(model: &Model, selection: &Selection, slots: Slots) -> Timeline {
     let within =
         Selection { from: Some(slots.from), to: Some(Nanos(slots.to.0.saturating_add(1))), ..selection.clone() };
@@ -121,11 +124,22 @@ pub fn timeline(model: &Model, selection: &Selection, slots: Slots) -> Timeline 
     }
     let mut processes: Vec<(f64, Vec<Lane>)> = of_process.into_values().collect();
     processes.sort_by(|(a, _), (b, _)| b.total_cmp(a));
-    let mut lanes: Vec<Lane> = processes.into_iter().flat_map(|(_, lanes)| lanes).collect();
+    let mut lanes: Vec<Lane> = shed_lane(model, slots).into_iter().collect();
+    lanes.extend(processes.into_iter().flat_map(|(_, lanes)| lanes));
     lanes.extend(segment_lanes(model, &within, slots));
     others += lanes.len().saturating_sub(LANES);
     lanes.truncate(LANES);
     Timeline { slots, lanes, others }
+}
+
+fn shed_lane(model: &Model, slots: Slots) -> Option<Lane> {
+    let mut running = Running::new(slots);
+    for shed in model.sheds() {
+        let to = shed.to.map_or(slots.to, |to| to.saturating_sub(Nanos(1)));
+        running.add(slots, (shed.from, to.max(shed.from)), 1);
+    }
+    let amounts = running.series();
+    amounts.iter().any(|count| *count > 0).then_some(Lane { id: LaneId::Shed, cells: Cells::Amounts(amounts) })
 }
 
 fn busy(slots: &[Slot]) -> f64 {

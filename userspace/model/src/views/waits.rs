@@ -74,8 +74,9 @@ pub struct GilShare {
     /// The time of which the others are shares.
     pub observed: Nanos,
     pub held: Nanos,
-    /// Of all threads together.
+    /// Of all threads together. If stacks were sampled, the time is exact, the count is of pieces of waits, and the longest is a piece.
     pub wanted: Times,
+    pub sampled: Sampled,
     pub threads: BTreeMap<Tid, GilThread>,
 }
 
@@ -83,6 +84,7 @@ pub struct GilShare {
 pub struct GilThread {
     pub held: Nanos,
     pub wanted: Times,
+    pub sampled: Sampled,
 }
 
 impl GilShare {
@@ -160,10 +162,13 @@ pub fn gil_shares(model: &Model, selection: &Selection) -> BTreeMap<ProcessRef, 
         share.held = share.held.saturating_add(held);
         share.threads.entry(tid).or_default().held = held;
     }
-    for (key, gil::Sum { times, .. }) in model.gil().sums(selection) {
+    for (key, gil::Sum { times, sampled }) in model.gil().sums(selection) {
         let share = shares.entry(key.waiter.process).or_default();
         share.wanted.add(times);
-        share.threads.entry(key.waiter.tid).or_default().wanted.add(times);
+        share.sampled.add(sampled);
+        let thread = share.threads.entry(key.waiter.tid).or_default();
+        thread.wanted.add(times);
+        thread.sampled.add(sampled);
     }
     let since = model.gil().since();
     for (process, share) in &mut shares {

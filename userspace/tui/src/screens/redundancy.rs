@@ -115,11 +115,11 @@ impl RedundancyScreen {
         self.shown = (0..rows.len()).filter(is_shown).collect();
         let key = |index: usize| {
             let Entry { sum, pairs, calls, .. } = &rows[index];
-            let part = |of: u64| sum.weight.saturating_mul(1000 * of) / sum.known().max(1);
+            let part = |of: f64| (sum.weight as f64 * 1000.0 * of) as u64;
             match self.sort {
-                Sort::Objects => part(sum.objects()),
+                Sort::Objects => part(sum.objects_share()),
                 Sort::Samples => sum.weight,
-                Sort::Arrays => part(sum.array),
+                Sort::Arrays => part(sum.array_share()),
                 Sort::Again => calls.same,
                 Sort::Equal => pairs.equal,
             }
@@ -263,10 +263,10 @@ impl RedundancyScreen {
             let spot = Rect { y: area.y + 1 + (index - first) as u16, height: 1, ..area };
             ui.spots.add(spot, Spot::row(index, self.cursor.index()));
             let mut row = Row::new(buf, spot);
-            let of = |count: u64| match sum.known() {
+            let of = |share: f64| match sum.known() {
                 0 => "–".to_owned(),
                 _ if !sum.is_enough() => "few".to_owned(),
-                known => number::percent(number::share(count, known)),
+                _ => number::percent(100.0 * share),
             };
             let part = |of: u64, all: u64| match all {
                 0 => "–".to_owned(),
@@ -275,8 +275,8 @@ impl RedundancyScreen {
             row.select(index == self.cursor.index(), theme);
             let style = |is_enough| if is_enough { theme.text() } else { theme.dim() };
             row.right(column(Sort::Samples, 8), &number::count(sum.samples), theme.strong());
-            row.right(column(Sort::Objects, 8), &of(sum.objects()), style(sum.is_enough()));
-            row.right(column(Sort::Arrays, 7), &of(sum.array), style(sum.is_enough()));
+            row.right(column(Sort::Objects, 8), &of(sum.objects_share()), style(sum.is_enough()));
+            row.right(column(Sort::Arrays, 7), &of(sum.array_share()), style(sum.is_enough()));
             row.right(column(Sort::Again, 12), &part(calls.same, calls.compared), style(calls.is_enough()));
             row.right(column(Sort::Equal, 12), &part(pairs.equal, pairs.compared), style(pairs.is_enough()));
             row.left(process, &process_label(model, Some(line.process)), theme.dim());

@@ -1,4 +1,4 @@
-//! Lanes of findings, threads, arenas, transfers and segments under one axis of time, with a cursor, and a span of time that the other
+//! Lanes of findings, what was shed, threads, arenas, transfers and segments under one axis of time, with a cursor, and a span of time that the other
 //! screens can be restricted to.
 
 mod chart;
@@ -148,6 +148,7 @@ impl TimelineScreen {
             LaneId::Arenas(process, frame) => jump(Some(process), Target::Arenas(frame)),
             LaneId::Transfers(process, _) => jump(Some(process), Target::Transfers(None)),
             LaneId::Segment(id) => jump(None, Target::Segment(id)),
+            LaneId::Shed => Outcome::Nothing,
             LaneId::Findings => self.found(board).first().map_or(Outcome::Nothing, |finding| evidence(finding)),
         }
     }

@@ -206,6 +206,19 @@ fn the_overview_tells_what_is_dropped_and_what_lags() {
 }
 
 #[test]
+fn the_timeline_has_a_lane_of_what_was_shed() {
+    let mut bench = Bench::waiting(USUAL);
+    let on =
+        |tenth: u64, family: &str, measure: &str, on| Event::measure(Nanos(tenth * 100_000_000), family, measure, on);
+    bench.send(Batch::Events(vec![
+        on(30, "offcpu", "stacks 1/64", true),
+        on(50, "cpu", "samples 1/2", true),
+        on(70, "offcpu", "stacks 1/64", false),
+    ]));
+    assert_snapshot!(bench.keys("9↓").picture());
+}
+
+#[test]
 fn what_is_given_up_now_is_in_the_header_and_in_health() {
     let meta = pyobs_model::Meta { cpus: 4, ..synthetic::meta() };
     let history = pyobs_model::History::Window { length: Nanos(60_000_000_000), samples: 1000 };

@@ -1,11 +1,11 @@
 //! The arenas that a process had before it was watched: memory without a file, looked through for headers of pools.
 
 use std::collections::BTreeMap;
-
-use procfs::process::{MMPermissions, MMapPath, Process};
+use std::ops::ControlFlow;
 
 use super::pools::{HEADER, Header, Shape};
 use crate::memory::{Memory, ProcessMemory, Range};
+use crate::process_maps::lines;
 
 /// Pools that are looked for in one process at the most; a GiB has 65,536.
 const POOLS_MAX: u64 = 1 << 20;
@@ -16,23 +16,22 @@ const AT_ONCE: u64 = 1024;
 /// Where arenas begin. An arena that is not aligned to its pools begins one to three pages before its first pool: which, is
 /// told by the ends of the memory that it lies in, and else not known.
 pub fn find(pid: u32, shape: &Shape) -> Vec<u64> {
-    let Some(process) = i32::try_from(pid).ok().and_then(|pid| Process::new(pid).ok()) else { return Vec::new() };
     let memory = ProcessMemory::new(pid);
-    let mut found = Vec::new();
-    let mut left = POOLS_MAX;
-    for map in process.maps().map(|maps| maps.0).unwrap_or_default() {
-        let plain = MMPermissions::READ | MMPermissions::WRITE | MMPermissions::PRIVATE;
+    let (mut places, mut left) = (Vec::new(), POOLS_MAX);
+    let read = lines::each(pid, |line| {
         // `[heap]` is the program break's, and has no arenas.
-        if map.perms != plain || map.inode != 0 || !matches!(map.pathname, MMapPath::Anonymous) {
-            continue;
+        if line.is_plain() {
+            let (start, end) = (line.start.next_multiple_of(shape.pool), line.end);
+            let taken = (end.saturating_sub(start) / shape.pool).min(left);
+            left -= taken;
+            places.push((start, taken, (line.start, end)));
         }
-        let (start, end) = (map.address.0.next_multiple_of(shape.pool), map.address.1);
-        let count = end.saturating_sub(start) / shape.pool;
-        let taken = count.min(left);
-        left -= taken;
-        found.extend(within(&memory, start, taken, (map.address.0, end), shape));
+        if left > 0 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    });
+    if read.is_err() {
+        return Vec::new();
     }
-    found
+    places.into_iter().flat_map(|(start, count, ends)| within(&memory, start, count, ends, shape)).collect()
 }
 
 /// An arena by its pools.

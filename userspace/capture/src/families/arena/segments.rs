@@ -8,10 +8,13 @@
 //!
 //! The program runs on meanwhile: an entry that contradicts itself is not believed.
 
-use procfs::process::{MMPermissions, MMapPath, MemoryMap, MemoryPageFlags, PageInfo, Process};
+use std::ops::ControlFlow;
+
+use procfs::process::{MemoryPageFlags, PageInfo, Process};
 use pyobs_model::Filled;
 
 use crate::memory::{Memory, ProcessMemory};
+use crate::process_maps::lines;
 
 /// MI_SEGMENT_SIZE, which is what segments are aligned to as well.
 const SEGMENT: u64 = 32 << 20;
@@ -98,18 +101,24 @@ impl Segment {
     }
 }
 
-/// The segments that a process has anything in; `None` where that cannot be read.
+/// The segments that a process has anything in; `None` if that cannot be read as a whole.
 pub fn find(pid: u32) -> Option<Vec<(u64, Segment)>> {
-    let process = Process::new(i32::try_from(pid).ok()?).ok()?;
     let memory = ProcessMemory::new(pid);
-    let maps = process.maps().ok()?.0;
+    let mut places = Vec::new();
+    let extent = lines::each(pid, |line| {
+        if line.start >= AREA.end {
+            return ControlFlow::Break(());
+        }
+        if line.is_plain() && AREA.contains(&line.start) {
+            places.push((line.start, line.end));
+        }
+        ControlFlow::Continue(())
+    });
+    if extent.ok()?.is_cut_short {
+        return None;
+    }
     let mut left = PLACES_MAX;
-    Some(maps.iter().filter(|map| is_heap(map)).flat_map(|map| within(&memory, map.address, &mut left)).collect())
-}
-
-fn is_heap(map: &MemoryMap) -> bool {
-    let plain = MMPermissions::READ | MMPermissions::WRITE | MMPermissions::PRIVATE;
-    map.perms == plain && matches!(map.pathname, MMapPath::Anonymous) && AREA.contains(&map.address.0)
+    Some(places.into_iter().flat_map(|place| within(&memory, place, &mut left)).collect())
 }
 
 fn within(memory: &impl Memory, (start, end): (u64, u64), left: &mut usize) -> Vec<(u64, Segment)> {

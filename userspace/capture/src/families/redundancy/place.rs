@@ -1,21 +1,23 @@
 //! What code and memory of a watched process are.
 
 use std::collections::HashMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use procfs::process::{MMPermissions, MMapPath};
 use pyobs_abi::redundancy::Registers;
 use pyobs_abi::stack::{loop_count, native_address};
 use pyobs_model::Touched;
 
 use super::calls::Interpreter;
 use crate::families::arena::pools::{HEADER, Header, Shape};
+use crate::kernel::cost::thread_time;
 use crate::memory::{Memory, ProcessMemory};
+use crate::process_maps::lines;
+use crate::processes::allowance::Allowances;
 
 /// A map is read again at the most so often.
 const READ_AGAIN: Duration = Duration::from_millis(200);
-const REGIONS_MAX: usize = 65_536;
 /// Types whose names are kept for a process.
 const TYPES_MAX: usize = 4096;
 const NAME_MAX: usize = 96;
@@ -59,6 +61,8 @@ pub struct Place {
     interpreter: Interpreter,
     regions: Vec<Region>,
     read: Option<Instant>,
+    /// A large map is read again more seldom.
+    allowances: Allowances,
     used: Instant,
     types: HashMap<u64, Option<Arc<str>>>,
 }
@@ -72,6 +76,7 @@ impl Place {
             interpreter,
             regions: Vec::new(),
             read: None,
+            allowances: Allowances::default(),
             used: Instant::now(),
             types: HashMap::new(),
         }
@@ -94,7 +99,8 @@ impl Place {
         if let Some(region) = self.find(address) {
             return Some(region.clone());
         }
-        if self.read.is_none_or(|at| at.elapsed() > READ_AGAIN) {
+        let now = Instant::now();
+        if self.read.is_none_or(|at| at.elapsed() > READ_AGAIN) && self.allowances.next(self.pid, now) <= now {
             self.read_map();
         }
         self.find(address).cloned()
@@ -107,23 +113,21 @@ impl Place {
 
     fn read_map(&mut self) {
         self.read = Some(Instant::now());
-        let maps = i32::try_from(self.pid).ok().and_then(|pid| procfs::process::Process::new(pid).ok()?.maps().ok());
-        let Some(maps) = maps else { return };
-        self.regions = maps
-            .into_iter()
-            .take(REGIONS_MAX)
-            .map(|map| Region {
-                start: map.address.0,
-                end: map.address.1,
-                writable: map.perms.contains(MMPermissions::WRITE),
-                shared: map.perms.contains(MMPermissions::SHARED),
-                path: match map.pathname {
-                    MMapPath::Path(path) => Some(Arc::from(path.to_string_lossy())),
-                    MMapPath::Vdso | MMapPath::Vsyscall | MMapPath::Vvar => Some(Arc::from("[vdso]")),
-                    _ => None,
-                },
-            })
-            .collect();
+        let (before, mut regions) = (thread_time(), Vec::new());
+        let read = lines::each(self.pid, |line| {
+            let path = match line.path {
+                "[vdso]" | "[vsyscall]" | "[vvar]" => Some(Arc::from("[vdso]")),
+                path => (!path.is_empty() && !path.starts_with('[')).then(|| Arc::from(path)),
+            };
+            let (writable, shared) = (line.is_writable(), line.is_shared());
+            regions.push(Region { start: line.start, end: line.end, writable, shared, path });
+            ControlFlow::Continue(())
+        });
+        if let Ok(extent) = read {
+            self.regions = regions;
+            let took = thread_time().saturating_sub(before);
+            self.allowances.spend(self.pid, extent.lines, took, Instant::now());
+        }
     }
 
     /// Whether the thread is in an extension module, or in a library on behalf of one.

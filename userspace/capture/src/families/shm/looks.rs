@@ -1,10 +1,13 @@
 //! Looks at processes through `/proc`: what they held before us.
 
+use std::time::Instant;
+
 use pyobs_abi::shm::{Hull, Known};
 use pyobs_model::{Event, Nanos, Reason};
 
-use super::scan::{Found, Way};
+use super::scan::{Found, Shown, Way};
 use super::{Look, Shm};
+use crate::kernel::cost::thread_time;
 use crate::machine;
 
 /// BPF_NOEXIST (include/uapi/linux/bpf.h).
@@ -44,11 +47,10 @@ impl Shm {
         // First the kernel side has to know that it may hold something. From then on nothing is missed but what goes away
         // between the mappings that it looks out for: all, if there are any.
         let mut is_room = self.maps.holders.insert(pid, Hull::default(), NO_EXIST).is_ok();
-        let look = |shm: &Self| shm.devices.of_process(pid, others, |inode| shm.ids.contains_key(inode));
-        let mut found = look(self);
+        let mut found = self.shown_by(pid, others).found;
         if found.iter().any(|found| matches!(found.way, Way::Mapping { .. })) {
             is_room = self.maps.holders.insert(pid, EVERYTHING, 0).is_ok();
-            found = look(self);
+            found = self.shown_by(pid, others).found;
         }
         if !is_room && !found.is_empty() && self.maps.holders.get(&pid, 0).is_err() {
             events.push(Event::Loss { at: now, reason: Reason::SegmentTableFull, count: 1 });
@@ -61,6 +63,21 @@ impl Shm {
             let _ = self.maps.segments.insert(found.facts.inode, Known { generation: 0, found: 1 }, NO_EXIST);
         }
         found
+    }
+
+    /// What `/proc` shows of a process, on the allowance for its map.
+    pub(super) fn shown_by(&mut self, pid: u32, others: bool) -> Shown {
+        let before = thread_time();
+        let shown = self.devices.of_process(pid, others, |inode| self.ids.contains_key(inode));
+        let took = thread_time().saturating_sub(before);
+        self.allowances.spend(pid, shown.lines, took, Instant::now());
+        shown
+    }
+
+    /// Whether a process's map was read so often that it has to wait.
+    pub(super) fn is_spent(&self, pid: u32) -> bool {
+        let now = Instant::now();
+        self.allowances.next(pid, now) > now
     }
 
     /// Looks at a process that runs. Records of what it did before are still under way: what is found is taken in by the
@@ -76,8 +93,8 @@ impl Shm {
     /// A process made an anonymous shared mapping at `start`, and the kernel side could not look at the file behind it (before
     /// Linux 5.17). `/proc` shows the file as long as the mapping exists.
     pub(super) fn made(&mut self, pid: u32, start: u64, at: Nanos, events: &mut Vec<Event>) {
-        let mut found = self.devices.of_process(pid, true, |_| false).into_iter();
-        let mapping = found.find_map(|found| match found.way {
+        let found = if self.is_spent(pid) { Vec::new() } else { self.shown_by(pid, true).found };
+        let mapping = found.into_iter().find_map(|found| match found.way {
             Way::Mapping { ref range, offset } if range.start == start => Some((range.clone(), offset, found)),
             _ => None,
         });

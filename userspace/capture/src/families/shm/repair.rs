@@ -127,8 +127,16 @@ impl Shm {
         let suspects = self.reconciliation.suspects.keys().copied();
         let pids: BTreeSet<u32> = suspects.filter(|pid| self.people.contains_key(pid)).chain(pids).collect();
         for pid in pids {
+            if self.is_spent(pid) {
+                continue;
+            }
+            let seen = self.shown_by(pid, false);
+            // What was not read is not gone.
+            if seen.is_cut_short {
+                continue;
+            }
             let mut shown = Person::default();
-            for found in self.devices.of_process(pid, false, |inode| self.ids.contains_key(inode)) {
+            for found in seen.found {
                 let Some(id) = self.known(&found.facts) else { continue };
                 match found.way {
                     Way::Descriptor { fd, close_on_exec } => drop(shown.open(fd, id, close_on_exec)),

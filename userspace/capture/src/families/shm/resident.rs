@@ -26,7 +26,7 @@ const AT_ONCE: Duration = Duration::from_millis(2);
 const AT_THE_END: Duration = Duration::from_millis(300);
 /// A process with very many mappings takes long: it is left alone for as many times as long.
 const SHARE: u32 = 2000;
-/// Of one process.
+/// Bytes of one process's `smaps`, some 20,000 mappings. Sizes are of these alone if it has more, and that is counted.
 const SMAPS_MAX: u64 = 16 << 20;
 /// Of `st_blocks`, whatever the file system (stat(2)).
 const BLOCK: u64 = 512;
@@ -119,11 +119,11 @@ impl Shm {
 
     /// What lies in a process's mappings of each segment. Tells how much memory these have, too.
     fn shown(&mut self, pid: u32, now: Nanos, events: &mut Vec<Event>) -> Option<BTreeMap<SegmentId, Shown>> {
-        let smaps = BufReader::new(File::open(format!("/proc/{pid}/smaps")).ok()?.take(SMAPS_MAX));
+        let mut smaps = BufReader::new(File::open(format!("/proc/{pid}/smaps")).ok()?.take(SMAPS_MAX));
         let mut shown: BTreeMap<SegmentId, Shown> = BTreeMap::new();
         let mut ranges: BTreeMap<SegmentId, Range<u64>> = BTreeMap::new();
         let mut mapping = None;
-        for line in smaps.split(b'\n') {
+        for line in smaps.by_ref().split(b'\n') {
             let line = line.ok()?;
             let line = String::from_utf8_lossy(&line);
             if let Some((range, inode)) = head(&line) {
@@ -138,6 +138,9 @@ impl Shm {
             let entry = shown.entry(id).or_default();
             entry.resident += kib("Rss:").unwrap_or(0) << 10;
             entry.share += kib("Pss:").unwrap_or(0) << 10;
+        }
+        if smaps.get_ref().limit() == 0 {
+            events.push(Event::Loss { at: now, reason: Reason::ResidentUnreadable, count: 1 });
         }
         for (id, range) in ranges {
             let link = format!("/proc/{pid}/map_files/{:x}-{:x}", range.start, range.end);

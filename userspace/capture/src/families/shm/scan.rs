@@ -2,16 +2,16 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, Metadata};
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use procfs::process::{MMPermissions, Process};
 use pyobs_abi::shm::{Facts, Inode};
 use pyobs_model::SegmentKind;
 
 use super::FOLDER;
+use crate::process_maps::lines;
 
 /// Device numbers, as the kernel has them.
 pub struct Devices {
@@ -82,21 +82,33 @@ pub struct Found {
     pub way: Way,
 }
 
+/// What a look at a process has shown.
+#[derive(Default)]
+pub struct Shown {
+    pub found: Vec<Found>,
+    /// How many mappings of any kind were read.
+    pub lines: usize,
+    /// There may be more: it has too many mappings.
+    pub is_cut_short: bool,
+}
+
 impl Devices {
     /// What a process has of segments: of those that `is_known`, and with `others` of all that it may share.
-    pub fn of_process(&self, pid: u32, others: bool, is_known: impl Fn(&Inode) -> bool) -> Vec<Found> {
-        let Some(process) = i32::try_from(pid).ok().and_then(|pid| Process::new(pid).ok()) else { return Vec::new() };
-        let mut found = Vec::new();
-        for map in process.maps().map(|maps| maps.0).unwrap_or_default() {
-            let shared = map.perms.contains(MMPermissions::SHARED);
-            let key = Inode { ino: map.inode, dev: (map.dev.0 as u32) << 20 | map.dev.1 as u32, padding: 0 };
-            let may = shared && (map.perms.contains(MMPermissions::WRITE) || self.is_memory(key.dev));
-            if map.inode == 0 || !(is_known(&key) || others && may) {
-                continue;
+    pub fn of_process(&self, pid: u32, others: bool, is_known: impl Fn(&Inode) -> bool) -> Shown {
+        let mut mappings = Vec::new();
+        let read = lines::each(pid, |line| {
+            let key = Inode { ino: line.inode, dev: line.device.0 << 20 | line.device.1, padding: 0 };
+            let may = line.is_shared() && (line.is_writable() || self.is_memory(key.dev));
+            if line.inode != 0 && (is_known(&key) || others && may) {
+                mappings.push((line.start..line.end, line.offset));
             }
-            let (start, end) = map.address;
-            let path = PathBuf::from(format!("/proc/{pid}/map_files/{start:x}-{end:x}"));
-            found.extend(self.found(&path, Way::Mapping { range: start..end, offset: map.offset }));
+            ControlFlow::Continue(())
+        });
+        let lines::Extent { lines, is_cut_short } = read.unwrap_or_default();
+        let mut found = Vec::new();
+        for (range, offset) in mappings {
+            let path = PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", range.start, range.end));
+            found.extend(self.found(&path, Way::Mapping { range, offset }));
         }
         for entry in fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten() {
             let Some(fd) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
@@ -108,7 +120,7 @@ impl Devices {
                 found.extend(self.found(&entry.path(), way));
             }
         }
-        found
+        Shown { found, lines, is_cut_short }
     }
 
     /// The files in the folder of shared memory.

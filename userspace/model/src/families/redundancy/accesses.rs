@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{least_share, least_trials};
+use super::{least, least_trials};
 use crate::{Access, Touched};
 
 /// Names of one line that are counted.
@@ -36,6 +36,19 @@ pub struct Accesses {
     pub elements_of: Names,
     /// Of metadata the types, of arrays what they are.
     pub names: Names,
+    weights: Weights,
+}
+
+/// The samples that those of each kind stand for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Weights {
+    metadata: u64,
+    array: u64,
+    fixed: u64,
+    known: u64,
+    elements: u64,
+    /// The squares of the weights of those whose address is known.
+    squares: u64,
 }
 
 /// How often each was named, of as many as are counted.
@@ -71,14 +84,22 @@ impl Accesses {
         self.samples += 1;
         self.weight += u64::from(access.weight);
         let Some(touched) = &access.touched else { return };
-        match touched {
-            Touched::Metadata(_) => self.metadata += 1,
-            Touched::Array(_) => self.array += 1,
-            Touched::Static => self.fixed += 1,
-            Touched::Unknown => self.unknown += 1,
+        let weight = u64::from(access.weight);
+        self.weights.known += weight;
+        self.weights.squares = self.weights.squares.saturating_add(weight * weight);
+        let (count, weights) = match touched {
+            Touched::Metadata(_) => (&mut self.metadata, Some(&mut self.weights.metadata)),
+            Touched::Array(_) => (&mut self.array, Some(&mut self.weights.array)),
+            Touched::Static => (&mut self.fixed, Some(&mut self.weights.fixed)),
+            Touched::Unknown => (&mut self.unknown, None),
+        };
+        *count += 1;
+        if let Some(weights) = weights {
+            *weights += weight;
         }
         if let Some(array) = &access.element_of {
             self.elements += 1;
+            self.weights.elements += weight;
             self.elements_of.count(array);
         }
         if let Some(name) = touched.detail() {
@@ -96,9 +117,33 @@ impl Accesses {
         self.metadata + self.fixed
     }
 
-    /// Their share; `None` where too little is known to tell dispatch by it.
+    /// Their share of what those whose address is known stand for; 0 without any.
+    pub fn objects_share(&self) -> f64 {
+        self.share_of_known(self.weights.metadata + self.weights.fixed)
+    }
+
+    pub fn array_share(&self) -> f64 {
+        self.share_of_known(self.weights.array)
+    }
+
+    fn share_of_known(&self, weight: u64) -> f64 {
+        weight as f64 / self.weights.known.max(1) as f64
+    }
+
+    /// The share of objects; `None` if too little is known to tell dispatch by it.
     pub fn metadata_share(&self) -> Option<f64> {
-        self.is_enough().then(|| self.objects() as f64 / self.known() as f64)
+        self.is_enough().then(|| self.objects_share())
+    }
+
+    /// The share that Python objects are at least of what dispatch looks at.
+    pub fn least_metadata(&self) -> f64 {
+        self.least_share(self.weights.metadata, self.weights.metadata + self.weights.fixed)
+    }
+
+    /// [`super::least_share`] of weights, as of as many samples of equal weights that say as much (Kish's effective sample size).
+    fn least_share(&self, of: u64, all: u64) -> f64 {
+        let samples = self.weights.known as f64 / self.weights.squares.max(1) as f64;
+        least(of as f64 * samples, all as f64 * samples)
     }
 
     pub fn is_enough(&self) -> bool {
@@ -106,14 +151,15 @@ impl Accesses {
     }
 
     pub fn takes_elements(&self) -> bool {
-        least_share(self.elements, self.known()) > ELEMENTS
+        self.least_share(self.weights.elements, self.weights.known) > ELEMENTS
     }
 
     /// Whether native code looks at objects, not at data. Unknown memory may be either: a library's own tables, or data that
     /// nobody refers to any more.
     pub fn is_dispatch(&self) -> bool {
         let bound = if self.takes_elements() { DISPATCH } else { DISPATCH_OF_WHOLE };
-        let objects = self.objects();
-        least_share(objects, objects + self.array) > bound && least_share(objects, self.known()) > bound - UNKNOWN
+        let Weights { metadata, fixed, array, known, .. } = self.weights;
+        let objects = metadata + fixed;
+        self.least_share(objects, objects + array) > bound && self.least_share(objects, known) > bound - UNKNOWN
     }
 }

@@ -104,6 +104,7 @@ impl Chart<'_> {
             Cells::Amounts(amounts) => {
                 let style = match lane.id {
                     LaneId::Transfers(..) => theme.own(),
+                    LaneId::Shed => theme.warning(),
                     _ => theme.total(),
                 };
                 Row::new(buf, slots).blocks(amounts, style);
@@ -188,5 +189,6 @@ pub(super) fn label(model: &Model, lane: LaneId) -> String {
         LaneId::Transfers(process, stage) => format!("{} {}", pid(process), stage.name()),
         LaneId::Segment(id) => model.shm().get(id).map_or_else(String::new, segment_label),
         LaneId::Findings => "findings".to_owned(),
+        LaneId::Shed => "shed".to_owned(),
     }
 }

@@ -105,6 +105,16 @@ fn thread(
 fn amount(model: &Model, lane: LaneId, amount: u64, span: (Nanos, Nanos)) -> (String, String) {
     match lane {
         LaneId::Thread(..) | LaneId::Findings => Default::default(),
+        LaneId::Shed => {
+            let here = model.sheds().filter(|shed| shed.from < span.1 && shed.to.is_none_or(|to| to > span.0));
+            let words = here.take(8).map(|shed| {
+                let to = shed.to.map_or("the end".to_owned(), |to| format!("{:.1} s", to.as_secs_f64()));
+                format!("{} {} from {:.1} s to {to}", shed.family, shed.measure, shed.from.as_secs_f64())
+            });
+            let words: Vec<String> = words.collect();
+            let measures = number::plural(amount, "measure kept", "measures kept");
+            (format!("{measures} pyobs inside the budget"), text::head(&words.join(", "), 256).to_owned())
+        }
         LaneId::Arenas(process, frame) => {
             let of = process_label(model, Some(process));
             (format!("{} of arenas", size(amount)), format!("born at {}, in {of}", place(model, frame)))

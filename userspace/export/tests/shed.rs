@@ -1,0 +1,144 @@
+//! What was shed is in every export with a time axis, with its times, and in the report's letter.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by a panic")]
+
+mod common;
+
+use common::perfetto::timeline;
+use common::{Builder, frame, in_words, meta};
+use pyobs_export::{Format, Options, export};
+use pyobs_model::*;
+use quick_xml::Reader;
+use quick_xml::events::{BytesStart, Event as Xml};
+
+const SECOND: u64 = 1_000_000_000;
+
+/// Families and measures, and from when until when they held. The last one holds until the end.
+const SHEDS: [(&str, &str, f64, f64); 4] = [
+    ("cpu", "samples 1/2", 6.5, 8.25),
+    ("offcpu", "stacks 1/8", 2.0, 5.0),
+    ("offcpu", "stacks 1/64", 5.0, 7.5),
+    ("ucx", "<&>", 9.0, 10.0),
+];
+
+/// Ten seconds.
+fn example() -> Model {
+    let mut it = Builder::new("h");
+    it.model = Model::new(Meta { probes: vec!["cpu".into(), "offcpu".into()], ..meta("h") }, History::All);
+    it.process(0, 7, "main.py", &[(7, "MainThread")]);
+    it.samples(0, 7, 10, Outcome::Complete, &[frame(FrameKind::Python, "work", "/srv/main.py", 2, 1)]);
+    let mut changes: Vec<(f64, &str, &str, bool)> = Vec::new();
+    for (family, measure, from, to) in SHEDS {
+        changes.push((from, family, measure, true));
+        changes.extend((to < 10.0).then_some((to, family, measure, false)));
+    }
+    changes.sort_by(|a, b| a.0.total_cmp(&b.0));
+    for (at, family, measure, on) in changes {
+        it.model.apply(&Event::measure(Nanos::from_secs_f64(at), family, measure, on));
+    }
+    it.model.advance(Nanos(10 * SECOND));
+    it.model
+}
+
+#[track_caller]
+fn assert_times(mut found: Vec<(String, String, f64, f64)>, expected: &[(&str, &str, f64, f64)]) {
+    found.sort_by(|a, b| (&a.0, a.2 as u64).cmp(&(&b.0, b.2 as u64)));
+    assert_eq!(found.len(), expected.len(), "{found:#?}");
+    for (found, expected) in found.iter().zip(expected) {
+        let is_near = |a: f64, b: f64| (a - b).abs() < 0.01;
+        let is_same = (found.0.as_str(), found.1.as_str()) == (expected.0, expected.1);
+        assert!(is_same && is_near(found.2, expected.2) && is_near(found.3, expected.3), "{found:?}, not {expected:?}");
+    }
+}
+
+#[test]
+fn perfetto_has_a_track_for_each_family() {
+    let slices = timeline(&example(), &Options::default());
+    let found = slices.of("shed").map(|slice| {
+        let family = slice.track.join("/").strip_prefix("pyobs sheds: ").unwrap().to_owned();
+        (family, slice.name.clone(), slice.from / 1e6, slice.to.unwrap() / 1e6)
+    });
+    assert_times(found.collect(), &SHEDS);
+}
+
+fn page(options: &Options) -> String {
+    let mut out = Vec::new();
+    export(&example(), Format::Html, options, &mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+fn attribute(tag: &BytesStart<'_>, name: &str) -> Option<String> {
+    let found = tag.attributes().flatten().find(|it| it.key.as_ref() == name.as_bytes())?;
+    Some(String::from_utf8(found.value.to_vec()).unwrap())
+}
+
+/// The bars of what was shed, with the times that the page's own axis gives their ends.
+fn bars(page: &str) -> Vec<(String, String, f64, f64)> {
+    let (_, part) = page.split_once("<section id=\"timeline\">").unwrap();
+    let (from, to) = (part.find("<svg").unwrap(), part.find("</svg>").unwrap());
+    let mut reader = Reader::from_str(&part[from..to + "</svg>".len()]);
+    let (mut axis, mut bar, mut text, mut bars) = ([0.0; 4], None, String::new(), Vec::new());
+    let number = |tag: &BytesStart<'_>, name| attribute(tag, name).map(|value| value.parse::<f64>().unwrap());
+    loop {
+        match reader.read_event().unwrap() {
+            Xml::Start(tag) if tag.name().as_ref() == b"svg" => {
+                axis = ["data-left", "data-width", "data-from", "data-to"].map(|name| number(&tag, name).unwrap());
+            }
+            Xml::Start(tag) if attribute(&tag, "class").as_deref() == Some("shed") => {
+                bar = Some(["x", "width"].map(|name| number(&tag, name).unwrap()));
+            }
+            Xml::Text(words) => text += &words.decode().unwrap(),
+            Xml::GeneralRef(name) => {
+                text += match &*name.decode().unwrap() {
+                    "lt" => "<",
+                    "gt" => ">",
+                    "amp" => "&",
+                    other => panic!("{other}"),
+                };
+            }
+            Xml::End(tag) if tag.name().as_ref() == b"title" => {
+                if let Some([x, width]) = bar.take() {
+                    let [left, all, from, to] = axis;
+                    let at = |x: f64| from + (x - left) / all * (to - from);
+                    let (family, measure) = text.split_once(' ').unwrap();
+                    bars.push((family.to_owned(), measure.to_owned(), at(x), at(x + width)));
+                }
+                text.clear();
+            }
+            Xml::End(_) => text.clear(),
+            Xml::Eof => break,
+            _ => {}
+        }
+    }
+    bars
+}
+
+#[test]
+fn the_page_has_bars_on_its_axis_and_a_list() {
+    let whole = page(&Options::default());
+    assert_times(bars(&whole), &SHEDS);
+    for row in ["Shed from 2 s to 5 s: offcpu stacks 1/8", "Shed from 9 s to the end: ucx &lt;&amp;&gt;"] {
+        assert!(whole.contains(&format!("<li>{row}</li>")), "{row}");
+    }
+}
+
+#[test]
+fn a_selection_of_the_page_cuts_the_bars() {
+    let selection = Selection { from: Some(Nanos(4 * SECOND)), to: Some(Nanos(6 * SECOND)), ..Selection::default() };
+    let part = page(&Options { selection, ..Options::default() });
+    assert_times(bars(&part), &[("offcpu", "stacks 1/8", 4.0, 5.0), ("offcpu", "stacks 1/64", 5.0, 6.0)]);
+}
+
+#[test]
+fn the_letter_and_json_have_the_times() {
+    let text = in_words(&example(), 10);
+    assert!(text.contains("\n  Shed from 2 s to 5 s: offcpu stacks 1/8\n"), "{text}");
+    assert!(text.contains("\n  Shed from 9 s to the end: ucx <&>\n"), "{text}");
+    let json = common::exported(&example(), Format::Json, &Options::default());
+    let report: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let found = report["shed"].as_array().unwrap().iter().map(|row| {
+        let text = |key: &str| row[key].as_str().unwrap().to_owned();
+        (text("family"), text("measure"), row["from_s"].as_f64().unwrap(), row["to_s"].as_f64().unwrap_or(10.0))
+    });
+    assert_times(found.collect(), &SHEDS);
+}
