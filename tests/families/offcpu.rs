@@ -38,13 +38,14 @@ fn main() -> ExitCode {
         cases.push(of_this("one_that_sleeps_on_is_reported", sleeps_on));
         cases.push(of_this("one_that_sleeps_to_the_programs_end_is_reported", sleeps_to_the_end));
         cases.push(of_this("totals_are_exact_when_stacks_are_shed", exact_totals));
-        cases.push(of_this("equal_lines_have_equal_shares_beside_noisy_sleepers", equal_lines).needs(equal(version)));
+        cases.push(of_this("a_place_that_has_given_many_stacks_gives_few", few_stacks).needs(once(version)));
+        cases.push(of_this("equal_lines_have_equal_shares_beside_noisy_sleepers", equal_lines).needs(once(version)));
     }
     pyobs_tests::run(cases)
 }
 
-/// It takes twenty seconds.
-fn equal(version: &str) -> Result<(), String> {
+/// They take up to twenty seconds.
+fn once(version: &str) -> Result<(), String> {
     if version == "3.12" { Ok(()) } else { needs::all() }
 }
 
@@ -157,6 +158,31 @@ fn equal_lines(python: &Python) {
         println!("  line {line}: {share:.3}, by the program's clock {truth:.3}; {of_line} of {stacks} stacks");
         compare::close(&format!("share of line {line}"), share, truth, POINTS.max(DEVIATIONS * deviation));
     }
+}
+
+/// Sleeps at one line, and says how often.
+const ONE: &str = "\
+import time
+end, count = time.monotonic() + 8, 0
+while time.monotonic() < end:
+    time.sleep(0.001)
+    count += 1
+print(count)
+";
+
+/// 64 at full pace, and then one in 160 ms: some 105. At full pace all the time they would be 400.
+fn few_stacks(python: &Python) {
+    let recording = Record::new().argument("--budget").argument("50").command(python.inline(ONE)).run();
+    assert!(recording.status.success(), "{}", recording.stderr);
+    let rows = json::list(&recording.report, "/offcpu").iter().filter(|row| row["reason"] == "sleep");
+    let (mut count, mut stacks) = (0, 0);
+    for row in rows {
+        (count, stacks) = (count + json::count(row, "/count"), stacks + json::count(row, "/stacks"));
+    }
+    let known: u64 = recording.stdout.trim().parse().unwrap();
+    println!("  {stacks} stacks of {count} sleeps; the program counted {known}");
+    compare::within("sleeps", count as f64, known as f64, EXACT);
+    assert!((64..200).contains(&stacks), "{stacks} stacks of {count} sleeps");
 }
 
 fn exact_totals(python: &Python) {

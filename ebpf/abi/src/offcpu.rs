@@ -71,7 +71,8 @@ pub struct Slot {
     pub reckoned: u32,
     /// `count` in the last `OFFCPU_WAKE`.
     pub told: u32,
-    pub padding: u32,
+    /// Stacks taken since `born`.
+    pub taken: u32,
 }
 
 shared!(Slot, 64);

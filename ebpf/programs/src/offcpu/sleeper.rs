@@ -24,8 +24,11 @@ const CREDIT: u32 = 16;
 const EVICTION_GAP: u32 = 16;
 /// `Slot::chance` is reckoned once in this many sleeps, as it takes a division.
 const RECKON_EVERY: u32 = 8;
-/// A slot takes at least eight stacks in a second, if it sleeps as often: the chance of its next sleeps by how long the last
-/// `RECKON_EVERY` took, in units of 2^10 ns.
+/// A slot that has given this many stacks gives an eighth as many from then on: what it waits for is known to some 12 %.
+const PLENTY: u32 = 64;
+const PLENTY_SHIFT: u32 = 3;
+/// A slot takes at least eight stacks in a second (one beyond `PLENTY`), if it sleeps as often: the chance of its next sleeps by how
+/// long the last `RECKON_EVERY` took, in units of 2^10 ns.
 const LEAST: u64 = (8 << 32) * 1024 / (RECKON_EVERY as u64 * 1_000_000_000);
 /// The weight of a sleep in `Slot::mean` is 2^-3.
 const MEAN_SHIFT: u32 = 3;
@@ -91,9 +94,10 @@ pub fn awake(sleeper: &mut Sleeper, now: u64) {
         slot.mean = slot.mean - (slot.mean >> MEAN_SHIFT) + (length >> MEAN_SHIFT);
     }
     if slot.count.is_multiple_of(RECKON_EVERY) {
-        let by_time = chance(slot.mean.into(), control(control::SLEEP_PERIOD));
+        let shift = if slot.taken < PLENTY { 0 } else { PLENTY_SHIFT };
+        let by_time = chance(slot.mean.into(), control(control::SLEEP_PERIOD) << shift);
         let present = (now >> 10) as u32;
-        let least = u64::from(present.wrapping_sub(slot.reckoned)) * LEAST;
+        let least = (u64::from(present.wrapping_sub(slot.reckoned)) * LEAST) >> shift;
         slot.reckoned = present;
         let least = if least > ALWAYS.into() { ALWAYS } else { least as u32 };
         slot.chance = if by_time > least { by_time } else { least };
@@ -153,7 +157,7 @@ pub fn make(sleeper: &mut Sleeper, key: u32, detail: u64, now: u64) -> usize {
     let slot = slot(sleeper, victim);
     (slot.key, slot.chance, slot.detail, slot.born) = (key, ALWAYS, detail, now);
     (slot.total, slot.longest, slot.count, slot.mean, slot.told) = (0, 0, 0, 0, 0);
-    (slot.used, slot.reckoned) = (stamp, (now >> 10) as u32);
+    (slot.used, slot.reckoned, slot.taken) = (stamp, (now >> 10) as u32, 0);
     victim
 }
 
@@ -219,6 +223,7 @@ pub fn is_drawn(sleeper: &mut Sleeper, number: usize, now: u64) -> u32 {
             return 0;
         }
     }
+    slot.taken = slot.taken.saturating_add(1);
     if of_cpu == ALWAYS {
         return of_slot;
     }
