@@ -50,10 +50,10 @@ pub const SLOTS: usize = 8;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Slot {
-    /// A hash of what the sleeps have in common; 0 for a free slot.
-    pub key: u32,
     /// The chance of the next sleep.
     pub chance: u32,
+    /// Stacks taken since `born`.
+    pub taken: u32,
     /// Nanoseconds slept since `born`.
     pub total: u64,
     /// The longest sleep since the last `OFFCPU_WAKE` of this slot.
@@ -71,13 +71,15 @@ pub struct Slot {
     pub reckoned: u32,
     /// `count` in the last `OFFCPU_WAKE`.
     pub told: u32,
-    /// Stacks taken since `born`.
-    pub taken: u32,
+    pub padding: u32,
 }
 
 shared!(Slot, 64);
 
 /// The value of the array `SLEEPS`: a thread, at the index `tid % SLEEPERS`.
+///
+/// The array's elements begin at cache lines. An ordinary sleep touches the first line when it begins and when it ends, the
+/// second when it begins, and that of its slot.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sleeper {
@@ -89,28 +91,31 @@ pub struct Sleeper {
     pub woken: u64,
     /// Up to which tick `is_watched` needs no look at the table of processes.
     pub checked_until: u64,
-    pub is_watched: u32,
+    pub is_watched: u16,
     /// The slot of the present sleep, or of the last.
-    pub slot: u32,
+    pub slot: u16,
     /// The chance that the present sleep had, if its stack was taken; else 0.
     pub fresh: u32,
-    /// Sleeps on a futex that is not known to be the GIL's.
-    pub tries: u32,
-    /// The GIL that the thread waits for; 0 if it is not known. Then the range of addresses that its waiters sleep on.
-    pub gil: u64,
-    pub gil_start: u64,
-    pub gil_size: u64,
-    /// When a slot was last given to another key, in units of 2^20 ns.
-    pub evicted: u32,
     /// The state of a generator of random numbers.
     pub random: u32,
+    /// Sleeps on a futex that is not known to be the GIL's.
+    pub tries: u32,
+    /// The range of addresses that waiters for the GIL sleep on.
+    pub gil_start: u64,
+    pub gil_size: u32,
+    /// When a slot was last given to another key, in units of 2^20 ns.
+    pub evicted: u32,
+    /// For each slot a hash of what its sleeps have in common; 0 for a free slot.
+    pub keys: [u32; SLOTS],
+    /// The GIL that the thread waits for; 0 if it is not known.
+    pub gil: u64,
     pub waker_pid: u32,
     pub waker_tid: u32,
     pub waker_comm: [u8; COMM_LEN],
     pub slots: [Slot; SLOTS],
 }
 
-shared!(Sleeper, 616);
+shared!(Sleeper, 640);
 
 /// Elements of the array `SLEEPS`; a power of two. Tids are given out one after the other, so that two live threads
 /// seldom share an element.

@@ -29,7 +29,7 @@ use pyobs_abi::{
 use crate::common::{
     cpython::{Top, frames_of, top_frame},
     gil,
-    maps::{INTERRUPT_END, INTERRUPT_START, LAYOUTS, PROCESSES, control, count_loss, is_on},
+    maps::{INTERRUPT_END, INTERRUPT_START, LAYOUTS, PROCESSES, control, count_loss},
     memory::user,
     messages,
     registers::Registers,
@@ -63,14 +63,10 @@ static WAKING: PerCpuArray<[u64; WAKING_FRAMES]> = PerCpuArray::with_max_entries
 /// `sched_switch(bool preempt, struct task_struct *prev, struct task_struct *next, …)`
 #[btf_tracepoint(function = "sched_switch")]
 pub fn offcpu_switch(context: BtfTracePointContext) -> i32 {
-    let families = control(control::FAMILIES);
-    if families & (FAMILY_OFFCPU | FAMILY_GIL) == 0 {
-        return 0;
-    }
     let now = wakes(&context);
     let preempted = context.arg::<u64>(0) as u8 != 0;
     if !preempted {
-        sleeps(&context, families & FAMILY_OFFCPU != 0, now);
+        sleeps(&context, now);
     }
     0
 }
@@ -92,7 +88,7 @@ fn wakes(context: &BtfTracePointContext) -> u64 {
 /// The thread that the CPU turns away from goes to sleep. Every sleep of the machine comes here: what is not watched leaves as
 /// soon as possible.
 #[inline(always)]
-fn sleeps(context: &BtfTracePointContext, all: bool, now: u64) {
+fn sleeps(context: &BtfTracePointContext, now: u64) {
     let task = TypedTask::argument(context, 1);
     let (pid, tid, state) = (task.tgid(), task.pid(), task.state());
     if state == 0 || state & DEAD != 0 {
@@ -100,6 +96,10 @@ fn sleeps(context: &BtfTracePointContext, all: bool, now: u64) {
     }
     let Some(sleeper) = sleeper(tid) else { return };
     if !is_watched(sleeper, pid, tid) {
+        return;
+    }
+    let families = control(control::FAMILIES);
+    if families & (FAMILY_OFFCPU | FAMILY_GIL) == 0 {
         return;
     }
     // SAFETY: the helper has no preconditions.
@@ -125,7 +125,7 @@ fn sleeps(context: &BtfTracePointContext, all: bool, now: u64) {
         detail |= detail::FIRST_ARGUMENT_ZERO;
     }
     let is_gil = detail & detail::GIL != 0;
-    if !all && !is_gil {
+    if families & FAMILY_OFFCPU == 0 && !is_gil {
         sleeper.since = 0;
         return;
     }
@@ -135,7 +135,7 @@ fn sleeps(context: &BtfTracePointContext, all: bool, now: u64) {
         Some(number) => number,
         None => make(sleeper, key, detail, now),
     };
-    sleeper.slot = number as u32;
+    sleeper.slot = number as u16;
     (sleeper.since, sleeper.woken) = (now, 0);
     sleeper.fresh = is_drawn(sleeper, number, now);
     if sleeper.fresh != 0 {
@@ -180,7 +180,7 @@ fn is_watched(sleeper: &mut Sleeper, pid: u32, tid: u32) -> bool {
 
 #[inline(always)]
 fn waits_for_gil(sleeper: &Sleeper, registers: &Registers) -> bool {
-    registers.argument.wrapping_sub(sleeper.gil_start) < sleeper.gil_size
+    registers.argument.wrapping_sub(sleeper.gil_start) < sleeper.gil_size.into()
 }
 
 /// Looks for the GIL that the current thread would wait for.
@@ -279,11 +279,9 @@ fn holder_tid(process: &Process, native: u32, thread_id: u32, state: u64) -> u32
 /// `sched_waking(struct task_struct *p)`, in the context of who wakes it.
 #[btf_tracepoint(function = "sched_waking")]
 pub fn offcpu_waking(context: BtfTracePointContext) -> i32 {
-    if !is_on(FAMILY_OFFCPU | FAMILY_GIL) {
-        return 0;
-    }
     let tid = TypedTask::argument(&context, 0).pid();
     let Some(sleeper) = sleeper(tid) else { return 0 };
+    // Of no one while both families are off.
     if sleeper.tid != tid || sleeper.since == 0 {
         return 0;
     }

@@ -38,8 +38,8 @@ pub fn holder(process: &Process, layout: &Layout, state: u64) -> Option<u64> {
 
 /// The range of addresses whose futexes the waiters for the GIL sleep on: its beginning and its size.
 #[inline(always)]
-pub fn awaited(layout: &Layout, gil: u64) -> (u64, u64) {
-    (gil.wrapping_add(offset(layout.gil_condition)), layout.gil_condition_size.into())
+pub fn awaited(layout: &Layout, gil: u64) -> (u64, u32) {
+    (gil.wrapping_add(offset(layout.gil_condition)), layout.gil_condition_size)
 }
 
 /// Offsets may be negative, where the parts are variables of their own (3.6).

@@ -33,8 +33,11 @@ const LEAST: u64 = (8 << 32) * 1024 / (RECKON_EVERY as u64 * 1_000_000_000);
 /// The weight of a sleep in `Slot::mean` is 2^-3.
 const MEAN_SHIFT: u32 = 3;
 
+/// `BPF_F_MMAPABLE` (include/uapi/linux/bpf.h): the elements begin at a page, and so at cache lines.
+const AT_A_PAGE: u32 = 1 << 10;
+
 #[map]
-static SLEEPS: Array<Sleeper> = Array::with_max_entries(SLEEPERS, 0);
+static SLEEPS: Array<Sleeper> = Array::with_max_entries(SLEEPERS, AT_A_PAGE);
 
 /// Stacks that slots of a CPU asked for, in units of time of 2^30 ns.
 #[repr(C)]
@@ -65,12 +68,10 @@ pub fn tick() -> u64 {
 /// Gives an element to a thread.
 #[inline(always)]
 pub fn claim(sleeper: &mut Sleeper, pid: u32, tid: u32, is_watched: bool) {
-    (sleeper.tid, sleeper.pid, sleeper.is_watched) = (tid, pid, u32::from(is_watched));
+    (sleeper.tid, sleeper.pid, sleeper.is_watched) = (tid, pid, u16::from(is_watched));
     (sleeper.since, sleeper.woken, sleeper.fresh) = (0, 0, 0);
     (sleeper.gil, sleeper.gil_size, sleeper.tries, sleeper.evicted) = (0, 0, 0, 0);
-    for number in 0..SLOTS {
-        slot(sleeper, number).key = 0;
-    }
+    sleeper.keys = [0; SLOTS];
     // SAFETY: the helper has no preconditions.
     sleeper.random = unsafe { bpf_get_prandom_u32() } | 1;
 }
@@ -118,15 +119,20 @@ fn chance(part: u64, whole: u64) -> u32 {
 
 #[inline(always)]
 pub fn slot(sleeper: &mut Sleeper, number: usize) -> &mut Slot {
-    // Hidden from the compiler, which would know the mask to be needless; the verifier does not.
-    &mut sleeper.slots[black_box(number) & (SLOTS - 1)]
+    &mut sleeper.slots[masked(number)]
+}
+
+/// The number of a slot, hidden from the compiler, which would know the mask to be needless; the verifier does not.
+#[inline(always)]
+fn masked(number: usize) -> usize {
+    black_box(number) & (SLOTS - 1)
 }
 
 /// The number of the slot with this key.
 #[inline(always)]
 pub fn find(sleeper: &mut Sleeper, key: u32) -> Option<usize> {
     let home = key as usize % SLOTS;
-    (0..SLOTS).map(|probe| home ^ probe).find(|number| slot(sleeper, *number).key == key)
+    (0..SLOTS).map(|probe| home ^ probe).find(|number| sleeper.keys[masked(*number)] == key)
 }
 
 /// Makes room for a key that has no slot. Where too many keys take turns, their sleeps go to the slot of their system call:
@@ -138,8 +144,8 @@ pub fn make(sleeper: &mut Sleeper, key: u32, detail: u64, now: u64) -> usize {
     let stamp = stamp(now);
     let (mut key, mut victim, mut oldest) = (key, 0, 0);
     for number in 0..SLOTS {
-        let slot = slot(sleeper, number);
-        let age = if slot.key == 0 { u32::MAX } else { stamp.wrapping_sub(slot.used) };
+        let is_free = sleeper.keys[masked(number)] == 0;
+        let age = if is_free { u32::MAX } else { stamp.wrapping_sub(slot(sleeper, number).used) };
         if age >= oldest {
             (victim, oldest) = (number, age);
         }
@@ -154,8 +160,9 @@ pub fn make(sleeper: &mut Sleeper, key: u32, detail: u64, now: u64) -> usize {
         sleeper.evicted = stamp;
         tell(sleeper, victim, 0, now);
     }
+    sleeper.keys[masked(victim)] = key;
     let slot = slot(sleeper, victim);
-    (slot.key, slot.chance, slot.detail, slot.born) = (key, ALWAYS, detail, now);
+    (slot.chance, slot.detail, slot.born) = (ALWAYS, detail, now);
     (slot.total, slot.longest, slot.count, slot.mean, slot.told) = (0, 0, 0, 0, 0);
     (slot.used, slot.reckoned, slot.taken) = (stamp, (now >> 10) as u32, 0);
     victim
@@ -169,8 +176,9 @@ pub fn make(sleeper: &mut Sleeper, key: u32, detail: u64, now: u64) -> usize {
 pub fn tell(sleeper: &mut Sleeper, number: usize, since: u64, now: u64) {
     let (pid, tid, chance) = (sleeper.pid, sleeper.tid, sleeper.fresh);
     let (waker_pid, waker_tid, waker_comm) = (sleeper.waker_pid, sleeper.waker_tid, sleeper.waker_comm);
+    let is_free = sleeper.keys[masked(number)] == 0;
     let slot = slot(sleeper, number);
-    if slot.key == 0 || slot.count == slot.told {
+    if is_free || slot.count == slot.told {
         return;
     }
     slot.told = slot.count;

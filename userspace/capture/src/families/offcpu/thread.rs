@@ -165,8 +165,9 @@ impl Thread {
         };
         self.missed = 0;
         for (born, slot) in &mut self.slots {
-            match sleeper.slots.iter().find(|it| it.key != 0 && it.born == *born) {
-                Some(found) => {
+            let mut used = sleeper.keys.iter().zip(&sleeper.slots).filter(|(key, _)| **key != 0);
+            match used.find(|(_, found)| found.born == *born) {
+                Some((_, found)) => {
                     slot.see(found.count, found.total, found.longest);
                     slot.missed = 0;
                 }
