@@ -59,8 +59,7 @@ impl Kernel {
     fn look(&mut self, now: u64, (count, total): (u32, u64), (since, fresh): (u64, u32), at_the_end: bool) {
         let mut sleeper = Sleeper { tid: 7, is_watched: 1, since, fresh, slot: 3, ..Sleeper::default() };
         sleeper.keys[3] = 1;
-        sleeper.slots[3] =
-            Slot { born: BORN, count, total, longest: 500, detail: self.detail, ..Slot::default() };
+        sleeper.slots[3] = Slot { born: BORN, count, total, longest: 500, detail: self.detail, ..Slot::default() };
         let (gil, events) = (&mut self.gil, &mut self.events);
         self.offcpu.tell_open(Nanos(now), at_the_end, |_| Some(sleeper), NO_STACK, gil, events);
     }
