@@ -14,7 +14,8 @@ pub(super) const WAKING: &str = "offcpu_waking";
 pub(super) const SWITCH: &str = "offcpu_switch";
 /// The types of the tracepoints that these two hang on.
 pub(super) const TYPES: [&str; 2] = ["btf_trace_sched_waking", "btf_trace_sched_switch"];
-/// Nanoseconds of a thread's sleep per stack: fifty stacks a second at most, and every sleep that is at least this long.
+/// Nanoseconds of a thread's sleep per stack: fifty stacks a second at most, and every sleep that is at least this long. Sleeps that are
+/// alike keep to it until they have given 64 stacks.
 const SLEEP_PERIOD: u64 = 20_000_000;
 /// Stacks of sleeps per CPU and second. A stack takes some 30 µs in the kernel and in user space together, so that these are at
 /// most 0.5 % of a CPU.
