@@ -9,7 +9,7 @@ use pyobs_model::{Event, Model, Nanos, Selection, findings};
 
 use crate::clock::Clock;
 use crate::input::{Key, Mouse};
-use crate::tape::{Player, SLICE, Tape};
+use crate::replay_log::{Player, ReplayLog, SLICE};
 use crate::ui::{Phase, Tab, Ui};
 use crate::{Batch, Options, Source, draw};
 
@@ -101,11 +101,11 @@ impl App {
     }
 
     /// At the end of a recording.
-    pub(crate) fn replaying(tape: Tape, options: Options, size: (u16, u16)) -> Self {
-        let model = tape.blank();
+    pub(crate) fn replaying(log: ReplayLog, options: Options, size: (u16, u16)) -> Self {
+        let model = log.blank();
         let mut app = Self::new(model, options, size);
-        app.player = Some(Player::new(tape));
-        app.follow_tape(Duration::ZERO);
+        app.player = Some(Player::new(log));
+        app.follow_log(Duration::ZERO);
         app
     }
 
@@ -114,16 +114,16 @@ impl App {
             Msg::Key(key) => {
                 self.has_changed = true;
                 let flow = self.key(key, now);
-                self.follow_tape(now);
+                self.follow_log(now);
                 return flow;
             }
             Msg::Mouse(mouse) => {
                 let flow = self.mouse(mouse, now);
-                self.follow_tape(now);
+                self.follow_log(now);
                 return flow;
             }
             Msg::Resize(width, height) => {
-                self.ui.spots.clear();
+                self.ui.hit_areas.clear();
                 self.ui.size = (width, height);
                 // What is drawn over time has as many points as there are columns, and sentences are wrapped.
                 let is_of_width = matches!(self.ui.tab, Tab::Overview | Tab::Timeline | Tab::Redundancy);
@@ -140,7 +140,7 @@ impl App {
             Msg::Tick => {}
         }
         self.pass_time(now);
-        self.follow_tape(now);
+        self.follow_log(now);
         Flow::GoOn
     }
 
@@ -207,7 +207,7 @@ impl App {
     }
 
     /// Brings the model to the time of the replay, or nearer to it.
-    fn follow_tape(&mut self, now: Duration) {
+    fn follow_log(&mut self, now: Duration) {
         let Some(player) = &mut self.player else { return };
         let was_playing = player.is_playing();
         player.pass_time(now);

@@ -10,15 +10,15 @@ use ratatui::layout::Rect;
 
 use crate::binding::Context;
 use crate::filter::Filter;
+use crate::history::Crumb;
+use crate::hit_areas::HitAreas;
+use crate::replay_log::Position;
 use crate::screens::{
     self, FlameScreen, FramesScreen, HealthScreen, MemoryScreen, MemoryTable, OverviewScreen, ProcessesScreen,
     RedundancyScreen, TimelineScreen, TransfersScreen, WaitsScreen,
 };
 use crate::source::Sources;
-use crate::spots::Spots;
-use crate::tape::Position;
 use crate::theme::Theme;
-use crate::trail::Crumb;
 use crate::{Options, Source};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,7 +164,7 @@ pub(crate) struct Ui {
     pub(crate) size: (u16, u16),
     pub(crate) tab: Tab,
     /// The way to the screen in sight; empty where a key of its own has shown it.
-    pub(crate) trail: Vec<Crumb>,
+    pub(crate) history: Vec<Crumb>,
     pub(crate) window: Window,
     /// A time from the first nanosecond to before the last, in the place of the window.
     pub(crate) span: Option<(Nanos, Nanos)>,
@@ -188,7 +188,7 @@ pub(crate) struct Ui {
     /// The latest note, until it has been shown long enough.
     pub(crate) status: Option<(String, Duration)>,
     pub(crate) board: Board,
-    pub(crate) spots: Spots,
+    pub(crate) hit_areas: HitAreas,
     pub(crate) sources: Sources,
     pub(crate) overview: OverviewScreen,
     pub(crate) processes: ProcessesScreen,
@@ -217,7 +217,7 @@ impl Ui {
             position: None,
             size: (80, 24),
             tab: Tab::Overview,
-            trail: Vec::new(),
+            history: Vec::new(),
             window: if is_live { Window::Seconds(10) } else { Window::All },
             span: None,
             look: Look { by: By::Line, python_only: true, weight },
@@ -235,7 +235,7 @@ impl Ui {
             lag: None,
             status: None,
             board: Board::default(),
-            spots: Spots::default(),
+            hit_areas: HitAreas::default(),
             sources: Sources::new(options.source_line),
             overview: OverviewScreen::default(),
             processes: ProcessesScreen::default(),
@@ -291,7 +291,7 @@ impl Ui {
             Tab::Timeline => self.timeline.is_inside(),
             Tab::Overview | Tab::Processes | Tab::Health => false,
         };
-        is_inside || !self.trail.is_empty() || self.filter().is_some() || self.span.is_some() || self.picked.is_some()
+        is_inside || !self.history.is_empty() || self.filter().is_some() || self.span.is_some() || self.picked.is_some()
     }
 
     /// What belongs on the line above the footer.

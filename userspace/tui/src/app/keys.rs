@@ -10,9 +10,9 @@ use ratatui::layout::Rect;
 use super::{App, Flow, Stale};
 use crate::binding::{self, Action, Context};
 use crate::draw;
+use crate::history::Jump;
 use crate::input::Key;
 use crate::screens::Outcome;
-use crate::trail::Jump;
 use crate::ui::{Prompt, Tab, Ui};
 
 const PATTERN_MAX: usize = 200;
@@ -20,7 +20,7 @@ const SECOND: Nanos = Nanos(1_000_000_000);
 
 impl App {
     pub(super) fn key(&mut self, key: Key, now: Duration) -> Flow {
-        self.ui.spots.clear();
+        self.ui.hit_areas.clear();
         let context = self.ui.context();
         match binding::action(context, key) {
             Some(Action::Quit) => return Flow::Quit,
@@ -114,7 +114,7 @@ impl App {
     }
 
     pub(super) fn show(&mut self, tab: Tab) {
-        self.ui.trail.clear();
+        self.ui.history.clear();
         self.ui.tab = tab;
         self.mark(Stale::View);
     }
@@ -166,10 +166,10 @@ impl App {
     /// Back along the breadcrumb, until so many steps are left; from a detail to its screen, where there is no more of them.
     pub(super) fn back_to(&mut self, steps: usize) {
         let body = self.ui.body();
-        if self.ui.trail.len() == steps {
+        if self.ui.history.len() == steps {
             while self.ui.context().is_detail() && close_detail(&mut self.ui, body) {}
         }
-        while self.ui.trail.len() > steps {
+        while self.ui.history.len() > steps {
             self.ui.return_to_crumb();
         }
         self.mark(Stale::View);

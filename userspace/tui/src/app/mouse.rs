@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::{App, Flow};
 use crate::binding::{Action, Context};
+use crate::hit_areas::Hit;
 use crate::input::{Mouse, Pointing};
-use crate::spots::Spot;
 
 const WHEEL_STEPS: usize = 3;
 const DOUBLE_CLICK: Duration = Duration::from_millis(400);
@@ -32,7 +32,7 @@ impl App {
                     if context == Context::Help { self.scroll_help(action) } else { self.act(action, now) }
                 }
                 // The rows are no longer where they were drawn.
-                self.ui.spots.clear();
+                self.ui.hit_areas.clear();
             }
         }
         Flow::GoOn
@@ -43,28 +43,28 @@ impl App {
         if let Some(before) = before.filter(|click| click.place == place && now < click.at + DOUBLE_CLICK) {
             if !before.has_opened {
                 self.act(Action::Open, now);
-                self.ui.spots.clear();
+                self.ui.hit_areas.clear();
             }
             return Flow::GoOn;
         }
-        let Some((spot, column)) = self.ui.spots.at(place.0, place.1) else { return Flow::GoOn };
-        self.ui.spots.clear();
-        let has_opened = match spot {
-            Spot::Key(Action::Quit) => return Flow::Quit,
-            Spot::Key(action) => {
+        let Some((hit, column)) = self.ui.hit_areas.at(place.0, place.1) else { return Flow::GoOn };
+        self.ui.hit_areas.clear();
+        let has_opened = match hit {
+            Hit::Key(Action::Quit) => return Flow::Quit,
+            Hit::Key(action) => {
                 self.act(action, now);
                 return Flow::GoOn;
             }
-            Spot::Tab(tab) => {
+            Hit::Tab(tab) => {
                 self.show(tab);
                 return Flow::GoOn;
             }
-            Spot::Crumb(steps) => {
+            Hit::Crumb(steps) => {
                 self.back_to(steps);
                 return Flow::GoOn;
             }
-            Spot::Row(steps) => self.step_to(steps, now),
-            Spot::Lane(steps) => {
+            Hit::Row(steps) => self.step_to(steps, now),
+            Hit::Lane(steps) => {
                 let is_selected = steps == 0 && self.ui.timeline.has_cursor_at(column);
                 if is_selected {
                     self.act(Action::Open, now);
@@ -74,7 +74,7 @@ impl App {
                 self.ui.timeline.point(column, &self.model, &self.ui.board);
                 is_selected
             }
-            Spot::Box(node) => {
+            Hit::Box(node) => {
                 let is_selected = self.ui.flame.is_selected(node);
                 if is_selected {
                     self.act(Action::Open, now);

@@ -7,9 +7,9 @@ use ratatui::layout::Rect;
 
 use super::put;
 use crate::binding::{self, Action, Binding};
+use crate::hit_areas::Hit;
+use crate::replay_log::Motion;
 use crate::screens::{Natives, Table};
-use crate::spots::Spot;
-use crate::tape::Motion;
 use crate::text;
 use crate::ui::{Phase, Tab, Ui};
 
@@ -108,6 +108,6 @@ fn hint(ui: &Ui, binding: &Binding, area: Rect, x: u16, buf: &mut Buffer) -> u16
     let (key, words) = words(ui, binding);
     let after = put(buf, area, x, 0, &key, ui.theme.key());
     let end = put(buf, area, after + 1, 0, words, ui.theme.dim());
-    ui.spots.add(Rect { x: area.x + x, width: end.saturating_sub(x), ..area }, Spot::Key(binding.action));
+    ui.hit_areas.add(Rect { x: area.x + x, width: end.saturating_sub(x), ..area }, Hit::Key(binding.action));
     end + 2
 }

@@ -8,9 +8,9 @@ use ratatui::style::Style;
 
 use super::{put, tabs};
 use crate::binding::Context;
+use crate::hit_areas::Hit;
+use crate::replay_log::Motion;
 use crate::screens::{Natives, process_label};
-use crate::spots::Spot;
-use crate::tape::Motion;
 use crate::ui::{Phase, Tab, Ui};
 use crate::{Source, number, text};
 
@@ -70,7 +70,7 @@ fn breadcrumb(ui: &Ui, area: Rect, x: u16, end: usize, buf: &mut Buffer) -> u16 
         let sign = if at == 0 { "· " } else { "› " };
         let begin = put(buf, area, x, 0, sign, theme.dim());
         let end = put(buf, area, begin, 0, words, theme.strong());
-        ui.spots.add(Rect { x: area.x + begin, width: end.saturating_sub(begin), ..area }, Spot::Crumb(*step));
+        ui.hit_areas.add(Rect { x: area.x + begin, width: end.saturating_sub(begin), ..area }, Hit::Crumb(*step));
         x = end + 1;
     }
     x

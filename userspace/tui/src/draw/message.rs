@@ -8,8 +8,8 @@ use ratatui::layout::Rect;
 use super::put;
 use crate::Source;
 use crate::number;
+use crate::replay_log::{Motion, Position};
 use crate::screens::process_label;
-use crate::tape::{Motion, Position};
 use crate::text;
 use crate::ui::{Phase, Tab, Ui, Window};
 

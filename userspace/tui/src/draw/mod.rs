@@ -32,7 +32,7 @@ const HEIGHT_MIN: u16 = 6;
 pub(crate) fn draw(model: &Model, ui: &Ui, frame: &mut Frame<'_>) {
     let area = frame.area();
     let buf = frame.buffer_mut();
-    ui.spots.clear();
+    ui.hit_areas.clear();
     if area.width < WIDTH_MIN || area.height < HEIGHT_MIN {
         message::too_small(ui, area, buf, (WIDTH_MIN, HEIGHT_MIN));
         return;

@@ -4,7 +4,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::put;
-use crate::spots::Spot;
+use crate::hit_areas::Hit;
 use crate::text;
 use crate::theme::Theme;
 use crate::ui::{Tab, Ui};
@@ -41,7 +41,7 @@ pub(super) fn draw(ui: &Ui, area: Rect, (all, needed): (usize, usize), buf: &mut
             x = put(buf, area, x, 0, &key, ui.theme.key());
             x = put(buf, area, x, 0, &name, style(ui.theme, wording));
         }
-        ui.spots.add(Rect { x: area.x + begin, width: x - begin, ..area }, Spot::Tab(tab));
+        ui.hit_areas.add(Rect { x: area.x + begin, width: x - begin, ..area }, Hit::Tab(tab));
     }
     x + 1
 }

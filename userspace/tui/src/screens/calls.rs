@@ -99,13 +99,13 @@ impl CallsTable {
         head.left(widths.function, "FUNCTION", sorted(Sort::Name, Order::Rising));
         head.left(usize::MAX, "DEFINED AT", None);
 
-        for (index, spot, is_selected) in self.listing.in_sight(area, &ui.spots) {
+        for (index, line_area, is_selected) in self.listing.in_sight(area, &ui.hit_areas) {
             let Some((key, sum, frame)) =
                 self.rows.get(index).and_then(|(key, sum)| Some((key, *sum, model.frame(key.1)?)))
             else {
                 continue;
             };
-            let mut row = Row::new(buf, spot);
+            let mut row = Row::new(buf, line_area);
             row.select(is_selected, theme);
             let time = |time: Nanos| if sum.timed > 0 { number::time(time) } else { "–".to_owned() };
             let calls = sum.times.count;

@@ -11,10 +11,10 @@ use ratatui::layout::Rect;
 use super::frames::{Widths, draw_frame, name, place, process_label};
 use crate::binding::Action;
 use crate::draw::{Row, put, put_path};
+use crate::hit_areas::Hit;
 use crate::list::{Cursor, Step, step};
 use crate::number;
 use crate::source::Sources;
-use crate::spots::Spot;
 use crate::ui::{Scope, Ui};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -220,11 +220,11 @@ impl Detail {
         let visible = self.cursor.visible(self.entries.len(), usize::from(area.height).saturating_sub(INTRODUCTION));
         let first = visible.start;
         for (entry, index) in self.entries[visible].iter().zip(first..) {
-            let spot = Rect { y: area.y + (INTRODUCTION + index - first) as u16, height: 1, ..area };
+            let line_area = Rect { y: area.y + (INTRODUCTION + index - first) as u16, height: 1, ..area };
             if !matches!(entry, Entry::Heading(_)) {
-                ui.spots.add(spot, Spot::row(self.links_before(index), self.links_before(self.cursor.index())));
+                ui.hit_areas.add(line_area, Hit::row(self.links_before(index), self.links_before(self.cursor.index())));
             }
-            let mut row = Row::new(buf, spot);
+            let mut row = Row::new(buf, line_area);
             row.select(index == self.cursor.index(), theme);
             let mut shares = |samples, whole| {
                 let share = number::share(samples, whole);

@@ -12,7 +12,7 @@ use super::frames::{self, matches, place, process_label};
 use crate::binding::Action;
 use crate::draw::{put, put_path};
 use crate::filter::Filter;
-use crate::spots::Spot;
+use crate::hit_areas::Hit;
 use crate::theme::{Emphasis, Fuel};
 use crate::ui::{Scope, Ui};
 use crate::{number, text};
@@ -290,7 +290,7 @@ impl FlameScreen {
         let room = Rect { x: graph.x + cell.x as u16, y: graph.y + y, width: cell.width as u16, height: 1 };
         buf.set_style(room.intersection(buf.area), style);
         if let Some(node) = cell.node {
-            ui.spots.add(room, Spot::Box(node));
+            ui.hit_areas.add(room, Hit::Box(node));
         }
         let edge = if cell.node.is_none() && cell.width == 1 { "…" } else { "▏" };
         put(buf, room, 0, 0, edge, style);

@@ -11,10 +11,10 @@ use super::detail::Detail;
 use crate::binding::Action;
 use crate::draw::{Heading, Order, Row};
 use crate::filter::Filter;
+use crate::history::{Jump, Place};
 use crate::list::{Listing, turned};
 use crate::source::Sources;
 use crate::theme::Theme;
-use crate::trail::{Jump, Place};
 use crate::ui::{Scope, Ui};
 use crate::{number, text};
 
@@ -200,12 +200,12 @@ impl FramesScreen {
         head.left(widths.function, "FUNCTION", sorted(Sort::Name, Order::Rising));
         head.left(usize::MAX, if ui.look.by == By::Line { "LINE" } else { "DEFINED AT" }, None);
 
-        for (index, spot, is_selected) in self.listing.in_sight(area, &ui.spots) {
+        for (index, line_area, is_selected) in self.listing.in_sight(area, &ui.hit_areas) {
             let Some((line, frame)) = self.view.rows.get(index).and_then(|line| Some((line, model.frame(line.frame)?)))
             else {
                 continue;
             };
-            let mut row = Row::new(buf, spot);
+            let mut row = Row::new(buf, line_area);
             row.select(is_selected, theme);
             let own = number::share(line.own, self.view.total);
             let total = number::share(line.total, self.view.total);

@@ -19,7 +19,7 @@ pub(super) use self::segments::label as segment_label;
 use super::Outcome;
 use crate::binding::Action;
 use crate::filter::Filter;
-use crate::trail::{Jump, Place};
+use crate::history::{Jump, Place};
 use crate::ui::{Scope, Ui};
 
 /// What the rows are.

@@ -35,7 +35,7 @@ pub(crate) use waits::{Table, WaitsAside, WaitsScreen};
 
 use pyobs_model::Nanos;
 
-use crate::trail::Jump;
+use crate::history::Jump;
 use crate::ui::Picked;
 
 /// What is to be done after a key.

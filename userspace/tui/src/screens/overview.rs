@@ -106,13 +106,13 @@ impl OverviewScreen {
         head.right(process, "PID", None);
         head.left(check, "CHECK", None);
         head.left(usize::MAX, "FINDING", None);
-        for (index, spot, is_selected) in self.listing.in_sight(area, &ui.spots) {
+        for (index, line_area, is_selected) in self.listing.in_sight(area, &ui.hit_areas) {
             let Some(entry) = ui.board.get(index) else { continue };
             let finding = &entry.finding;
             let is_current = entry.is_current(&ui.board);
             let dim = |style| if is_current { style } else { theme.dim() };
             let (sign, style) = mark(theme, finding.severity);
-            let mut row = Row::new(buf, spot);
+            let mut row = Row::new(buf, line_area);
             row.select(is_selected, theme);
             row.left(3, &format!(" {sign}"), dim(style));
             row.right(9, &cost(entry.cost), dim(theme.strong()));

@@ -9,11 +9,11 @@ use ratatui::layout::Rect;
 use super::frames::draw_frame;
 use crate::binding::Action;
 use crate::draw::{Row, put_more};
+use crate::history::Jump;
+use crate::hit_areas::Hit;
 use crate::list::scroll;
 use crate::number;
 use crate::screens::Outcome;
-use crate::spots::Spot;
-use crate::trail::Jump;
 use crate::ui::Ui;
 
 pub(super) enum Line<P> {
@@ -159,11 +159,11 @@ impl<P> Page<P> {
         let height = usize::from(area.height);
         let selected = self.selected.map(|line| self.links_before(line));
         for ((at, (line, jump)), y) in self.lines.iter().enumerate().skip(self.top).take(height).zip(area.y..) {
-            let spot = Rect { y, height: 1, ..area };
+            let line_area = Rect { y, height: 1, ..area };
             if let (Some(_), Some(selected)) = (jump, selected) {
-                ui.spots.add(spot, Spot::row(self.links_before(at), selected));
+                ui.hit_areas.add(line_area, Hit::row(self.links_before(at), selected));
             }
-            let mut row = Row::new(buf, spot);
+            let mut row = Row::new(buf, line_area);
             row.select(jump.is_some() && self.selected == Some(at), theme);
             match line {
                 Line::Blank => {}

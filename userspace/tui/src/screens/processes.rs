@@ -15,8 +15,8 @@ use super::thread::thread_name;
 use crate::binding::Action;
 use crate::draw::{Heading, Order, Row, put};
 use crate::filter::Filter;
+use crate::hit_areas::Hit;
 use crate::list::{Cursor, step, turned};
-use crate::spots::Spot;
 use crate::ui::{Picked, Ui};
 use crate::{number, text};
 
@@ -167,9 +167,9 @@ impl ProcessesScreen {
         let first = visible.start;
         for (line, index) in self.shown[visible].iter().zip(first..) {
             let Some(state) = model.process(line.picked.process) else { continue };
-            let spot = Rect { y: area.y + 1 + (index - first) as u16, height: 1, ..area };
-            ui.spots.add(spot, Spot::row(index, self.cursor.index()));
-            let mut row = Row::new(buf, spot);
+            let line_area = Rect { y: area.y + 1 + (index - first) as u16, height: 1, ..area };
+            ui.hit_areas.add(line_area, Hit::row(index, self.cursor.index()));
+            let mut row = Row::new(buf, line_area);
             row.select(index == self.cursor.index(), theme);
             let quiet = state.ended.is_some() || line.cpu.samples == 0;
             let style = if quiet { theme.dim() } else { theme.text() };

@@ -17,14 +17,14 @@ use self::detail::Detail;
 use crate::binding::Action;
 use crate::draw::{Heading, Order, Row};
 use crate::filter::Filter;
+use crate::history::{Jump, Place};
+use crate::hit_areas::Hit;
 use crate::list::{Cursor, step, turned};
 use crate::number;
 use crate::screens::Outcome;
 use crate::screens::finding::{mark, summary};
 use crate::screens::frames::{place, process_label};
 use crate::source::Sources;
-use crate::spots::Spot;
-use crate::trail::{Jump, Place};
 use crate::ui::{Scope, Ui};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -260,9 +260,9 @@ impl RedundancyScreen {
         let first = visible.start;
         for (shown, index) in self.shown[visible].iter().zip(first..) {
             let Some(Entry { line, sum, pairs, calls }) = self.rows.get(*shown) else { continue };
-            let spot = Rect { y: area.y + 1 + (index - first) as u16, height: 1, ..area };
-            ui.spots.add(spot, Spot::row(index, self.cursor.index()));
-            let mut row = Row::new(buf, spot);
+            let line_area = Rect { y: area.y + 1 + (index - first) as u16, height: 1, ..area };
+            ui.hit_areas.add(line_area, Hit::row(index, self.cursor.index()));
+            let mut row = Row::new(buf, line_area);
             let of = |share: f64| match sum.known() {
                 0 => "–".to_owned(),
                 _ if !sum.is_enough() => "few".to_owned(),

@@ -11,8 +11,8 @@ use pyobs_model::{Model, Region, RegionId, Selection, Transfer};
 use super::frames::process_label;
 use super::memory::segment_label;
 use super::page::{Line, Page};
+use crate::history::Jump;
 use crate::number;
-use crate::trail::Jump;
 
 /// Transfers, and lines of stores; the others are only counted.
 const TRANSFERS_MAX: usize = 20;

@@ -15,9 +15,9 @@ use super::Outcome;
 use super::finding::evidence;
 use crate::binding::Action;
 use crate::draw::{put, put_more};
+use crate::history::{Jump, Place};
+use crate::hit_areas::Hit;
 use crate::list::Listing;
-use crate::spots::Spot;
-use crate::trail::{Jump, Place};
 use crate::ui::{Picked, Scope, Ui};
 
 /// What one zooms in to at most.
@@ -228,12 +228,12 @@ impl TimelineScreen {
         };
         let chart = chart::Chart { timeline: &self.timeline, column: self.column(), span, theme: ui.theme };
         chart.draw_axis(parts.lanes, buf);
-        for (index, spot, is_selected) in self.listing.in_sight(parts.lanes, &ui.spots) {
+        for (index, line_area, is_selected) in self.listing.in_sight(parts.lanes, &ui.hit_areas) {
             let Some(lane) = self.timeline.lanes.get(index) else { continue };
-            if let Some((Spot::Row(steps), _)) = ui.spots.at(spot.x, spot.y) {
-                ui.spots.add(chart.slots(spot), Spot::Lane(steps));
+            if let Some((Hit::Row(steps), _)) = ui.hit_areas.at(line_area.x, line_area.y) {
+                ui.hit_areas.add(chart.slots(line_area), Hit::Lane(steps));
             }
-            chart.draw_lane(model, &ui.board, lane, is_selected, spot, buf);
+            chart.draw_lane(model, &ui.board, lane, is_selected, line_area, buf);
         }
         chart.draw_cursor(parts.lanes, buf);
         let below = self.timeline.others;

@@ -21,9 +21,9 @@ use super::frames::{place, process_label};
 use crate::binding::Action;
 use crate::draw::{Heading, Order, Row};
 use crate::filter::Filter;
+use crate::history::{Jump, Place};
 use crate::list::{Listing, turned};
 use crate::number;
-use crate::trail::{Jump, Place};
 use crate::ui::{Scope, Ui};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -243,9 +243,9 @@ impl TransfersScreen {
         head.left(8, "STATUS", None);
         head.left(widths.process, "PROCESS", None);
         head.left(usize::MAX, "ASKED AT", None);
-        for (index, spot, is_selected) in self.listing.in_sight(area, &ui.spots) {
+        for (index, line_area, is_selected) in self.listing.in_sight(area, &ui.hit_areas) {
             let Some(line) = self.rows.get(index) else { continue };
-            let mut row = Row::new(buf, spot);
+            let mut row = Row::new(buf, line_area);
             row.select(is_selected, theme);
             let time = |time: Option<Nanos>| time.map_or_else(|| "–".to_owned(), number::time);
             row.right(10, &format!("{:.3} s", line.begun.as_secs_f64()), theme.dim());

@@ -25,7 +25,7 @@ use ratatui::backend::TestBackend;
 
 use crate::app::{App, Flow, Msg};
 use crate::input::Key;
-use crate::{Batch, Color, Options, Source, Tape};
+use crate::{Batch, Color, Options, ReplayLog, Source};
 
 /// Keys that lead to every screen, table and detail.
 const EVERYWHERE: [&str; 33] = [
@@ -77,9 +77,9 @@ impl Bench {
     }
 
     /// A replay of a recording of these events.
-    fn replaying(tape: Tape, size: (u16, u16)) -> Self {
+    fn replaying(log: ReplayLog, size: (u16, u16)) -> Self {
         let source = Source::Replay { file: "/tmp/one.pyobs".to_owned() };
-        let mut bench = Self::of(|options| App::replaying(tape, options, size), source, size, Color::Rich);
+        let mut bench = Self::of(|options| App::replaying(log, options, size), source, size, Color::Rich);
         bench.msg(Msg::Ended);
         while bench.app.is_seeking() {
             bench.msg(Msg::Tick);
@@ -133,7 +133,7 @@ impl Bench {
     }
 
     fn replay(size: (u16, u16)) -> Self {
-        Self::replaying(synthetic::tape(synthetic::meta(), synthetic::events()), size)
+        Self::replaying(synthetic::log(synthetic::meta(), synthetic::events()), size)
     }
 
     fn msg(&mut self, msg: Msg) -> Flow {

@@ -8,7 +8,7 @@ use pyobs_recording::{Reader, Writer};
 
 use super::{Bench, EVERYWHERE, accesses, synthetic, transfers};
 use crate::app::Msg;
-use crate::{Batch, Source, Tape};
+use crate::{Batch, ReplayLog, Source};
 
 const SIZES: [(u16, u16); 2] = [(80, 24), (140, 40)];
 const SCREENS: std::ops::RangeInclusive<char> = '0'..='9';
@@ -142,7 +142,7 @@ fn ended() {
 
 #[test]
 fn of_an_empty_recording() {
-    all_screens("of_an_empty_recording", |size| Bench::replaying(Tape::new(recorded(&[]).0), size));
+    all_screens("of_an_empty_recording", |size| Bench::replaying(ReplayLog::new(recorded(&[]).0), size));
 }
 
 /// A recording gives back events of one time in another order than they came in.
@@ -160,7 +160,7 @@ fn what_is_live_and_what_is_replayed_look_the_same() {
             let mut live = live(size);
             live.send(Batch::Events(events()));
             live.msg(Msg::Ended);
-            let replayed = Bench::replaying(synthetic::tape(meta.clone(), read.clone()), size);
+            let replayed = Bench::replaying(synthetic::log(meta.clone(), read.clone()), size);
             // A replay begins with the whole recording, and its next window is the one that is the first of what is live.
             assert_eq!(body(live, keys), body(replayed, &format!("w{keys}")), "{keys}");
         }
@@ -171,6 +171,6 @@ fn what_is_live_and_what_is_replayed_look_the_same() {
 fn of_a_recording() {
     all_screens("of_a_recording", |size| {
         let (meta, events) = recorded(&events());
-        Bench::replaying(synthetic::tape(meta, events), size)
+        Bench::replaying(synthetic::log(meta, events), size)
     });
 }

@@ -171,9 +171,9 @@ impl Births {
         head.left(widths.kind, "KIND", None);
         head.left(widths.process, "PROCESS", None);
         head.left(usize::MAX, "BORN AT", None);
-        for (index, spot, is_selected) in self.listing.in_sight(area, &ui.spots) {
+        for (index, line_area, is_selected) in self.listing.in_sight(area, &ui.hit_areas) {
             let Some(line) = self.rows.get(index) else { continue };
-            let mut row = Row::new(buf, spot);
+            let mut row = Row::new(buf, line_area);
             row.select(is_selected, theme);
             row.right(10, &number::bytes(line.bytes), theme.strong());
             row.right(7, &number::count(line.live), theme.text());

@@ -11,12 +11,12 @@ use ratatui::layout::Rect;
 use super::births::{Site, born_at, share};
 use super::segments::life;
 use crate::binding::Action;
+use crate::history::Jump;
 use crate::number;
 use crate::screens::Outcome;
 use crate::screens::frames::process_label;
 use crate::screens::page::{Line, Page};
 use crate::screens::region::{list_stores, list_transfers};
-use crate::trail::Jump;
 use crate::ui::Ui;
 
 /// The others are only counted.

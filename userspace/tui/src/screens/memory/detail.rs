@@ -7,12 +7,12 @@ use ratatui::layout::Rect;
 
 use super::segments::{label, life};
 use crate::binding::Action;
+use crate::history::Jump;
 use crate::number;
 use crate::screens::Outcome;
 use crate::screens::frames::{process_label, process_of};
 use crate::screens::page::{Line, Page};
 use crate::screens::region::{list_stores, list_transfers};
-use crate::trail::Jump;
 use crate::ui::Ui;
 
 /// Of each kind; the others are only counted.

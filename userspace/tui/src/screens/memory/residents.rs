@@ -109,7 +109,7 @@ impl Residents {
         };
         let table = Rect { height: area.height.saturating_sub(1), ..area };
         let mut last = Rect { height: 1, ..area };
-        for (row, line, is_selected) in self.listing.in_sight(table, &ui.spots) {
+        for (row, line, is_selected) in self.listing.in_sight(table, &ui.hit_areas) {
             let Some(row) = self.rows.get(row) else { continue };
             put(line, sizes(row), &process_label(model, Some(row.process)), is_selected);
             last = line;

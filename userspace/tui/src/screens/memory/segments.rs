@@ -172,9 +172,9 @@ impl Segments {
         head.left(widths.life, "LIFE", sorted(Sort::Age, Order::Rising));
         head.left(widths.name, "NAME", sorted(Sort::Name, Order::Rising));
         head.left(usize::MAX, "MADE AT", None);
-        for (index, spot, is_selected) in self.listing.in_sight(area, &ui.spots) {
+        for (index, line_area, is_selected) in self.listing.in_sight(area, &ui.hit_areas) {
             let Some(line) = self.lines.get(index) else { continue };
-            let mut row = Row::new(buf, spot);
+            let mut row = Row::new(buf, line_area);
             row.select(is_selected, theme);
             row.right(10, &number::bytes(line.bytes), theme.strong());
             row.left(widths.kind, line.kind.name(), theme.dim());

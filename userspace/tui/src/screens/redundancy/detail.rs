@@ -12,6 +12,7 @@ use ratatui::layout::Rect;
 
 use super::{line_of, place_of};
 use crate::binding::Action;
+use crate::history::Jump;
 use crate::number;
 use crate::screens::Outcome;
 use crate::screens::finding::advice;
@@ -19,7 +20,6 @@ use crate::screens::frames::{name, place, process_label};
 use crate::screens::page::Page;
 use crate::screens::region::{owner_target, region_name};
 use crate::text;
-use crate::trail::Jump;
 use crate::ui::Ui;
 
 /// Pairs that are shown with their stacks, and calls.

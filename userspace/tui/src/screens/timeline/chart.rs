@@ -116,12 +116,12 @@ impl Chart<'_> {
     fn draw_thread(&self, model: &Model, cells: &[Option<Doing>], area: Rect, buf: &mut Buffer) {
         let mut at = 0;
         for run in cells.chunk_by(|a, b| a == b) {
-            let place = Rect { x: area.x + (at as u16).min(area.width), ..area };
+            let line_area = Rect { x: area.x + (at as u16).min(area.width), ..area };
             let room = usize::from(area.width).saturating_sub(at).min(run.len());
             at += run.len();
             let Some(doing) = run[0] else { continue };
             let (words, style) = self.words(model, doing, room);
-            put(buf, Rect { width: room as u16, ..place }, 0, 0, &words, style);
+            put(buf, Rect { width: room as u16, ..line_area }, 0, 0, &words, style);
         }
     }
 

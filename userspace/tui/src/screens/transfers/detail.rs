@@ -8,12 +8,12 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use crate::binding::Action;
+use crate::history::Jump;
 use crate::number;
 use crate::screens::Outcome;
 use crate::screens::frames::{place, process_label};
 use crate::screens::page::{Line, Page};
 use crate::screens::region::{list_stores, region_name, region_target};
-use crate::trail::Jump;
 use crate::ui::Ui;
 
 /// Parts of a transfer of several buffers; the others are only counted.

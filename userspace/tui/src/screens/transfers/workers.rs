@@ -79,9 +79,9 @@ impl Workers {
         head.right(more(6), "QUEUE", None);
         head.right(more(9), "GIL WAIT", None);
         head.left(usize::MAX, "PROCESS", None);
-        for (index, spot, is_selected) in self.listing.in_sight(area, &ui.spots) {
+        for (index, line_area, is_selected) in self.listing.in_sight(area, &ui.hit_areas) {
             let Some(worker) = self.rows.get(index) else { continue };
-            let mut row = Row::new(buf, spot);
+            let mut row = Row::new(buf, line_area);
             row.select(is_selected, theme);
             row.right(9, &worker.tid.to_string(), theme.strong());
             row.left(11, worker.role.name(), theme.text());

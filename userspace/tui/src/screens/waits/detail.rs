@@ -11,12 +11,12 @@ use ratatui::layout::Rect;
 
 use super::{Cause, Wait, waker_label};
 use crate::binding::Action;
+use crate::history::Jump;
 use crate::number;
 use crate::screens::Outcome;
 use crate::screens::frames::{name, place, process_label, process_of};
 use crate::screens::page::{Line, Page};
 use crate::screens::thread::thread_label;
-use crate::trail::Jump;
 use crate::ui::{Scope, Ui};
 
 /// A waker, or what a stack weighs.

@@ -25,9 +25,9 @@ impl WaitsScreen {
         head.skip(widths.place.path);
         head.left(widths.inner, "WAITS IN", None);
         head.left(widths.waker, "WOKEN BY", None);
-        for (index, spot, is_selected) in self.listing.in_sight(area, &ui.spots) {
+        for (index, line_area, is_selected) in self.listing.in_sight(area, &ui.hit_areas) {
             let Some(line) = self.lines.get(index) else { continue };
-            let mut row = Row::new(buf, spot);
+            let mut row = Row::new(buf, line_area);
             row.select(is_selected, theme);
             row_times(&mut row, line, widths.times, theme);
             let Cause::Sleep { reason, inner } = line.wait.cause else { continue };
@@ -55,9 +55,9 @@ impl WaitsScreen {
         head.left(1, "", None);
         head.left(widths.thread, "HOLDER", self.order(Sort::Cause));
         head.left(widths.place.sum(), "HELD IT AT", None);
-        for (index, spot, is_selected) in self.listing.in_sight(area, &ui.spots) {
+        for (index, line_area, is_selected) in self.listing.in_sight(area, &ui.hit_areas) {
             let Some(line) = self.lines.get(index) else { continue };
-            let mut row = Row::new(buf, spot);
+            let mut row = Row::new(buf, line_area);
             row.select(is_selected, theme);
             row_times(&mut row, line, widths.times, theme);
             let Cause::Gil { holder, frame } = line.wait.cause else { continue };

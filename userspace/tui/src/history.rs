@@ -1,4 +1,4 @@
-//! The way from screen to screen along what details name, and back.
+//! The navigation history: the way from screen to screen along what details name, and back.
 
 use pyobs_model::findings::Target;
 use pyobs_model::views::Look;
@@ -95,8 +95,8 @@ const STEPS_MAX: usize = 32;
 impl Ui {
     /// Shows the screen that a jump leads to, and remembers this one.
     pub(crate) fn leave_for(&mut self, jump: Jump) {
-        if self.trail.len() == STEPS_MAX {
-            self.trail.remove(0);
+        if self.history.len() == STEPS_MAX {
+            self.history.remove(0);
         }
         let context = self.context();
         let detail = context.is_detail().then(|| context.title());
@@ -108,7 +108,7 @@ impl Ui {
             Tab::Redundancy => Aside::Redundancy(self.redundancy.put_aside()),
             Tab::Overview | Tab::Processes | Tab::Flame | Tab::Health | Tab::Timeline => Aside::Nothing,
         };
-        self.trail.push(Crumb {
+        self.history.push(Crumb {
             tab: self.tab,
             words: jump.why,
             detail,
@@ -142,12 +142,12 @@ impl Ui {
     /// Whether closing the detail in sight is going back to where it was opened from.
     pub(crate) fn is_straight_from_elsewhere(&self) -> bool {
         let depth = if self.tab == Tab::Frames { self.frames.depth() } else { 1 };
-        depth == 1 && self.context().is_detail() && self.trail.last().is_some_and(|crumb| crumb.is_into_detail)
+        depth == 1 && self.context().is_detail() && self.history.last().is_some_and(|crumb| crumb.is_into_detail)
     }
 
     /// Shows the screen again that was left last; whether there was one.
     pub(crate) fn return_to_crumb(&mut self) -> bool {
-        let Some(crumb) = self.trail.pop() else { return false };
+        let Some(crumb) = self.history.pop() else { return false };
         if self.tab == Tab::Frames {
             // What was opened on the way is not what was there before.
             self.frames.put_back(FramesAside::default());
@@ -171,16 +171,16 @@ impl Ui {
     pub(crate) fn breadcrumb(&self) -> Vec<(usize, &'static str)> {
         let context = self.context();
         let detail = context.is_detail().then(|| context.title());
-        if self.trail.is_empty() && detail.is_none() {
+        if self.history.is_empty() && detail.is_none() {
             return Vec::new();
         }
-        let steps = self.trail.iter().zip(0..).flat_map(|(crumb, at)| {
+        let steps = self.history.iter().zip(0..).flat_map(|(crumb, at)| {
             [Some(crumb.tab.title()), crumb.detail, Some(crumb.words)]
                 .into_iter()
                 .flatten()
                 .map(move |words| (at, words))
         });
-        let here = [Some(self.tab.title()), detail].into_iter().flatten().map(|words| (self.trail.len(), words));
+        let here = [Some(self.tab.title()), detail].into_iter().flatten().map(|words| (self.history.len(), words));
         steps.chain(here).collect()
     }
 }

@@ -9,7 +9,7 @@ use crate::binding::Action;
 use crate::ui::Tab;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Spot {
+pub(crate) enum Hit {
     Tab(Tab),
     /// A hint of the footer.
     Key(Action),
@@ -23,7 +23,7 @@ pub(crate) enum Spot {
     Box(NodeId),
 }
 
-impl Spot {
+impl Hit {
     /// The row of a list that is `index`, where `selected` is.
     pub(crate) fn row(index: usize, selected: usize) -> Self {
         Self::Row(index as isize - selected as isize)
@@ -32,21 +32,21 @@ impl Spot {
 
 /// Filled while a picture is drawn, which changes nothing else.
 #[derive(Debug, Default)]
-pub(crate) struct Spots(RefCell<Vec<(Rect, Spot)>>);
+pub(crate) struct HitAreas(RefCell<Vec<(Rect, Hit)>>);
 
-impl Spots {
+impl HitAreas {
     pub(crate) fn clear(&self) {
         self.0.borrow_mut().clear();
     }
 
-    pub(crate) fn add(&self, area: Rect, spot: Spot) {
-        self.0.borrow_mut().push((area, spot));
+    pub(crate) fn add(&self, area: Rect, hit: Hit) {
+        self.0.borrow_mut().push((area, hit));
     }
 
     /// What was drawn last at a cell, and where in it the cell is.
-    pub(crate) fn at(&self, x: u16, y: u16) -> Option<(Spot, u16)> {
-        let spots = self.0.borrow();
-        let hit = spots.iter().rev().find(|(area, _)| area.contains((x, y).into()))?;
+    pub(crate) fn at(&self, x: u16, y: u16) -> Option<(Hit, u16)> {
+        let hit_areas = self.0.borrow();
+        let hit = hit_areas.iter().rev().find(|(area, _)| area.contains((x, y).into()))?;
         Some((hit.1, x - hit.0.x))
     }
 }

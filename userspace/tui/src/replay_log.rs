@@ -9,14 +9,14 @@ use pyobs_model::{Event, History, Meta, Model, Nanos};
 
 /// The events of a recording.
 #[derive(Debug)]
-pub struct Tape {
+pub struct ReplayLog {
     meta: Meta,
     definitions: Vec<Event>,
     timed: Vec<Event>,
     length: Nanos,
 }
 
-impl Tape {
+impl ReplayLog {
     pub fn new(meta: Meta) -> Self {
         Self { meta, definitions: Vec::new(), timed: Vec::new(), length: Nanos(0) }
     }
@@ -80,7 +80,7 @@ impl Position {
 }
 
 pub(crate) struct Player {
-    tape: Tape,
+    log: ReplayLog,
     /// The time that is wanted.
     at: Nanos,
     /// The time that the model is of, or has got to.
@@ -96,12 +96,12 @@ pub(crate) struct Player {
 }
 
 impl Player {
-    /// At the end of the tape.
-    pub(crate) fn new(tape: Tape) -> Self {
-        let at = tape.length;
+    /// At the end of the log.
+    pub(crate) fn new(log: ReplayLog) -> Self {
+        let at = log.length;
         let reached = Nanos(0);
         Self {
-            tape,
+            log,
             at,
             reached,
             next: 0,
@@ -127,17 +127,17 @@ impl Player {
             (false, true) => Motion::Playing,
             (false, false) => Motion::Stopped,
         };
-        Position { at: self.at, length: self.tape.length, motion, speed: SPEEDS[self.speed] }
+        Position { at: self.at, length: self.log.length, motion, speed: SPEEDS[self.speed] }
     }
 
     fn percent(&self) -> u8 {
-        let all = self.tape.timed.partition_point(|event| event.at() <= Some(self.at));
+        let all = self.log.timed.partition_point(|event| event.at() <= Some(self.at));
         let done = if self.at < self.reached { 0 } else { self.next };
         (done * 100).checked_div(all).map_or(0, |percent| percent.min(99) as u8)
     }
 
     pub(crate) fn seek(&mut self, to: Nanos) {
-        self.at = to.min(self.tape.length);
+        self.at = to.min(self.log.length);
         self.is_behind = true;
     }
 
@@ -145,16 +145,16 @@ impl Player {
         self.seek(if is_forward { self.at.saturating_add(by) } else { self.at.saturating_sub(by) });
     }
 
-    /// A twentieth of the tape, but not less than ten seconds.
+    /// A twentieth of the log, but not less than ten seconds.
     pub(crate) fn leap(&self) -> Nanos {
-        Nanos((self.tape.length.0 / 20).max(10_000_000_000))
+        Nanos((self.log.length.0 / 20).max(10_000_000_000))
     }
 
     /// Plays or stops; at the end, plays from the beginning.
     pub(crate) fn toggle(&mut self, now: Duration) {
         self.is_playing = !self.is_playing;
         self.moved = now;
-        if self.is_playing && self.at >= self.tape.length {
+        if self.is_playing && self.at >= self.log.length {
             self.seek(Nanos(0));
         }
     }
@@ -170,7 +170,7 @@ impl Player {
         if self.is_playing && !self.is_behind {
             let passed = passed * SPEEDS[self.speed] / SPEEDS[NORMAL];
             self.seek_by(Nanos(passed.as_nanos() as u64), true);
-            self.is_playing = self.at < self.tape.length;
+            self.is_playing = self.at < self.log.length;
         }
     }
 
@@ -181,15 +181,15 @@ impl Player {
         }
         let begun = Instant::now();
         if self.at < self.reached {
-            *model = self.tape.blank();
+            *model = self.log.blank();
             (self.reached, self.next, self.has_definitions) = (Nanos(0), 0, false);
         }
         if !self.has_definitions {
-            self.tape.definitions.iter().for_each(|event| model.apply(event));
+            self.log.definitions.iter().for_each(|event| model.apply(event));
             self.has_definitions = true;
         }
         loop {
-            let rest = self.tape.timed.get(self.next..).unwrap_or_default();
+            let rest = self.log.timed.get(self.next..).unwrap_or_default();
             let due = rest.iter().take(CHUNK).take_while(|event| event.at() <= Some(self.at)).count();
             for event in &rest[..due] {
                 model.apply(event);
