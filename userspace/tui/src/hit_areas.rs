@@ -2,25 +2,22 @@
 
 use std::cell::RefCell;
 
-use pyobs_model::views::NodeId;
 use ratatui::layout::Rect;
 
 use crate::binding::Action;
-use crate::ui::Tab;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hit {
-    Tab(Tab),
+    /// A tab: the screen of this number.
+    Tab(usize),
     /// A hint of the footer.
     Key(Action),
-    /// The breadcrumb's step before which so many stand.
+    /// The breadcrumb's step that this many crumbs precede.
     Crumb(usize),
-    /// A row so many steps below the one that is selected, or above it.
+    /// The row this many steps below the selected one; above it if negative.
     Row(isize),
-    /// The same of a lane whose cells are columns of time.
-    Lane(isize),
-    /// A box of the flame graph.
-    Box(NodeId),
+    /// A part of the screen that only the screen knows: a box of the flame graph, a lane of the timeline.
+    Part(isize),
 }
 
 impl Hit {

@@ -10,15 +10,20 @@ mod binding;
 mod clock;
 mod draw;
 mod filter;
-mod history;
 mod hit_areas;
 mod input;
+mod jump;
 mod list;
+mod navigation;
 mod number;
+mod paint;
 mod replay_log;
 mod run;
+mod scope;
+mod screen;
 mod screens;
 mod source;
+mod table;
 mod terminal;
 #[cfg(test)]
 mod tests;
@@ -28,7 +33,6 @@ mod ui;
 
 use pyobs_model::{Event, Pid};
 
-pub use binding::key_table;
 pub use replay_log::ReplayLog;
 pub use run::{replay, run};
 pub use theme::Color;

@@ -133,6 +133,16 @@ impl<K: Clone + PartialEq> Listing<K> {
         self.rows.is_empty()
     }
 
+    /// The numbers of the rows that are shown, in their order.
+    pub(crate) fn rows(&self) -> impl Iterator<Item = usize> {
+        self.rows.iter().map(|(row, _)| *row)
+    }
+
+    /// Which of them are in sight.
+    pub(crate) fn visible(&self, height: usize) -> Range<usize> {
+        self.cursor.visible(self.rows.len(), height)
+    }
+
     /// Whether the action is a step; then it is taken.
     pub(crate) fn step(&mut self, action: Action, height: usize) -> bool {
         let Some(step) = step(action) else { return false };

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{App, Flow};
-use crate::binding::{Action, Context};
+use crate::binding::Action;
 use crate::hit_areas::Hit;
 use crate::input::{Mouse, Pointing};
 
@@ -21,15 +21,15 @@ pub(super) struct Click {
 impl App {
     pub(super) fn mouse(&mut self, mouse: Mouse, now: Duration) -> Flow {
         self.has_changed = true;
-        let context = self.ui.context();
-        match (context, mouse.pointing) {
-            (Context::Prompt, _) => {}
-            (Context::Help, Pointing::Press) => self.ui.help = None,
-            (_, Pointing::Press) => return self.click((mouse.x, mouse.y), now),
-            (_, wheel) => {
+        let is_help = self.ui.help.is_some();
+        match mouse.pointing {
+            _ if !is_help && self.ui.prompt.is_some() => {}
+            Pointing::Press if is_help => self.ui.help = None,
+            Pointing::Press => return self.click((mouse.x, mouse.y), now),
+            wheel => {
                 let action = if wheel == Pointing::WheelUp { Action::Up } else { Action::Down };
                 for _ in 0..WHEEL_STEPS {
-                    if context == Context::Help { self.scroll_help(action) } else { self.act(action, now) }
+                    if is_help { self.scroll_help(action) } else { self.act(action, now) }
                 }
                 // The rows are no longer where they were drawn.
                 self.ui.hit_areas.clear();
@@ -55,8 +55,8 @@ impl App {
                 self.act(action, now);
                 return Flow::GoOn;
             }
-            Hit::Tab(tab) => {
-                self.show(tab);
+            Hit::Tab(at) => {
+                self.show(at);
                 return Flow::GoOn;
             }
             Hit::Crumb(steps) => {
@@ -64,23 +64,10 @@ impl App {
                 return Flow::GoOn;
             }
             Hit::Row(steps) => self.step_to(steps, now),
-            Hit::Lane(steps) => {
-                let is_selected = steps == 0 && self.ui.timeline.has_cursor_at(column);
+            Hit::Part(part) => {
+                let is_selected = self.navigation.current_mut().click(part, column, &self.model, &self.ui);
                 if is_selected {
                     self.act(Action::Open, now);
-                } else if steps != 0 {
-                    self.step_to(steps, now);
-                }
-                self.ui.timeline.point(column, &self.model, &self.ui.board);
-                is_selected
-            }
-            Hit::Box(node) => {
-                let is_selected = self.ui.flame.is_selected(node);
-                if is_selected {
-                    self.act(Action::Open, now);
-                } else {
-                    let body = self.ui.body();
-                    self.ui.flame.select(node, body);
                 }
                 is_selected
             }

@@ -10,12 +10,13 @@ use ratatui::layout::Rect;
 
 use super::frames::{Widths, draw_frame, name, place, process_label};
 use crate::binding::Action;
-use crate::draw::{Row, put, put_path};
 use crate::hit_areas::Hit;
 use crate::list::{Cursor, Step, step};
 use crate::number;
+use crate::paint::{Row, put, put_path};
+use crate::scope::{Reach, Scope};
 use crate::source::Sources;
-use crate::ui::{Scope, Ui};
+use crate::ui::Ui;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Entry {
@@ -41,7 +42,7 @@ const SOURCE_NEEDS: u16 = 120;
 /// Lines above the entries.
 const INTRODUCTION: usize = 3;
 
-pub(crate) struct Detail {
+pub(super) struct Detail {
     process: Option<ProcessRef>,
     frame: FrameId,
     own: u64,
@@ -115,7 +116,7 @@ impl Detail {
     }
 
     /// Reads the text of the lines that are named.
-    pub(super) fn read_sources(&self, model: &Model, sources: &mut Sources) {
+    pub(super) fn read_sources(&self, model: &Model, sources: &Sources) {
         let Some(runner) = self.runner else { return };
         sources.read(model, runner, self.frame);
         for entry in self.entries.iter().take(SOURCES_MAX) {
@@ -192,12 +193,13 @@ impl Detail {
         };
         let x = put(buf, area, 1, 0, &name(frame), theme.strong());
         put(buf, area, x + 2, 0, kind, theme.dim());
-        let source = |frame| self.runner.and_then(|runner| ui.sources.known(runner, frame)).map(str::trim);
+        let source =
+            |frame| self.runner.and_then(|runner| ui.sources.known(runner, frame)).map(|line| line.trim().to_owned());
         let half = Rect { width: area.width / 2, ..area };
         match source(self.frame) {
             Some(source) => {
                 let x = put_path(buf, half, 1, 1, &place(frame, ui.look.by), theme.dim());
-                put(buf, area, x + 2, 1, source, theme.text());
+                put(buf, area, x + 2, 1, &source, theme.text());
             }
             None => _ = put_path(buf, area, 1, 1, &place(frame, ui.look.by), theme.dim()),
         }
@@ -209,7 +211,7 @@ impl Detail {
             share(self.total),
             number::amount(weight, self.total),
             number::whole(weight, self.samples),
-            ui.when(),
+            ui.when(Reach::Window),
         );
         if self.process.is_some() {
             sums = format!("{sums} of {}", process_label(model, self.process));
@@ -242,7 +244,7 @@ impl Detail {
                         Some(source) => {
                             row.left(room * 25 / 100, &name(named), theme.kind(named.kind));
                             row.left_path(room * 30 / 100, &place(named, *by), theme.dim());
-                            row.rest(source, theme.text());
+                            row.rest(&source, theme.text());
                         }
                         None => draw_frame(&mut row, room * 45 / 100, named, *by, theme),
                     }
@@ -262,8 +264,7 @@ fn add(sum: &mut u64, weight: u64) {
 }
 
 fn rows_in(height: usize) -> usize {
-    // `height` is that of a table below its headings.
-    (height + 1).saturating_sub(INTRODUCTION)
+    height.saturating_sub(INTRODUCTION)
 }
 
 /// Recursion makes a neighbour appear several times in a stack; its samples count once.

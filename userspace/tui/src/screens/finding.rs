@@ -3,8 +3,7 @@
 use pyobs_model::findings::{Cost, Evidence, Finding, Severity};
 use ratatui::style::Style;
 
-use super::Outcome;
-use crate::history::{Jump, Place};
+use crate::jump::{Jump, Outcome, Place};
 use crate::theme::Theme;
 use crate::{number, text};
 

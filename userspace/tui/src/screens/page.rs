@@ -8,12 +8,11 @@ use ratatui::layout::Rect;
 
 use super::frames::draw_frame;
 use crate::binding::Action;
-use crate::draw::{Row, put_more};
-use crate::history::Jump;
 use crate::hit_areas::Hit;
+use crate::jump::{Jump, Outcome};
 use crate::list::scroll;
 use crate::number;
-use crate::screens::Outcome;
+use crate::paint::{Row, put_more};
 use crate::ui::Ui;
 
 pub(super) enum Line<P> {

@@ -11,7 +11,7 @@ use pyobs_model::{Model, Region, RegionId, Selection, Transfer};
 use super::frames::process_label;
 use super::memory::segment_label;
 use super::page::{Line, Page};
-use crate::history::Jump;
+use crate::jump::Jump;
 use crate::number;
 
 /// Transfers, and lines of stores; the others are only counted.

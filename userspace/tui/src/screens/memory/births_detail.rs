@@ -11,12 +11,12 @@ use ratatui::layout::Rect;
 use super::births::{Site, born_at, share};
 use super::segments::life;
 use crate::binding::Action;
-use crate::history::Jump;
+use crate::jump::{Jump, Outcome};
 use crate::number;
-use crate::screens::Outcome;
 use crate::screens::frames::process_label;
 use crate::screens::page::{Line, Page};
 use crate::screens::region::{list_stores, list_transfers};
+use crate::table;
 use crate::ui::Ui;
 
 /// The others are only counted.
@@ -36,10 +36,6 @@ pub(super) struct Detail {
 }
 
 impl Detail {
-    pub(super) fn new(site: Site) -> Self {
-        Self { site, page: Page::default() }
-    }
-
     pub(super) fn compute(&mut self, model: &Model, rows: &[BirthRow], now: Nanos) {
         self.page.clear();
         match rows.iter().find(|row| Site::of(row) == self.site) {
@@ -82,16 +78,22 @@ impl Detail {
             self.page.stack("ONE OF THEM WAS BORN IN, INNERMOST FRAME FIRST", model, process, stack);
         }
     }
+}
 
-    pub(super) fn arrange(&mut self, height: usize) {
+impl table::Detail<Site> for Detail {
+    fn of(site: Site) -> Option<Self> {
+        Some(Self { site, page: Page::default() })
+    }
+
+    fn arrange(&mut self, height: usize) {
         self.page.arrange(height);
     }
 
-    pub(super) fn act(&mut self, action: Action, height: usize) -> Outcome {
+    fn act(&mut self, action: Action, height: usize) -> Outcome {
         self.page.act(action, height)
     }
 
-    pub(super) fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
+    fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
         let theme = ui.theme;
         self.page.draw(model, ui, area, buf, |row, arena| {
             row.right(16, &arena.address, theme.text());

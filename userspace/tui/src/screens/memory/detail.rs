@@ -7,12 +7,12 @@ use ratatui::layout::Rect;
 
 use super::segments::{label, life};
 use crate::binding::Action;
-use crate::history::Jump;
+use crate::jump::{Jump, Outcome};
 use crate::number;
-use crate::screens::Outcome;
 use crate::screens::frames::{process_label, process_of};
 use crate::screens::page::{Line, Page};
 use crate::screens::region::{list_stores, list_transfers};
+use crate::table;
 use crate::ui::Ui;
 
 /// Of each kind; the others are only counted.
@@ -32,10 +32,6 @@ pub(super) struct Detail {
 }
 
 impl Detail {
-    pub(super) fn new(id: SegmentId) -> Self {
-        Self { id, page: Page::default() }
-    }
-
     pub(super) fn compute(&mut self, model: &Model) {
         self.page.clear();
         match model.shm().get(self.id) {
@@ -109,16 +105,22 @@ impl Detail {
             self.page.stack("MADE IN, INNERMOST FRAME FIRST", model, process, stack);
         }
     }
+}
 
-    pub(super) fn arrange(&mut self, height: usize) {
+impl table::Detail<SegmentId> for Detail {
+    fn of(id: SegmentId) -> Option<Self> {
+        Some(Self { id, page: Page::default() })
+    }
+
+    fn arrange(&mut self, height: usize) {
         self.page.arrange(height);
     }
 
-    pub(super) fn act(&mut self, action: Action, height: usize) -> Outcome {
+    fn act(&mut self, action: Action, height: usize) -> Outcome {
         self.page.act(action, height)
     }
 
-    pub(super) fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
+    fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
         let theme = ui.theme;
         self.page.draw(model, ui, area, buf, |row, holder| {
             row.right(8, &format!("{} fds", holder.fds), theme.text());

@@ -5,21 +5,17 @@ use std::cmp::Reverse;
 use pyobs_model::families::shm::{State, Verdict};
 use pyobs_model::views::{self, By, own_line};
 use pyobs_model::{FrameId, Model, Nanos, SegmentId, SegmentKind};
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
 
 use super::detail::Detail;
-use crate::binding::Action;
-use crate::draw::{Heading, Order, Row};
 use crate::filter::Filter;
-use crate::list::{Listing, turned};
-use crate::screens::Outcome;
+use crate::paint::{Heading, Row};
 use crate::screens::frames::place;
-use crate::ui::{Scope, Ui};
+use crate::table::{Sorted, Table};
+use crate::ui::Ui;
 use crate::{number, text};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Sort {
+pub(super) enum Sort {
     #[default]
     Size,
     Age,
@@ -28,9 +24,7 @@ enum Sort {
     Name,
 }
 
-const SORTS: [Sort; 5] = [Sort::Size, Sort::Age, Sort::Holders, Sort::Verdict, Sort::Name];
-
-struct Line {
+pub(super) struct Line {
     id: SegmentId,
     bytes: u64,
     kind: SegmentKind,
@@ -44,28 +38,30 @@ struct Line {
 }
 
 #[derive(Default)]
-pub(super) struct Segments {
-    sort: Sort,
-    lines: Vec<Line>,
-    listing: Listing<SegmentId>,
-    detail: Option<Detail>,
+pub(super) struct SegmentTable {
     /// The span of time that the bars stand for.
     from: Nanos,
     to: Nanos,
-    /// The row to go to.
-    wanted: Option<SegmentId>,
 }
 
-impl Segments {
-    pub(super) fn compute(&mut self, model: &Model, scope: &Scope) {
-        self.to = scope.selection.to.unwrap_or_else(|| model.now()).min(model.now());
-        self.from = scope.selection.from.unwrap_or(Nanos(0));
-        if let Some(detail) = &mut self.detail {
+impl Table for SegmentTable {
+    type Row = Line;
+    type Key = SegmentId;
+    type Sort = Sort;
+    type Detail = Detail;
+
+    const SORTS: &'static [Sort] = &[Sort::Size, Sort::Age, Sort::Holders, Sort::Verdict, Sort::Name];
+
+    fn compute(&mut self, model: &Model, ui: &Ui, detail: Option<&mut Detail>) -> Option<Vec<Line>> {
+        let selection = ui.scope(model).selection;
+        self.to = selection.to.unwrap_or_else(|| model.now()).min(model.now());
+        self.from = selection.from.unwrap_or(Nanos(0));
+        if let Some(detail) = detail {
             detail.compute(model);
-            return;
+            return None;
         }
-        let end = scope.selection.end();
-        let lines = views::segments(model, &scope.selection).into_iter().map(|(id, state)| Line {
+        let end = selection.end();
+        let lines = views::segments(model, &selection).into_iter().map(|(id, state)| Line {
             id,
             bytes: state.segment.bytes,
             kind: state.segment.kind,
@@ -76,120 +72,57 @@ impl Segments {
             name: label(state),
             frame: state.stack.and_then(|stack| own_line(model, stack)),
         });
-        self.lines = lines.collect();
+        Some(lines.collect())
     }
 
-    pub(super) fn arrange(&mut self, model: &Model, filter: Option<&Filter>, body: Rect) {
-        if let Some(detail) = &mut self.detail {
-            detail.arrange(usize::from(body.height));
-            return;
-        }
-        let lines = &self.lines;
-        let place = |line: &Line| line.frame.and_then(|id| model.frame(id)).map(|frame| place(frame, By::Line));
-        let is_shown = |index: &usize| {
-            let line = &lines[*index];
-            filter.is_none_or(|filter| {
-                filter.matches(&line.name)
-                    || filter.matches(line.verdict.name())
-                    || filter.matches(line.kind.name())
-                    || place(line).is_some_and(|place| filter.matches(&place))
-            })
-        };
-        let mut shown: Vec<usize> = (0..lines.len()).filter(is_shown).collect();
-        match self.sort {
+    fn key(row: &Line) -> SegmentId {
+        row.id
+    }
+
+    fn matches(&self, line: &Line, filter: &Filter, model: &Model) -> bool {
+        let frame = line.frame.and_then(|id| model.frame(id));
+        filter.matches(&line.name)
+            || filter.matches(line.verdict.name())
+            || filter.matches(line.kind.name())
+            || frame.is_some_and(|frame| filter.matches(&place(frame, By::Line)))
+    }
+
+    fn sort(&self, shown: &mut [usize], lines: &[Line], sort: Sort, _model: &Model) {
+        match sort {
             Sort::Size => shown.sort_by_key(|it| (Reverse(lines[*it].bytes), lines[*it].id)),
             Sort::Age => shown.sort_by_key(|it| lines[*it].begun),
             Sort::Holders => shown.sort_by_key(|it| (Reverse(lines[*it].holders), lines[*it].id)),
             Sort::Verdict => shown.sort_by_key(|it| (Reverse(lines[*it].verdict), Reverse(lines[*it].bytes))),
             Sort::Name => shown.sort_by(|a, b| lines[*a].name.cmp(&lines[*b].name)),
         }
-        let height = usize::from(body.height.saturating_sub(1));
-        self.listing.show(shown, |row| lines[row].id, height);
-        if let Some(wanted) = self.wanted.take() {
-            self.listing.seek(height, |id| *id == wanted);
-        }
     }
 
-    pub(super) fn jump(&mut self, id: SegmentId, opens: bool) {
-        (self.detail, self.wanted) = (opens.then(|| Detail::new(id)), Some(id));
-    }
-
-    pub(super) fn put_aside(&mut self) -> Option<Detail> {
-        self.detail.take()
-    }
-
-    pub(super) fn put_back(&mut self, detail: Option<Detail>) {
-        self.detail = detail;
-    }
-
-    pub(super) fn act(&mut self, action: Action, body: Rect) -> Outcome {
-        if let Some(detail) = &mut self.detail {
-            return detail.act(action, usize::from(body.height));
-        }
-        if self.listing.step(action, usize::from(body.height.saturating_sub(1))) {
-            return Outcome::Nothing;
-        }
-        self.sort = match action {
-            Action::SortNext | Action::SortPrevious => turned(&SORTS, self.sort, action),
-            Action::Open => {
-                self.detail = self.listing.selected().copied().map(Detail::new);
-                return Outcome::View;
-            }
-            _ => return Outcome::Nothing,
-        };
-        Outcome::Rows
-    }
-
-    /// Whether there was one to close.
-    pub(super) fn close_detail(&mut self) -> bool {
-        self.detail.take().is_some()
-    }
-
-    pub(super) fn shows_detail(&self) -> bool {
-        self.detail.is_some()
-    }
-
-    pub(super) fn has_rows(&self) -> bool {
-        !self.lines.is_empty()
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.detail.is_none() && self.listing.is_empty()
-    }
-
-    pub(super) fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
-        if let Some(detail) = &self.detail {
-            return detail.draw(model, ui, area, buf);
-        }
-        let widths = Widths::of(area.width);
-        let theme = ui.theme;
-        let mut head = Heading::new(buf, area, theme);
-        let sorted = |sort, order| (self.sort == sort).then_some(order);
-        head.right(10, "SIZE", sorted(Sort::Size, Order::Falling));
+    fn draw_heading(&self, head: &mut Heading<'_>, width: u16, sorted: Sorted<Sort>, _ui: &Ui) {
+        let widths = Widths::of(width);
+        head.right(10, "SIZE", sorted.falling(Sort::Size));
         head.left(widths.kind, "KIND", None);
-        head.left(9, "VERDICT", sorted(Sort::Verdict, Order::Falling));
-        head.right(8, "HOLDERS", sorted(Sort::Holders, Order::Falling));
-        head.left(widths.life, "LIFE", sorted(Sort::Age, Order::Rising));
-        head.left(widths.name, "NAME", sorted(Sort::Name, Order::Rising));
+        head.left(9, "VERDICT", sorted.falling(Sort::Verdict));
+        head.right(8, "HOLDERS", sorted.falling(Sort::Holders));
+        head.left(widths.life, "LIFE", sorted.rising(Sort::Age));
+        head.left(widths.name, "NAME", sorted.rising(Sort::Name));
         head.left(usize::MAX, "MADE AT", None);
-        for (index, line_area, is_selected) in self.listing.in_sight(area, &ui.hit_areas) {
-            let Some(line) = self.lines.get(index) else { continue };
-            let mut row = Row::new(buf, line_area);
-            row.select(is_selected, theme);
-            row.right(10, &number::bytes(line.bytes), theme.strong());
-            row.left(widths.kind, line.kind.name(), theme.dim());
-            let verdict = match line.verdict {
-                Verdict::Residue => theme.warning(),
-                Verdict::Held => theme.good(),
-                Verdict::Released => theme.dim(),
-            };
-            row.left(9, line.verdict.name(), verdict);
-            row.right(8, &line.holders.to_string(), theme.text());
-            row.left(widths.life, &life(line.begun, line.ended, self.from, self.to, widths.life), theme.total());
-            row.left(widths.name, &line.name, theme.text());
-            let frame = line.frame.and_then(|id| model.frame(id));
-            row.rest_of_path(&frame.map_or_else(|| "–".to_owned(), |frame| place(frame, By::Line)), theme.dim());
-        }
+    }
+
+    fn draw_row(&self, row: &mut Row<'_>, line: &Line, width: u16, _: Sort, model: &Model, ui: &Ui) {
+        let (widths, theme) = (Widths::of(width), ui.theme);
+        row.right(10, &number::bytes(line.bytes), theme.strong());
+        row.left(widths.kind, line.kind.name(), theme.dim());
+        let verdict = match line.verdict {
+            Verdict::Residue => theme.warning(),
+            Verdict::Held => theme.good(),
+            Verdict::Released => theme.dim(),
+        };
+        row.left(9, line.verdict.name(), verdict);
+        row.right(8, &line.holders.to_string(), theme.text());
+        row.left(widths.life, &life(line.begun, line.ended, self.from, self.to, widths.life), theme.total());
+        row.left(widths.name, &line.name, theme.text());
+        let frame = line.frame.and_then(|id| model.frame(id));
+        row.rest_of_path(&frame.map_or_else(|| "–".to_owned(), |frame| place(frame, By::Line)), theme.dim());
     }
 }
 

@@ -5,8 +5,8 @@ use pyobs_model::{Frame, Model};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use crate::draw::{Heading, Row};
 use crate::number;
+use crate::paint::{Heading, Row};
 use crate::screens::frames::{self, process_label};
 use crate::screens::thread::thread_label;
 use crate::text;

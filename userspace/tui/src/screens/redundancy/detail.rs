@@ -12,13 +12,13 @@ use ratatui::layout::Rect;
 
 use super::{line_of, place_of};
 use crate::binding::Action;
-use crate::history::Jump;
+use crate::jump::{Jump, Outcome};
 use crate::number;
-use crate::screens::Outcome;
 use crate::screens::finding::advice;
 use crate::screens::frames::{name, place, process_label};
 use crate::screens::page::Page;
 use crate::screens::region::{owner_target, region_name};
+use crate::table;
 use crate::text;
 use crate::ui::Ui;
 
@@ -37,8 +37,8 @@ const SOURCE_MAX: usize = 4096;
 /// Of two stacks, the innermost first.
 struct Part(Option<FrameId>, Option<FrameId>);
 
-#[derive(Default)]
 pub(super) struct Detail {
+    pub(super) line: Line,
     page: Page<Part>,
 }
 
@@ -47,11 +47,11 @@ impl Detail {
         &mut self,
         model: &Model,
         view: &RedundancyView,
-        line: Line,
         source: Option<&str>,
         known: &[Finding],
         width: usize,
     ) {
+        let line = self.line;
         let detail = self;
         detail.page.clear();
         let process = Some(line.process);
@@ -80,14 +80,6 @@ impl Detail {
         }
         detail.calls(view, line);
         detail.pairs(model, view, line);
-    }
-
-    pub(super) fn arrange(&mut self, height: usize) {
-        self.page.arrange(height);
-    }
-
-    pub(super) fn act(&mut self, action: Action, height: usize) -> Outcome {
-        self.page.act(action, height)
     }
 
     fn words(&mut self, words: String) {
@@ -179,8 +171,22 @@ impl Detail {
             }
         }
     }
+}
 
-    pub(super) fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
+impl table::Detail<Line> for Detail {
+    fn of(line: Line) -> Option<Self> {
+        Some(Self { line, page: Page::default() })
+    }
+
+    fn arrange(&mut self, height: usize) {
+        self.page.arrange(height);
+    }
+
+    fn act(&mut self, action: Action, height: usize) -> Outcome {
+        self.page.act(action, height)
+    }
+
+    fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
         let width = usize::from(area.width / 2).saturating_sub(2);
         self.page.draw(model, ui, area, buf, |row, Part(one, other)| {
             for id in [one, other] {

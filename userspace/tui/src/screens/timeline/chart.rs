@@ -7,7 +7,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
-use crate::draw::{Row, put};
+use crate::paint::{Row, put};
 use crate::screens::memory::segment_label;
 use crate::screens::thread::thread_label;
 use crate::text;

@@ -8,12 +8,12 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use crate::binding::Action;
-use crate::history::Jump;
+use crate::jump::{Jump, Outcome};
 use crate::number;
-use crate::screens::Outcome;
 use crate::screens::frames::{place, process_label};
 use crate::screens::page::{Line, Page};
 use crate::screens::region::{list_stores, region_name, region_target};
+use crate::table;
 use crate::ui::Ui;
 
 /// Parts of a transfer of several buffers; the others are only counted.
@@ -28,10 +28,6 @@ pub(super) struct Detail {
 }
 
 impl Detail {
-    pub(super) fn new(id: TransferId) -> Self {
-        Self { id, page: Page::default() }
-    }
-
     pub(super) fn compute(&mut self, model: &Model) {
         self.page.clear();
         match model.ucx().get(self.id) {
@@ -125,16 +121,22 @@ impl Detail {
             .collect();
         self.page.list("PARTS", parts.into_iter(), PARTS_MAX);
     }
+}
 
-    pub(super) fn arrange(&mut self, height: usize) {
+impl table::Detail<TransferId> for Detail {
+    fn of(id: TransferId) -> Option<Self> {
+        Some(Self { id, page: Page::default() })
+    }
+
+    fn arrange(&mut self, height: usize) {
         self.page.arrange(height);
     }
 
-    pub(super) fn act(&mut self, action: Action, height: usize) -> Outcome {
+    fn act(&mut self, action: Action, height: usize) -> Outcome {
         self.page.act(action, height)
     }
 
-    pub(super) fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
+    fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
         let theme = ui.theme;
         self.page.draw(model, ui, area, buf, |row, Part(stage, length, skip, share)| {
             row.left(11, &format!(" {}", stage.name()), theme.dim());

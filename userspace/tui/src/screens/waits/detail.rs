@@ -11,13 +11,14 @@ use ratatui::layout::Rect;
 
 use super::{Cause, Wait, waker_label};
 use crate::binding::Action;
-use crate::history::Jump;
+use crate::jump::{Jump, Outcome};
 use crate::number;
-use crate::screens::Outcome;
+use crate::scope::Scope;
 use crate::screens::frames::{name, place, process_label, process_of};
 use crate::screens::page::{Line, Page};
 use crate::screens::thread::thread_label;
-use crate::ui::{Scope, Ui};
+use crate::table;
+use crate::ui::Ui;
 
 /// A waker, or what a stack weighs.
 struct Part {
@@ -36,10 +37,6 @@ pub(super) struct Detail {
 const PARTS_MAX: usize = 20;
 
 impl Detail {
-    pub(super) fn new(wait: Wait) -> Self {
-        Self { wait, times: Times::default(), sampled: Sampled::default(), page: Page::default() }
-    }
-
     pub(super) fn compute(&mut self, model: &Model, scope: &Scope) {
         self.page.clear();
         (self.times, self.sampled) = (Times::default(), Sampled::default());
@@ -167,16 +164,22 @@ impl Detail {
         }
         self.page.more(count.saturating_sub(PARTS_MAX));
     }
+}
 
-    pub(super) fn arrange(&mut self, height: usize) {
+impl table::Detail<Wait> for Detail {
+    fn of(wait: Wait) -> Option<Self> {
+        Some(Self { wait, times: Times::default(), sampled: Sampled::default(), page: Page::default() })
+    }
+
+    fn arrange(&mut self, height: usize) {
         self.page.arrange(height);
     }
 
-    pub(super) fn act(&mut self, action: Action, height: usize) -> Outcome {
+    fn act(&mut self, action: Action, height: usize) -> Outcome {
         self.page.act(action, height)
     }
 
-    pub(super) fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
+    fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
         let theme = ui.theme;
         self.page.draw(model, ui, area, buf, |row, part| {
             let share = number::share(part.times.total.0, self.times.total.0);
