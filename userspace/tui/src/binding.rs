@@ -148,7 +148,7 @@ mod tests {
     use crate::tests::synthetic;
 
     fn tables(screens: &[Box<dyn Screen>]) -> Vec<Vec<&'static Keys>> {
-        let of_screens = screens.iter().flat_map(|screen| screen.all_keys());
+        let of_screens = screens.iter().flat_map(|screen| screen.about().keys);
         of_screens.map(|keys| vec![keys, &EVERYWHERE, &REPLAY]).chain([vec![&PROMPT], vec![&HELP]]).collect()
     }
 
@@ -171,7 +171,7 @@ mod tests {
     fn no_key_means_two_things_in_one_place() {
         let screens = screens();
         for tables in tables(&screens) {
-            let show = screens.iter().map(|screen| Char(screen.key())).filter(|_| tables.len() > 1);
+            let show = screens.iter().map(|screen| Char(screen.about().key)).filter(|_| tables.len() > 1);
             let bound = tables.iter().flat_map(|keys| keys.bindings).flat_map(|binding| binding.keys).copied();
             let mut keys: Vec<Key> = bound.chain(show).collect();
             let all = keys.len();

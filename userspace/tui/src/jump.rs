@@ -20,6 +20,15 @@ pub(crate) enum Place {
     Process,
 }
 
+impl Place {
+    pub(crate) fn target(self) -> Option<Target> {
+        match self {
+            Self::Row(target) | Self::Detail(target) => Some(target),
+            Self::Frame(_) | Self::Thread(_) | Self::Process => None,
+        }
+    }
+}
+
 /// To something, of a process where it has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Jump {

@@ -66,7 +66,7 @@ impl Navigation {
 
     /// The screen that a key shows.
     pub(crate) fn shown_by(&self, key: Key) -> Option<usize> {
-        self.screens.iter().position(|screen| Key::Char(screen.key()) == key)
+        self.screens.iter().position(|screen| Key::Char(screen.about().key) == key)
     }
 
     pub(crate) fn neighbour(&self, by: isize) -> usize {
@@ -89,12 +89,12 @@ impl Navigation {
 
     /// Whether a pattern could choose from what is in sight.
     pub(crate) fn takes_filter(&self) -> bool {
-        self.current().depth() == 0 && self.current().filter().is_some()
+        self.current().depth() == 0 && self.current().about().filter.is_some()
     }
 
     /// Whether Esc has something to undo.
     pub(crate) fn has_way_back(&self, ui: &Ui) -> bool {
-        let is_filtered = ui.filter(self.current().filter()).is_some();
+        let is_filtered = ui.filter(self.current().about().filter).is_some();
         let is_away = self.current().is_inside() || !self.history.is_empty();
         is_away || is_filtered || ui.span.is_some() || ui.picked.is_some()
     }
@@ -113,7 +113,7 @@ impl Navigation {
         if self.history.len() == STEPS_MAX {
             self.history.remove(0);
         }
-        let filter = ui.filter(self.current().filter());
+        let filter = ui.filter(self.current().about().filter);
         let crumb = Crumb {
             at: self.at,
             words: jump.why,
@@ -132,7 +132,7 @@ impl Navigation {
             ui.picked = Some(Picked { process, tid });
         }
         self.at = to;
-        ui.set_filter(self.current().filter(), "");
+        ui.set_filter(self.current().about().filter, "");
         self.current_mut().jump(jump);
     }
 
@@ -148,7 +148,7 @@ impl Navigation {
         self.current_mut().save();
         self.at = crumb.at;
         (ui.picked, ui.look) = (crumb.picked, crumb.look);
-        ui.set_filter(self.current().filter(), &crumb.filter);
+        ui.set_filter(self.current().about().filter, &crumb.filter);
         self.current_mut().restore(crumb.saved);
         true
     }
@@ -160,11 +160,11 @@ impl Navigation {
             return Vec::new();
         }
         let steps = self.history.iter().zip(0..).flat_map(|(crumb, at)| {
-            let title = self.screens[crumb.at].title();
+            let title = self.screens[crumb.at].about().title;
             [Some(title), crumb.detail, Some(crumb.words)].into_iter().flatten().map(move |words| (at, words))
         });
         let here =
-            [Some(self.current().title()), detail].into_iter().flatten().map(|words| (self.history.len(), words));
+            [Some(self.current().about().title), detail].into_iter().flatten().map(|words| (self.history.len(), words));
         steps.chain(here).collect()
     }
 }

@@ -40,23 +40,25 @@ pub(crate) struct Chip(pub(crate) u8, pub(crate) &'static str);
 /// What was open on a screen; only that screen knows the type.
 pub(crate) type Saved = Box<dyn Any>;
 
-pub(crate) trait Screen {
-    fn title(&self) -> &'static str;
-
+/// What never changes about a screen.
+pub(crate) struct About {
+    /// The key that shows it.
+    pub(crate) key: char,
+    pub(crate) title: &'static str,
     /// For tabs with little room.
-    fn short_title(&self) -> &'static str {
-        self.title()
-    }
+    pub(crate) short_title: &'static str,
+    /// What a pattern chooses from; `None` if it takes no pattern. Screens that name the same share the pattern.
+    pub(crate) filter: Option<&'static str>,
+    /// Its tables of keys: that of the list or picture first, then that of a detail.
+    pub(crate) keys: &'static [Keys],
+}
 
-    /// The key that shows the screen.
-    fn key(&self) -> char;
-
-    /// All its tables of keys: that of the list or picture first, then that of a detail.
-    fn all_keys(&self) -> &'static [Keys];
+pub(crate) trait Screen {
+    fn about(&self) -> &'static About;
 
     /// The keys that work now.
     fn keys(&self) -> &'static Keys {
-        let tables = self.all_keys();
+        let tables = self.about().keys;
         &tables[self.depth().min(tables.len() - 1)]
     }
 
@@ -86,7 +88,7 @@ pub(crate) trait Screen {
     }
 
     fn arrange(&mut self, model: &Model, ui: &Ui) {
-        let filter = ui.filter(self.filter());
+        let filter = ui.filter(self.about().filter);
         if let Some(list) = self.list_mut() {
             list.arrange(model, ui, filter);
         }
@@ -121,11 +123,6 @@ pub(crate) trait Screen {
     /// What restricts or changes the view, besides what every screen has.
     fn chips(&self, _ui: &Ui) -> Vec<Chip> {
         Vec::new()
-    }
-
-    /// What a pattern chooses from; `None` if it takes no pattern. Screens that name the same share the pattern.
-    fn filter(&self) -> Option<&'static str> {
-        None
     }
 
     fn is_empty(&self, _model: &Model, _ui: &Ui) -> bool {

@@ -55,7 +55,7 @@ pub(crate) struct Ui {
     /// The time at which the picture was frozen.
     pub(crate) paused: Option<Nanos>,
     pub(crate) picked: Option<Picked>,
-    /// By what they choose from ([`Screen::filter`](crate::screen::Screen::filter)).
+    /// By what they choose from, [`About::filter`](crate::screen::About).
     filters: BTreeMap<&'static str, Filter>,
     pub(crate) prompt: Option<Prompt>,
     /// The first line in sight, while the help is open.

@@ -60,7 +60,7 @@ impl App {
                 self.mark(Stale::View);
             }
             Action::Filter if self.navigation.takes_filter() => {
-                let filter = self.ui.filter(self.navigation.current().filter());
+                let filter = self.ui.filter(self.navigation.current().about().filter);
                 let before = filter.map(|filter| filter.text().to_owned()).unwrap_or_default();
                 self.ui.prompt = Some(Prompt { text: before.clone(), before });
             }
@@ -141,7 +141,7 @@ impl App {
         if navigation.is_straight_from_elsewhere() && navigation.return_to_crumb(ui) {
             return self.mark(Stale::View);
         }
-        let filter = navigation.current().filter();
+        let filter = navigation.current().about().filter;
         if navigation.current_mut().close(ui) || navigation.return_to_crumb(ui) {
             self.mark(Stale::View);
         } else if ui.filter(filter).is_some() {
@@ -159,7 +159,7 @@ impl App {
             Action::Accept => self.ui.prompt = None,
             Action::Cancel => {
                 if let Some(prompt) = self.ui.prompt.take() {
-                    self.ui.set_filter(self.navigation.current().filter(), &prompt.before);
+                    self.ui.set_filter(self.navigation.current().about().filter, &prompt.before);
                     self.mark(Stale::Rows);
                 }
             }
@@ -175,7 +175,7 @@ impl App {
         if let Some(prompt) = &mut self.ui.prompt {
             edit(&mut prompt.text);
             let text = prompt.text.clone();
-            self.ui.set_filter(self.navigation.current().filter(), &text);
+            self.ui.set_filter(self.navigation.current().about().filter, &text);
             self.mark(Stale::Rows);
         }
     }

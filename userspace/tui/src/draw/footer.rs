@@ -28,7 +28,7 @@ pub(super) fn draw(model: &Model, ui: &Ui, navigation: &Navigation, area: Rect, 
 
 fn draw_prompt(ui: &Ui, navigation: &Navigation, pattern: &str, area: Rect, buf: &mut Buffer) {
     let theme = ui.theme;
-    let told = match ui.filter(navigation.current().filter()) {
+    let told = match ui.filter(navigation.current().about().filter) {
         Some(filter) if !filter.is_valid() => "no regex: taken as plain text",
         _ => "Enter keeps, Esc cancels",
     };

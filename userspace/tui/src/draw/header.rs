@@ -221,7 +221,7 @@ fn chips(model: &Model, ui: &Ui, navigation: &Navigation, room: u16) -> Vec<Piec
         pieces.push(chip(5, if reach.follows_span() { of_span() } else { "of all time".to_owned() }));
     }
     pieces.extend(screen.chips(ui).into_iter().map(|Chip(rank, words)| chip(rank, words.to_owned())));
-    if let Some(filter) = ui.filter(screen.filter()) {
+    if let Some(filter) = ui.filter(screen.about().filter) {
         pieces.push(chip(4, text::fit(&format!("/{}", filter.text()), 20)));
     }
     if let Some(picked) = ui.picked {

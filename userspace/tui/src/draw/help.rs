@@ -25,10 +25,10 @@ const KEYS_WIDTH: u16 = 18;
 
 /// The screen in sight comes first: that is what a user asks about.
 fn lines(ui: &Ui, navigation: &Navigation) -> Vec<Line> {
-    let mut tables: Vec<&Keys> = vec![&navigation.current().all_keys()[0]];
+    let mut tables: Vec<&Keys> = vec![&navigation.current().about().keys[0]];
     tables.extend(ui.position.map(|_| &binding::REPLAY));
     tables.push(&binding::EVERYWHERE);
-    let of_screens = navigation.screens().iter().flat_map(|screen| screen.all_keys());
+    let of_screens = navigation.screens().iter().flat_map(|screen| screen.about().keys);
     for keys in of_screens.chain([&binding::REPLAY, &binding::PROMPT, &binding::HELP]) {
         if !tables.iter().any(|shown| std::ptr::eq(*shown, keys)) {
             tables.push(keys);
@@ -41,7 +41,7 @@ fn lines(ui: &Ui, navigation: &Navigation) -> Vec<Line> {
         for binding in keys.bindings {
             if binding.action == Action::NextScreen {
                 let screens = navigation.screens().iter();
-                lines.extend(screens.map(|screen| Line::Key(screen.key().to_string(), screen.title())));
+                lines.extend(screens.map(|screen| Line::Key(screen.about().key.to_string(), screen.about().title)));
             }
             lines.push(Line::Key(binding::labels(binding.keys), binding.help));
         }

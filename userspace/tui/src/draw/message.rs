@@ -38,7 +38,7 @@ pub(super) fn instead_of(model: &Model, ui: &Ui, screen: &dyn Screen) -> Option<
         .filter(|(_, state)| state.process.python.is_some() && (state.ended.is_none() || !is_live))
         .count() as u64;
     let off_family = screen.family(ui).filter(|family| !model.is_on(family));
-    match (&ui.phase, ui.filter(screen.filter())) {
+    match (&ui.phase, ui.filter(screen.about().filter)) {
         (Phase::Starting, _) => {
             message("Starting", "Loading the probes and looking for Python processes. This takes about a second.")
         }

@@ -62,12 +62,12 @@ fn style(theme: Theme, wording: Wording) -> ratatui::style::Style {
 }
 
 fn words(screen: &dyn Screen, is_in_sight: bool, wording: Wording) -> (String, String) {
-    let key = screen.key();
+    let key = screen.about().key;
     match wording {
-        _ if is_in_sight => (format!(" {key} "), format!("{} ", screen.title())),
-        Wording::Titles => (format!(" {key}"), format!(" {} ", screen.title())),
-        Wording::Short => (format!(" {key}"), format!(" {}", screen.short_title())),
-        Wording::Tight => (format!(" {key}"), screen.short_title().chars().take(TIGHT).collect()),
+        _ if is_in_sight => (format!(" {key} "), format!("{} ", screen.about().title)),
+        Wording::Titles => (format!(" {key}"), format!(" {} ", screen.about().title)),
+        Wording::Short => (format!(" {key}"), format!(" {}", screen.about().short_title)),
+        Wording::Tight => (format!(" {key}"), screen.about().short_title.chars().take(TIGHT).collect()),
         Wording::Keys => (format!(" {key} "), String::new()),
     }
 }

@@ -1,36 +1,42 @@
 //! The call tree as a flame graph with its root on top.
 
-use pyobs_model::views::{self, By, Look, NodeId, Tree};
-use pyobs_model::{FrameId, FrameKind, Model, ProcessRef};
+mod boxes;
+mod layout;
+mod natives;
+
+use pyobs_model::views::{self, Look, NodeId, Tree};
+use pyobs_model::{FrameId, Model, ProcessRef};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::flame_layout::{Cell, height, layout};
-use super::flame_natives::{Natives, without_glue};
-use super::frames::{self, matches, place, process_label};
+use self::layout::{height, layout};
+use self::natives::{Natives, without_glue};
+use super::frames::matches;
 use super::stacks;
 use crate::binding::{Action, BY, Keys, MEASURE, bind};
 use crate::filter::Filter;
-use crate::hit_areas::Hit;
 use crate::input::Key;
 use crate::jump::Outcome;
-use crate::paint::{put, put_path};
-use crate::screen::{Chip, Screen};
-use crate::theme::{Emphasis, Fuel};
+use crate::screen::{About, Chip, Screen};
 use crate::ui::Ui;
-use crate::{number, text};
 
-static KEYS: [Keys; 1] = [Keys {
+static ABOUT: About = About {
+    key: '3',
     title: "Flame",
-    bindings: &[
-        bind(&[Key::Enter], Action::Open, "zoom", "zoom to the selected box"),
-        bind(&[Key::Left], Action::Left, "", "the box to the left"),
-        bind(&[Key::Right], Action::Right, "", "the box to the right"),
-        MEASURE,
-        BY,
-        bind(&[Key::Char('f')], Action::Fold, "native", "native (n:), kernel (k:): below Python, none, or all"),
-    ],
-}];
+    short_title: "Flame",
+    filter: stacks::FILTER,
+    keys: &[Keys {
+        title: "Flame",
+        bindings: &[
+            bind(&[Key::Enter], Action::Open, "zoom", "zoom to the selected box"),
+            bind(&[Key::Left], Action::Left, "", "the box to the left"),
+            bind(&[Key::Right], Action::Right, "", "the box to the right"),
+            MEASURE,
+            BY,
+            bind(&[Key::Char('f')], Action::Fold, "native", "native (n:), kernel (k:): below Python, none, or all"),
+        ],
+    }],
+};
 
 type Step = (Option<ProcessRef>, Option<FrameId>);
 
@@ -171,123 +177,11 @@ impl FlameScreen {
             self.select(*node, body);
         }
     }
-
-    /// The way from the root to the selected box, also through what the zoom hides.
-    fn draw_path(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
-        let names: Vec<String> =
-            self.tree.path(self.selected).iter().map(|node| self.step_name(model, ui, *node)).collect();
-        let more = (self.height + 1).saturating_sub(self.top + graph_lines(area));
-        let below = if more > 0 { format!("↓ {more} deeper ") } else { String::new() };
-        let right = text::width(&below, usize::from(area.width));
-        let left = Rect { width: area.width.saturating_sub(right as u16 + 1), ..area };
-        let path = names.join(" › ");
-        put_path(buf, left, 1, 0, &path, ui.theme.dim());
-        put(buf, area, area.width.saturating_sub(right as u16), 0, &below, ui.theme.warning());
-    }
-
-    fn draw_cell(&self, model: &Model, ui: &Ui, graph: Rect, y: u16, cell: Cell, buf: &mut Buffer) {
-        let node = cell.node.and_then(|id| self.tree.nodes.get(id));
-        let fuel = match node {
-            None => Fuel::Rest,
-            Some(node) => match (node.process, node.frame.and_then(|frame| model.frame(frame))) {
-                (_, Some(frame)) => Fuel::Frame(frame.kind),
-                (Some(_), None) => Fuel::Process,
-                (None, None) => Fuel::Root,
-            },
-        };
-        let emphasis = match cell.node {
-            Some(id) if id == self.selected => Emphasis::Selected,
-            Some(id) if self.matching.get(id) == Some(&false) => Emphasis::Faded,
-            None if !self.matching.is_empty() => Emphasis::Faded,
-            _ => Emphasis::Plain,
-        };
-        // By function, so that it keeps its shade whatever line is running.
-        let shade = node.and_then(|node| node.frame).map_or(0, |frame| model.function_of(frame).0);
-        let style = ui.theme.flame(fuel, emphasis, shade);
-        let label = match cell.node {
-            Some(id) => self.label(model, ui, id),
-            None => "…".to_owned(),
-        };
-        let room = Rect { x: graph.x + cell.x as u16, y: graph.y + y, width: cell.width as u16, height: 1 };
-        buf.set_style(room.intersection(buf.area), style);
-        if let Some(node) = cell.node {
-            ui.hit_areas.add(room, Hit::Part(node as isize));
-        }
-        let edge = if cell.node.is_none() && cell.width == 1 { "…" } else { "▏" };
-        put(buf, room, 0, 0, edge, style);
-        if cell.width >= 3 {
-            put(buf, room, 1, 0, &label, style);
-        }
-    }
-
-    fn draw_details(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
-        let Some(node) = self.tree.nodes.get(self.selected) else { return };
-        let area =
-            Rect { y: area.bottom().saturating_sub(BELOW).max(area.y), height: BELOW, ..area }.intersection(area);
-        let theme = ui.theme;
-        let whole = self.tree.nodes[Tree::ROOT].total;
-        let zoomed = self.tree.nodes[self.zoom].total;
-        let name = self.name(model, ui, self.selected);
-        let half = Rect { width: area.width * 6 / 10, ..area };
-        let x = put(buf, half, 1, 0, &name, theme.strong());
-        if let Some(frame) = node.frame.and_then(|frame| model.frame(frame)) {
-            let kind = if frame.kind == FrameKind::Python { "" } else { "  native" };
-            let kind = if frame.kind == FrameKind::Kernel { "  kernel" } else { kind };
-            let x = put(buf, area, x, 0, kind, theme.dim());
-            put_path(buf, area, x + 2, 0, &place(frame, ui.look.by), theme.dim());
-        }
-        let share = |samples, whole| number::percent(number::share(samples, whole));
-        let mut sums = format!(
-            "total {} % ({})   own {} % ({})",
-            share(node.total, whole),
-            number::amount(ui.look.weight, node.total),
-            share(node.own, whole),
-            number::amount(ui.look.weight, node.own),
-        );
-        if self.zoom != Tree::ROOT {
-            sums = format!("{sums}   {} % of the zoomed box", share(node.total, zoomed));
-        }
-        let x = put(buf, area, 1, 1, &sums, theme.text());
-        if let Some(filter) = ui.filter(stacks::FILTER) {
-            let matching = share(self.matching_samples, zoomed);
-            put(buf, area, x + 3, 1, &format!("/{}: {matching} %", filter.text()), theme.warning());
-        }
-    }
-
-    fn step_name(&self, model: &Model, ui: &Ui, id: NodeId) -> String {
-        if id == Tree::ROOT { "all".to_owned() } else { self.name(model, ui, id) }
-    }
-
-    /// With its line where that is what tells two boxes apart.
-    fn label(&self, model: &Model, ui: &Ui, id: NodeId) -> String {
-        let frame = self.tree.nodes.get(id).and_then(|node| node.frame).and_then(|frame| model.frame(frame));
-        match frame.and_then(|frame| frame.line).filter(|_| ui.look.by == By::Line) {
-            Some(line) => format!("{}:{line}", self.name(model, ui, id)),
-            None => self.name(model, ui, id),
-        }
-    }
-
-    fn name(&self, model: &Model, ui: &Ui, id: NodeId) -> String {
-        let Some(node) = self.tree.nodes.get(id) else { return String::new() };
-        match (node.process, node.frame.and_then(|frame| model.frame(frame))) {
-            (_, Some(frame)) => frames::name(frame),
-            (Some(process), None) => process_label(model, Some(process)),
-            (None, None) => format!("all, {}", number::whole(ui.look.weight, node.total)),
-        }
-    }
 }
 
 impl Screen for FlameScreen {
-    fn title(&self) -> &'static str {
-        "Flame"
-    }
-
-    fn key(&self) -> char {
-        '3'
-    }
-
-    fn all_keys(&self) -> &'static [Keys] {
-        &KEYS
+    fn about(&self) -> &'static About {
+        &ABOUT
     }
 
     fn family(&self, ui: &Ui) -> Option<&'static str> {
@@ -378,11 +272,6 @@ impl Screen for FlameScreen {
             Natives::All => "all native",
         };
         stacks::chips(ui.look, native)
-    }
-
-    /// The same as that of Frames.
-    fn filter(&self) -> Option<&'static str> {
-        stacks::FILTER
     }
 
     fn is_empty(&self, _model: &Model, _ui: &Ui) -> bool {

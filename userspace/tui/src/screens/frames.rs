@@ -1,19 +1,22 @@
 //! Lines or functions with their own and total shares, or with their calls.
 
+mod calls;
+mod detail;
+
 use pyobs_model::views::{self, By, FrameRow};
 use pyobs_model::{Frame, FrameId, FrameKind, Model, Pid, ProcessRef};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::calls::CallsTable;
-use super::detail::Detail;
+use self::calls::CallsTable;
+use self::detail::Detail;
 use super::stacks;
 use crate::binding::{Action, BY, Binding, Keys, MEASURE, SORT_NEXT, SORT_PREVIOUS, bind};
 use crate::filter::Filter;
 use crate::input::Key::{Char, Enter};
 use crate::jump::{Jump, Outcome, Place};
 use crate::paint::{Heading, Row};
-use crate::screen::{Chip, Saved, Screen};
+use crate::screen::{About, Chip, Saved, Screen};
 use crate::table::{List, Listed, NoDetail, Sorted, Table};
 use crate::theme::Theme;
 use crate::ui::Ui;
@@ -24,31 +27,42 @@ const FOLD: Binding = bind(&[Char('f')], Action::Fold, "fold", "fold native (n:)
 const CALLS: Binding = bind(&[Char('c')], Action::Calls, "calls", "counted calls, or samples");
 const SPLIT: Binding = bind(&[Char('p')], Action::Split, "split", "a row a process, or all processes in one");
 
-static KEYS: [Keys; 3] = [
-    Keys {
-        title: "Frames",
-        bindings: &[
-            bind(&[Enter], Action::Open, "detail", DETAIL),
-            bind(&[Char('o')], Action::SortOwn, "", "sort by own samples, or time"),
-            bind(&[Char('t')], Action::SortTotal, "", "sort by total samples, or time"),
-            bind(&[Char('n')], Action::SortName, "", "sort by name"),
-            SORT_NEXT,
-            SORT_PREVIOUS,
-            MEASURE,
-            BY,
-            FOLD,
-            CALLS,
-            SPLIT,
-        ],
-    },
-    // One frame, with its callers and callees.
-    Keys {
-        title: "A frame",
-        bindings: &[bind(&[Enter], Action::Open, "follow", "go on to this caller, callee or line"), MEASURE, BY, FOLD],
-    },
-    // Counted calls of functions, instead of samples.
-    Keys { title: "Calls", bindings: &[SORT_NEXT, SORT_PREVIOUS, CALLS, SPLIT] },
-];
+static ABOUT: About = About {
+    key: '2',
+    title: "Frames",
+    short_title: "Frames",
+    filter: stacks::FILTER,
+    keys: &[
+        Keys {
+            title: "Frames",
+            bindings: &[
+                bind(&[Enter], Action::Open, "detail", DETAIL),
+                bind(&[Char('o')], Action::SortOwn, "", "sort by own samples, or time"),
+                bind(&[Char('t')], Action::SortTotal, "", "sort by total samples, or time"),
+                bind(&[Char('n')], Action::SortName, "", "sort by name"),
+                SORT_NEXT,
+                SORT_PREVIOUS,
+                MEASURE,
+                BY,
+                FOLD,
+                CALLS,
+                SPLIT,
+            ],
+        },
+        // One frame, with its callers and callees.
+        Keys {
+            title: "A frame",
+            bindings: &[
+                bind(&[Enter], Action::Open, "follow", "go on to this caller, callee or line"),
+                MEASURE,
+                BY,
+                FOLD,
+            ],
+        },
+        // Counted calls of functions, instead of samples.
+        Keys { title: "Calls", bindings: &[SORT_NEXT, SORT_PREVIOUS, CALLS, SPLIT] },
+    ],
+};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Sort {
@@ -147,23 +161,15 @@ pub(super) struct FramesScreen {
 }
 
 impl Screen for FramesScreen {
-    fn title(&self) -> &'static str {
-        "Frames"
-    }
-
-    fn key(&self) -> char {
-        '2'
-    }
-
-    fn all_keys(&self) -> &'static [Keys] {
-        &KEYS
+    fn about(&self) -> &'static About {
+        &ABOUT
     }
 
     fn keys(&self) -> &'static Keys {
         match (self.depth(), self.open.shows_calls) {
-            (0, false) => &KEYS[0],
-            (0, true) => &KEYS[2],
-            _ => &KEYS[1],
+            (0, false) => &ABOUT.keys[0],
+            (0, true) => &ABOUT.keys[2],
+            _ => &ABOUT.keys[1],
         }
     }
 
@@ -189,7 +195,7 @@ impl Screen for FramesScreen {
     }
 
     fn arrange(&mut self, model: &Model, ui: &Ui) {
-        let filter = ui.filter(self.filter());
+        let filter = ui.filter(ABOUT.filter);
         if let Some(detail) = self.open.details.last_mut() {
             detail.arrange(ui.body().height.into());
         } else if let Some(list) = self.list_mut() {
@@ -244,10 +250,6 @@ impl Screen for FramesScreen {
             return vec![Chip(4, "calls")];
         }
         stacks::chips(ui.look, if ui.look.python_only { "native folded" } else { "native shown" })
-    }
-
-    fn filter(&self) -> Option<&'static str> {
-        stacks::FILTER
     }
 
     fn is_empty(&self, _model: &Model, _ui: &Ui) -> bool {

@@ -12,7 +12,7 @@ use crate::jump::Outcome;
 use crate::list::scroll;
 use crate::paint::{put, put_more};
 use crate::scope::Reach;
-use crate::screen::Screen;
+use crate::screen::{About, Screen};
 use crate::theme::Theme;
 use crate::ui::Ui;
 use crate::{number, text};
@@ -29,19 +29,17 @@ const VALUES: usize = 12;
 const NAMES: usize = 14;
 const SENTENCES: usize = 40;
 
-static KEYS: [Keys; 1] = [Keys { title: "Health", bindings: &[] }];
+static ABOUT: About = About {
+    key: '5',
+    title: "Health",
+    short_title: "Health",
+    filter: None,
+    keys: &[Keys { title: "Health", bindings: &[] }],
+};
 
 impl Screen for HealthScreen {
-    fn title(&self) -> &'static str {
-        "Health"
-    }
-
-    fn key(&self) -> char {
-        '5'
-    }
-
-    fn all_keys(&self) -> &'static [Keys] {
-        &KEYS
+    fn about(&self) -> &'static About {
+        &ABOUT
     }
 
     /// Losses are counted from the beginning on.

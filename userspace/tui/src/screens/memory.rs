@@ -18,22 +18,28 @@ use crate::binding::{Action, FOLLOW, Keys, SORT_NEXT, SORT_PREVIOUS, bind};
 use crate::input::Key;
 use crate::jump::{Jump, Outcome, Place};
 use crate::scope::Reach;
-use crate::screen::{Saved, Screen};
+use crate::screen::{About, Saved, Screen};
 use crate::table::{List, Listed};
 use crate::ui::Ui;
 
-static KEYS: [Keys; 2] = [
-    Keys {
-        title: "Memory",
-        bindings: &[
-            bind(&[Key::Enter], Action::Open, "detail", "what is known of the segment, or the arenas"),
-            SORT_NEXT,
-            SORT_PREVIOUS,
-            bind(&[Key::Char('m')], Action::Measure, "arenas", "shared segments, arenas, or MemInfos of Numba"),
-        ],
-    },
-    Keys { title: "A segment, or arenas", bindings: &[FOLLOW] },
-];
+static ABOUT: About = About {
+    key: '6',
+    title: "Memory",
+    short_title: "Memory",
+    filter: Some("memory"),
+    keys: &[
+        Keys {
+            title: "Memory",
+            bindings: &[
+                bind(&[Key::Enter], Action::Open, "detail", "what is known of the segment, or the arenas"),
+                SORT_NEXT,
+                SORT_PREVIOUS,
+                bind(&[Key::Char('m')], Action::Measure, "arenas", "shared segments, arenas, or MemInfos of Numba"),
+            ],
+        },
+        Keys { title: "A segment, or arenas", bindings: &[FOLLOW] },
+    ],
+};
 
 /// What the rows are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -101,16 +107,8 @@ impl MemoryScreen {
 }
 
 impl Screen for MemoryScreen {
-    fn title(&self) -> &'static str {
-        "Memory"
-    }
-
-    fn key(&self) -> char {
-        '6'
-    }
-
-    fn all_keys(&self) -> &'static [Keys] {
-        &KEYS
+    fn about(&self) -> &'static About {
+        &ABOUT
     }
 
     fn family(&self, _ui: &Ui) -> Option<&'static str> {
@@ -150,10 +148,6 @@ impl Screen for MemoryScreen {
         if action == Action::Measure { self.shown.next().title() } else { usual }
     }
 
-    fn filter(&self) -> Option<&'static str> {
-        Some("memory")
-    }
-
     fn empty(&self, _ui: &Ui) -> Option<(&'static str, &'static str)> {
         Some(match self.shown {
             Shown::Segments | Shown::Processes => ("shared segments", "No Python process has made or mapped one."),
@@ -163,15 +157,11 @@ impl Screen for MemoryScreen {
     }
 
     fn shows(&self, place: Place) -> bool {
-        matches!(
-            place,
-            Place::Row(Target::Arenas(_) | Target::MemInfos(_) | Target::Segment(_))
-                | Place::Detail(Target::Arenas(_) | Target::MemInfos(_) | Target::Segment(_))
-        )
+        matches!(place.target(), Some(Target::Arenas(_) | Target::MemInfos(_) | Target::Segment(_)))
     }
 
     fn jump(&mut self, jump: Jump) {
-        let (Place::Row(target) | Place::Detail(target)) = jump.place else { return };
+        let Some(target) = jump.place.target() else { return };
         let opens = jump.is_into_detail();
         self.show(match target {
             Target::Arenas(_) => Shown::Arenas,

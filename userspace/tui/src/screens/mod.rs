@@ -1,11 +1,7 @@
 //! One file a screen: its state, what its keys do, how it is drawn. [`Screen`] is what they have in common.
 
-mod calls;
-mod detail;
 mod finding;
 mod flame;
-mod flame_layout;
-mod flame_natives;
 mod frames;
 mod health;
 mod memory;

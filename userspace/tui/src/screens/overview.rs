@@ -15,19 +15,25 @@ use crate::jump::Outcome;
 use crate::list::Listing;
 use crate::paint::{Heading, Order, Row, put};
 use crate::scope::Reach;
-use crate::screen::Screen;
+use crate::screen::{About, Screen};
 use crate::text;
 use crate::ui::Ui;
 
-static KEYS: [Keys; 1] = [Keys {
+static ABOUT: About = About {
+    key: '0',
     title: "Overview",
-    bindings: &[bind(
-        &[Pressed::Enter],
-        Action::Open,
-        "evidence",
-        "the screen and the row that show what a finding rests on",
-    )],
-}];
+    short_title: "Over",
+    filter: None,
+    keys: &[Keys {
+        title: "Overview",
+        bindings: &[bind(
+            &[Pressed::Enter],
+            Action::Open,
+            "evidence",
+            "the screen and the row that show what a finding rests on",
+        )],
+    }],
+};
 
 /// The machine's lines and their heading.
 const MACHINE: u16 = lines::COUNT + 1;
@@ -112,20 +118,8 @@ impl OverviewScreen {
 }
 
 impl Screen for OverviewScreen {
-    fn title(&self) -> &'static str {
-        "Overview"
-    }
-
-    fn short_title(&self) -> &'static str {
-        "Over"
-    }
-
-    fn key(&self) -> char {
-        '0'
-    }
-
-    fn all_keys(&self) -> &'static [Keys] {
-        &KEYS
+    fn about(&self) -> &'static About {
+        &ABOUT
     }
 
     fn compute(&mut self, model: &Model, ui: &mut Ui) {

@@ -16,22 +16,28 @@ use crate::filter::Filter;
 use crate::input::Key;
 use crate::jump::Outcome;
 use crate::paint::{Heading, Row, put};
-use crate::screen::Screen;
+use crate::screen::{About, Screen};
 use crate::table::{List, Listed, NoDetail, Sorted, Table};
 use crate::ui::{Picked, Ui};
 use crate::{number, text};
 
-static KEYS: [Keys; 1] = [Keys {
+static ABOUT: About = About {
+    key: '1',
     title: "Processes",
-    bindings: &[
-        bind(&[Key::Enter], Action::Open, "select", "show only this process, or thread, on the other screens"),
-        bind(&[Key::Char('t')], Action::Threads, "threads", "show or hide the threads of the process"),
-        bind(&[Key::Right], Action::Expand, "", "show the threads of the process"),
-        bind(&[Key::Left], Action::Collapse, "", "hide the threads of the process"),
-        SORT_NEXT,
-        SORT_PREVIOUS,
-    ],
-}];
+    short_title: "Procs",
+    filter: Some("processes"),
+    keys: &[Keys {
+        title: "Processes",
+        bindings: &[
+            bind(&[Key::Enter], Action::Open, "select", "show only this process, or thread, on the other screens"),
+            bind(&[Key::Char('t')], Action::Threads, "threads", "show or hide the threads of the process"),
+            bind(&[Key::Right], Action::Expand, "", "show the threads of the process"),
+            bind(&[Key::Left], Action::Collapse, "", "hide the threads of the process"),
+            SORT_NEXT,
+            SORT_PREVIOUS,
+        ],
+    }],
+};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Sort {
@@ -203,20 +209,8 @@ pub(super) struct ProcessesScreen {
 }
 
 impl Screen for ProcessesScreen {
-    fn title(&self) -> &'static str {
-        "Processes"
-    }
-
-    fn short_title(&self) -> &'static str {
-        "Procs"
-    }
-
-    fn key(&self) -> char {
-        '1'
-    }
-
-    fn all_keys(&self) -> &'static [Keys] {
-        &KEYS
+    fn about(&self) -> &'static About {
+        &ABOUT
     }
 
     fn list(&self) -> Option<&dyn Listed> {
@@ -251,10 +245,6 @@ impl Screen for ProcessesScreen {
             _ => return self.list.act(action, ui),
         }
         Outcome::Rows
-    }
-
-    fn filter(&self) -> Option<&'static str> {
-        Some("processes")
     }
 
     fn has_rows(&self) -> bool {

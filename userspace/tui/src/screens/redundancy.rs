@@ -22,24 +22,30 @@ use crate::jump::{Jump, Place};
 use crate::number;
 use crate::paint::{Heading, Row};
 use crate::scope::Reach;
-use crate::screen::{Saved, Screen};
+use crate::screen::{About, Saved, Screen};
 use crate::screens::finding::{mark, summary};
 use crate::screens::frames::{place, process_label};
 use crate::screens::stacks;
 use crate::table::{List, Listed, Sorted, Table};
 use crate::ui::Ui;
 
-static KEYS: [Keys; 2] = [
-    Keys {
-        title: "Redundancy",
-        bindings: &[
-            bind(&[Key::Enter], Action::Open, "detail", "the calls and pairs of accesses of the line"),
-            SORT_NEXT,
-            SORT_PREVIOUS,
-        ],
-    },
-    Keys { title: "A line's accesses", bindings: &[FOLLOW] },
-];
+static ABOUT: About = About {
+    key: '8',
+    title: "Redundancy",
+    short_title: "Redund",
+    filter: Some("redundancy"),
+    keys: &[
+        Keys {
+            title: "Redundancy",
+            bindings: &[
+                bind(&[Key::Enter], Action::Open, "detail", "the calls and pairs of accesses of the line"),
+                SORT_NEXT,
+                SORT_PREVIOUS,
+            ],
+        },
+        Keys { title: "A line's accesses", bindings: &[FOLLOW] },
+    ],
+};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Sort {
@@ -245,20 +251,8 @@ pub(super) struct RedundancyScreen {
 }
 
 impl Screen for RedundancyScreen {
-    fn title(&self) -> &'static str {
-        "Redundancy"
-    }
-
-    fn short_title(&self) -> &'static str {
-        "Redund"
-    }
-
-    fn key(&self) -> char {
-        '8'
-    }
-
-    fn all_keys(&self) -> &'static [Keys] {
-        &KEYS
+    fn about(&self) -> &'static About {
+        &ABOUT
     }
 
     fn family(&self, _ui: &Ui) -> Option<&'static str> {
@@ -278,22 +272,17 @@ impl Screen for RedundancyScreen {
         Some(&mut self.list)
     }
 
-    fn filter(&self) -> Option<&'static str> {
-        Some("redundancy")
-    }
-
     fn empty(&self, _ui: &Ui) -> Option<(&'static str, &'static str)> {
         stacks::empty(Weight::Redundant)
     }
 
     fn shows(&self, place: Place) -> bool {
-        matches!(place, Place::Row(Target::Line(_)) | Place::Detail(Target::Line(_)))
+        matches!(place.target(), Some(Target::Line(_)))
     }
 
     fn jump(&mut self, jump: Jump) {
-        let (Place::Row(target) | Place::Detail(target)) = jump.place else { return };
         self.list.take_detail();
-        if let (Some(process), Target::Line(frame)) = (jump.process, target) {
+        if let (Some(process), Some(Target::Line(frame))) = (jump.process, jump.place.target()) {
             self.list.go(Line { process, frame }, jump.is_into_detail());
         }
     }

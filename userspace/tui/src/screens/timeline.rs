@@ -19,21 +19,27 @@ use crate::jump::{Jump, Outcome, Place};
 use crate::list::Listing;
 use crate::paint::{put, put_more};
 use crate::scope::{Reach, Scope};
-use crate::screen::Screen;
+use crate::screen::{About, Screen};
 use crate::ui::{Picked, Ui};
 
-static KEYS: [Keys; 1] = [Keys {
+static ABOUT: About = About {
+    key: '9',
     title: "Timeline",
-    bindings: &[
-        bind(&[Key::Enter], Action::Open, "open", "end the span, or open what the lane is of"),
-        bind(&[Key::Char('v')], Action::Mark, "span", "begin or end a span of time for all screens"),
-        bind(&[Key::Char('t')], Action::SeekHere, "", "a replay: to the time at the cursor"),
-        bind(&[Key::Char('+'), Key::Char('=')], Action::ZoomIn, "zoom in", "half the time, around the cursor"),
-        bind(&[Key::Char('-')], Action::ZoomOut, "out", "twice the time"),
-        bind(&[Key::Left], Action::Left, "", "the cursor to the left; moves along what is zoomed in"),
-        bind(&[Key::Right], Action::Right, "", "the cursor to the right"),
-    ],
-}];
+    short_title: "Time",
+    filter: None,
+    keys: &[Keys {
+        title: "Timeline",
+        bindings: &[
+            bind(&[Key::Enter], Action::Open, "open", "end the span, or open what the lane is of"),
+            bind(&[Key::Char('v')], Action::Mark, "span", "begin or end a span of time for all screens"),
+            bind(&[Key::Char('t')], Action::SeekHere, "", "a replay: to the time at the cursor"),
+            bind(&[Key::Char('+'), Key::Char('=')], Action::ZoomIn, "zoom in", "half the time, around the cursor"),
+            bind(&[Key::Char('-')], Action::ZoomOut, "out", "twice the time"),
+            bind(&[Key::Left], Action::Left, "", "the cursor to the left; moves along what is zoomed in"),
+            bind(&[Key::Right], Action::Right, "", "the cursor to the right"),
+        ],
+    }],
+};
 
 /// The shortest time that one can zoom in to.
 const SHORTEST: Nanos = Nanos(1_000_000);
@@ -179,20 +185,8 @@ impl TimelineScreen {
 }
 
 impl Screen for TimelineScreen {
-    fn title(&self) -> &'static str {
-        "Timeline"
-    }
-
-    fn short_title(&self) -> &'static str {
-        "Time"
-    }
-
-    fn key(&self) -> char {
-        '9'
-    }
-
-    fn all_keys(&self) -> &'static [Keys] {
-        &KEYS
+    fn about(&self) -> &'static About {
+        &ABOUT
     }
 
     fn reach(&self) -> Reach {

@@ -23,22 +23,28 @@ use crate::input::Key;
 use crate::jump::{Jump, Outcome, Place};
 use crate::number;
 use crate::paint::{Heading, Row};
-use crate::screen::{Saved, Screen};
+use crate::screen::{About, Saved, Screen};
 use crate::table::{List, Listed, Sorted, Table};
 use crate::ui::Ui;
 
-static KEYS: [Keys; 2] = [
-    Keys {
-        title: "Transfers",
-        bindings: &[
-            bind(&[Key::Enter], Action::Open, "detail", "the stages of the transfer, and who asked for it"),
-            SORT_NEXT,
-            SORT_PREVIOUS,
-            bind(&[Key::Char('m')], Action::Measure, "threads", "transfers, or the threads behind them"),
-        ],
-    },
-    Keys { title: "A transfer", bindings: &[FOLLOW] },
-];
+static ABOUT: About = About {
+    key: '7',
+    title: "Transfers",
+    short_title: "Xfers",
+    filter: Some("transfers"),
+    keys: &[
+        Keys {
+            title: "Transfers",
+            bindings: &[
+                bind(&[Key::Enter], Action::Open, "detail", "the stages of the transfer, and who asked for it"),
+                SORT_NEXT,
+                SORT_PREVIOUS,
+                bind(&[Key::Char('m')], Action::Measure, "threads", "transfers, or the threads behind them"),
+            ],
+        },
+        Keys { title: "A transfer", bindings: &[FOLLOW] },
+    ],
+};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Sort {
@@ -196,20 +202,8 @@ pub(super) struct TransfersScreen {
 }
 
 impl Screen for TransfersScreen {
-    fn title(&self) -> &'static str {
-        "Transfers"
-    }
-
-    fn short_title(&self) -> &'static str {
-        "Xfers"
-    }
-
-    fn key(&self) -> char {
-        '7'
-    }
-
-    fn all_keys(&self) -> &'static [Keys] {
-        &KEYS
+    fn about(&self) -> &'static About {
+        &ABOUT
     }
 
     fn family(&self, _ui: &Ui) -> Option<&'static str> {
@@ -236,24 +230,16 @@ impl Screen for TransfersScreen {
         if action == Action::Measure && self.shows_workers { "transfers" } else { usual }
     }
 
-    fn filter(&self) -> Option<&'static str> {
-        Some("transfers")
-    }
-
     fn empty(&self, _ui: &Ui) -> Option<(&'static str, &'static str)> {
         Some(("transfers", "No process has submitted one to UCX."))
     }
 
     fn shows(&self, place: Place) -> bool {
-        matches!(
-            place,
-            Place::Row(Target::Worker(_) | Target::Transfers(_))
-                | Place::Detail(Target::Worker(_) | Target::Transfers(_))
-        )
+        matches!(place.target(), Some(Target::Worker(_) | Target::Transfers(_)))
     }
 
     fn jump(&mut self, jump: Jump) {
-        let (Place::Row(target) | Place::Detail(target)) = jump.place else { return };
+        let Some(target) = jump.place.target() else { return };
         self.transfers.take_detail();
         self.shows_workers = matches!(target, Target::Worker(_));
         match target {

@@ -20,7 +20,7 @@ use crate::filter::Filter;
 use crate::input::Key;
 use crate::jump::{Jump, Outcome, Place};
 use crate::paint::{Heading, Row};
-use crate::screen::{Chip, Saved, Screen};
+use crate::screen::{About, Chip, Saved, Screen};
 use crate::screens::stacks;
 use crate::table::{self, List, Listed, Sorted, Table};
 use crate::text;
@@ -28,20 +28,31 @@ use crate::ui::Ui;
 use detail::Detail;
 use shares::Shares;
 
-static KEYS: [Keys; 2] = [
-    Keys {
-        title: "Waits",
-        bindings: &[
-            bind(&[Key::Enter], Action::Open, "detail", "the stacks of the wait, and who ended it"),
-            SORT_NEXT,
-            SORT_PREVIOUS,
-            bind(&[Key::Char('m')], Action::Measure, "GIL waits", "all waits, or those for the GIL and who held it"),
-            BY,
-        ],
-    },
-    // One wait, with its stacks.
-    Keys { title: "A wait", bindings: &[FOLLOW] },
-];
+static ABOUT: About = About {
+    key: '4',
+    title: "Waits",
+    short_title: "Waits",
+    filter: Some("waits"),
+    keys: &[
+        Keys {
+            title: "Waits",
+            bindings: &[
+                bind(&[Key::Enter], Action::Open, "detail", "the stacks of the wait, and who ended it"),
+                SORT_NEXT,
+                SORT_PREVIOUS,
+                bind(
+                    &[Key::Char('m')],
+                    Action::Measure,
+                    "GIL waits",
+                    "all waits, or those for the GIL and who held it",
+                ),
+                BY,
+            ],
+        },
+        // One wait, with its stacks.
+        Keys { title: "A wait", bindings: &[FOLLOW] },
+    ],
+};
 
 /// What the rows are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -216,16 +227,8 @@ impl WaitsScreen {
 }
 
 impl Screen for WaitsScreen {
-    fn title(&self) -> &'static str {
-        "Waits"
-    }
-
-    fn key(&self) -> char {
-        '4'
-    }
-
-    fn all_keys(&self) -> &'static [Keys] {
-        &KEYS
+    fn about(&self) -> &'static About {
+        &ABOUT
     }
 
     fn family(&self, _ui: &Ui) -> Option<&'static str> {
@@ -260,22 +263,18 @@ impl Screen for WaitsScreen {
         vec![stacks::by_chip(ui.look.by)]
     }
 
-    fn filter(&self) -> Option<&'static str> {
-        Some("waits")
-    }
-
     fn empty(&self, _ui: &Ui) -> Option<(&'static str, &'static str)> {
         stacks::empty(self.list.table.shown.weight())
     }
 
     fn shows(&self, place: Place) -> bool {
-        matches!(place, Place::Row(Target::GilWaits(_)) | Place::Detail(Target::GilWaits(_)))
+        matches!(place.target(), Some(Target::GilWaits(_)))
     }
 
     fn jump(&mut self, jump: Jump) {
         self.list.take_detail();
         self.list.table.shown = Shown::Gil;
-        if let Place::Row(Target::GilWaits(tid)) | Place::Detail(Target::GilWaits(tid)) = jump.place {
+        if let Some(Target::GilWaits(tid)) = jump.place.target() {
             self.list.seek(move |wait| jump.process == Some(wait.process) && wait.tid == tid, false);
         }
     }

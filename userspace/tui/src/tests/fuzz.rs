@@ -24,10 +24,10 @@ impl Random {
 
 fn keys() -> Vec<Key> {
     let screens = screens::all(&synthetic::model());
-    let of_screens = screens.iter().flat_map(|screen| screen.all_keys());
+    let of_screens = screens.iter().flat_map(|screen| screen.about().keys);
     let tables = of_screens.chain([&binding::EVERYWHERE, &binding::REPLAY, &binding::PROMPT, &binding::HELP]);
     let bound = tables.flat_map(|keys| keys.bindings).flat_map(|binding| binding.keys).copied();
-    let show = screens.iter().map(|screen| Key::Char(screen.key()));
+    let show = screens.iter().map(|screen| Key::Char(screen.about().key));
     let others = "xyz([*\\漢👍".chars().map(Key::Char).chain([Key::Delete, Key::Ctrl('z')]);
     bound.chain(show).chain(others).collect()
 }

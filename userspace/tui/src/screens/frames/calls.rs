@@ -7,7 +7,7 @@ use pyobs_model::families::eval::Sum;
 use pyobs_model::views::By;
 use pyobs_model::{Model, Nanos};
 
-use super::frames::{Key, draw_frame, matches, process_label};
+use super::{Key, draw_frame, matches, process_label};
 use crate::filter::Filter;
 use crate::paint::{Heading, Row};
 use crate::table::{NoDetail, Sorted, Table};

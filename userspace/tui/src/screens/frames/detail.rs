@@ -8,7 +8,7 @@ use pyobs_model::{FrameId, FrameKind, Model, ProcessRef};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::frames::{Widths, draw_frame, name, place, process_label};
+use super::{Widths, draw_frame, name, place, process_label};
 use crate::binding::Action;
 use crate::hit_areas::Hit;
 use crate::list::{Cursor, Step, step};
