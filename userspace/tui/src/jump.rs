@@ -4,7 +4,7 @@ use pyobs_model::findings::Target;
 use pyobs_model::views::Look;
 use pyobs_model::{FrameId, Nanos, ProcessRef, Tid};
 
-use crate::ui::Picked;
+use crate::scope::Picked;
 
 /// What can be gone to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

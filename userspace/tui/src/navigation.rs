@@ -6,9 +6,10 @@ use pyobs_model::views::Look;
 use crate::binding::{self, Keys};
 use crate::input::Key;
 use crate::jump::{Jump, Place};
+use crate::scope::Picked;
 use crate::screen::{Saved, Screen};
 use crate::screens;
-use crate::ui::{Picked, Ui};
+use crate::ui::Ui;
 
 /// A screen from which another was opened, and what for.
 struct Crumb {

@@ -3,10 +3,9 @@
 use std::collections::BTreeSet;
 
 use pyobs_model::views::{Look, Weight};
-use pyobs_model::{Model, Nanos, Selection};
+use pyobs_model::{Model, Nanos, ProcessRef, Selection, Tid};
 
 use crate::replay_log::Position;
-use crate::ui::Picked;
 
 /// How far back the views look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +62,13 @@ impl Reach {
     pub(crate) fn follows_window(self) -> bool {
         matches!(self, Self::Window | Self::Around)
     }
+}
+
+/// The process, or the thread of it, that the other screens are restricted to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Picked {
+    pub(crate) process: ProcessRef,
+    pub(crate) tid: Option<Tid>,
 }
 
 /// What the views are computed of.

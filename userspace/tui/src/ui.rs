@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use pyobs_model::findings::{self, Board};
 use pyobs_model::views::{By, Look, Weight};
-use pyobs_model::{Model, Nanos, ProcessRef, Tid};
+use pyobs_model::{Model, Nanos};
 use ratatui::layout::Rect;
 
 use crate::filter::Filter;
 use crate::hit_areas::HitAreas;
 use crate::replay_log::Position;
-use crate::scope::{Reach, Scope, Window};
+use crate::scope::{Picked, Reach, Scope, Window};
 use crate::source::Sources;
 use crate::theme::Theme;
 use crate::{Options, Source};
@@ -25,13 +25,6 @@ pub(crate) enum Phase {
     Failed(String),
     /// It failed before anything came.
     NeverStarted(String),
-}
-
-/// The process, or the thread of it, that the other screens are restricted to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Picked {
-    pub(crate) process: ProcessRef,
-    pub(crate) tid: Option<Tid>,
 }
 
 /// The pattern being typed.

@@ -11,7 +11,7 @@ use ratatui::layout::Rect;
 
 use self::layout::{height, layout};
 use self::natives::{Natives, without_glue};
-use super::frames::matches;
+use super::names::matches;
 use super::stacks;
 use crate::binding::{Action, BY, Keys, MEASURE, bind};
 use crate::filter::Filter;

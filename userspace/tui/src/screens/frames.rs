@@ -4,12 +4,13 @@ mod calls;
 mod detail;
 
 use pyobs_model::views::{self, By, FrameRow};
-use pyobs_model::{Frame, FrameId, FrameKind, Model, Pid, ProcessRef};
+use pyobs_model::{FrameId, Model, ProcessRef};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use self::calls::CallsTable;
 use self::detail::Detail;
+use super::names::{draw_frame, matches, process_label};
 use super::stacks;
 use crate::binding::{Action, BY, Binding, Keys, MEASURE, SORT_NEXT, SORT_PREVIOUS, bind};
 use crate::filter::Filter;
@@ -18,7 +19,6 @@ use crate::jump::{Jump, Outcome, Place};
 use crate::paint::{Heading, Row};
 use crate::screen::{About, Chip, Saved, Screen};
 use crate::table::{List, Listed, NoDetail, Sorted, Table};
-use crate::theme::Theme;
 use crate::ui::Ui;
 use crate::{number, text};
 
@@ -73,7 +73,7 @@ enum Sort {
 }
 
 /// What a row is of, whatever place it has.
-pub(super) type Key = (Option<ProcessRef>, FrameId);
+type Key = (Option<ProcessRef>, FrameId);
 
 /// The table of samples.
 #[derive(Default)]
@@ -301,58 +301,6 @@ impl Screen for FramesScreen {
             list.draw(model, ui, area, buf);
         }
     }
-}
-
-pub(super) fn matches(frame: &Frame, filter: &Filter) -> bool {
-    let of = |text: &Option<std::sync::Arc<str>>| text.as_deref().is_some_and(|text| filter.matches(text));
-    filter.matches(&frame.function) || of(&frame.file) || of(&frame.module)
-}
-
-/// The function's name, behind the mark of a kind that is not Python: colour alone would not tell everyone.
-pub(super) fn name(frame: &Frame) -> String {
-    let mark = match frame.kind {
-        FrameKind::Python => "",
-        FrameKind::Native => "n:",
-        FrameKind::Kernel => "k:",
-    };
-    format!("{mark}{}", text::head(&frame.function, 4096))
-}
-
-/// The function and its place, as the last two columns of a row.
-pub(super) fn draw_frame(row: &mut Row<'_>, width: usize, frame: &Frame, by: By, theme: Theme) {
-    row.left(width, &name(frame), theme.kind(frame.kind));
-    row.rest_of_path(&place(frame, by), theme.dim());
-}
-
-/// Where a frame is: its file and line, or what stands for them.
-pub(super) fn place(frame: &Frame, by: By) -> String {
-    let line = match by {
-        By::Line => frame.line,
-        By::Function => frame.first_line.or(frame.line),
-    };
-    // Of a long path the end tells, and it is never shown in more cells than a screen is wide.
-    let tail = |text: &str| text[text.ceil_char_boundary(text.len().saturating_sub(4096))..].to_owned();
-    match (&frame.file, line, &frame.module) {
-        (Some(file), Some(line), _) => format!("{}:{line}", tail(file)),
-        (Some(file), None, _) => tail(file),
-        (None, _, Some(module)) => format!("[{}]", tail(module)),
-        (None, _, None) if frame.kind == FrameKind::Kernel => "[kernel]".to_owned(),
-        (None, _, None) => "–".to_owned(),
-    }
-}
-
-pub(crate) fn process_label(model: &Model, process: Option<ProcessRef>) -> String {
-    match process.and_then(|process| model.process(process)) {
-        Some(state) => {
-            format!("{} {}", state.process.pid, text::head(text::command(&state.process.command), 4096))
-        }
-        None => "(unknown process)".to_owned(),
-    }
-}
-
-/// The latest process that had the number.
-pub(super) fn process_of(model: &Model, pid: Pid) -> Option<ProcessRef> {
-    model.processes().filter(|(_, state)| state.process.pid == pid).map(|(id, _)| id).last()
 }
 
 pub(super) struct Widths {

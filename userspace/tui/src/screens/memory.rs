@@ -4,6 +4,7 @@
 mod births;
 mod births_detail;
 mod detail;
+mod life;
 mod residents;
 mod segments;
 
@@ -13,7 +14,6 @@ use pyobs_model::findings::Target;
 use self::births::BirthTable;
 use self::residents::ResidentTable;
 use self::segments::SegmentTable;
-pub(super) use self::segments::label as segment_label;
 use crate::binding::{Action, FOLLOW, Keys, SORT_NEXT, SORT_PREVIOUS, bind};
 use crate::input::Key;
 use crate::jump::{Jump, Outcome, Place};
@@ -62,6 +62,10 @@ impl Shown {
         }
     }
 
+    fn births(self) -> List<BirthTable> {
+        List::new(BirthTable::of_meminfos(self == Self::MemInfos))
+    }
+
     /// For the footer.
     fn title(self) -> &'static str {
         match self {
@@ -96,13 +100,13 @@ pub(super) struct MemoryScreen {
 impl MemoryScreen {
     pub(super) fn new(model: &Model) -> Self {
         let shown = Shown::ALL.into_iter().find(|shown| model.is_on(shown.family())).unwrap_or_default();
-        let births = List::new(BirthTable::of(shown));
+        let births = shown.births();
         Self { shown, segments: List::default(), births, residents: List::default() }
     }
 
     fn show(&mut self, shown: Shown) {
         self.shown = shown;
-        self.births = List::new(BirthTable::of(shown));
+        self.births = shown.births();
     }
 }
 
@@ -179,7 +183,7 @@ impl Screen for MemoryScreen {
     }
 
     fn save(&mut self) -> Saved {
-        let births = std::mem::replace(&mut self.births, List::new(BirthTable::of(self.shown)));
+        let births = std::mem::replace(&mut self.births, self.shown.births());
         Box::new(Open { shown: self.shown, births, segment: self.segments.take_detail() })
     }
 

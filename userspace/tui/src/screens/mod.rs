@@ -5,18 +5,18 @@ mod flame;
 mod frames;
 mod health;
 mod memory;
+mod names;
 mod overview;
 mod page;
 mod processes;
 mod redundancy;
 mod region;
 mod stacks;
-mod thread;
 mod timeline;
 mod transfers;
 mod waits;
 
-pub(crate) use frames::process_label;
+pub(crate) use names::process_label;
 
 use pyobs_model::Model;
 

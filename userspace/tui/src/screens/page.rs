@@ -6,7 +6,7 @@ use pyobs_model::{FrameId, Model, ProcessRef, StackId};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::frames::draw_frame;
+use super::names::draw_frame;
 use crate::binding::Action;
 use crate::hit_areas::Hit;
 use crate::jump::{Jump, Outcome};

@@ -10,15 +10,16 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::finding::severity;
-use super::thread::thread_name;
+use super::names::thread_name;
 use crate::binding::{Action, Keys, SORT_NEXT, SORT_PREVIOUS, bind};
 use crate::filter::Filter;
 use crate::input::Key;
 use crate::jump::Outcome;
 use crate::paint::{Heading, Row, put};
+use crate::scope::Picked;
 use crate::screen::{About, Screen};
 use crate::table::{List, Listed, NoDetail, Sorted, Table};
-use crate::ui::{Picked, Ui};
+use crate::ui::Ui;
 use crate::{number, text};
 
 static ABOUT: About = About {

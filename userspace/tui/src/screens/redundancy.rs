@@ -24,7 +24,7 @@ use crate::paint::{Heading, Row};
 use crate::scope::Reach;
 use crate::screen::{About, Saved, Screen};
 use crate::screens::finding::{mark, summary};
-use crate::screens::frames::{place, process_label};
+use crate::screens::names::{place, process_label};
 use crate::screens::stacks;
 use crate::table::{List, Listed, Sorted, Table};
 use crate::ui::Ui;

@@ -18,9 +18,9 @@ use crate::input::Key;
 use crate::jump::{Jump, Outcome, Place};
 use crate::list::Listing;
 use crate::paint::{put, put_more};
-use crate::scope::{Reach, Scope};
+use crate::scope::{Picked, Reach, Scope};
 use crate::screen::{About, Screen};
-use crate::ui::{Picked, Ui};
+use crate::ui::Ui;
 
 static ABOUT: About = About {
     key: '9',

@@ -16,7 +16,7 @@ use ratatui::layout::Rect;
 use self::detail::Detail;
 use self::summary::Summary;
 use self::workers::WorkerTable;
-use super::frames::{place, process_label};
+use super::names::{place, process_label};
 use crate::binding::{Action, FOLLOW, Keys, SORT_NEXT, SORT_PREVIOUS, bind};
 use crate::filter::Filter;
 use crate::input::Key;

@@ -3,18 +3,16 @@
 mod detail;
 mod shares;
 mod tables;
+mod wait;
 
 use std::cmp::Reverse;
 
-use pyobs_model::families::{Sampled, Times};
 use pyobs_model::findings::Target;
 use pyobs_model::views::{self, Weight};
-use pyobs_model::{FrameId, Model, Nanos, ProcessRef, Reason, Selection, Tid, WaitReason, Waker};
+use pyobs_model::{Model, Nanos, Reason, Selection};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::frames::matches;
-use super::thread::thread_label;
 use crate::binding::{Action, BY, FOLLOW, Keys, SORT_NEXT, SORT_PREVIOUS, bind};
 use crate::filter::Filter;
 use crate::input::Key;
@@ -27,6 +25,7 @@ use crate::text;
 use crate::ui::Ui;
 use detail::Detail;
 use shares::Shares;
+use wait::{Cause, Line, Sort, Wait};
 
 static ABOUT: About = About {
     key: '4',
@@ -77,51 +76,6 @@ impl Shown {
             Self::Gil => Self::Sleeps,
         }
     }
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Sort {
-    #[default]
-    Total,
-    Count,
-    Longest,
-    /// The reason, or the holder of the GIL.
-    Cause,
-    Thread,
-    Place,
-}
-
-/// What a row is of, whatever place it has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Wait {
-    process: ProcessRef,
-    tid: Tid,
-    /// The innermost Python frame.
-    frame: Option<FrameId>,
-    cause: Cause,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Cause {
-    Sleep {
-        reason: WaitReason,
-        /// The native or kernel function below the Python frame.
-        inner: Option<FrameId>,
-    },
-    Gil {
-        holder: Option<Tid>,
-        /// The innermost Python frame of the holder.
-        frame: Option<FrameId>,
-    },
-}
-
-struct Line {
-    wait: Wait,
-    times: Times,
-    sampled: Sampled,
-    /// Of the thread's time.
-    share: f64,
-    waker: Option<Waker>,
 }
 
 #[derive(Default)]
@@ -311,36 +265,4 @@ impl Screen for WaitsScreen {
             None => self.list.draw_table(model, ui, area, area, buf),
         }
     }
-}
-
-impl Line {
-    fn of_sleep(row: views::SleepRow) -> Self {
-        let cause = Cause::Sleep { reason: row.reason, inner: row.inner };
-        let wait = Wait { process: row.process, tid: row.tid, frame: row.frame, cause };
-        Self { wait, times: row.times, sampled: row.sampled, share: row.share, waker: row.waker }
-    }
-
-    fn of_gil(row: &views::GilRow, observed: Nanos) -> Self {
-        let cause = Cause::Gil { holder: row.holder, frame: row.holder_frame };
-        let wait = Wait { process: row.process, tid: row.waiter, frame: row.frame, cause };
-        let share = if observed == Nanos(0) { 0.0 } else { row.times.total.0 as f64 / observed.0 as f64 };
-        Self { wait, times: row.times, sampled: row.sampled, share: share.min(1.0), waker: None }
-    }
-
-    fn matches(&self, model: &Model, filter: &Filter) -> bool {
-        let Wait { process, tid, frame, cause } = self.wait;
-        let has_frame =
-            |id: Option<FrameId>| id.and_then(|id| model.frame(id)).is_some_and(|frame| matches(frame, filter));
-        let has_thread = |tid| filter.matches(&thread_label(model, process, tid));
-        let is_behind = match cause {
-            Cause::Sleep { reason, inner } => filter.matches(reason.name()) || has_frame(inner),
-            Cause::Gil { holder, frame } => holder.is_some_and(has_thread) || has_frame(frame),
-        };
-        let is_waker = self.waker.as_ref().is_some_and(|waker| filter.matches(&waker_label(waker)));
-        has_thread(tid) || has_frame(frame) || is_behind || is_waker
-    }
-}
-
-fn waker_label(waker: &Waker) -> String {
-    format!("{} {}", waker.tid, text::head(&waker.name, 512))
 }

@@ -9,7 +9,7 @@ use super::layout::Cell;
 use super::{BELOW, FlameScreen, graph_lines};
 use crate::hit_areas::Hit;
 use crate::paint::{put, put_path};
-use crate::screens::frames::{self, place, process_label};
+use crate::screens::names::{self, place, process_label};
 use crate::screens::stacks;
 use crate::theme::{Emphasis, Fuel};
 use crate::ui::Ui;
@@ -114,7 +114,7 @@ impl FlameScreen {
     fn name(&self, model: &Model, ui: &Ui, id: NodeId) -> String {
         let Some(node) = self.tree.nodes.get(id) else { return String::new() };
         match (node.process, node.frame.and_then(|frame| model.frame(frame))) {
-            (_, Some(frame)) => frames::name(frame),
+            (_, Some(frame)) => names::name(frame),
             (Some(process), None) => process_label(model, Some(process)),
             (None, None) => format!("all, {}", number::whole(ui.look.weight, node.total)),
         }

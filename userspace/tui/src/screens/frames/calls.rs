@@ -5,14 +5,17 @@ use std::collections::BTreeMap;
 
 use pyobs_model::families::eval::Sum;
 use pyobs_model::views::By;
-use pyobs_model::{Model, Nanos};
+use pyobs_model::{FrameId, Model, Nanos, ProcessRef};
 
-use super::{Key, draw_frame, matches, process_label};
 use crate::filter::Filter;
 use crate::paint::{Heading, Row};
+use crate::screens::names::{draw_frame, matches, process_label};
 use crate::table::{NoDetail, Sorted, Table};
 use crate::ui::Ui;
 use crate::{number, text};
+
+/// A function, of one process or of all.
+type Key = (Option<ProcessRef>, FrameId);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Sort {

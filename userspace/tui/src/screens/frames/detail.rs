@@ -8,13 +8,14 @@ use pyobs_model::{FrameId, FrameKind, Model, ProcessRef};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::{Widths, draw_frame, name, place, process_label};
+use super::Widths;
 use crate::binding::Action;
 use crate::hit_areas::Hit;
 use crate::list::{Cursor, Step, step};
 use crate::number;
 use crate::paint::{Row, put, put_path};
 use crate::scope::{Reach, Scope};
+use crate::screens::names::{draw_frame, name, place, process_label};
 use crate::source::Sources;
 use crate::ui::Ui;
 

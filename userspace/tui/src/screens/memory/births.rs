@@ -6,12 +6,11 @@ use std::sync::Arc;
 use pyobs_model::views::{self, BirthRow, By};
 use pyobs_model::{FrameId, Model, Nanos, ProcessRef};
 
-use super::Shown;
 use super::births_detail::Detail;
 use crate::filter::Filter;
 use crate::number;
 use crate::paint::{Heading, Row};
-use crate::screens::frames::{place, process_label};
+use crate::screens::names::{place, process_label};
 use crate::table::{Sorted, Table};
 use crate::ui::Ui;
 
@@ -41,13 +40,13 @@ impl Site {
 
 #[derive(Default)]
 pub(super) struct BirthTable {
-    shown: Shown,
+    is_of_meminfos: bool,
     now: Nanos,
 }
 
 impl BirthTable {
-    pub(super) fn of(shown: Shown) -> Self {
-        Self { shown, ..Self::default() }
+    pub(super) fn of_meminfos(is_of_meminfos: bool) -> Self {
+        Self { is_of_meminfos, ..Self::default() }
     }
 }
 
@@ -62,10 +61,8 @@ impl Table for BirthTable {
     fn compute(&mut self, model: &Model, ui: &Ui, detail: Option<&mut Detail>) -> Option<Vec<BirthRow>> {
         let selection = ui.scope(model).selection;
         self.now = selection.to.unwrap_or_else(|| model.now()).min(model.now());
-        let rows = match self.shown {
-            Shown::MemInfos => views::meminfos(model, &selection),
-            Shown::Arenas | Shown::Segments | Shown::Processes => views::arenas(model, &selection),
-        };
+        let view = if self.is_of_meminfos { views::meminfos } else { views::arenas };
+        let rows = view(model, &selection);
         if let Some(detail) = detail {
             detail.compute(model, &rows, self.now);
         }

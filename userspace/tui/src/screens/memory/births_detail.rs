@@ -9,11 +9,11 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::births::{Site, born_at, share};
-use super::segments::life;
+use super::life::life;
 use crate::binding::Action;
 use crate::jump::{Jump, Outcome};
 use crate::number;
-use crate::screens::frames::process_label;
+use crate::screens::names::process_label;
 use crate::screens::page::{Line, Page};
 use crate::screens::region::{list_stores, list_transfers};
 use crate::table;

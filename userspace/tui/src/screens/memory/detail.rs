@@ -5,12 +5,13 @@ use pyobs_model::{Model, Nanos, Pid, RegionId, SegmentId};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::segments::{label, life};
+use super::life::life;
 use crate::binding::Action;
 use crate::jump::{Jump, Outcome};
 use crate::number;
-use crate::screens::frames::{process_label, process_of};
+use crate::screens::names::{process_label, process_of};
 use crate::screens::page::{Line, Page};
+use crate::screens::region::segment_label;
 use crate::screens::region::{list_stores, list_transfers};
 use crate::table;
 use crate::ui::Ui;
@@ -45,7 +46,7 @@ impl Detail {
         let who = |pid: Pid| who(model, pid);
         let to = |pid: Pid| process_of(model, pid).map(Jump::process);
         let mut pair = |name, words| self.page.pair(name, words);
-        pair("segment", format!("{}  {}  {}", label(state), segment.kind.name(), state.id()));
+        pair("segment", format!("{}  {}  {}", segment_label(state), segment.kind.name(), state.id()));
         pair("size", number::bytes(segment.bytes));
         if let Some(allocated) = state.allocated {
             pair("in memory", format!("{}, each page counted once", number::bytes(allocated)));

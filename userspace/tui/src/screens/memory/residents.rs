@@ -12,7 +12,7 @@ use ratatui::layout::Rect;
 use crate::filter::Filter;
 use crate::number;
 use crate::paint::{Heading, Row};
-use crate::screens::frames::process_label;
+use crate::screens::names::process_label;
 use crate::table::{NoDetail, Sorted, Table};
 use crate::ui::Ui;
 

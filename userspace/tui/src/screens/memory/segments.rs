@@ -2,17 +2,19 @@
 
 use std::cmp::Reverse;
 
-use pyobs_model::families::shm::{State, Verdict};
+use pyobs_model::families::shm::Verdict;
 use pyobs_model::views::{self, By, own_line};
 use pyobs_model::{FrameId, Model, Nanos, SegmentId, SegmentKind};
 
 use super::detail::Detail;
+use super::life::life;
 use crate::filter::Filter;
+use crate::number;
 use crate::paint::{Heading, Row};
-use crate::screens::frames::place;
+use crate::screens::names::place;
+use crate::screens::region::segment_label;
 use crate::table::{Sorted, Table};
 use crate::ui::Ui;
-use crate::{number, text};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Sort {
@@ -69,7 +71,7 @@ impl Table for SegmentTable {
             begun: state.begun,
             ended: state.ended,
             holders: state.holders_at(end),
-            name: label(state),
+            name: segment_label(state),
             frame: state.stack.and_then(|stack| own_line(model, stack)),
         });
         Some(lines.collect())
@@ -126,24 +128,6 @@ impl Table for SegmentTable {
     }
 }
 
-/// Where in the span of time something lived, as a bar that begins and ends there.
-pub(super) fn life(begun: Nanos, ended: Option<Nanos>, from: Nanos, to: Nanos, width: usize) -> String {
-    let span = to.saturating_sub(from).0.max(1) as f64;
-    let cell = |at: Nanos| {
-        let share = at.saturating_sub(from).0 as f64 / span;
-        ((share.min(1.0) * width as f64) as usize).min(width.saturating_sub(1))
-    };
-    let (first, last) = (cell(begun), cell(ended.unwrap_or(to)));
-    (0..width).map(|at| if (first..=last).contains(&at) { '━' } else { '·' }).collect()
-}
-
-pub(in crate::screens) fn label(state: &State) -> String {
-    match state.segment.name.as_deref() {
-        Some(name) => text::head(name, 256).to_owned(),
-        None => format!("({} {})", state.segment.kind.name(), state.segment.ino),
-    }
-}
-
 struct Widths {
     kind: usize,
     life: usize,
@@ -159,20 +143,5 @@ impl Widths {
         };
         let left = usize::from(width).saturating_sub(10 + 9 + 8 + kind + life + 5);
         Self { kind, life, name: left * 55 / 100 }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_life_is_a_bar_within_its_room() {
-        let bar = |begun, ended: Option<u64>| life(Nanos(begun), ended.map(Nanos), Nanos(10), Nanos(20), 5);
-        assert_eq!(bar(10, None), "━━━━━");
-        assert_eq!(bar(0, Some(12)), "━━···");
-        assert_eq!(bar(16, Some(16)), "···━·");
-        assert_eq!(bar(99, Some(200)), "····━");
-        assert_eq!(life(Nanos(0), None, Nanos(0), Nanos(0), 0), "");
     }
 }

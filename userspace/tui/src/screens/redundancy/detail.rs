@@ -15,7 +15,7 @@ use crate::binding::Action;
 use crate::jump::{Jump, Outcome};
 use crate::number;
 use crate::screens::finding::advice;
-use crate::screens::frames::{name, place, process_label};
+use crate::screens::names::{name, place, process_label};
 use crate::screens::page::Page;
 use crate::screens::region::{owner_target, region_name};
 use crate::table;

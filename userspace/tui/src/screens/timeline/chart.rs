@@ -8,8 +8,8 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 
 use crate::paint::{Row, put};
-use crate::screens::memory::segment_label;
-use crate::screens::thread::thread_label;
+use crate::screens::names::thread_label;
+use crate::screens::region::segment_label;
 use crate::text;
 use crate::theme::{Emphasis, Fuel, Theme};
 

@@ -10,7 +10,7 @@ use ratatui::layout::Rect;
 use crate::binding::Action;
 use crate::jump::{Jump, Outcome};
 use crate::number;
-use crate::screens::frames::{place, process_label};
+use crate::screens::names::{place, process_label};
 use crate::screens::page::{Line, Page};
 use crate::screens::region::{list_stores, region_name, region_target};
 use crate::table;

@@ -6,7 +6,7 @@ use pyobs_model::{Model, ProcessRef, Tid};
 use crate::filter::Filter;
 use crate::number;
 use crate::paint::{Heading, Row};
-use crate::screens::frames::process_label;
+use crate::screens::names::process_label;
 use crate::table::{NoDetail, Sorted, Table};
 use crate::ui::Ui;
 

@@ -9,14 +9,14 @@ use pyobs_model::{FrameId, FrameKind, Model, Nanos, StackId};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::{Cause, Wait, waker_label};
+use super::wait::{Cause, Wait, waker_label};
 use crate::binding::Action;
 use crate::jump::{Jump, Outcome};
 use crate::number;
 use crate::scope::Scope;
-use crate::screens::frames::{name, place, process_label, process_of};
+use crate::screens::names::thread_label;
+use crate::screens::names::{name, place, process_label, process_of};
 use crate::screens::page::{Line, Page};
-use crate::screens::thread::thread_label;
 use crate::table;
 use crate::ui::Ui;
 

@@ -11,8 +11,8 @@ use ratatui::layout::Rect;
 use super::tables::PlaceWidths;
 use crate::paint::{Heading, Row, put};
 use crate::scope::Reach;
-use crate::screens::frames::process_label;
-use crate::screens::thread::thread_label;
+use crate::screens::names::process_label;
+use crate::screens::names::thread_label;
 use crate::ui::Ui;
 use crate::{number, text};
 

@@ -3,10 +3,10 @@
 use pyobs_model::views::By;
 use pyobs_model::{Frame, Model};
 
-use super::{Cause, Line, Sort, waker_label};
+use super::wait::{Cause, Line, Sort, waker_label};
 use crate::paint::{Heading, Row};
-use crate::screens::frames::{name, place};
-use crate::screens::thread::thread_label;
+use crate::screens::names::thread_label;
+use crate::screens::names::{name, place};
 use crate::table::Sorted;
 use crate::theme::Theme;
 use crate::ui::Ui;
