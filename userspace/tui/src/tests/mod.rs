@@ -64,6 +64,10 @@ const EVERYWHERE: [&str; 33] = [
     "9",
 ];
 
+/// The sizes of all pictures.
+const USUAL: (u16, u16) = (80, 24);
+const LARGE: (u16, u16) = (140, 40);
+
 /// An app with a terminal in memory and a clock that moves only when told to.
 struct Bench {
     app: App,
@@ -125,7 +129,11 @@ impl Bench {
         bench
     }
 
-    /// With something of every family.
+    /// The fixture of all pictures: every family is on, and has something.
+    fn watching(size: (u16, u16)) -> Self {
+        Self::of_all(size, Color::Rich)
+    }
+
     fn of_all(size: (u16, u16), color: Color) -> Self {
         let mut bench = Self::with_color(synthetic::model_of(families::NAMES), Source::Live, size, color);
         bench.send(Batch::Events(states::events()));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use insta::assert_snapshot;
 use pyobs_model::{Event, History, Model, Nanos, Selection, families, views};
 
-use super::{Bench, synthetic};
+use super::{Bench, LARGE, USUAL, synthetic};
 use crate::app::Msg;
 use crate::replay_log::{Motion, Player, Position};
 use crate::{Batch, ReplayLog, Source};
@@ -195,7 +195,7 @@ fn the_keys_of_a_replay_mean_nothing_to_a_capture() {
 
 #[test]
 fn pictures() {
-    for size in [(60, 15), (80, 24), (140, 40)] {
+    for size in [USUAL, LARGE] {
         let shown =
             |keys: &str| Bench::replaying(synthetic::log(meta(), synthetic::sharing()), size).keys(keys).picture();
         let name = |what: &str| format!("{what}_{}x{}", size.0, size.1);

@@ -6,11 +6,10 @@ use insta::assert_snapshot;
 use pyobs_model::{Event, History, Meta, Model, Nanos, Reason, Refused, families};
 use pyobs_recording::{Reader, Writer};
 
-use super::{Bench, EVERYWHERE, accesses, synthetic, transfers};
+use super::{Bench, EVERYWHERE, LARGE, USUAL, accesses, synthetic, transfers};
 use crate::app::Msg;
 use crate::{Batch, ReplayLog, Source};
 
-const SIZES: [(u16, u16); 2] = [(80, 24), (140, 40)];
 const SCREENS: std::ops::RangeInclusive<char> = '0'..='9';
 
 /// Something of every family.
@@ -40,7 +39,7 @@ fn recorded(events: &[Event]) -> (Meta, Vec<Event>) {
 }
 
 fn all_screens(state: &str, new: impl Fn((u16, u16)) -> Bench) {
-    for size in SIZES {
+    for size in [USUAL, LARGE] {
         let pictures = SCREENS.map(|screen| {
             let picture = new(size).keys(&screen.to_string()).picture();
             let lines = picture.lines().map(|line| line.trim_matches('"').trim_end());
@@ -89,7 +88,7 @@ fn with_families_that_were_refused() {
     let reason = "the kernel refuses the BPF program shm_fork: unknown func bpf_x#1; run Linux 5.15 or newer";
     let refused = ["arena", "shm"].map(|family| Refused { family: family.into(), reason: reason.into() }).to_vec();
     let meta = Meta { refused, ..synthetic::meta() };
-    for size in SIZES {
+    for size in [USUAL, LARGE] {
         let mut bench = Bench::new(Model::new(meta.clone(), History::All), Source::Live, size);
         bench.send(Batch::Events(Vec::new()));
         let on = |bench: &mut Bench, key: &str| -> String {
@@ -155,7 +154,7 @@ fn what_is_live_and_what_is_replayed_look_the_same() {
         let lines: Vec<String> = picture.lines().map(str::to_owned).collect();
         lines[1..lines.len() - 1].to_vec()
     };
-    for size in SIZES {
+    for size in [USUAL, LARGE] {
         for keys in EVERYWHERE.iter().filter(|keys| !keys.contains(['?', '/'])) {
             let mut live = live(size);
             live.send(Batch::Events(events()));

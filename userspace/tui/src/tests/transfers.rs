@@ -6,7 +6,7 @@ use pyobs_model::{
     TransferChange, TransferId, TransferThread, families,
 };
 
-use super::{Bench, Source, synthetic};
+use super::{Bench, LARGE, Source, USUAL, synthetic};
 use crate::Batch;
 
 const MICRO: u64 = 1_000;
@@ -97,27 +97,20 @@ fn picture(size: (u16, u16), keys: &str) -> String {
 }
 
 #[test]
-fn transfers() {
-    for size in [(60, 15), (80, 24), (120, 40), (200, 50)] {
-        assert_snapshot!(format!("transfers_{}x{}", size.0, size.1), picture(size, "7"));
-    }
-}
-
-#[test]
 fn sorted_and_filtered() {
-    assert_snapshot!(picture((100, 30), "7s/recv\n"));
+    assert_snapshot!(picture(USUAL, "7s/recv\n"));
 }
 
 #[test]
 fn one_transfer() {
-    for size in [(60, 15), (80, 24), (100, 30), (140, 40)] {
+    for size in [USUAL, LARGE] {
         assert_snapshot!(format!("transfer_detail_{}x{}", size.0, size.1), picture(size, "7↓↓\n"));
     }
 }
 
 #[test]
 fn threads() {
-    for size in [(80, 24), (100, 30), (140, 40)] {
+    for size in [USUAL, LARGE] {
         assert_snapshot!(format!("threads_{}x{}", size.0, size.1), picture(size, "7m"));
     }
 }
@@ -138,9 +131,8 @@ fn threads_have_their_roles_wherever_they_are_named() {
 }
 
 #[test]
-fn overview_and_timeline() {
-    for size in [(80, 24), (140, 40)] {
-        assert_snapshot!(format!("overview_{}x{}", size.0, size.1), picture(size, "0"));
+fn timeline() {
+    for size in [USUAL, LARGE] {
         let keys = format!("9{}{}", "↓".repeat(7), "←".repeat(size.0.into()));
         assert_snapshot!(format!("timeline_{}x{}", size.0, size.1), picture(size, &keys));
     }
@@ -148,5 +140,5 @@ fn overview_and_timeline() {
 
 #[test]
 fn off() {
-    assert_snapshot!(Bench::live((100, 30)).keys("7").picture());
+    assert_snapshot!(Bench::live(USUAL).keys("7").picture());
 }
