@@ -61,7 +61,7 @@ enum Stale {
 pub(crate) struct App {
     pub(crate) model: Model,
     pub(crate) ui: Ui,
-    navigation: Navigation,
+    pub(crate) navigation: Navigation,
     player: Option<Player>,
     clicked: Option<mouse::Click>,
     stale: Stale,

@@ -39,6 +39,11 @@ impl Navigation {
         Self { screens: screens::all(model), at: 0, history: Vec::new() }
     }
 
+    #[cfg(test)]
+    pub(crate) fn add(&mut self, screen: Box<dyn Screen>) {
+        self.screens.push(screen);
+    }
+
     pub(crate) fn screens(&self) -> &[Box<dyn Screen>] {
         &self.screens
     }

@@ -15,6 +15,7 @@ mod spans;
 mod states;
 pub(crate) mod synthetic;
 mod time;
+mod toy;
 mod transfers;
 
 use std::time::Duration;
