@@ -1,12 +1,12 @@
 //! The contract of a screen.
 //!
 //! A screen lives as long as the dashboard. It keeps its own state, such as rows, cursor, sort and open details, and knows
-//! the model's views, the user's choices ([`Ui`]) and the drawing helpers (`paint`, `list`). It knows neither the app nor
+//! the model's views, the user's choices ([`Ui`]) and the drawing helpers (`paint`, `list`, `table`). It knows neither the app nor
 //! another screen. Its life is three steps, from the most expensive to the cheapest; each needs the ones before it:
 //!
 //! 1. `compute` turns the model into a view: twice a second at most, and only for the screen in sight. It covers the time
 //!    and the processes of [`Ui::scope`].
-//! 2. `arrange` filters and sorts the view, after a key that changes nothing else, or after a resize.
+//! 2. `arrange` filters and sorts the view; a key that changes no more needs no more.
 //! 3. `draw` shows the rows in sight. It changes nothing and must not be slower for more rows. It notes what a click means
 //!    in [`Ui::hit_areas`].
 //!
