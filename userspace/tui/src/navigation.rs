@@ -7,8 +7,9 @@ use crate::binding::{self, Keys};
 use crate::input::Key;
 use crate::jump::{Jump, Place};
 use crate::scope::Picked;
-use crate::screen::{Saved, Screen};
+use crate::screen::Screen;
 use crate::screens;
+use crate::table::Saved;
 use crate::ui::Ui;
 
 /// A screen from which another was opened, and what for.

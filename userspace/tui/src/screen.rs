@@ -21,8 +21,6 @@
 //! If `is_empty`, the dashboard explains why instead of drawing: the family is off, the filter matches nothing, no Python
 //! runs, or what `empty` says.
 
-use std::any::Any;
-
 use pyobs_model::Model;
 use pyobs_model::views::Weight;
 use ratatui::buffer::Buffer;
@@ -31,14 +29,11 @@ use ratatui::layout::Rect;
 use crate::binding::{Action, Keys};
 use crate::jump::{Jump, Outcome, Place};
 use crate::scope::Reach;
-use crate::table::Listed;
+use crate::table::{Listed, Saved};
 use crate::ui::Ui;
 
 /// A few words on the line of tabs. If there is no room for all, those of the highest rank stay.
 pub(crate) struct Chip(pub(crate) u8, pub(crate) &'static str);
-
-/// What was open on a screen; only that screen knows the type.
-pub(crate) type Saved = Box<dyn Any>;
 
 /// What never changes about a screen.
 pub(crate) struct About {
@@ -168,9 +163,13 @@ pub(crate) trait Screen {
     }
 
     fn save(&mut self) -> Saved {
-        Box::new(())
+        self.list_mut().map_or_else(|| Box::new(()) as Saved, |list| list.save())
     }
 
     /// Takes what `save` returned.
-    fn restore(&mut self, _saved: Saved) {}
+    fn restore(&mut self, saved: Saved) {
+        if let Some(list) = self.list_mut() {
+            list.restore(saved);
+        }
+    }
 }

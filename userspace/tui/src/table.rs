@@ -1,5 +1,6 @@
 //! A list of rows: what all lists have in common, and what each of them says about its rows.
 
+use std::any::Any;
 use std::ops::Range;
 
 use pyobs_model::Model;
@@ -19,7 +20,7 @@ pub(crate) trait Table {
     /// What a row is about, whatever its place.
     type Key: Clone + PartialEq;
     type Sort: Copy + PartialEq + Default + 'static;
-    type Detail: Detail<Self::Key>;
+    type Detail: Detail<Self::Key> + 'static;
 
     const SORTS: &'static [Self::Sort];
 
@@ -82,6 +83,9 @@ impl<Key> Detail<Key> for NoDetail {
     fn draw(&self, _: &Model, _: &Ui, _: Rect, _: &mut Buffer) {}
 }
 
+/// What was open; only the screen that saved it knows the type.
+pub(crate) type Saved = Box<dyn Any>;
+
 /// By what the rows are sorted, for the heading.
 #[derive(Clone, Copy)]
 pub(crate) struct Sorted<S>(pub(crate) S);
@@ -114,6 +118,9 @@ pub(crate) trait Listed {
     fn depth(&self) -> usize;
     /// Closes the detail; whether there was one.
     fn close(&mut self) -> bool;
+    /// Closes the detail and returns it.
+    fn save(&mut self) -> Saved;
+    fn restore(&mut self, saved: Saved);
 }
 
 pub(crate) struct List<T: Table> {
@@ -181,14 +188,6 @@ impl<T: Table> List<T> {
 
     pub(crate) fn detail(&self) -> Option<&T::Detail> {
         self.detail.as_ref()
-    }
-
-    pub(crate) fn take_detail(&mut self) -> Option<T::Detail> {
-        self.detail.take()
-    }
-
-    pub(crate) fn set_detail(&mut self, detail: Option<T::Detail>) {
-        self.detail = detail;
     }
 
     /// Draws the rows into `place`, which is a part of `area`.
@@ -274,5 +273,13 @@ impl<T: Table> Listed for List<T> {
 
     fn close(&mut self) -> bool {
         self.detail.take().is_some()
+    }
+
+    fn save(&mut self) -> Saved {
+        Box::new(self.detail.take())
+    }
+
+    fn restore(&mut self, saved: Saved) {
+        self.detail = saved.downcast().map_or(None, |detail| *detail);
     }
 }

@@ -17,8 +17,8 @@ use crate::filter::Filter;
 use crate::input::Key::{Char, Enter};
 use crate::jump::{Jump, Outcome, Place};
 use crate::paint::{Heading, Row};
-use crate::screen::{About, Chip, Saved, Screen};
-use crate::table::{List, Listed, NoDetail, Sorted, Table};
+use crate::screen::{About, Chip, Screen};
+use crate::table::{List, Listed, NoDetail, Saved, Sorted, Table};
 use crate::ui::Ui;
 use crate::{number, text};
 

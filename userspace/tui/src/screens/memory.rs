@@ -18,8 +18,8 @@ use crate::binding::{Action, FOLLOW, Keys, SORT_NEXT, SORT_PREVIOUS, bind};
 use crate::input::Key;
 use crate::jump::{Jump, Outcome, Place};
 use crate::scope::Reach;
-use crate::screen::{About, Saved, Screen};
-use crate::table::{List, Listed};
+use crate::screen::{About, Screen};
+use crate::table::{List, Listed, Saved};
 use crate::ui::Ui;
 
 static ABOUT: About = About {
@@ -86,7 +86,7 @@ impl Shown {
 struct Open {
     shown: Shown,
     births: List<BirthTable>,
-    segment: Option<detail::Detail>,
+    segment: Saved,
 }
 
 pub(super) struct MemoryScreen {
@@ -184,13 +184,13 @@ impl Screen for MemoryScreen {
 
     fn save(&mut self) -> Saved {
         let births = std::mem::replace(&mut self.births, self.shown.births());
-        Box::new(Open { shown: self.shown, births, segment: self.segments.take_detail() })
+        Box::new(Open { shown: self.shown, births, segment: self.segments.save() })
     }
 
     fn restore(&mut self, saved: Saved) {
         if let Ok(open) = saved.downcast::<Open>() {
             (self.shown, self.births) = (open.shown, open.births);
-            self.segments.set_detail(open.segment);
+            self.segments.restore(open.segment);
         }
     }
 }

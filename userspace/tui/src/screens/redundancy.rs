@@ -22,7 +22,7 @@ use crate::jump::{Jump, Place};
 use crate::number;
 use crate::paint::{Heading, Row};
 use crate::scope::Reach;
-use crate::screen::{About, Saved, Screen};
+use crate::screen::{About, Screen};
 use crate::screens::finding::{mark, summary};
 use crate::screens::names::{place, process_label};
 use crate::screens::stacks;
@@ -112,7 +112,7 @@ impl Table for LineTable {
         self.few = view.lines.values().filter(|sum| sum.known() > 0 && !sum.is_enough()).count();
         let rows = view.lines.iter().map(entry).collect();
         if let Some(detail) = detail {
-            let source = ui.sources.read(model, detail.line.process, detail.line.frame);
+            let source = ui.sources.read(model, detail.of.process, detail.of.frame);
             detail.compute(model, &view, source.as_deref(), &self.findings, ui.size.0.into());
         }
         Some(rows)
@@ -281,19 +281,9 @@ impl Screen for RedundancyScreen {
     }
 
     fn jump(&mut self, jump: Jump) {
-        self.list.take_detail();
+        self.list.close();
         if let (Some(process), Some(Target::Line(frame))) = (jump.process, jump.place.target()) {
             self.list.go(Line { process, frame }, jump.is_into_detail());
-        }
-    }
-
-    fn save(&mut self) -> Saved {
-        Box::new(self.list.take_detail())
-    }
-
-    fn restore(&mut self, saved: Saved) {
-        if let Ok(detail) = saved.downcast::<Option<Detail>>() {
-            self.list.set_detail(*detail);
         }
     }
 }

@@ -23,8 +23,8 @@ use crate::input::Key;
 use crate::jump::{Jump, Outcome, Place};
 use crate::number;
 use crate::paint::{Heading, Row};
-use crate::screen::{About, Saved, Screen};
-use crate::table::{List, Listed, Sorted, Table};
+use crate::screen::{About, Screen};
+use crate::table::{List, Listed, Saved, Sorted, Table};
 use crate::ui::Ui;
 
 static ABOUT: About = About {
@@ -188,12 +188,6 @@ impl Table for TransferTable {
     }
 }
 
-/// What is open.
-struct Open {
-    shows_workers: bool,
-    detail: Option<Detail>,
-}
-
 #[derive(Default)]
 pub(super) struct TransfersScreen {
     transfers: List<TransferTable>,
@@ -240,7 +234,7 @@ impl Screen for TransfersScreen {
 
     fn jump(&mut self, jump: Jump) {
         let Some(target) = jump.place.target() else { return };
-        self.transfers.take_detail();
+        self.transfers.close();
         self.shows_workers = matches!(target, Target::Worker(_));
         match target {
             Target::Transfers(Some(id)) => self.transfers.go(id, jump.is_into_detail()),
@@ -252,13 +246,13 @@ impl Screen for TransfersScreen {
     }
 
     fn save(&mut self) -> Saved {
-        Box::new(Open { shows_workers: self.shows_workers, detail: self.transfers.take_detail() })
+        Box::new((self.shows_workers, self.transfers.save()))
     }
 
     fn restore(&mut self, saved: Saved) {
-        if let Ok(open) = saved.downcast::<Open>() {
-            self.shows_workers = open.shows_workers;
-            self.transfers.set_detail(open.detail);
+        if let Ok(saved) = saved.downcast::<(bool, Saved)>() {
+            self.shows_workers = saved.0;
+            self.transfers.restore(saved.1);
         }
     }
 }

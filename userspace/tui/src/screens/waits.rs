@@ -18,9 +18,9 @@ use crate::filter::Filter;
 use crate::input::Key;
 use crate::jump::{Jump, Outcome, Place};
 use crate::paint::{Heading, Row};
-use crate::screen::{About, Chip, Saved, Screen};
+use crate::screen::{About, Chip, Screen};
 use crate::screens::stacks;
-use crate::table::{self, List, Listed, Sorted, Table};
+use crate::table::{self, List, Listed, Saved, Sorted, Table};
 use crate::text;
 use crate::ui::Ui;
 use detail::Detail;
@@ -162,12 +162,6 @@ impl Table for WaitTable {
     }
 }
 
-/// What is open.
-struct Open {
-    shown: Shown,
-    detail: Option<Detail>,
-}
-
 pub(super) struct WaitsScreen {
     list: List<WaitTable>,
 }
@@ -226,7 +220,7 @@ impl Screen for WaitsScreen {
     }
 
     fn jump(&mut self, jump: Jump) {
-        self.list.take_detail();
+        self.list.close();
         self.list.table.shown = Shown::Gil;
         if let Some(Target::GilWaits(tid)) = jump.place.target() {
             self.list.seek(move |wait| jump.process == Some(wait.process) && wait.tid == tid, false);
@@ -239,13 +233,13 @@ impl Screen for WaitsScreen {
     }
 
     fn save(&mut self) -> Saved {
-        Box::new(Open { shown: self.list.table.shown, detail: self.list.take_detail() })
+        Box::new((self.list.table.shown, self.list.save()))
     }
 
     fn restore(&mut self, saved: Saved) {
-        if let Ok(open) = saved.downcast::<Open>() {
-            self.list.table.shown = open.shown;
-            self.list.set_detail(open.detail);
+        if let Ok(saved) = saved.downcast::<(Shown, Saved)>() {
+            self.list.table.shown = saved.0;
+            self.list.restore(saved.1);
         }
     }
 

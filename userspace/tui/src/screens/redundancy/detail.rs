@@ -7,18 +7,15 @@ use pyobs_model::families::redundancy::{Accesses, CallSum, DISPATCH, Line, PairO
 use pyobs_model::findings::{self, Evidence, Finding};
 use pyobs_model::views::{By, RedundancyView};
 use pyobs_model::{FrameId, Model, RegionId, Tid};
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
 
 use super::{line_of, place_of};
-use crate::binding::Action;
-use crate::jump::{Jump, Outcome};
+use crate::jump::Jump;
 use crate::number;
+use crate::paint::Row;
 use crate::screens::finding::advice;
 use crate::screens::names::{name, place, process_label};
-use crate::screens::page::Page;
+use crate::screens::page;
 use crate::screens::region::{owner_target, region_name};
-use crate::table;
 use crate::text;
 use crate::ui::Ui;
 
@@ -35,12 +32,9 @@ const LABEL: usize = 10;
 const SOURCE_MAX: usize = 4096;
 
 /// Of two stacks, the innermost first.
-struct Part(Option<FrameId>, Option<FrameId>);
+pub(super) struct Part(Option<FrameId>, Option<FrameId>);
 
-pub(super) struct Detail {
-    pub(super) line: Line,
-    page: Page<Part>,
-}
+pub(super) type Detail = page::Detail<Line, Part>;
 
 impl Detail {
     pub(super) fn compute(
@@ -51,7 +45,7 @@ impl Detail {
         known: &[Finding],
         width: usize,
     ) {
-        let line = self.line;
+        let line = self.of;
         let detail = self;
         detail.page.clear();
         let process = Some(line.process);
@@ -173,30 +167,17 @@ impl Detail {
     }
 }
 
-impl table::Detail<Line> for Detail {
-    fn of(line: Line) -> Option<Self> {
-        Some(Self { line, page: Page::default() })
-    }
-
-    fn arrange(&mut self, height: usize) {
-        self.page.arrange(height);
-    }
-
-    fn act(&mut self, action: Action, height: usize) -> Outcome {
-        self.page.act(action, height)
-    }
-
-    fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
-        let width = usize::from(area.width / 2).saturating_sub(2);
-        self.page.draw(model, ui, area, buf, |row, Part(one, other)| {
-            for id in [one, other] {
-                let frame = id.and_then(|id| model.frame(id));
-                let (function, place) = frame.map_or_else(Default::default, |it| (name(it), place(it, By::Line)));
-                let style = frame.map_or(ui.theme.text(), |frame| ui.theme.kind(frame.kind));
-                let of_function = width * 55 / 100;
-                row.left(of_function, &format!(" {function}"), style);
-                row.left_path(width.saturating_sub(of_function), &place, ui.theme.dim());
-            }
-        });
+impl page::Part for Part {
+    fn draw(&self, row: &mut Row<'_>, width: u16, model: &Model, ui: &Ui) {
+        let half = usize::from(width / 2).saturating_sub(2);
+        let Part(one, other) = self;
+        for id in [one, other] {
+            let frame = id.and_then(|id| model.frame(id));
+            let (function, place) = frame.map_or_else(Default::default, |it| (name(it), place(it, By::Line)));
+            let style = frame.map_or(ui.theme.text(), |frame| ui.theme.kind(frame.kind));
+            let of_function = half * 55 / 100;
+            row.left(of_function, &format!(" {function}"), style);
+            row.left_path(half.saturating_sub(of_function), &place, ui.theme.dim());
+        }
     }
 }
