@@ -143,6 +143,11 @@ impl Navigation {
         self.current_mut().jump(jump);
     }
 
+    pub(crate) fn close_details(&mut self, ui: &Ui) {
+        let screen = self.current_mut();
+        while screen.depth() > 0 && screen.close(ui) {}
+    }
+
     /// Whether closing the detail in sight is going back to where it was opened from.
     pub(crate) fn is_straight_from_elsewhere(&self) -> bool {
         self.current().depth() == 1 && self.history.last().is_some_and(|crumb| crumb.is_into_detail)
@@ -152,7 +157,7 @@ impl Navigation {
     pub(crate) fn return_to_crumb(&mut self, ui: &mut Ui) -> bool {
         let Some(crumb) = self.history.pop() else { return false };
         // What was opened on the way closes.
-        self.current_mut().save();
+        self.close_details(ui);
         self.at = crumb.at;
         (ui.picked, ui.look) = (crumb.picked, crumb.look);
         ui.set_filter(self.current().about().filter, &crumb.filter);

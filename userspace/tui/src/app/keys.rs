@@ -126,8 +126,7 @@ impl App {
     /// Back along the breadcrumb until this many steps are left. If there are no more, closes the details of the screen.
     pub(super) fn back_to(&mut self, steps: usize) {
         if self.navigation.steps() == steps {
-            let screen = self.navigation.current_mut();
-            while screen.depth() > 0 && screen.close(&self.ui) {}
+            self.navigation.close_details(&self.ui);
         }
         while self.navigation.steps() > steps {
             self.navigation.return_to_crumb(&mut self.ui);
