@@ -16,8 +16,10 @@ const SCREENS: std::ops::RangeInclusive<char> = '0'..='9';
 pub(super) fn events() -> Vec<Event> {
     let is_of_redundancy =
         |event: &Event| matches!(event, Event::Access(_) | Event::Call(_) | Event::Pair(_) | Event::Watchpoints { .. });
-    let is_of_transfers =
-        |event: &Event| matches!(event, Event::Transfer { .. } | Event::TransferThread(_) | Event::Transfers { .. });
+    let is_of_transfers = |event: &Event| match event {
+        Event::Arena { id, .. } => *id == transfers::ARENA,
+        event => matches!(event, Event::Transfer { .. } | Event::TransferThread(_) | Event::Transfers { .. }),
+    };
     let mut events = synthetic::sharing();
     events.extend(accesses::dispatching().into_iter().filter(is_of_redundancy));
     events.extend(transfers::events().into_iter().filter(is_of_transfers));
