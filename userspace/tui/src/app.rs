@@ -5,12 +5,13 @@ mod mouse;
 
 use std::time::{Duration, Instant};
 
-use pyobs_model::{Event, Model, Nanos, Selection, findings};
+use pyobs_model::{Event, Model, Nanos};
 
 use crate::clock::Clock;
 use crate::input::{Key, Mouse};
-use crate::tape::{Player, SLICE, Tape};
-use crate::ui::{Phase, Tab, Ui};
+use crate::navigation::Navigation;
+use crate::replay_log::{Player, ReplayLog, SLICE};
+use crate::ui::{Phase, Ui};
 use crate::{Batch, Options, Source, draw};
 
 pub(crate) enum Msg {
@@ -60,6 +61,7 @@ enum Stale {
 pub(crate) struct App {
     pub(crate) model: Model,
     pub(crate) ui: Ui,
+    pub(crate) navigation: Navigation,
     player: Option<Player>,
     clicked: Option<mouse::Click>,
     stale: Stale,
@@ -83,6 +85,7 @@ impl App {
         let mut ui = Ui::new(options, &model);
         ui.size = size;
         Self {
+            navigation: Navigation::new(&model),
             model,
             ui,
             player: None,
@@ -101,11 +104,11 @@ impl App {
     }
 
     /// At the end of a recording.
-    pub(crate) fn replaying(tape: Tape, options: Options, size: (u16, u16)) -> Self {
-        let model = tape.blank();
+    pub(crate) fn replaying(log: ReplayLog, options: Options, size: (u16, u16)) -> Self {
+        let model = log.blank();
         let mut app = Self::new(model, options, size);
-        app.player = Some(Player::new(tape));
-        app.follow_tape(Duration::ZERO);
+        app.player = Some(Player::new(log));
+        app.follow_log(Duration::ZERO);
         app
     }
 
@@ -114,20 +117,19 @@ impl App {
             Msg::Key(key) => {
                 self.has_changed = true;
                 let flow = self.key(key, now);
-                self.follow_tape(now);
+                self.follow_log(now);
                 return flow;
             }
             Msg::Mouse(mouse) => {
                 let flow = self.mouse(mouse, now);
-                self.follow_tape(now);
+                self.follow_log(now);
                 return flow;
             }
             Msg::Resize(width, height) => {
-                self.ui.spots.clear();
+                self.ui.hit_areas.clear();
                 self.ui.size = (width, height);
-                // What is drawn over time has as many points as there are columns, and sentences are wrapped.
-                let is_of_width = matches!(self.ui.tab, Tab::Overview | Tab::Timeline | Tab::Redundancy);
-                self.mark(if is_of_width { Stale::View } else { Stale::Rows });
+                // Some views have as many points, or lines of text, as the terminal has columns.
+                self.mark(Stale::View);
             }
             Msg::Batch(batch) => self.take(batch, now),
             Msg::Ended => {
@@ -140,7 +142,7 @@ impl App {
             Msg::Tick => {}
         }
         self.pass_time(now);
-        self.follow_tape(now);
+        self.follow_log(now);
         Flow::GoOn
     }
 
@@ -177,7 +179,7 @@ impl App {
         }
     }
 
-    /// A capture that is well has something to tell every second, if only what it costs.
+    /// A healthy capture emits at least one event per second: its cost.
     fn look_for_lag(&mut self, now: Duration) {
         let lag = self.clock.time(now).map(|time| time.saturating_sub(self.newest));
         self.ui.lag = lag.filter(|lag| *lag > LAG);
@@ -207,7 +209,7 @@ impl App {
     }
 
     /// Brings the model to the time of the replay, or nearer to it.
-    fn follow_tape(&mut self, now: Duration) {
+    fn follow_log(&mut self, now: Duration) {
         let Some(player) = &mut self.player else { return };
         let was_playing = player.is_playing();
         player.pass_time(now);
@@ -286,31 +288,7 @@ impl App {
 
     fn compute(&mut self, now: Duration) {
         let begin = Instant::now();
-        let scope = self.ui.scope(&self.model);
-        let everyone = Selection { processes: None, tid: None, ..scope.selection.clone() };
-        match self.ui.tab {
-            Tab::Overview => self.ui.overview.compute(&self.model, &everyone, self.ui.size.0),
-            Tab::Processes => self.ui.processes.compute(&self.model, &everyone, scope.seconds),
-            Tab::Frames => self.ui.frames.compute(&self.model, &scope, &mut self.ui.sources),
-            Tab::Flame => self.ui.flame.compute(&self.model, &scope),
-            Tab::Waits => self.ui.waits.compute(&self.model, &scope),
-            Tab::Memory => self.ui.memory.compute(&self.model, &scope),
-            Tab::Transfers => self.ui.transfers.compute(&self.model, &scope),
-            Tab::Redundancy => self.ui.redundancy.compute(&self.model, &scope, &mut self.ui.sources, self.ui.size.0),
-            Tab::Timeline => {
-                let scope = self.ui.window_scope(&self.model);
-                self.ui.timeline.compute(&self.model, &scope, self.ui.size.0);
-            }
-            Tab::Health => {}
-        }
-        if matches!(self.ui.tab, Tab::Overview | Tab::Processes | Tab::Health | Tab::Timeline) {
-            let end = self.ui.paused.unwrap_or(self.model.now());
-            self.ui.board.update(end, findings::find(&self.model, &everyone));
-        }
-        if self.ui.tab == Tab::Timeline {
-            let scope = self.ui.window_scope(&self.model);
-            self.ui.timeline.mark_findings(&self.model, &scope, &self.ui.board);
-        }
+        self.navigation.current_mut().compute(&self.model, &mut self.ui);
         self.arrange();
         self.compute_time = begin.elapsed();
         let taken = self.else_time.as_secs_f64() / now.saturating_sub(self.computed).as_secs_f64().max(1e-9);
@@ -322,26 +300,11 @@ impl App {
     }
 
     fn arrange(&mut self) {
-        let (body, height) = (self.ui.body(), self.ui.table_height());
-        let ui = &mut self.ui;
-        match ui.tab {
-            Tab::Overview => ui.overview.arrange(&ui.board, body),
-            Tab::Processes => ui.processes.arrange(&self.model, ui.process_filter.as_ref(), height),
-            Tab::Frames => ui.frames.arrange(&self.model, ui.frame_filter.as_ref(), height),
-            Tab::Flame => ui.flame.arrange(&self.model, ui.frame_filter.as_ref(), body),
-            Tab::Waits => ui.waits.arrange(&self.model, ui.wait_filter.as_ref(), body),
-            Tab::Memory => ui.memory.arrange(&self.model, ui.memory_filter.as_ref(), body),
-            Tab::Transfers => ui.transfers.arrange(&self.model, ui.transfer_filter.as_ref(), body),
-            Tab::Redundancy => {
-                ui.redundancy.arrange(&self.model, ui.redundancy_filter.as_ref(), body, &mut ui.sources);
-            }
-            Tab::Timeline => ui.timeline.arrange(&self.model, &ui.board, body),
-            Tab::Health => {}
-        }
+        self.navigation.current_mut().arrange(&self.model, &self.ui);
     }
 
     pub(crate) fn draw(&self, frame: &mut ratatui::Frame<'_>) {
-        draw::draw(&self.model, &self.ui, frame);
+        draw::draw(&self.model, &self.ui, &self.navigation, frame);
     }
 }
 

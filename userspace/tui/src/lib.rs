@@ -10,27 +10,31 @@ mod binding;
 mod clock;
 mod draw;
 mod filter;
+mod hit_areas;
 mod input;
+mod jump;
 mod list;
+mod navigation;
 mod number;
+mod paint;
+mod replay_log;
 mod run;
+mod scope;
+mod screen;
 mod screens;
 mod source;
-mod spots;
-mod tape;
+mod table;
 mod terminal;
 #[cfg(test)]
 mod tests;
 mod text;
 mod theme;
-mod trail;
 mod ui;
 
 use pyobs_model::{Event, Pid};
 
-pub use binding::key_table;
+pub use replay_log::ReplayLog;
 pub use run::{replay, run};
-pub use tape::Tape;
 pub use theme::Color;
 
 /// How to show a model.
@@ -48,7 +52,7 @@ pub type SourceLine = Box<dyn Fn(Pid, &str, u32) -> Option<String>>;
 pub enum Source {
     /// A capture that goes on.
     Live,
-    /// A recording, as a [`Tape`].
+    /// A recording, as a [`ReplayLog`].
     Replay { file: String },
 }
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 use ratatui::layout::Rect;
 
 use crate::binding::Action;
-use crate::spots::{Spot, Spots};
+use crate::hit_areas::{Hit, HitAreas};
 
 /// The sort after this one, or before it.
 pub(crate) fn turned<S: Copy + PartialEq>(sorts: &[S], sort: S, action: Action) -> S {
@@ -133,6 +133,16 @@ impl<K: Clone + PartialEq> Listing<K> {
         self.rows.is_empty()
     }
 
+    /// The numbers of the rows that are shown, in their order.
+    pub(crate) fn rows(&self) -> impl Iterator<Item = usize> {
+        self.rows.iter().map(|(row, _)| *row)
+    }
+
+    /// Which of them are in sight.
+    pub(crate) fn visible(&self, height: usize) -> Range<usize> {
+        self.cursor.visible(self.rows.len(), height)
+    }
+
     /// Whether the action is a step; then it is taken.
     pub(crate) fn step(&mut self, action: Action, height: usize) -> bool {
         let Some(step) = step(action) else { return false };
@@ -142,13 +152,13 @@ impl<K: Clone + PartialEq> Listing<K> {
     }
 
     /// The rows in sight of a table whose first line is its heading: the number of each, its line, whether it is selected. Each is a
-    /// spot for clicks.
-    pub(crate) fn in_sight(&self, table: Rect, spots: &Spots) -> impl Iterator<Item = (usize, Rect, bool)> {
+    /// hit area.
+    pub(crate) fn in_sight(&self, table: Rect, hit_areas: &HitAreas) -> impl Iterator<Item = (usize, Rect, bool)> {
         let visible = self.cursor.visible(self.rows.len(), usize::from(table.height).saturating_sub(1));
         let lines = (table.y + 1..).map(move |y| Rect { y, height: 1, ..table });
         let selected = self.cursor.index();
         for (at, line) in visible.clone().zip(lines.clone()) {
-            spots.add(line, Spot::row(at, selected));
+            hit_areas.add(line, Hit::row(at, selected));
         }
         visible.zip(lines).filter_map(move |(at, line)| Some((self.rows.get(at)?.0, line, at == selected)))
     }

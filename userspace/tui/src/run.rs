@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 
 use crate::app::{App, Flow, Msg};
 use crate::input::{Input, Reader};
-use crate::tape::Tape;
+use crate::replay_log::ReplayLog;
 use crate::terminal::Screen;
 use crate::{Batch, Options};
 
@@ -28,9 +28,9 @@ pub fn run(model: Model, batches: mpsc::Receiver<Batch>, options: Options) -> io
 /// # Errors
 ///
 /// When there is no terminal to take.
-pub fn replay(tape: Tape, options: Options) -> io::Result<()> {
+pub fn replay(log: ReplayLog, options: Options) -> io::Result<()> {
     let (_, no_batches) = mpsc::channel(1);
-    block_on(show(no_batches, |size| App::replaying(tape, options, size)))
+    block_on(show(no_batches, |size| App::replaying(log, options, size)))
 }
 
 fn block_on(shown: impl Future<Output = io::Result<()>>) -> io::Result<()> {

@@ -1,38 +1,40 @@
-//! Lines of the programs that are watched, as far as they can be read.
+//! Source lines of the watched programs, as far as they can be read.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use pyobs_model::{FrameId, Model, ProcessRef};
 
 use crate::SourceLine;
 
-/// More are forgotten, and read again.
+/// When more lines are known, all are forgotten and read again.
 const KNOWN_MAX: usize = 4096;
 
 pub(crate) struct Sources {
     read: SourceLine,
-    known: BTreeMap<(ProcessRef, FrameId), Option<String>>,
+    known: RefCell<BTreeMap<(ProcessRef, FrameId), Option<String>>>,
 }
 
 impl Sources {
     pub(crate) fn new(read: SourceLine) -> Self {
-        Self { read, known: BTreeMap::new() }
+        Self { read, known: RefCell::default() }
     }
 
     /// Reads the line of a frame, unless that was tried before.
-    pub(crate) fn read(&mut self, model: &Model, process: ProcessRef, frame: FrameId) -> Option<&str> {
-        if self.known.len() >= KNOWN_MAX {
-            self.known.clear();
+    pub(crate) fn read(&self, model: &Model, process: ProcessRef, frame: FrameId) -> Option<String> {
+        let mut known = self.known.borrow_mut();
+        if known.len() >= KNOWN_MAX {
+            known.clear();
         }
         let read = || {
             let (process, frame) = (model.process(process)?, model.frame(frame)?);
             (self.read)(process.process.pid, frame.file.as_deref()?, frame.line?)
         };
-        self.known.entry((process, frame)).or_insert_with(read).as_deref()
+        known.entry((process, frame)).or_insert_with(read).clone()
     }
 
-    /// What was read before.
-    pub(crate) fn known(&self, process: ProcessRef, frame: FrameId) -> Option<&str> {
-        self.known.get(&(process, frame)).and_then(Option::as_deref)
+    /// The line, if it was read before.
+    pub(crate) fn known(&self, process: ProcessRef, frame: FrameId) -> Option<String> {
+        self.known.borrow().get(&(process, frame)).cloned().flatten()
     }
 }

@@ -1,7 +1,7 @@
 use std::io::{self, IsTerminal};
 
 use pyobs_capture::source;
-use pyobs_tui::{Color, Options, Source, Tape};
+use pyobs_tui::{Color, Options, ReplayLog, Source};
 
 use super::read;
 use crate::cli::Replay;
@@ -11,12 +11,12 @@ pub(super) fn run(arguments: &Replay) -> Result<(), Failure> {
     if !io::stdout().is_terminal() {
         return Err(Failure::Usage("replay needs a terminal; `pyobs report FILE` says it in words".to_owned()));
     }
-    let (tape, meta) = read(&arguments.file, Tape::new, Tape::push)?;
+    let (log, meta) = read(&arguments.file, ReplayLog::new, ReplayLog::push)?;
     let source = Source::Replay { file: arguments.file.to_string_lossy().into_owned() };
     let is_here = rustix::system::uname().nodename().to_bytes() == meta.host.as_bytes();
     // The process may be gone, and another have its number.
     let source_line =
         Box::new(move |_, file: &str, line| is_here.then(|| source::line(None, file, line, &meta.started)).flatten());
-    pyobs_tui::replay(tape, Options { source, color: Color::detect(), source_line })
+    pyobs_tui::replay(log, Options { source, color: Color::detect(), source_line })
         .map_err(|error| Failure::Failed(format!("the terminal cannot be used: {error}; check $TERM")))
 }

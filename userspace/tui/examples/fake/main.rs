@@ -12,7 +12,7 @@ use pyobs_model::{
     Calls, Event, Frame, FrameId, FrameKind, GilHolder, GilWait, History, Meta, Model, Nanos, Outcome, Pid, Process,
     ProcessRef, Reason, Sample, Sleep, StackId, Tid, WaitReason, Waker, families,
 };
-use pyobs_tui::{Batch, Color, Options, Source, Tape, replay, run};
+use pyobs_tui::{Batch, Color, Options, ReplayLog, Source, replay, run};
 use tokio::sync::mpsc;
 
 use crowd::Crowd;
@@ -291,9 +291,9 @@ fn main() -> std::io::Result<()> {
         for second in 0..45 {
             fake.sample(Duration::from_secs(second), Duration::from_secs(second + 1), &mut events);
         }
-        let mut tape = Tape::new(meta);
-        events.into_iter().for_each(|event| tape.push(event));
-        return replay(tape, options(Source::Replay { file: "/home/ada/pyobs-20261002-081500.pyobs".to_owned() }));
+        let mut log = ReplayLog::new(meta);
+        events.into_iter().for_each(|event| log.push(event));
+        return replay(log, options(Source::Replay { file: "/home/ada/pyobs-20261002-081500.pyobs".to_owned() }));
     }
     std::thread::spawn(move || feed(&what, &mut fake, events, &sender));
     run(Model::new(meta, history), batches, options(Source::Live))

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::{App, Flow};
-use crate::binding::{Action, Context};
+use crate::binding::Action;
+use crate::hit_areas::Hit;
 use crate::input::{Mouse, Pointing};
-use crate::spots::Spot;
 
 const WHEEL_STEPS: usize = 3;
 const DOUBLE_CLICK: Duration = Duration::from_millis(400);
@@ -21,18 +21,18 @@ pub(super) struct Click {
 impl App {
     pub(super) fn mouse(&mut self, mouse: Mouse, now: Duration) -> Flow {
         self.has_changed = true;
-        let context = self.ui.context();
-        match (context, mouse.pointing) {
-            (Context::Prompt, _) => {}
-            (Context::Help, Pointing::Press) => self.ui.help = None,
-            (_, Pointing::Press) => return self.click((mouse.x, mouse.y), now),
-            (_, wheel) => {
+        let is_help = self.ui.help.is_some();
+        match mouse.pointing {
+            _ if !is_help && self.ui.prompt.is_some() => {}
+            Pointing::Press if is_help => self.ui.help = None,
+            Pointing::Press => return self.click((mouse.x, mouse.y), now),
+            wheel => {
                 let action = if wheel == Pointing::WheelUp { Action::Up } else { Action::Down };
                 for _ in 0..WHEEL_STEPS {
-                    if context == Context::Help { self.scroll_help(action) } else { self.act(action, now) }
+                    if is_help { self.scroll_help(action) } else { self.act(action, now) }
                 }
                 // The rows are no longer where they were drawn.
-                self.ui.spots.clear();
+                self.ui.hit_areas.clear();
             }
         }
         Flow::GoOn
@@ -43,44 +43,31 @@ impl App {
         if let Some(before) = before.filter(|click| click.place == place && now < click.at + DOUBLE_CLICK) {
             if !before.has_opened {
                 self.act(Action::Open, now);
-                self.ui.spots.clear();
+                self.ui.hit_areas.clear();
             }
             return Flow::GoOn;
         }
-        let Some((spot, column)) = self.ui.spots.at(place.0, place.1) else { return Flow::GoOn };
-        self.ui.spots.clear();
-        let has_opened = match spot {
-            Spot::Key(Action::Quit) => return Flow::Quit,
-            Spot::Key(action) => {
+        let Some((hit, column)) = self.ui.hit_areas.at(place.0, place.1) else { return Flow::GoOn };
+        self.ui.hit_areas.clear();
+        let has_opened = match hit {
+            Hit::Key(Action::Quit) => return Flow::Quit,
+            Hit::Key(action) => {
                 self.act(action, now);
                 return Flow::GoOn;
             }
-            Spot::Tab(tab) => {
-                self.show(tab);
+            Hit::Tab(at) => {
+                self.show(at);
                 return Flow::GoOn;
             }
-            Spot::Crumb(steps) => {
+            Hit::Crumb(steps) => {
                 self.back_to(steps);
                 return Flow::GoOn;
             }
-            Spot::Row(steps) => self.step_to(steps, now),
-            Spot::Lane(steps) => {
-                let is_selected = steps == 0 && self.ui.timeline.has_cursor_at(column);
+            Hit::Row(steps) => self.step_to(steps, now),
+            Hit::Part(part) => {
+                let is_selected = self.navigation.current_mut().click(part, column, &self.model, &self.ui);
                 if is_selected {
                     self.act(Action::Open, now);
-                } else if steps != 0 {
-                    self.step_to(steps, now);
-                }
-                self.ui.timeline.point(column, &self.model, &self.ui.board);
-                is_selected
-            }
-            Spot::Box(node) => {
-                let is_selected = self.ui.flame.is_selected(node);
-                if is_selected {
-                    self.act(Action::Open, now);
-                } else {
-                    let body = self.ui.body();
-                    self.ui.flame.select(node, body);
                 }
                 is_selected
             }

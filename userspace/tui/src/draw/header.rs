@@ -1,17 +1,19 @@
 //! What is watched, at what price, with what losses; then the tabs and what restricts them.
 
 use pyobs_model::Model;
-use pyobs_model::views::{By, Weight};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
-use super::{put, tabs};
-use crate::binding::Context;
-use crate::screens::{Natives, process_label};
-use crate::spots::Spot;
-use crate::tape::Motion;
-use crate::ui::{Phase, Tab, Ui};
+use super::tabs;
+use crate::hit_areas::Hit;
+use crate::navigation::Navigation;
+use crate::paint::put;
+use crate::replay_log::Motion;
+use crate::scope::Reach;
+use crate::screen::Chip;
+use crate::screens::process_label;
+use crate::ui::{Phase, Ui};
 use crate::{Source, number, text};
 
 /// A piece of a line; when they do not all fit, those of the highest rank stay.
@@ -24,22 +26,22 @@ struct Piece {
 /// Chips of this rank and above are more than the names of screens.
 const NEEDED: u8 = 3;
 
-pub(super) fn draw(model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
-    facts(model, ui, Rect { height: 1, ..area }, buf);
+pub(super) fn draw(model: &Model, ui: &Ui, navigation: &Navigation, area: Rect, buf: &mut Buffer) {
+    facts(model, ui, navigation, Rect { height: 1, ..area }, buf);
     let tabs = Rect { y: area.y + 1, height: 1, ..area };
-    let chips = chips(model, ui, area.width);
+    let chips = chips(model, ui, navigation, area.width);
     let cells = |least| chips.iter().filter(|chip| chip.rank >= least).map(|chip| width(chip, area.width)).sum();
-    let used = tabs::draw(ui, tabs, (cells(0), cells(NEEDED)), buf);
+    let used = tabs::draw(ui, navigation, tabs, (cells(0), cells(NEEDED)), buf);
     draw_chips(chips, Rect { x: used, width: area.width.saturating_sub(used), ..tabs }, buf);
 }
 
-fn facts(model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
+fn facts(model: &Model, ui: &Ui, navigation: &Navigation, area: Rect, buf: &mut Buffer) {
     const GAP: usize = 3;
     let theme = ui.theme;
     let (state, state_style) = state(ui, usize::from(area.width) / 2);
     let right = text::width(&state, usize::from(area.width) / 2);
     let x = put(buf, area, 1, 0, "pyobs", theme.brand()) + 1;
-    let mut x = breadcrumb(ui, area, x, usize::from(area.width).saturating_sub(right + 1), buf);
+    let mut x = breadcrumb(ui, navigation, area, x, usize::from(area.width).saturating_sub(right + 1), buf);
     let room = usize::from(area.width.saturating_sub(x)).saturating_sub(right + 1);
     let fits = |pieces: &Vec<Piece>| {
         pieces.iter().map(|piece| text::width(&piece.words, room + 1) + GAP).sum::<usize>() <= room
@@ -54,9 +56,9 @@ fn facts(model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
 }
 
 /// The way to what is in sight; of a long one only the end. Returns where it ended.
-fn breadcrumb(ui: &Ui, area: Rect, x: u16, end: usize, buf: &mut Buffer) -> u16 {
+fn breadcrumb(ui: &Ui, navigation: &Navigation, area: Rect, x: u16, end: usize, buf: &mut Buffer) -> u16 {
     let theme = ui.theme;
-    let steps = ui.breadcrumb();
+    let steps = navigation.breadcrumb();
     let room = end.saturating_sub(usize::from(x) + 2);
     let width = |words: &str| text::width(words, room + 1) + 3;
     let mut used = 0;
@@ -70,7 +72,7 @@ fn breadcrumb(ui: &Ui, area: Rect, x: u16, end: usize, buf: &mut Buffer) -> u16 
         let sign = if at == 0 { "· " } else { "› " };
         let begin = put(buf, area, x, 0, sign, theme.dim());
         let end = put(buf, area, begin, 0, words, theme.strong());
-        ui.spots.add(Rect { x: area.x + begin, width: end.saturating_sub(begin), ..area }, Spot::Crumb(*step));
+        ui.hit_areas.add(Rect { x: area.x + begin, width: end.saturating_sub(begin), ..area }, Hit::Crumb(*step));
         x = end + 1;
     }
     x
@@ -204,54 +206,28 @@ fn fitting(pieces: Vec<Piece>, room: usize, gap: usize) -> Vec<Piece> {
 }
 
 /// What restricts the screen in sight.
-fn chips(model: &Model, ui: &Ui, room: u16) -> Vec<Piece> {
+fn chips(model: &Model, ui: &Ui, navigation: &Navigation, room: u16) -> Vec<Piece> {
     /// Cells from which on there is room for a whole command.
     const CHIP_NEEDS: u16 = 140;
-    let theme = ui.theme;
+    let (theme, screen) = (ui.theme, navigation.current());
+    let reach = screen.reach();
     let chip = |rank, words: String| Piece { rank, words: format!(" {words} "), style: theme.chip() };
     let mut pieces = Vec::new();
-    let shows_calls = ui.context() == Context::Calls;
-    let shows_frames = matches!(ui.tab, Tab::Frames | Tab::Flame) && !shows_calls;
-    if ui.takes_window() && (ui.span.is_none() || ui.tab == Tab::Timeline) {
+    if reach.follows_window() && (ui.span.is_none() || reach == Reach::Around) {
         pieces.push(chip(3, ui.window.chip(ui.position)));
     }
     if let Some((from, to)) = ui.span {
         let of_span = || format!("{:.2}–{:.2} s", from.as_secs_f64(), to.as_secs_f64());
-        pieces.push(chip(5, if ui.takes_span() { of_span() } else { "of all time".to_owned() }));
+        pieces.push(chip(5, if reach.follows_span() { of_span() } else { "of all time".to_owned() }));
     }
-    if shows_frames {
-        let measure = match ui.look.weight {
-            Weight::Cpu => "cpu time",
-            Weight::OffCpu => "offcpu time",
-            Weight::Gil => "gil time",
-            Weight::Redundant => "redundant samples",
-            Weight::Bytes => "bytes held",
-        };
-        // What is usual need not be said where there is little room.
-        pieces.push(chip(if ui.look.weight == Weight::Cpu { 0 } else { 4 }, measure.to_owned()));
-    }
-    if shows_calls {
-        pieces.push(chip(4, "calls".to_owned()));
-    }
-    if shows_frames || ui.tab == Tab::Waits {
-        pieces.push(chip(2, if ui.look.by == By::Line { "by line" } else { "by function" }.to_owned()));
-    }
-    if shows_frames {
-        let native = match (ui.tab, ui.flame.natives()) {
-            (Tab::Flame, Natives::Leaf) => "leaf native",
-            (Tab::Flame, Natives::All) => "all native",
-            (Tab::Flame, Natives::None) => "no native",
-            _ if ui.look.python_only => "native folded",
-            _ => "native shown",
-        };
-        pieces.push(chip(1, native.to_owned()));
-    }
-    if let Some(filter) = ui.filter() {
+    pieces.extend(screen.chips(ui).into_iter().map(|Chip(rank, words)| chip(rank, words.to_owned())));
+    if let Some(filter) = ui.filter(screen.about().filter) {
         pieces.push(chip(4, text::fit(&format!("/{}", filter.text()), 20)));
     }
     if let Some(picked) = ui.picked {
-        // Calls are not told by thread.
-        let words = match picked.tid.filter(|_| !shows_calls) {
+        // Calls are counted by process, not by thread.
+        let is_by_thread = screen.family(ui) != Some("eval");
+        let words = match picked.tid.filter(|_| is_by_thread) {
             Some(tid) if room < CHIP_NEEDS => format!("thread {tid}"),
             Some(tid) => format!("thread {tid} of {}", process_label(model, Some(picked.process))),
             None => process_label(model, Some(picked.process)),

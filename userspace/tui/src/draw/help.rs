@@ -4,9 +4,10 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::widgets::{Block, BorderType, Clear, Widget};
 
-use super::put;
-use crate::binding::{self, Context};
-use crate::ui::{Tab, Ui};
+use crate::binding::{self, Action, Keys};
+use crate::navigation::Navigation;
+use crate::paint::put;
+use crate::ui::Ui;
 
 enum Line {
     Heading(&'static str),
@@ -22,33 +23,27 @@ const MOUSE: [(&str, &str); 3] = [
 const WIDTH: u16 = 76;
 const KEYS_WIDTH: u16 = 18;
 
-/// The screen in sight first, for that is what one asks about.
-fn lines(ui: &Ui) -> Vec<Line> {
-    let own = match ui.tab {
-        Tab::Overview => Context::Overview,
-        Tab::Processes => Context::Processes,
-        Tab::Frames => Context::Frames,
-        Tab::Flame => Context::Flame,
-        Tab::Waits => Context::Waits,
-        Tab::Health => Context::Health,
-        Tab::Memory => Context::Memory,
-        Tab::Transfers => Context::Transfers,
-        Tab::Redundancy => Context::Redundancy,
-        Tab::Timeline => Context::Timeline,
-    };
-    let replay: &[Context] = if ui.position.is_some() { &[Context::Replay] } else { &[] };
-    let first = [&[own], replay, &[Context::Everywhere]].concat();
-    let others = Context::ALL.iter().filter(|context| !first.contains(context));
+/// The screen in sight comes first: that is what a user asks about.
+fn lines(ui: &Ui, navigation: &Navigation) -> Vec<Line> {
+    let mut tables: Vec<&Keys> = vec![&navigation.current().about().keys[0]];
+    tables.extend(ui.position.map(|_| &binding::REPLAY));
+    tables.push(&binding::EVERYWHERE);
+    let of_screens = navigation.screens().iter().flat_map(|screen| screen.about().keys);
+    for keys in of_screens.chain([&binding::REPLAY, &binding::PROMPT, &binding::HELP]) {
+        if !tables.iter().any(|shown| std::ptr::eq(*shown, keys)) {
+            tables.push(keys);
+        }
+    }
     let mut lines = Vec::new();
-    for context in first.iter().chain(others) {
-        let keys: Vec<Line> =
-            binding::of(*context).map(|binding| Line::Key(binding::labels(binding.keys), binding.help)).collect();
-        if !keys.is_empty() {
-            if !lines.is_empty() {
-                lines.push(Line::Space);
+    for keys in tables.into_iter().filter(|keys| !keys.bindings.is_empty()) {
+        lines.extend((!lines.is_empty()).then_some(Line::Space));
+        lines.push(Line::Heading(keys.title));
+        for binding in keys.bindings {
+            if binding.action == Action::NextScreen {
+                let screens = navigation.screens().iter();
+                lines.extend(screens.map(|screen| Line::Key(screen.about().key.to_string(), screen.about().title)));
             }
-            lines.push(Line::Heading(context.title()));
-            lines.extend(keys);
+            lines.push(Line::Key(binding::labels(binding.keys), binding.help));
         }
     }
     lines.extend([Line::Space, Line::Heading("The mouse")]);
@@ -56,24 +51,24 @@ fn lines(ui: &Ui) -> Vec<Line> {
     lines
 }
 
-fn frame(ui: &Ui, screen: Rect) -> Rect {
-    let lines = lines(ui).len() as u16;
+fn frame(ui: &Ui, navigation: &Navigation, screen: Rect) -> Rect {
+    let lines = lines(ui, navigation).len() as u16;
     let width = WIDTH.min(screen.width);
     let height = (lines + 2).min(screen.height);
     Rect { x: screen.x + (screen.width - width) / 2, y: screen.y + (screen.height - height) / 2, width, height }
 }
 
-pub(crate) fn scroll_max(ui: &Ui) -> usize {
+pub(crate) fn scroll_max(ui: &Ui, navigation: &Navigation) -> usize {
     let screen = Rect::new(0, 0, ui.size.0, ui.size.1);
-    lines(ui).len().saturating_sub(usize::from(frame(ui, screen).height.saturating_sub(2)))
+    lines(ui, navigation).len().saturating_sub(usize::from(frame(ui, navigation, screen).height.saturating_sub(2)))
 }
 
-pub(super) fn draw(ui: &Ui, top: usize, screen: Rect, buf: &mut Buffer) {
+pub(super) fn draw(ui: &Ui, navigation: &Navigation, top: usize, screen: Rect, buf: &mut Buffer) {
     let theme = ui.theme;
-    let area = frame(ui, screen).intersection(screen);
-    let top = top.min(scroll_max(ui));
+    let area = frame(ui, navigation, screen).intersection(screen);
+    let top = top.min(scroll_max(ui, navigation));
     Clear.render(area, buf);
-    let below = scroll_max(ui).saturating_sub(top);
+    let below = scroll_max(ui, navigation).saturating_sub(top);
     let scroll = if below > 0 { format!(" ↓ {below} more ") } else { String::new() };
     let block = Block::bordered()
         .border_type(BorderType::Rounded)
@@ -83,7 +78,7 @@ pub(super) fn draw(ui: &Ui, top: usize, screen: Rect, buf: &mut Buffer) {
         .title_bottom(scroll);
     let inner = block.inner(area);
     block.render(area, buf);
-    for (line, y) in lines(ui).iter().skip(top).take(usize::from(inner.height)).zip(0..) {
+    for (line, y) in lines(ui, navigation).iter().skip(top).take(usize::from(inner.height)).zip(0..) {
         match line {
             Line::Space => {}
             Line::Heading(title) => {

@@ -1,17 +1,18 @@
 //! What stands in the body when there is nothing to show: why, and what helps.
 
 use pyobs_model::Model;
-use pyobs_model::views::Weight;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::put;
 use crate::Source;
 use crate::number;
+use crate::paint::put;
+use crate::replay_log::{Motion, Position};
+use crate::scope::{Reach, Window};
+use crate::screen::Screen;
 use crate::screens::process_label;
-use crate::tape::{Motion, Position};
 use crate::text;
-use crate::ui::{Phase, Tab, Ui, Window};
+use crate::ui::{Phase, Ui};
 
 pub(super) struct Message {
     title: String,
@@ -23,24 +24,12 @@ fn message(title: impl Into<String>, help: impl Into<String>) -> Option<Message>
 }
 
 /// The message for a screen that has nothing else to show.
-pub(super) fn instead_of(model: &Model, ui: &Ui) -> Option<Message> {
+pub(super) fn instead_of(model: &Model, ui: &Ui, screen: &dyn Screen) -> Option<Message> {
     if let Some(Position { motion: Motion::Seeking(percent), at, length, .. }) = ui.position {
         let title = format!("On the way to {}", number::clock(at, length));
         return message(title, format!("{percent} % of the events before it have been read again."));
     }
-    let is_empty = match ui.tab {
-        Tab::Overview => !has_python(model) || !has_begun(ui),
-        Tab::Processes => ui.processes.is_empty(),
-        Tab::Frames => ui.frames.is_empty(),
-        Tab::Flame => ui.flame.is_empty(),
-        Tab::Waits => ui.waits.is_empty(),
-        Tab::Health => false,
-        Tab::Memory => ui.memory.is_empty(),
-        Tab::Transfers => ui.transfers.is_empty(),
-        Tab::Redundancy => ui.redundancy.is_empty(),
-        Tab::Timeline => ui.timeline.is_empty() || !has_begun(ui),
-    };
-    if !is_empty {
+    if !screen.is_empty(model, ui) {
         return None;
     }
     let is_live = ui.source == Source::Live && ui.phase == Phase::Running;
@@ -48,58 +37,30 @@ pub(super) fn instead_of(model: &Model, ui: &Ui) -> Option<Message> {
         .processes()
         .filter(|(_, state)| state.process.python.is_some() && (state.ended.is_none() || !is_live))
         .count() as u64;
-    match (&ui.phase, ui.filter()) {
+    let off_family = screen.family(ui).filter(|family| !model.is_on(family));
+    match (&ui.phase, ui.filter(screen.about().filter)) {
         (Phase::Starting, _) => {
             message("Starting", "Loading the probes and looking for Python processes. This takes about a second.")
         }
         (Phase::NeverStarted(why), _) => message("The capture did not start", why.clone()),
-        _ if family(ui).is_some_and(|family| !model.is_on(family)) => off(model, ui, family(ui).unwrap_or_default()),
-        (_, Some(filter)) if has_rows_without_filter(ui) => {
+        _ if off_family.is_some() => off(model, ui, off_family.unwrap_or_default()),
+        (_, Some(filter)) if screen.has_rows() => {
             message(format!("Nothing matches /{}", filter.text()), "Esc clears the filter, / changes it.")
         }
         _ if pythons == 0 && is_live && has_python(model) => message(
             "No Python process any more",
-            format!("The last one has ended. Another one appears here within a second.{}", wider(ui)),
+            format!("The last one has ended. Another one appears here within a second.{}", wider(ui, screen.reach())),
         ),
         _ if pythons == 0 && is_live => {
             message("No Python process yet", "Start one: it appears here within a second, whatever its name.")
         }
         _ if pythons == 0 => message("No Python process", "None ran while this was captured."),
-        _ => nothing(model, ui, pythons, is_live),
+        _ => nothing(model, ui, screen, pythons, is_live),
     }
-}
-
-fn has_rows_without_filter(ui: &Ui) -> bool {
-    match ui.tab {
-        Tab::Processes => true,
-        Tab::Frames => ui.frames.has_rows(),
-        Tab::Waits => ui.waits.has_rows(),
-        Tab::Memory => ui.memory.has_rows(),
-        Tab::Transfers => ui.transfers.has_rows(),
-        Tab::Redundancy => ui.redundancy.has_rows(),
-        Tab::Overview | Tab::Flame | Tab::Health | Tab::Timeline => false,
-    }
-}
-
-fn has_begun(ui: &Ui) -> bool {
-    !matches!(ui.phase, Phase::Starting | Phase::NeverStarted(_))
 }
 
 fn has_python(model: &Model) -> bool {
     model.processes().any(|(_, state)| state.process.python.is_some())
-}
-
-/// What the screen in sight shows; `None` for those that always have something.
-fn family(ui: &Ui) -> Option<&'static str> {
-    match ui.tab {
-        Tab::Frames if ui.frames.shows_calls() => Some("eval"),
-        Tab::Frames | Tab::Flame => ui.look.weight.families().first().copied(),
-        Tab::Waits => ui.waits.table().weight().families().first().copied(),
-        Tab::Memory => Some(ui.memory.table().family()),
-        Tab::Transfers => Some("ucx"),
-        Tab::Redundancy => Some("redundancy"),
-        Tab::Overview | Tab::Processes | Tab::Health | Tab::Timeline => None,
-    }
 }
 
 fn off(model: &Model, ui: &Ui, family: &str) -> Option<Message> {
@@ -117,45 +78,23 @@ fn off(model: &Model, ui: &Ui, family: &str) -> Option<Message> {
     let refused = model.meta().refused.iter().find(|refused| refused.family == family);
     let help = match refused {
         Some(refused) => format!("The family {family} could not be had: {}.", refused.reason),
-        None => format!("The family {family} is off. {}", how_to_see(ui, family)),
+        None => format!("The family {family} is off. {}", ui.how_to_see(family)),
     };
     message(format!("{what} are not watched"), help)
 }
 
-pub(crate) fn how_to_see(ui: &Ui, family: &str) -> String {
-    match ui.source {
-        Source::Live => format!("Start pyobs with --probe +{family} to see them."),
-        Source::Replay { .. } => format!("Record with --probe +{family} to see them."),
-    }
-}
-
-/// Whether the shares of the GIL stand above what the screen of waits shows, or says instead.
-pub(super) fn allows_shares(model: &Model, ui: &Ui) -> bool {
-    has_begun(ui) && [Weight::OffCpu, Weight::Gil].iter().any(|weight| weight.is_known(model))
-}
-
-fn nothing(model: &Model, ui: &Ui, pythons: u64, is_live: bool) -> Option<Message> {
-    let when = ui.when();
-    let (what, why) = match family(ui) {
-        Some("offcpu") => ("sleeps", "A sleep is told when it is over."),
-        Some("gil") => ("waits for the GIL", "A wait is told when it is over."),
-        Some("shm") => ("shared segments", "No Python process has made or mapped one."),
-        Some("nrt") => ("MemInfos", "No code compiled by Numba has made one."),
-        Some("redundancy") => ("accesses", "No native code was seen that Python called."),
-        Some("arena") => ("arenas", "No Python process has any, or none uses CPython's allocator."),
-        Some("ucx") => ("transfers", "No process has submitted one to UCX."),
-        Some("eval") => ("calls", "No function that is watched was called."),
-        _ => return no_samples(model, ui, pythons, is_live),
-    };
+fn nothing(model: &Model, ui: &Ui, screen: &dyn Screen, pythons: u64, is_live: bool) -> Option<Message> {
+    let when = ui.when(screen.reach());
+    let Some((what, why)) = screen.empty(ui) else { return no_samples(model, ui, screen.reach(), pythons, is_live) };
     let of = ui.picked.map(|picked| format!(" of {}", text::fit(&process_label(model, Some(picked.process)), 60)));
-    message(format!("No {what}{} {when}", of.unwrap_or_default()), format!("{why}{}", wider(ui)))
+    message(format!("No {what}{} {when}", of.unwrap_or_default()), format!("{why}{}", wider(ui, screen.reach())))
 }
 
 /// The keys that would show more, as a sentence.
-fn wider(ui: &Ui) -> &'static str {
-    let looks_back = ui.takes_window() && ui.window != Window::All;
+fn wider(ui: &Ui, reach: Reach) -> &'static str {
+    let looks_back = reach.follows_window() && ui.window != Window::All;
     match (ui.picked.is_some(), looks_back) {
-        _ if ui.takes_span() && ui.span.is_some() => " Esc shows the time around it.",
+        _ if reach.follows_span() && ui.span.is_some() => " Esc shows the time around it.",
         (true, true) => " Esc shows all processes, w looks further back.",
         (true, false) => " Esc shows all processes.",
         (false, true) => " w looks further back.",
@@ -163,20 +102,20 @@ fn wider(ui: &Ui) -> &'static str {
     }
 }
 
-fn no_samples(model: &Model, ui: &Ui, pythons: u64, is_live: bool) -> Option<Message> {
-    let when = ui.when();
+fn no_samples(model: &Model, ui: &Ui, reach: Reach, pythons: u64, is_live: bool) -> Option<Message> {
+    let when = ui.when(reach);
     if let Some(picked) = ui.picked {
         let who = text::fit(&process_label(model, Some(picked.process)), 60);
-        return message(format!("No samples of {who} {when}"), format!("It used no CPU.{}", wider(ui)));
+        return message(format!("No samples of {who} {when}"), format!("It used no CPU.{}", wider(ui, reach)));
     }
     if is_live {
         let idle = if pythons == 1 { "The one Python process is idle." } else { "All of them are idle." };
         let who = number::plural(pythons, "Python process", "Python processes");
         let idle = if pythons == 1 { idle.to_owned() } else { format!("{who} are known. {idle}") };
-        return message(format!("No samples {when}"), format!("{idle}{}", wider(ui)));
+        return message(format!("No samples {when}"), format!("{idle}{}", wider(ui, reach)));
     }
     let idle = "The processes used no CPU while this was captured.";
-    message(format!("No samples {when}"), format!("{idle}{}", wider(ui)))
+    message(format!("No samples {when}"), format!("{idle}{}", wider(ui, reach)))
 }
 
 pub(super) fn draw(message: &Message, ui: &Ui, area: Rect, buf: &mut Buffer) {

@@ -3,11 +3,13 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::put;
-use crate::spots::Spot;
+use crate::hit_areas::Hit;
+use crate::navigation::Navigation;
+use crate::paint::put;
+use crate::screen::Screen;
 use crate::text;
 use crate::theme::Theme;
-use crate::ui::{Tab, Ui};
+use crate::ui::Ui;
 
 /// How much is said of the screens that are not in sight, the most that fits.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -26,22 +28,30 @@ const TIGHT: usize = 4;
 
 /// Leaves room for all that stands to the right of it where names can be short for that, else for what is needed there, as
 /// `(all, needed)` cells. Returns the column after the tabs.
-pub(super) fn draw(ui: &Ui, area: Rect, (all, needed): (usize, usize), buf: &mut Buffer) -> u16 {
+pub(super) fn draw(
+    ui: &Ui,
+    navigation: &Navigation,
+    area: Rect,
+    (all, needed): (usize, usize),
+    buf: &mut Buffer,
+) -> u16 {
     let wordings = [(Wording::Titles, all), (Wording::Short, all), (Wording::Short, needed), (Wording::Tight, needed)];
-    let used = |wording| 2 + Tab::ALL.iter().map(|tab| width(*tab, ui, wording)).sum::<usize>();
+    let tab = |at: usize, wording| words(&*navigation.screens()[at], at == navigation.at(), wording);
+    let all = 0..navigation.screens().len();
+    let used = |wording| 2 + all.clone().map(|at| width(&tab(at, wording))).sum::<usize>();
     let fits = |(wording, right): &(Wording, usize)| used(*wording) + right <= usize::from(area.width);
     let wording = wordings.into_iter().find(fits).map_or(Wording::Keys, |(wording, _)| wording);
     let mut x = 1;
-    for tab in Tab::ALL {
+    for at in all.clone() {
         let begin = x;
-        let (key, name) = words(tab, ui, wording);
-        if tab == ui.tab {
+        let (key, name) = tab(at, wording);
+        if at == navigation.at() {
             x = put(buf, area, x, 0, &format!("{key}{name}"), ui.theme.active_tab());
         } else {
             x = put(buf, area, x, 0, &key, ui.theme.key());
             x = put(buf, area, x, 0, &name, style(ui.theme, wording));
         }
-        ui.spots.add(Rect { x: area.x + begin, width: x - begin, ..area }, Spot::Tab(tab));
+        ui.hit_areas.add(Rect { x: area.x + begin, width: x - begin, ..area }, Hit::Tab(at));
     }
     x + 1
 }
@@ -51,18 +61,17 @@ fn style(theme: Theme, wording: Wording) -> ratatui::style::Style {
     if wording == Wording::Tight { theme.dim() } else { theme.text() }
 }
 
-fn words(tab: Tab, ui: &Ui, wording: Wording) -> (String, String) {
-    let key = tab.key();
+fn words(screen: &dyn Screen, is_in_sight: bool, wording: Wording) -> (String, String) {
+    let key = screen.about().key;
     match wording {
-        _ if tab == ui.tab => (format!(" {key} "), format!("{} ", tab.title())),
-        Wording::Titles => (format!(" {key}"), format!(" {} ", tab.title())),
-        Wording::Short => (format!(" {key}"), format!(" {}", tab.short_title())),
-        Wording::Tight => (format!(" {key}"), tab.short_title().chars().take(TIGHT).collect()),
+        _ if is_in_sight => (format!(" {key} "), format!("{} ", screen.about().title)),
+        Wording::Titles => (format!(" {key}"), format!(" {} ", screen.about().title)),
+        Wording::Short => (format!(" {key}"), format!(" {}", screen.about().short_title)),
+        Wording::Tight => (format!(" {key}"), screen.about().short_title.chars().take(TIGHT).collect()),
         Wording::Keys => (format!(" {key} "), String::new()),
     }
 }
 
-fn width(tab: Tab, ui: &Ui, wording: Wording) -> usize {
-    let (key, name) = words(tab, ui, wording);
-    key.len() + text::width(&name, usize::MAX / 8)
+fn width((key, name): &(String, String)) -> usize {
+    key.len() + text::width(name, usize::MAX / 8)
 }

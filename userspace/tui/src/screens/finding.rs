@@ -3,9 +3,8 @@
 use pyobs_model::findings::{Cost, Evidence, Finding, Severity};
 use ratatui::style::Style;
 
-use super::Outcome;
+use crate::jump::{Jump, Outcome, Place};
 use crate::theme::Theme;
-use crate::trail::{Jump, Place};
 use crate::{number, text};
 
 pub(super) fn severity(theme: Theme, severity: Severity) -> Style {

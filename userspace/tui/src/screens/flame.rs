@@ -1,21 +1,42 @@
 //! The call tree as a flame graph with its root on top.
 
-use pyobs_model::views::{self, By, Look, NodeId, Tree};
-use pyobs_model::{FrameId, FrameKind, Model, ProcessRef};
+mod boxes;
+mod layout;
+mod natives;
+
+use pyobs_model::views::{self, Look, NodeId, Tree};
+use pyobs_model::{FrameId, Model, ProcessRef};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::Outcome;
-use super::flame_layout::{Cell, height, layout};
-use super::flame_natives::{Natives, without_glue};
-use super::frames::{self, matches, place, process_label};
-use crate::binding::Action;
-use crate::draw::{put, put_path};
+use self::layout::{height, layout};
+use self::natives::{Natives, without_glue};
+use super::names::matches;
+use super::stacks;
+use crate::binding::{Action, BY, Keys, MEASURE, bind};
 use crate::filter::Filter;
-use crate::spots::Spot;
-use crate::theme::{Emphasis, Fuel};
-use crate::ui::{Scope, Ui};
-use crate::{number, text};
+use crate::input::Key;
+use crate::jump::Outcome;
+use crate::screen::{About, Chip, Screen};
+use crate::ui::Ui;
+
+static ABOUT: About = About {
+    key: '3',
+    title: "Flame",
+    short_title: "Flame",
+    filter: stacks::FILTER,
+    keys: &[Keys {
+        title: "Flame",
+        bindings: &[
+            bind(&[Key::Enter], Action::Open, "zoom", "zoom to the selected box"),
+            bind(&[Key::Left], Action::Left, "", "the box to the left"),
+            bind(&[Key::Right], Action::Right, "", "the box to the right"),
+            MEASURE,
+            BY,
+            bind(&[Key::Char('f')], Action::Fold, "native", "native (n:), kernel (k:): below Python, none, or all"),
+        ],
+    }],
+};
 
 type Step = (Option<ProcessRef>, Option<FrameId>);
 
@@ -58,30 +79,6 @@ impl Default for FlameScreen {
 }
 
 impl FlameScreen {
-    pub(crate) fn compute(&mut self, model: &Model, scope: &Scope) {
-        let look = Look { python_only: self.natives == Natives::None, ..scope.look };
-        self.tree = views::tree(model, &scope.selection, look);
-        if self.natives == Natives::Leaf {
-            self.tree = without_glue(model, &self.tree);
-        }
-        self.zoom = self.find(&self.zoom_path);
-        self.selected = self.find(&self.selected_path);
-        if !self.tree.path(self.selected).contains(&self.zoom) {
-            self.selected = self.zoom;
-        }
-    }
-
-    pub(crate) fn arrange(&mut self, model: &Model, filter: Option<&Filter>, body: Rect) {
-        self.height = if self.tree.nodes.is_empty() { 0 } else { height(&self.tree, self.zoom) };
-        self.matching.clear();
-        self.matching_samples = 0;
-        if let Some(filter) = filter {
-            self.matching = self.tree.nodes.iter().map(|node| node_matches(model, node, filter)).collect();
-            self.matching_samples = self.sum_matching();
-        }
-        self.keep_in_sight(body);
-    }
-
     /// Samples with a match anywhere in their stack.
     fn sum_matching(&self) -> u64 {
         let mut samples: u64 = 0;
@@ -121,11 +118,7 @@ impl FlameScreen {
         path.iter().skip(1).map(|node| (self.tree.nodes[*node].process, self.tree.nodes[*node].frame)).collect()
     }
 
-    pub(crate) fn is_selected(&self, node: NodeId) -> bool {
-        self.selected == node
-    }
-
-    pub(crate) fn select(&mut self, node: NodeId, body: Rect) {
+    fn select(&mut self, node: NodeId, body: Rect) {
         self.selected = node;
         self.selected_path = self.steps_to(node);
         self.keep_in_sight(body);
@@ -153,57 +146,10 @@ impl FlameScreen {
         self.select(self.selected, body);
     }
 
-    /// Whether there was a zoom.
-    pub(crate) fn zoom_out(&mut self, body: Rect) -> bool {
-        match self.tree.nodes.get(self.zoom).and_then(|node| node.parent) {
-            Some(_) if self.zoom != Tree::ROOT => {
-                self.zoom_to(Tree::ROOT, body);
-                true
-            }
-            _ => false,
+    fn ascend(&mut self, body: Rect) {
+        if let Some(parent) = self.tree.nodes[self.selected].parent.filter(|_| self.selected != self.zoom) {
+            self.select(parent, body);
         }
-    }
-
-    pub(crate) fn natives(&self) -> Natives {
-        self.natives
-    }
-
-    pub(crate) fn is_zoomed(&self) -> bool {
-        self.zoom != Tree::ROOT
-    }
-
-    pub(crate) fn act(&mut self, action: Action, body: Rect) -> Outcome {
-        if self.tree.nodes.is_empty() && action != Action::Fold {
-            return Outcome::Nothing;
-        }
-        match action {
-            Action::Fold => {
-                self.natives = self.natives.next();
-                return Outcome::View;
-            }
-            Action::Open => {
-                self.zoom_to(self.selected, body);
-                return Outcome::Rows;
-            }
-            Action::Up => {
-                if let Some(parent) = self.tree.nodes[self.selected].parent.filter(|_| self.selected != self.zoom) {
-                    self.select(parent, body);
-                }
-            }
-            Action::First => self.select(self.zoom, body),
-            Action::Down => self.descend(1, body),
-            Action::PageDown => self.descend(graph_lines(body).max(2) - 1, body),
-            Action::Last => self.descend(usize::MAX, body),
-            Action::PageUp => {
-                for _ in 1..graph_lines(body).max(2) {
-                    self.act(Action::Up, body);
-                }
-            }
-            Action::Left => self.sideways(-1, body),
-            Action::Right => self.sideways(1, body),
-            _ => {}
-        }
-        Outcome::Nothing
     }
 
     /// Along the widest boxes.
@@ -231,15 +177,124 @@ impl FlameScreen {
             self.select(*node, body);
         }
     }
+}
 
-    pub(crate) fn is_empty(&self) -> bool {
+impl Screen for FlameScreen {
+    fn about(&self) -> &'static About {
+        &ABOUT
+    }
+
+    fn family(&self, ui: &Ui) -> Option<&'static str> {
+        ui.look.weight.families().first().copied()
+    }
+
+    fn compute(&mut self, model: &Model, ui: &mut Ui) {
+        let scope = ui.scope(model);
+        let look = Look { python_only: self.natives == Natives::None, ..scope.look };
+        self.tree = views::tree(model, &scope.selection, look);
+        if self.natives == Natives::Leaf {
+            self.tree = without_glue(model, &self.tree);
+        }
+        self.zoom = self.find(&self.zoom_path);
+        self.selected = self.find(&self.selected_path);
+        if !self.tree.path(self.selected).contains(&self.zoom) {
+            self.selected = self.zoom;
+        }
+    }
+
+    fn arrange(&mut self, model: &Model, ui: &Ui) {
+        self.height = if self.tree.nodes.is_empty() { 0 } else { height(&self.tree, self.zoom) };
+        self.matching.clear();
+        self.matching_samples = 0;
+        if let Some(filter) = ui.filter(stacks::FILTER) {
+            self.matching = self.tree.nodes.iter().map(|node| node_matches(model, node, filter)).collect();
+            self.matching_samples = self.sum_matching();
+        }
+        self.keep_in_sight(ui.body());
+    }
+
+    fn act(&mut self, action: Action, model: &Model, ui: &Ui) -> Outcome {
+        let body = ui.body();
+        if let Some(look) = stacks::look_after(action, model, ui.look).filter(|_| action != Action::Fold) {
+            return Outcome::Look(look);
+        }
+        if self.tree.nodes.is_empty() && action != Action::Fold {
+            return Outcome::Nothing;
+        }
+        match action {
+            Action::Fold => {
+                self.natives = self.natives.next();
+                return Outcome::View;
+            }
+            Action::Open => {
+                self.zoom_to(self.selected, body);
+                return Outcome::Rows;
+            }
+            Action::Up => self.ascend(body),
+            Action::First => self.select(self.zoom, body),
+            Action::Down => self.descend(1, body),
+            Action::PageDown => self.descend(graph_lines(body).max(2) - 1, body),
+            Action::Last => self.descend(usize::MAX, body),
+            Action::PageUp => {
+                for _ in 1..graph_lines(body).max(2) {
+                    self.ascend(body);
+                }
+            }
+            Action::Left => self.sideways(-1, body),
+            Action::Right => self.sideways(1, body),
+            _ => {}
+        }
+        Outcome::Nothing
+    }
+
+    fn click(&mut self, part: isize, _column: u16, _model: &Model, ui: &Ui) -> bool {
+        let node = part as NodeId;
+        let was_selected = self.selected == node;
+        if !was_selected {
+            self.select(node, ui.body());
+        }
+        was_selected
+    }
+
+    fn hint(&self, action: Action, usual: &'static str, model: &Model, _ui: &Ui) -> &'static str {
+        match (action, self.natives.next()) {
+            (Action::Fold, Natives::Leaf) => "leaf native",
+            (Action::Fold, Natives::None) => "no native",
+            (Action::Fold, Natives::All) => "all native",
+            _ => stacks::hint(action, usual, model),
+        }
+    }
+
+    fn chips(&self, ui: &Ui) -> Vec<Chip> {
+        let native = match self.natives {
+            Natives::Leaf => "leaf native",
+            Natives::None => "no native",
+            Natives::All => "all native",
+        };
+        stacks::chips(ui.look, native)
+    }
+
+    fn is_empty(&self, _model: &Model, _ui: &Ui) -> bool {
         self.tree.nodes.first().is_none_or(|root| root.total == 0)
     }
 
-    pub(crate) fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
-        if self.is_empty() {
-            return;
+    fn empty(&self, ui: &Ui) -> Option<(&'static str, &'static str)> {
+        stacks::empty(ui.look.weight)
+    }
+
+    fn is_inside(&self) -> bool {
+        self.zoom != Tree::ROOT
+    }
+
+    fn close(&mut self, ui: &Ui) -> bool {
+        let is_zoomed = self.zoom != Tree::ROOT && self.tree.nodes.get(self.zoom).is_some_and(|it| it.parent.is_some());
+        if is_zoomed {
+            self.zoom_to(Tree::ROOT, ui.body());
         }
+        is_zoomed
+    }
+
+    fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
         self.draw_path(model, ui, area, buf);
         let lines = graph_lines(area);
         let graph = Rect { y: area.y + ABOVE, height: lines as u16, ..area };
@@ -249,110 +304,6 @@ impl FlameScreen {
             }
         }
         self.draw_details(model, ui, area, buf);
-    }
-
-    /// The way from the root to the selected box, also through what the zoom hides.
-    fn draw_path(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
-        let names: Vec<String> =
-            self.tree.path(self.selected).iter().map(|node| self.step_name(model, ui, *node)).collect();
-        let more = (self.height + 1).saturating_sub(self.top + graph_lines(area));
-        let below = if more > 0 { format!("↓ {more} deeper ") } else { String::new() };
-        let right = text::width(&below, usize::from(area.width));
-        let left = Rect { width: area.width.saturating_sub(right as u16 + 1), ..area };
-        let path = names.join(" › ");
-        put_path(buf, left, 1, 0, &path, ui.theme.dim());
-        put(buf, area, area.width.saturating_sub(right as u16), 0, &below, ui.theme.warning());
-    }
-
-    fn draw_cell(&self, model: &Model, ui: &Ui, graph: Rect, y: u16, cell: Cell, buf: &mut Buffer) {
-        let node = cell.node.and_then(|id| self.tree.nodes.get(id));
-        let fuel = match node {
-            None => Fuel::Rest,
-            Some(node) => match (node.process, node.frame.and_then(|frame| model.frame(frame))) {
-                (_, Some(frame)) => Fuel::Frame(frame.kind),
-                (Some(_), None) => Fuel::Process,
-                (None, None) => Fuel::Root,
-            },
-        };
-        let emphasis = match cell.node {
-            Some(id) if id == self.selected => Emphasis::Selected,
-            Some(id) if self.matching.get(id) == Some(&false) => Emphasis::Faded,
-            None if !self.matching.is_empty() => Emphasis::Faded,
-            _ => Emphasis::Plain,
-        };
-        // By function, so that it keeps its shade whatever line is running.
-        let shade = node.and_then(|node| node.frame).map_or(0, |frame| model.function_of(frame).0);
-        let style = ui.theme.flame(fuel, emphasis, shade);
-        let label = match cell.node {
-            Some(id) => self.label(model, ui, id),
-            None => "…".to_owned(),
-        };
-        let room = Rect { x: graph.x + cell.x as u16, y: graph.y + y, width: cell.width as u16, height: 1 };
-        buf.set_style(room.intersection(buf.area), style);
-        if let Some(node) = cell.node {
-            ui.spots.add(room, Spot::Box(node));
-        }
-        let edge = if cell.node.is_none() && cell.width == 1 { "…" } else { "▏" };
-        put(buf, room, 0, 0, edge, style);
-        if cell.width >= 3 {
-            put(buf, room, 1, 0, &label, style);
-        }
-    }
-
-    fn draw_details(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
-        let Some(node) = self.tree.nodes.get(self.selected) else { return };
-        let area =
-            Rect { y: area.bottom().saturating_sub(BELOW).max(area.y), height: BELOW, ..area }.intersection(area);
-        let theme = ui.theme;
-        let whole = self.tree.nodes[Tree::ROOT].total;
-        let zoomed = self.tree.nodes[self.zoom].total;
-        let name = self.name(model, ui, self.selected);
-        let half = Rect { width: area.width * 6 / 10, ..area };
-        let x = put(buf, half, 1, 0, &name, theme.strong());
-        if let Some(frame) = node.frame.and_then(|frame| model.frame(frame)) {
-            let kind = if frame.kind == FrameKind::Python { "" } else { "  native" };
-            let kind = if frame.kind == FrameKind::Kernel { "  kernel" } else { kind };
-            let x = put(buf, area, x, 0, kind, theme.dim());
-            put_path(buf, area, x + 2, 0, &place(frame, ui.look.by), theme.dim());
-        }
-        let share = |samples, whole| number::percent(number::share(samples, whole));
-        let mut sums = format!(
-            "total {} % ({})   own {} % ({})",
-            share(node.total, whole),
-            number::amount(ui.look.weight, node.total),
-            share(node.own, whole),
-            number::amount(ui.look.weight, node.own),
-        );
-        if self.zoom != Tree::ROOT {
-            sums = format!("{sums}   {} % of the zoomed box", share(node.total, zoomed));
-        }
-        let x = put(buf, area, 1, 1, &sums, theme.text());
-        if let Some(filter) = &ui.frame_filter {
-            let matching = share(self.matching_samples, zoomed);
-            put(buf, area, x + 3, 1, &format!("/{}: {matching} %", filter.text()), theme.warning());
-        }
-    }
-
-    fn step_name(&self, model: &Model, ui: &Ui, id: NodeId) -> String {
-        if id == Tree::ROOT { "all".to_owned() } else { self.name(model, ui, id) }
-    }
-
-    /// With its line where that is what tells two boxes apart.
-    fn label(&self, model: &Model, ui: &Ui, id: NodeId) -> String {
-        let frame = self.tree.nodes.get(id).and_then(|node| node.frame).and_then(|frame| model.frame(frame));
-        match frame.and_then(|frame| frame.line).filter(|_| ui.look.by == By::Line) {
-            Some(line) => format!("{}:{line}", self.name(model, ui, id)),
-            None => self.name(model, ui, id),
-        }
-    }
-
-    fn name(&self, model: &Model, ui: &Ui, id: NodeId) -> String {
-        let Some(node) = self.tree.nodes.get(id) else { return String::new() };
-        match (node.process, node.frame.and_then(|frame| model.frame(frame))) {
-            (_, Some(frame)) => frames::name(frame),
-            (Some(process), None) => process_label(model, Some(process)),
-            (None, None) => format!("all, {}", number::whole(ui.look.weight, node.total)),
-        }
     }
 }
 

@@ -1,22 +1,68 @@
 //! Lines or functions with their own and total shares, or with their calls.
 
-use pyobs_model::views::{self, By, FrameRow, FramesView};
-use pyobs_model::{Frame, FrameId, FrameKind, Model, Pid, ProcessRef};
+mod calls;
+mod detail;
+
+use pyobs_model::views::{self, By, FrameRow};
+use pyobs_model::{FrameId, Model, ProcessRef};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::Outcome;
-use super::calls::CallsTable;
-use super::detail::Detail;
-use crate::binding::Action;
-use crate::draw::{Heading, Order, Row};
+use self::calls::CallsTable;
+use self::detail::Detail;
+use super::names::{draw_frame, matches, process_label};
+use super::stacks;
+use crate::binding::{Action, BY, Binding, Keys, MEASURE, SORT_NEXT, SORT_PREVIOUS, bind};
 use crate::filter::Filter;
-use crate::list::{Listing, turned};
-use crate::source::Sources;
-use crate::theme::Theme;
-use crate::trail::{Jump, Place};
-use crate::ui::{Scope, Ui};
+use crate::input::Key::{Char, Enter};
+use crate::jump::{Jump, Outcome, Place};
+use crate::paint::{Heading, Row};
+use crate::screen::{About, Chip, Screen};
+use crate::table::{List, Listed, NoDetail, Saved, Sorted, Table};
+use crate::ui::Ui;
 use crate::{number, text};
+
+const DETAIL: &str = "callers, callees and lines of the frame";
+const FOLD: Binding = bind(&[Char('f')], Action::Fold, "fold", "fold native (n:) and kernel (k:) code into Python");
+const CALLS: Binding = bind(&[Char('c')], Action::Calls, "calls", "counted calls, or samples");
+const SPLIT: Binding = bind(&[Char('p')], Action::Split, "split", "a row a process, or all processes in one");
+
+static ABOUT: About = About {
+    key: '2',
+    title: "Frames",
+    short_title: "Frames",
+    filter: stacks::FILTER,
+    keys: &[
+        Keys {
+            title: "Frames",
+            bindings: &[
+                bind(&[Enter], Action::Open, "detail", DETAIL),
+                bind(&[Char('o')], Action::SortOwn, "", "sort by own samples, or time"),
+                bind(&[Char('t')], Action::SortTotal, "", "sort by total samples, or time"),
+                bind(&[Char('n')], Action::SortName, "", "sort by name"),
+                SORT_NEXT,
+                SORT_PREVIOUS,
+                MEASURE,
+                BY,
+                FOLD,
+                CALLS,
+                SPLIT,
+            ],
+        },
+        // One frame, with its callers and callees.
+        Keys {
+            title: "A frame",
+            bindings: &[
+                bind(&[Enter], Action::Open, "follow", "go on to this caller, callee or line"),
+                MEASURE,
+                BY,
+                FOLD,
+            ],
+        },
+        // Counted calls of functions, instead of samples.
+        Keys { title: "Calls", bindings: &[SORT_NEXT, SORT_PREVIOUS, CALLS, SPLIT] },
+    ],
+};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Sort {
@@ -26,257 +72,235 @@ enum Sort {
     Name,
 }
 
-const SORTS: [Sort; 3] = [Sort::Own, Sort::Total, Sort::Name];
-
 /// What a row is of, whatever place it has.
-pub(super) type Key = (Option<ProcessRef>, FrameId);
+type Key = (Option<ProcessRef>, FrameId);
 
-/// What was open.
+/// The table of samples.
 #[derive(Default)]
-pub(crate) struct FramesAside {
-    details: Vec<Detail>,
-    shows_calls: bool,
-}
-
-#[derive(Default)]
-pub(crate) struct FramesScreen {
-    sort: Sort,
+struct FrameTable {
     split: bool,
-    view: FramesView,
-    listing: Listing<Key>,
-    /// The last one is in sight; closing it goes back to the one before.
-    details: Vec<Detail>,
-    calls: CallsTable,
-    shows_calls: bool,
+    total: u64,
 }
 
-impl FramesScreen {
-    pub(crate) fn compute(&mut self, model: &Model, scope: &Scope, sources: &mut Sources) {
-        if let Some(detail) = self.details.last_mut() {
-            detail.compute(model, scope);
-            detail.read_sources(model, sources);
-        } else if self.shows_calls {
-            self.calls.compute(model, &scope.selection, self.split);
-        } else {
-            self.view = views::frames(model, &scope.selection, scope.look, self.split);
-        }
+impl Table for FrameTable {
+    type Row = FrameRow;
+    type Key = Key;
+    type Sort = Sort;
+    type Detail = NoDetail;
+
+    const SORTS: &'static [Sort] = &[Sort::Own, Sort::Total, Sort::Name];
+
+    fn compute(&mut self, model: &Model, ui: &Ui, _: Option<&mut NoDetail>) -> Option<Vec<FrameRow>> {
+        let scope = ui.scope(model);
+        let view = views::frames(model, &scope.selection, scope.look, self.split);
+        self.total = view.total;
+        Some(view.rows)
     }
 
-    pub(crate) fn arrange(&mut self, model: &Model, filter: Option<&Filter>, height: usize) {
-        if let Some(detail) = self.details.last_mut() {
-            detail.arrange(height);
-            return;
-        }
-        if self.shows_calls {
-            self.calls.arrange(model, filter, height);
-            return;
-        }
-        let rows = &self.view.rows;
-        let frame = |index: &usize| model.frame(rows[*index].frame);
-        let mut shown: Vec<usize> = match filter {
-            None => (0..rows.len()).collect(),
-            Some(filter) => (0..rows.len()).filter(|index| frame(index).is_some_and(|f| matches(f, filter))).collect(),
-        };
-        match self.sort {
+    fn key(row: &FrameRow) -> Key {
+        (row.process, row.frame)
+    }
+
+    fn matches(&self, row: &FrameRow, filter: &Filter, model: &Model) -> bool {
+        model.frame(row.frame).is_some_and(|frame| matches(frame, filter))
+    }
+
+    fn sort(&self, shown: &mut [usize], rows: &[FrameRow], sort: Sort, model: &Model) {
+        match sort {
             Sort::Own => {}
             Sort::Total => shown.sort_by_key(|index| std::cmp::Reverse((rows[*index].total, rows[*index].own))),
             Sort::Name => shown.sort_by(|a, b| {
+                let frame = |index: &usize| model.frame(rows[*index].frame);
                 let key = |index| frame(index).map(|f| (text::head(&f.function, 256), f.file.as_deref(), f.line));
                 key(a).cmp(&key(b))
             }),
         }
-        self.listing.show(shown, |row| key(&rows[row]), height);
     }
 
-    /// Shows the frame that is meant, or the table.
-    pub(crate) fn jump(&mut self, jump: Jump) {
-        self.shows_calls = false;
-        if let Place::Frame(frame) = jump.place {
-            self.details.push(Detail::new(jump.process, frame));
-        }
-    }
-
-    pub(crate) fn put_aside(&mut self) -> FramesAside {
-        FramesAside { details: std::mem::take(&mut self.details), shows_calls: self.shows_calls }
-    }
-
-    pub(crate) fn put_back(&mut self, aside: FramesAside) {
-        (self.details, self.shows_calls) = (aside.details, aside.shows_calls);
-    }
-
-    /// How many details are open, one behind the other.
-    pub(crate) fn depth(&self) -> usize {
-        self.details.len()
-    }
-
-    pub(crate) fn detail(&self) -> Option<&Detail> {
-        self.details.last()
-    }
-
-    pub(crate) fn shows_calls(&self) -> bool {
-        self.shows_calls
-    }
-
-    /// Whether there was one to close.
-    pub(crate) fn close_detail(&mut self) -> bool {
-        self.details.pop().is_some()
-    }
-
-    pub(crate) fn act(&mut self, action: Action, height: usize) -> Outcome {
-        const DETAILS_MAX: usize = 64;
-        if let Some(detail) = self.details.last_mut() {
-            if let Some(next) = detail.act(action, height) {
-                if self.details.len() == DETAILS_MAX {
-                    self.details.remove(0);
-                }
-                self.details.push(next);
-                return Outcome::View;
-            }
-            return Outcome::Nothing;
-        }
-        match action {
-            Action::Calls => {
-                self.shows_calls = !self.shows_calls;
-                return Outcome::View;
-            }
-            Action::Split => {
-                self.split = !self.split;
-                return Outcome::View;
-            }
-            _ if self.shows_calls => return self.calls.act(action, height),
-            _ => {}
-        }
-        if self.listing.step(action, height) {
-            return Outcome::Nothing;
-        }
-        self.sort = match action {
-            Action::SortOwn => Sort::Own,
-            Action::SortTotal => Sort::Total,
-            Action::SortName => Sort::Name,
-            Action::SortNext | Action::SortPrevious => turned(&SORTS, self.sort, action),
-            Action::Open => {
-                if let Some((process, frame)) = self.listing.selected().copied() {
-                    self.details.push(Detail::new(process, frame));
-                    return Outcome::View;
-                }
-                return Outcome::Nothing;
-            }
-            _ => return Outcome::Nothing,
-        };
-        Outcome::Rows
-    }
-
-    /// Whether there are rows for a filter to hide.
-    pub(crate) fn has_rows(&self) -> bool {
-        if self.shows_calls { self.calls.has_rows() } else { !self.view.rows.is_empty() }
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.details.is_empty() && if self.shows_calls { self.calls.is_empty() } else { self.listing.is_empty() }
-    }
-
-    pub(crate) fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
-        if let Some(detail) = self.details.last() {
-            detail.draw(model, ui, area, buf);
-            return;
-        }
-        if self.shows_calls {
-            self.calls.draw(model, ui, self.split, area, buf);
-            return;
-        }
-        let widths = Widths::of(area.width, self.split);
-        let theme = ui.theme;
-        let mut head = Heading::new(buf, area, theme);
-        let sorted = |sort, order| (self.sort == sort).then_some(order);
-        head.right(8, "OWN %", sorted(Sort::Own, Order::Falling));
+    fn draw_heading(&self, head: &mut Heading<'_>, width: u16, sorted: Sorted<Sort>, ui: &Ui) {
+        let widths = Widths::of(width, self.split);
+        head.right(8, "OWN %", sorted.falling(Sort::Own));
         head.skip(widths.bar);
-        head.right(8, "TOTAL %", sorted(Sort::Total, Order::Falling));
+        head.right(8, "TOTAL %", sorted.falling(Sort::Total));
         head.skip(widths.bar);
-        let counts_total = self.sort == Sort::Total;
-        head.right(widths.samples, if counts_total { "TOTAL" } else { "OWN" }, None);
-        if self.split {
-            head.left(widths.process, "PROCESS", None);
-        }
-        head.left(widths.function, "FUNCTION", sorted(Sort::Name, Order::Rising));
+        head.right(widths.samples, if sorted.0 == Sort::Total { "TOTAL" } else { "OWN" }, None);
+        head.left(widths.process, "PROCESS", None);
+        head.left(widths.function, "FUNCTION", sorted.rising(Sort::Name));
         head.left(usize::MAX, if ui.look.by == By::Line { "LINE" } else { "DEFINED AT" }, None);
+    }
 
-        for (index, spot, is_selected) in self.listing.in_sight(area, &ui.spots) {
-            let Some((line, frame)) = self.view.rows.get(index).and_then(|line| Some((line, model.frame(line.frame)?)))
-            else {
-                continue;
-            };
-            let mut row = Row::new(buf, spot);
-            row.select(is_selected, theme);
-            let own = number::share(line.own, self.view.total);
-            let total = number::share(line.total, self.view.total);
-            row.right(8, &number::percent(own), if line.own == 0 { theme.dim() } else { theme.strong() });
-            row.bar(widths.bar, own / 100.0, theme.own());
-            row.right(8, &number::percent(total), theme.text());
-            row.bar(widths.bar, total / 100.0, theme.total());
-            let amount = if counts_total { line.total } else { line.own };
-            row.right(widths.samples, &number::amount(ui.look.weight, amount), theme.dim());
-            if self.split {
-                row.left(widths.process, &process_label(model, line.process), theme.dim());
+    fn draw_row(&self, row: &mut Row<'_>, line: &FrameRow, width: u16, sort: Sort, model: &Model, ui: &Ui) {
+        let Some(frame) = model.frame(line.frame) else { return };
+        let (widths, theme) = (Widths::of(width, self.split), ui.theme);
+        let own = number::share(line.own, self.total);
+        let total = number::share(line.total, self.total);
+        row.right(8, &number::percent(own), if line.own == 0 { theme.dim() } else { theme.strong() });
+        row.bar(widths.bar, own / 100.0, theme.own());
+        row.right(8, &number::percent(total), theme.text());
+        row.bar(widths.bar, total / 100.0, theme.total());
+        let amount = if sort == Sort::Total { line.total } else { line.own };
+        row.right(widths.samples, &number::amount(ui.look.weight, amount), theme.dim());
+        row.left(widths.process, &process_label(model, line.process), theme.dim());
+        draw_frame(row, widths.function, frame, ui.look.by, theme);
+    }
+}
+
+/// What is open.
+#[derive(Default)]
+struct Open {
+    details: Vec<Detail>,
+    shows_calls: bool,
+}
+
+#[derive(Default)]
+pub(super) struct FramesScreen {
+    frames: List<FrameTable>,
+    calls: List<CallsTable>,
+    /// The last one is in sight; closing it goes back to the one before.
+    open: Open,
+}
+
+impl Screen for FramesScreen {
+    fn about(&self) -> &'static About {
+        &ABOUT
+    }
+
+    fn keys(&self) -> &'static Keys {
+        match (self.depth(), self.open.shows_calls) {
+            (0, false) => &ABOUT.keys[0],
+            (0, true) => &ABOUT.keys[2],
+            _ => &ABOUT.keys[1],
+        }
+    }
+
+    fn family(&self, ui: &Ui) -> Option<&'static str> {
+        if self.open.shows_calls { Some("eval") } else { ui.look.weight.families().first().copied() }
+    }
+
+    fn list(&self) -> Option<&dyn Listed> {
+        Some(if self.open.shows_calls { &self.calls } else { &self.frames })
+    }
+
+    fn list_mut(&mut self) -> Option<&mut dyn Listed> {
+        Some(if self.open.shows_calls { &mut self.calls } else { &mut self.frames })
+    }
+
+    fn compute(&mut self, model: &Model, ui: &mut Ui) {
+        if let Some(detail) = self.open.details.last_mut() {
+            detail.compute(model, &ui.scope(model));
+            detail.read_sources(model, &ui.sources);
+        } else if let Some(list) = self.list_mut() {
+            list.compute(model, ui);
+        }
+    }
+
+    fn arrange(&mut self, model: &Model, ui: &Ui) {
+        let filter = ui.filter(ABOUT.filter);
+        if let Some(detail) = self.open.details.last_mut() {
+            detail.arrange(ui.body().height.into());
+        } else if let Some(list) = self.list_mut() {
+            list.arrange(model, ui, filter);
+        }
+    }
+
+    fn act(&mut self, action: Action, model: &Model, ui: &Ui) -> Outcome {
+        const DETAILS_MAX: usize = 64;
+        if let Some(look) = stacks::look_after(action, model, ui.look) {
+            return Outcome::Look(look);
+        }
+        let next = if let Some(detail) = self.open.details.last_mut() {
+            detail.act(action, ui.body().height.into())
+        } else {
+            match action {
+                Action::Calls => self.open.shows_calls = !self.open.shows_calls,
+                Action::Split => {
+                    self.frames.table.split = !self.frames.table.split;
+                    self.calls.table.split = self.frames.table.split;
+                }
+                _ if self.open.shows_calls => return self.calls.act(action, ui),
+                Action::SortOwn => return self.frames.sort_by(Sort::Own),
+                Action::SortTotal => return self.frames.sort_by(Sort::Total),
+                Action::SortName => return self.frames.sort_by(Sort::Name),
+                Action::Open => {}
+                _ => return self.frames.act(action, ui),
             }
-            draw_frame(&mut row, widths.function, frame, ui.look.by, theme);
+            if action != Action::Open {
+                return Outcome::View;
+            }
+            self.frames.selected().map(|(process, frame)| Detail::new(*process, *frame))
+        };
+        let Some(next) = next else { return Outcome::Nothing };
+        if self.open.details.len() == DETAILS_MAX {
+            self.open.details.remove(0);
+        }
+        self.open.details.push(next);
+        Outcome::View
+    }
+
+    fn hint(&self, action: Action, usual: &'static str, model: &Model, _ui: &Ui) -> &'static str {
+        match action {
+            Action::Calls if self.open.shows_calls => "samples",
+            Action::Calls if !model.is_on("eval") => "",
+            _ => stacks::hint(action, usual, model),
         }
     }
-}
 
-fn key(row: &FrameRow) -> Key {
-    (row.process, row.frame)
-}
-
-pub(super) fn matches(frame: &Frame, filter: &Filter) -> bool {
-    let of = |text: &Option<std::sync::Arc<str>>| text.as_deref().is_some_and(|text| filter.matches(text));
-    filter.matches(&frame.function) || of(&frame.file) || of(&frame.module)
-}
-
-/// The function's name, behind the mark of a kind that is not Python: colour alone would not tell everyone.
-pub(super) fn name(frame: &Frame) -> String {
-    let mark = match frame.kind {
-        FrameKind::Python => "",
-        FrameKind::Native => "n:",
-        FrameKind::Kernel => "k:",
-    };
-    format!("{mark}{}", text::head(&frame.function, 4096))
-}
-
-/// The function and its place, as the last two columns of a row.
-pub(super) fn draw_frame(row: &mut Row<'_>, width: usize, frame: &Frame, by: By, theme: Theme) {
-    row.left(width, &name(frame), theme.kind(frame.kind));
-    row.rest_of_path(&place(frame, by), theme.dim());
-}
-
-/// Where a frame is: its file and line, or what stands for them.
-pub(super) fn place(frame: &Frame, by: By) -> String {
-    let line = match by {
-        By::Line => frame.line,
-        By::Function => frame.first_line.or(frame.line),
-    };
-    // Of a long path the end tells, and it is never shown in more cells than a screen is wide.
-    let tail = |text: &str| text[text.ceil_char_boundary(text.len().saturating_sub(4096))..].to_owned();
-    match (&frame.file, line, &frame.module) {
-        (Some(file), Some(line), _) => format!("{}:{line}", tail(file)),
-        (Some(file), None, _) => tail(file),
-        (None, _, Some(module)) => format!("[{}]", tail(module)),
-        (None, _, None) if frame.kind == FrameKind::Kernel => "[kernel]".to_owned(),
-        (None, _, None) => "–".to_owned(),
-    }
-}
-
-pub(crate) fn process_label(model: &Model, process: Option<ProcessRef>) -> String {
-    match process.and_then(|process| model.process(process)) {
-        Some(state) => {
-            format!("{} {}", state.process.pid, text::head(text::command(&state.process.command), 4096))
+    fn chips(&self, ui: &Ui) -> Vec<Chip> {
+        if self.open.shows_calls && self.depth() == 0 {
+            return vec![Chip(4, "calls")];
         }
-        None => "(unknown process)".to_owned(),
+        stacks::chips(ui.look, if ui.look.python_only { "native folded" } else { "native shown" })
     }
-}
 
-/// The latest process that had the number.
-pub(super) fn process_of(model: &Model, pid: Pid) -> Option<ProcessRef> {
-    model.processes().filter(|(_, state)| state.process.pid == pid).map(|(id, _)| id).last()
+    fn is_empty(&self, _model: &Model, _ui: &Ui) -> bool {
+        self.depth() == 0 && self.list().is_some_and(Listed::is_empty)
+    }
+
+    fn empty(&self, ui: &Ui) -> Option<(&'static str, &'static str)> {
+        if self.open.shows_calls {
+            return Some(("calls", "No function that is watched was called."));
+        }
+        stacks::empty(ui.look.weight)
+    }
+
+    fn depth(&self) -> usize {
+        self.open.details.len()
+    }
+
+    fn close(&mut self, _ui: &Ui) -> bool {
+        self.open.details.pop().is_some()
+    }
+
+    fn shows(&self, place: Place) -> bool {
+        matches!(place, Place::Frame(_) | Place::Thread(_) | Place::Process)
+    }
+
+    /// Shows the frame, or the table.
+    fn jump(&mut self, jump: Jump) {
+        self.open.shows_calls = false;
+        if let Place::Frame(frame) = jump.place {
+            self.open.details.push(Detail::new(jump.process, frame));
+        }
+    }
+
+    fn save(&mut self) -> Saved {
+        let shows_calls = self.open.shows_calls;
+        Box::new(std::mem::replace(&mut self.open, Open { details: Vec::new(), shows_calls }))
+    }
+
+    fn restore(&mut self, saved: Saved) {
+        if let Ok(open) = saved.downcast::<Open>() {
+            self.open = *open;
+        }
+    }
+
+    fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
+        if let Some(detail) = self.open.details.last() {
+            detail.draw(model, ui, area, buf);
+        } else if let Some(list) = self.list() {
+            list.draw(model, ui, area, buf);
+        }
+    }
 }
 
 pub(super) struct Widths {

@@ -6,11 +6,13 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
-use super::Outcome;
 use super::finding::{advice, severity};
-use crate::binding::Action;
-use crate::draw::{put, put_more};
+use crate::binding::{Action, Keys};
+use crate::jump::Outcome;
 use crate::list::scroll;
+use crate::paint::{put, put_more};
+use crate::scope::Reach;
+use crate::screen::{About, Screen};
 use crate::theme::Theme;
 use crate::ui::Ui;
 use crate::{number, text};
@@ -21,19 +23,44 @@ pub(crate) struct HealthScreen {
 }
 
 /// A line of the screen: pieces with the column they begin in.
-pub(crate) struct HealthLine(Vec<(usize, String, Style)>);
+struct HealthLine(Vec<(usize, String, Style)>);
 
 const VALUES: usize = 12;
 const NAMES: usize = 14;
 const SENTENCES: usize = 40;
 
-impl HealthScreen {
-    pub(crate) fn act(&mut self, action: Action, lines: usize, height: usize) -> Outcome {
-        self.top = scroll(self.top, action, lines, height);
+static ABOUT: About = About {
+    key: '5',
+    title: "Health",
+    short_title: "Health",
+    filter: None,
+    keys: &[Keys { title: "Health", bindings: &[] }],
+};
+
+impl Screen for HealthScreen {
+    fn about(&self) -> &'static About {
+        &ABOUT
+    }
+
+    /// Losses are counted from the beginning on.
+    fn reach(&self) -> Reach {
+        Reach::All
+    }
+
+    fn compute(&mut self, model: &Model, ui: &mut Ui) {
+        ui.find(model);
+    }
+
+    fn act(&mut self, action: Action, model: &Model, ui: &Ui) -> Outcome {
+        self.top = scroll(self.top, action, lines(model, ui).len(), ui.body().height.into());
         Outcome::Nothing
     }
 
-    pub(crate) fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
+    fn is_empty(&self, _model: &Model, _ui: &Ui) -> bool {
+        false
+    }
+
+    fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
         let lines = lines(model, ui);
         let height = usize::from(area.height);
         let top = self.top.min(lines.len().saturating_sub(height));
@@ -46,7 +73,7 @@ impl HealthScreen {
     }
 }
 
-pub(crate) fn lines(model: &Model, ui: &Ui) -> Vec<HealthLine> {
+fn lines(model: &Model, ui: &Ui) -> Vec<HealthLine> {
     let mut page = Page { lines: Vec::new(), theme: ui.theme, width: usize::from(ui.size.0) };
     // First: it bears on everything else.
     refused(&mut page, model);

@@ -4,27 +4,46 @@
 mod births;
 mod births_detail;
 mod detail;
+mod life;
 mod residents;
 mod segments;
 
 use pyobs_model::Model;
 use pyobs_model::findings::Target;
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
 
-use self::births::Births;
-use self::residents::Residents;
-use self::segments::Segments;
-pub(super) use self::segments::label as segment_label;
-use super::Outcome;
-use crate::binding::Action;
-use crate::filter::Filter;
-use crate::trail::{Jump, Place};
-use crate::ui::{Scope, Ui};
+use self::births::BirthTable;
+use self::residents::ResidentTable;
+use self::segments::SegmentTable;
+use crate::binding::{Action, FOLLOW, Keys, SORT_NEXT, SORT_PREVIOUS, bind};
+use crate::input::Key;
+use crate::jump::{Jump, Outcome, Place};
+use crate::scope::Reach;
+use crate::screen::{About, Screen};
+use crate::table::{List, Listed, Saved};
+use crate::ui::Ui;
+
+static ABOUT: About = About {
+    key: '6',
+    title: "Memory",
+    short_title: "Memory",
+    filter: Some("memory"),
+    keys: &[
+        Keys {
+            title: "Memory",
+            bindings: &[
+                bind(&[Key::Enter], Action::Open, "detail", "what is known of the segment, or the arenas"),
+                SORT_NEXT,
+                SORT_PREVIOUS,
+                bind(&[Key::Char('m')], Action::Measure, "arenas", "shared segments, arenas, or MemInfos of Numba"),
+            ],
+        },
+        Keys { title: "A segment, or arenas", bindings: &[FOLLOW] },
+    ],
+};
 
 /// What the rows are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Table {
+enum Shown {
     #[default]
     Segments,
     Arenas,
@@ -32,10 +51,10 @@ pub(crate) enum Table {
     Processes,
 }
 
-impl Table {
+impl Shown {
     const ALL: [Self; 4] = [Self::Segments, Self::Arenas, Self::MemInfos, Self::Processes];
 
-    pub(crate) fn family(self) -> &'static str {
+    fn family(self) -> &'static str {
         match self {
             Self::Segments | Self::Processes => "shm",
             Self::Arenas => "arena",
@@ -43,8 +62,12 @@ impl Table {
         }
     }
 
+    fn births(self) -> List<BirthTable> {
+        List::new(BirthTable::of_meminfos(self == Self::MemInfos))
+    }
+
     /// For the footer.
-    pub(crate) fn title(self) -> &'static str {
+    fn title(self) -> &'static str {
         match self {
             Self::Segments => "segments",
             Self::Arenas => "arenas",
@@ -53,129 +76,121 @@ impl Table {
         }
     }
 
-    pub(crate) fn next(self) -> Self {
-        let at = Self::ALL.iter().position(|table| *table == self).unwrap_or(0);
+    fn next(self) -> Self {
+        let at = Self::ALL.iter().position(|shown| *shown == self).unwrap_or(0);
         Self::ALL[(at + 1) % Self::ALL.len()]
     }
 }
 
-/// What was open.
-pub(crate) struct MemoryAside {
-    table: Table,
-    births: Births,
-    segment: Option<detail::Detail>,
+/// What is open.
+struct Open {
+    shown: Shown,
+    births: List<BirthTable>,
+    segment: Saved,
 }
 
-pub(crate) struct MemoryScreen {
-    table: Table,
-    segments: Segments,
-    births: Births,
-    residents: Residents,
+pub(super) struct MemoryScreen {
+    shown: Shown,
+    segments: List<SegmentTable>,
+    /// Arenas or MemInfos.
+    births: List<BirthTable>,
+    residents: List<ResidentTable>,
 }
 
 impl MemoryScreen {
-    pub(crate) fn new(model: &Model) -> Self {
-        let table = Table::ALL.into_iter().find(|table| model.is_on(table.family())).unwrap_or_default();
-        Self { table, segments: Segments::default(), births: Births::of(table), residents: Residents::default() }
+    pub(super) fn new(model: &Model) -> Self {
+        let shown = Shown::ALL.into_iter().find(|shown| model.is_on(shown.family())).unwrap_or_default();
+        let births = shown.births();
+        Self { shown, segments: List::default(), births, residents: List::default() }
     }
 
-    pub(crate) fn table(&self) -> Table {
-        self.table
+    fn show(&mut self, shown: Shown) {
+        self.shown = shown;
+        self.births = shown.births();
+    }
+}
+
+impl Screen for MemoryScreen {
+    fn about(&self) -> &'static About {
+        &ABOUT
     }
 
-    pub(crate) fn compute(&mut self, model: &Model, scope: &Scope) {
-        match self.table {
-            Table::Segments => self.segments.compute(model, scope),
-            Table::Arenas | Table::MemInfos => self.births.compute(model, scope),
-            Table::Processes => self.residents.compute(model, scope),
-        }
+    fn family(&self, _ui: &Ui) -> Option<&'static str> {
+        Some(self.shown.family())
     }
 
-    pub(crate) fn arrange(&mut self, model: &Model, filter: Option<&Filter>, body: Rect) {
-        match self.table {
-            Table::Segments => self.segments.arrange(model, filter, body),
-            Table::Arenas | Table::MemInfos => self.births.arrange(model, filter, body),
-            Table::Processes => self.residents.arrange(model, filter, body),
-        }
+    /// MemInfos are added up by where they were born, and what processes have in memory is what the last look found.
+    fn reach(&self) -> Reach {
+        if matches!(self.shown, Shown::MemInfos | Shown::Processes) { Reach::All } else { Reach::Window }
     }
 
-    pub(crate) fn act(&mut self, action: Action, body: Rect) -> Outcome {
+    fn list(&self) -> Option<&dyn Listed> {
+        Some(match self.shown {
+            Shown::Segments => &self.segments,
+            Shown::Arenas | Shown::MemInfos => &self.births,
+            Shown::Processes => &self.residents,
+        })
+    }
+
+    fn list_mut(&mut self) -> Option<&mut dyn Listed> {
+        Some(match self.shown {
+            Shown::Segments => &mut self.segments,
+            Shown::Arenas | Shown::MemInfos => &mut self.births,
+            Shown::Processes => &mut self.residents,
+        })
+    }
+
+    fn act(&mut self, action: Action, _model: &Model, ui: &Ui) -> Outcome {
         if action == Action::Measure {
-            self.table = self.table.next();
-            self.births = Births::of(self.table);
+            self.show(self.shown.next());
             return Outcome::View;
         }
-        match self.table {
-            Table::Segments => self.segments.act(action, body),
-            Table::Arenas | Table::MemInfos => self.births.act(action, body),
-            Table::Processes => self.residents.act(action, body),
-        }
+        self.list_mut().map_or(Outcome::Nothing, |list| list.act(action, ui))
     }
 
-    pub(crate) fn jump(&mut self, jump: Jump) {
-        let (Place::Row(target) | Place::Detail(target)) = jump.place else { return };
+    fn hint(&self, action: Action, usual: &'static str, _model: &Model, _ui: &Ui) -> &'static str {
+        if action == Action::Measure { self.shown.next().title() } else { usual }
+    }
+
+    fn empty(&self, _ui: &Ui) -> Option<(&'static str, &'static str)> {
+        Some(match self.shown {
+            Shown::Segments | Shown::Processes => ("shared segments", "No Python process has made or mapped one."),
+            Shown::Arenas => ("arenas", "No Python process has any, or none uses CPython's allocator."),
+            Shown::MemInfos => ("MemInfos", "No code compiled by Numba has made one."),
+        })
+    }
+
+    fn shows(&self, place: Place) -> bool {
+        matches!(place.target(), Some(Target::Arenas(_) | Target::MemInfos(_) | Target::Segment(_)))
+    }
+
+    fn jump(&mut self, jump: Jump) {
+        let Some(target) = jump.place.target() else { return };
         let opens = jump.is_into_detail();
-        self.table = match target {
-            Target::Arenas(_) => Table::Arenas,
-            Target::MemInfos(_) => Table::MemInfos,
-            _ => Table::Segments,
-        };
-        self.births = Births::of(self.table);
+        self.show(match target {
+            Target::Arenas(_) => Shown::Arenas,
+            Target::MemInfos(_) => Shown::MemInfos,
+            _ => Shown::Segments,
+        });
         match target {
-            Target::Arenas(frame) | Target::MemInfos(frame) => self.births.jump(jump.process, frame, opens),
-            Target::Segment(id) => self.segments.jump(id, opens),
+            Target::Arenas(frame) | Target::MemInfos(frame) => {
+                let process = jump.process;
+                self.births.seek(move |site| process == Some(site.process) && site.frame == frame, opens);
+            }
+            Target::Segment(id) => self.segments.go(id, opens),
             _ => {}
         }
     }
 
-    pub(crate) fn put_aside(&mut self) -> MemoryAside {
-        let births = std::mem::replace(&mut self.births, Births::of(self.table));
-        MemoryAside { table: self.table, births, segment: self.segments.put_aside() }
+    fn save(&mut self) -> Saved {
+        let births = std::mem::replace(&mut self.births, self.shown.births());
+        Box::new(Open { shown: self.shown, births, segment: self.segments.save() })
     }
 
-    pub(crate) fn put_back(&mut self, aside: MemoryAside) {
-        (self.table, self.births) = (aside.table, aside.births);
-        self.segments.put_back(aside.segment);
-    }
-
-    /// Whether there was one to close.
-    pub(crate) fn close_detail(&mut self) -> bool {
-        match self.table {
-            Table::Segments => self.segments.close_detail(),
-            Table::Arenas | Table::MemInfos => self.births.close_detail(),
-            Table::Processes => false,
-        }
-    }
-
-    pub(crate) fn shows_detail(&self) -> bool {
-        match self.table {
-            Table::Segments => self.segments.shows_detail(),
-            Table::Arenas | Table::MemInfos => self.births.shows_detail(),
-            Table::Processes => false,
-        }
-    }
-
-    pub(crate) fn has_rows(&self) -> bool {
-        match self.table {
-            Table::Segments => self.segments.has_rows(),
-            Table::Arenas | Table::MemInfos => self.births.has_rows(),
-            Table::Processes => self.residents.has_rows(),
-        }
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        match self.table {
-            Table::Segments => self.segments.is_empty(),
-            Table::Arenas | Table::MemInfos => self.births.is_empty(),
-            Table::Processes => self.residents.is_empty(),
-        }
-    }
-
-    pub(crate) fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
-        match self.table {
-            Table::Segments => self.segments.draw(model, ui, area, buf),
-            Table::Arenas | Table::MemInfos => self.births.draw(model, ui, area, buf),
-            Table::Processes => self.residents.draw(model, ui, area, buf),
+    fn restore(&mut self, saved: Saved) {
+        if let Ok(open) = saved.downcast::<Open>() {
+            (self.shown, self.births) = (open.shown, open.births);
+            self.segments.restore(open.segment);
         }
     }
 }

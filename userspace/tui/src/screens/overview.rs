@@ -4,17 +4,36 @@ mod lines;
 
 use pyobs_model::findings::{Board, Entry, Key};
 use pyobs_model::views::{self, Machine};
-use pyobs_model::{Model, Selection, families};
+use pyobs_model::{Model, families};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::Outcome;
 use super::finding::{advice, cost, evidence, mark, summary};
-use crate::binding::Action;
-use crate::draw::{Heading, Order, Row, how_to_see, put};
+use crate::binding::{Action, Keys, bind};
+use crate::input::Key as Pressed;
+use crate::jump::Outcome;
 use crate::list::Listing;
+use crate::paint::{Heading, Order, Row, put};
+use crate::scope::Reach;
+use crate::screen::{About, Screen};
 use crate::text;
 use crate::ui::Ui;
+
+static ABOUT: About = About {
+    key: '0',
+    title: "Overview",
+    short_title: "Over",
+    filter: None,
+    keys: &[Keys {
+        title: "Overview",
+        bindings: &[bind(
+            &[Pressed::Enter],
+            Action::Open,
+            "evidence",
+            "the screen and the row that show what a finding rests on",
+        )],
+    }],
+};
 
 /// The machine's lines and their heading.
 const MACHINE: u16 = lines::COUNT + 1;
@@ -57,43 +76,10 @@ impl Parts {
 }
 
 impl OverviewScreen {
-    pub(crate) fn compute(&mut self, model: &Model, selection: &Selection, width: u16) {
-        self.machine = views::machine(model, selection, lines::points(width));
-    }
-
-    pub(crate) fn arrange(&mut self, board: &Board, body: Rect) {
-        let rows = (0..board.entries().len()).collect();
-        let key = |row: usize| board.key(row).cloned().unwrap_or_default();
-        self.listing.show(rows, key, height(board, body));
-    }
-
     fn selected<'board>(&self, board: &'board Board) -> Option<&'board Entry> {
         let selected = self.listing.selected()?;
         let at = (0..board.entries().len()).find(|index| board.key(*index) == Some(selected))?;
         board.get(at)
-    }
-
-    pub(crate) fn act(&mut self, action: Action, board: &Board, body: Rect) -> Outcome {
-        if self.listing.step(action, height(board, body)) {
-            return Outcome::Nothing;
-        }
-        match (action, self.selected(board).map(|entry| &entry.finding)) {
-            (Action::Open, Some(finding)) => evidence(finding),
-            _ => Outcome::Nothing,
-        }
-    }
-
-    pub(crate) fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
-        let parts = Parts::of(area, ui.board.entries().len());
-        if ui.board.is_empty() {
-            draw_none(model, ui, parts.findings, buf);
-        } else {
-            self.draw_findings(model, ui, parts.findings, buf);
-        }
-        if let Some(entry) = self.selected(&ui.board) {
-            draw_detail(entry, ui, parts.detail, buf);
-        }
-        lines::draw(&self.machine, model, ui, below(parts.machine), buf);
     }
 
     fn draw_findings(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
@@ -106,13 +92,13 @@ impl OverviewScreen {
         head.right(process, "PID", None);
         head.left(check, "CHECK", None);
         head.left(usize::MAX, "FINDING", None);
-        for (index, spot, is_selected) in self.listing.in_sight(area, &ui.spots) {
+        for (index, line_area, is_selected) in self.listing.in_sight(area, &ui.hit_areas) {
             let Some(entry) = ui.board.get(index) else { continue };
             let finding = &entry.finding;
             let is_current = entry.is_current(&ui.board);
             let dim = |style| if is_current { style } else { theme.dim() };
             let (sign, style) = mark(theme, finding.severity);
-            let mut row = Row::new(buf, spot);
+            let mut row = Row::new(buf, line_area);
             row.select(is_selected, theme);
             row.left(3, &format!(" {sign}"), dim(style));
             row.right(9, &cost(entry.cost), dim(theme.strong()));
@@ -128,6 +114,54 @@ impl OverviewScreen {
             let room = usize::from(area.width).saturating_sub(used + alike.len() + gone.len());
             row.rest(&format!("{gone}{}{alike}", text::fit(&summary(finding, room), room)), dim(theme.text()));
         }
+    }
+}
+
+impl Screen for OverviewScreen {
+    fn about(&self) -> &'static About {
+        &ABOUT
+    }
+
+    fn compute(&mut self, model: &Model, ui: &mut Ui) {
+        self.machine = views::machine(model, &ui.scope(model).everyone(), lines::points(ui.size.0));
+        ui.find(model);
+    }
+
+    fn arrange(&mut self, _model: &Model, ui: &Ui) {
+        let rows = (0..ui.board.entries().len()).collect();
+        let key = |row: usize| ui.board.key(row).cloned().unwrap_or_default();
+        self.listing.show(rows, key, height(&ui.board, ui.body()));
+    }
+
+    fn act(&mut self, action: Action, _model: &Model, ui: &Ui) -> Outcome {
+        if self.listing.step(action, height(&ui.board, ui.body())) {
+            return Outcome::Nothing;
+        }
+        match (action, self.selected(&ui.board).map(|entry| &entry.finding)) {
+            (Action::Open, Some(finding)) => evidence(finding),
+            _ => Outcome::Nothing,
+        }
+    }
+
+    fn hint(&self, action: Action, usual: &'static str, _model: &Model, ui: &Ui) -> &'static str {
+        if action == Action::Open && ui.board.is_empty() { "" } else { usual }
+    }
+
+    fn is_empty(&self, model: &Model, ui: &Ui) -> bool {
+        !ui.has_begun() || model.processes().all(|(_, state)| state.process.python.is_none())
+    }
+
+    fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
+        let parts = Parts::of(area, ui.board.entries().len());
+        if ui.board.is_empty() {
+            draw_none(model, ui, parts.findings, buf);
+        } else {
+            self.draw_findings(model, ui, parts.findings, buf);
+        }
+        if let Some(entry) = self.selected(&ui.board) {
+            draw_detail(entry, ui, parts.detail, buf);
+        }
+        lines::draw(&self.machine, model, ui, below(parts.machine), buf);
     }
 }
 
@@ -162,7 +196,7 @@ fn draw_detail(entry: &Entry, ui: &Ui, area: Rect, buf: &mut Buffer) {
 
 fn draw_none(model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
     let theme = ui.theme;
-    put(buf, area, 1, 0, &format!("No finding {}.", ui.when()), theme.good());
+    put(buf, area, 1, 0, &format!("No finding {}.", ui.when(Reach::Window)), theme.good());
     let width = usize::from(area.width).saturating_sub(2);
     let mut y = 2;
     for refusal in model.meta().refusals() {
@@ -175,7 +209,7 @@ fn draw_none(model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
     let off = families::NAMES.iter().copied().filter(|family| !model.is_on(family) && !is_refused(family));
     let off: Vec<&str> = off.collect();
     let Some(first) = off.first() else { return };
-    let words = format!("Not watched: {}. {}", off.join(", "), how_to_see(ui, first));
+    let words = format!("Not watched: {}. {}", off.join(", "), ui.how_to_see(first));
     for (line, y) in text::wrap(&words, width).iter().zip(y..) {
         put(buf, area, 1, y, line, theme.dim());
     }

@@ -6,14 +6,14 @@ use pyobs_model::{FrameId, Model, ProcessRef, StackId};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::frames::draw_frame;
+use super::names::draw_frame;
 use crate::binding::Action;
-use crate::draw::{Row, put_more};
+use crate::hit_areas::Hit;
+use crate::jump::{Jump, Outcome};
 use crate::list::scroll;
 use crate::number;
-use crate::screens::Outcome;
-use crate::spots::Spot;
-use crate::trail::Jump;
+use crate::paint::{Row, put_more};
+use crate::table;
 use crate::ui::Ui;
 
 pub(super) enum Line<P> {
@@ -25,6 +25,35 @@ pub(super) enum Line<P> {
     Part(P),
     Frame(FrameId),
     More(usize),
+}
+
+/// What only one kind of page has: it draws itself on its line, of a page of this width.
+pub(super) trait Part {
+    fn draw(&self, row: &mut Row<'_>, width: u16, model: &Model, ui: &Ui);
+}
+
+/// The page of one row of a list.
+pub(super) struct Detail<K, P> {
+    pub(super) of: K,
+    pub(super) page: Page<P>,
+}
+
+impl<K, P: Part> table::Detail<K> for Detail<K, P> {
+    fn of(key: K) -> Option<Self> {
+        Some(Self { of: key, page: Page::default() })
+    }
+
+    fn arrange(&mut self, height: usize) {
+        self.page.arrange(height);
+    }
+
+    fn act(&mut self, action: Action, height: usize) -> Outcome {
+        self.page.act(action, height)
+    }
+
+    fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
+        self.page.draw(model, ui, area, buf);
+    }
 }
 
 pub(super) struct Page<P> {
@@ -99,7 +128,7 @@ impl<P> Page<P> {
         }
     }
 
-    pub(super) fn arrange(&mut self, height: usize) {
+    fn arrange(&mut self, height: usize) {
         self.top = self.top.min(self.lines.len().saturating_sub(height));
         self.select_in_sight(height);
     }
@@ -116,7 +145,7 @@ impl<P> Page<P> {
     }
 
     /// Goes to the next link where it is in sight, else scrolls; follows the one that is selected.
-    pub(super) fn act(&mut self, action: Action, height: usize) -> Outcome {
+    fn act(&mut self, action: Action, height: usize) -> Outcome {
         let sight = self.top..(self.top + height).min(self.lines.len());
         let next = match (action, self.selected) {
             (Action::Open, Some(selected)) => {
@@ -147,23 +176,19 @@ impl<P> Page<P> {
         (0..line).filter(|line| self.is_link(*line)).count()
     }
 
-    pub(super) fn draw(
-        &self,
-        model: &Model,
-        ui: &Ui,
-        area: Rect,
-        buf: &mut Buffer,
-        draw_part: impl Fn(&mut Row<'_>, &P),
-    ) {
+    fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer)
+    where
+        P: Part,
+    {
         let theme = ui.theme;
         let height = usize::from(area.height);
         let selected = self.selected.map(|line| self.links_before(line));
         for ((at, (line, jump)), y) in self.lines.iter().enumerate().skip(self.top).take(height).zip(area.y..) {
-            let spot = Rect { y, height: 1, ..area };
+            let line_area = Rect { y, height: 1, ..area };
             if let (Some(_), Some(selected)) = (jump, selected) {
-                ui.spots.add(spot, Spot::row(self.links_before(at), selected));
+                ui.hit_areas.add(line_area, Hit::row(self.links_before(at), selected));
             }
-            let mut row = Row::new(buf, spot);
+            let mut row = Row::new(buf, line_area);
             row.select(jump.is_some() && self.selected == Some(at), theme);
             match line {
                 Line::Blank => {}
@@ -175,7 +200,7 @@ impl<P> Page<P> {
                 Line::Words(words) => {
                     row.rest(&format!(" {words}"), if jump.is_some() { theme.link() } else { theme.text() });
                 }
-                Line::Part(part) => draw_part(&mut row, part),
+                Line::Part(part) => part.draw(&mut row, area.width, model, ui),
                 Line::Frame(id) => {
                     if let Some(frame) = model.frame(*id) {
                         row.skip(1);

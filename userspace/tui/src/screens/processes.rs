@@ -4,21 +4,41 @@ use std::cmp::Reverse;
 use std::collections::HashSet;
 
 use pyobs_model::families::cpu::Sum;
-use pyobs_model::views::{self, ProcessRow};
-use pyobs_model::{Model, Nanos, ProcessRef, ProcessState, Selection, Tid};
+use pyobs_model::views;
+use pyobs_model::{Model, Nanos, ProcessRef, ProcessState};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::Outcome;
 use super::finding::severity;
-use super::thread::thread_name;
-use crate::binding::Action;
-use crate::draw::{Heading, Order, Row, put};
+use super::names::thread_name;
+use crate::binding::{Action, Keys, SORT_NEXT, SORT_PREVIOUS, bind};
 use crate::filter::Filter;
-use crate::list::{Cursor, step, turned};
-use crate::spots::Spot;
-use crate::ui::{Picked, Ui};
+use crate::input::Key;
+use crate::jump::Outcome;
+use crate::paint::{Heading, Row, put};
+use crate::scope::Picked;
+use crate::screen::{About, Screen};
+use crate::table::{List, Listed, NoDetail, Sorted, Table};
+use crate::ui::Ui;
 use crate::{number, text};
+
+static ABOUT: About = About {
+    key: '1',
+    title: "Processes",
+    short_title: "Procs",
+    filter: Some("processes"),
+    keys: &[Keys {
+        title: "Processes",
+        bindings: &[
+            bind(&[Key::Enter], Action::Open, "select", "show only this process, or thread, on the other screens"),
+            bind(&[Key::Char('t')], Action::Threads, "threads", "show or hide the threads of the process"),
+            bind(&[Key::Right], Action::Expand, "", "show the threads of the process"),
+            bind(&[Key::Left], Action::Collapse, "", "hide the threads of the process"),
+            SORT_NEXT,
+            SORT_PREVIOUS,
+        ],
+    }],
+};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Sort {
@@ -29,189 +49,207 @@ enum Sort {
     Command,
 }
 
-const SORTS: [Sort; 4] = [Sort::Samples, Sort::Pid, Sort::Threads, Sort::Command];
-
+/// A process, or a thread of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Line {
-    row: usize,
     picked: Picked,
     cpu: Sum,
 }
 
 #[derive(Default)]
-pub(crate) struct ProcessesScreen {
-    sort: Sort,
+struct ProcessTable {
+    /// Those whose threads are shown.
     open: HashSet<ProcessRef>,
-    rows: Vec<ProcessRow>,
     seconds: f64,
-    /// When the time ends that is looked at.
+    /// The end of the time that the rows cover.
     end: Nanos,
-    shown: Vec<Line>,
-    cursor: Cursor<Picked>,
 }
 
-impl ProcessesScreen {
-    /// `selection` has all processes: the screen on which one picks shows all there is to pick from.
-    pub(crate) fn compute(&mut self, model: &Model, selection: &Selection, seconds: f64) {
-        self.rows = views::processes(model, selection);
-        self.seconds = seconds;
-        self.end = selection.end().min(model.now());
+impl Table for ProcessTable {
+    type Row = Line;
+    type Key = Picked;
+    type Sort = Sort;
+    type Detail = NoDetail;
+
+    const SORTS: &'static [Sort] = &[Sort::Samples, Sort::Pid, Sort::Threads, Sort::Command];
+
+    /// All processes, for the user picks among them; each is followed by its threads.
+    fn compute(&mut self, model: &Model, ui: &Ui, _: Option<&mut NoDetail>) -> Option<Vec<Line>> {
+        let scope = ui.scope(model);
+        let everyone = scope.everyone();
+        (self.seconds, self.end) = (scope.seconds, everyone.end().min(model.now()));
+        let rows = views::processes(model, &everyone).into_iter().flat_map(|row| {
+            let threads = model.process(row.process).into_iter().flat_map(|state| state.threads.keys());
+            let line = |tid, cpu| Line { picked: Picked { process: row.process, tid }, cpu };
+            let of_threads = threads.map(|tid| line(Some(*tid), row.threads.get(tid).copied().unwrap_or_default()));
+            std::iter::once(line(None, row.cpu)).chain(of_threads).collect::<Vec<_>>()
+        });
+        Some(rows.collect())
     }
 
-    pub(crate) fn arrange(&mut self, model: &Model, filter: Option<&Filter>, height: usize) {
-        let mut order: Vec<(usize, &ProcessRow, &ProcessState)> = self
-            .rows
-            .iter()
-            .enumerate()
-            .filter_map(|(index, row)| Some((index, row, model.process(row.process)?)))
-            .filter(|(_, row, state)| state.is_alive(self.end) || row.cpu.samples > 0)
-            .filter(|(_, _, state)| {
-                let process = &state.process;
-                filter.is_none_or(|f| f.matches(&process.command) || f.matches(&process.pid.to_string()))
-            })
-            .collect();
-        match self.sort {
-            Sort::Samples => order.sort_by_key(|(_, row, state)| (Reverse(row.cpu.time), state.process.pid)),
-            Sort::Pid => order.sort_by_key(|(_, _, state)| state.process.pid),
-            Sort::Threads => order.sort_by_key(|(_, _, state)| (Reverse(state.threads.len()), state.process.pid)),
-            Sort::Command => order.sort_by(|(_, _, a), (_, _, b)| {
-                let key = |state: &ProcessState| text::head(text::command(&state.process.command), 256).to_lowercase();
-                key(a).cmp(&key(b)).then(a.process.pid.cmp(&b.process.pid))
+    fn key(row: &Line) -> Picked {
+        row.picked
+    }
+
+    fn matches(&self, row: &Line, filter: &Filter, model: &Model) -> bool {
+        model.process(row.picked.process).is_some_and(|state| {
+            filter.matches(&state.process.command) || filter.matches(&state.process.pid.to_string())
+        })
+    }
+
+    fn sort(&self, shown: &mut [usize], rows: &[Line], sort: Sort, model: &Model) {
+        let state = |index: &usize| model.process(rows[*index].picked.process);
+        let pid = |index: &usize| state(index).map(|state| state.process.pid);
+        match sort {
+            Sort::Samples => shown.sort_by_key(|it| (Reverse(rows[*it].cpu.time), pid(it))),
+            Sort::Pid => shown.sort_by_key(pid),
+            Sort::Threads => shown.sort_by_key(|it| (Reverse(state(it).map(|it| it.threads.len())), pid(it))),
+            Sort::Command => shown.sort_by_cached_key(|it| {
+                let command = state(it).map(|it| text::head(text::command(&it.process.command), 256).to_lowercase());
+                (command, pid(it))
             }),
         }
-        let mut shown = Vec::with_capacity(order.len());
-        for (index, row, state) in order {
-            shown.push(Line { row: index, picked: Picked { process: row.process, tid: None }, cpu: row.cpu });
-            if self.open.contains(&row.process) {
-                let mut threads: Vec<(Tid, Sum)> =
-                    state.threads.keys().map(|tid| (*tid, row.threads.get(tid).copied().unwrap_or_default())).collect();
-                threads.sort_by_key(|(tid, cpu)| (Reverse(cpu.time), *tid));
-                shown.extend(threads.into_iter().map(|(tid, cpu)| Line {
-                    row: index,
-                    picked: Picked { process: row.process, tid: Some(tid) },
-                    cpu,
-                }));
+    }
+
+    fn shown(&self, rows: &[Line], filter: Option<&Filter>, sort: Sort, model: &Model) -> Vec<usize> {
+        let is_shown = |index: &usize| {
+            let row = &rows[*index];
+            let state = model.process(row.picked.process);
+            let is_known = state.is_some_and(|state| state.is_alive(self.end) || row.cpu.samples > 0);
+            row.picked.tid.is_none() && is_known && filter.is_none_or(|filter| self.matches(row, filter, model))
+        };
+        let mut processes: Vec<usize> = (0..rows.len()).filter(is_shown).collect();
+        self.sort(&mut processes, rows, sort, model);
+        let with_threads = processes.into_iter().flat_map(|index| {
+            let process = rows[index].picked.process;
+            let is_thread = |at: &usize| rows[*at].picked.process == process;
+            let after = (index + 1..rows.len()).take_while(is_thread);
+            let mut threads: Vec<usize> = after.filter(|_| self.open.contains(&process)).collect();
+            threads.sort_by_key(|at| (Reverse(rows[*at].cpu.time), rows[*at].picked.tid));
+            std::iter::once(index).chain(threads)
+        });
+        with_threads.collect()
+    }
+
+    fn place(&self, area: Rect, ui: &Ui) -> Rect {
+        let above = (headline(ui).len() as u16).min(area.height);
+        Rect { y: area.y + above, height: area.height - above, ..area }
+    }
+
+    fn draw_heading(&self, head: &mut Heading<'_>, width: u16, sorted: Sorted<Sort>, _ui: &Ui) {
+        let widths = Widths::of(width);
+        head.skip(2);
+        head.right(PID_WIDTH, "PID", sorted.rising(Sort::Pid));
+        head.left(widths.python, "PYTHON", None);
+        head.right(7, "CPU %", sorted.falling(Sort::Samples));
+        head.skip(widths.bar);
+        head.right(widths.samples, "SAMPLES", None);
+        head.right(4, "THR", sorted.falling(Sort::Threads));
+        head.left(usize::MAX, "COMMAND", sorted.rising(Sort::Command));
+    }
+
+    fn draw_row(&self, row: &mut Row<'_>, line: &Line, width: u16, _: Sort, model: &Model, ui: &Ui) {
+        let Some(state) = model.process(line.picked.process) else { return };
+        let (widths, theme) = (Widths::of(width), ui.theme);
+        let quiet = state.ended.is_some() || line.cpu.samples == 0;
+        let style = if quiet { theme.dim() } else { theme.text() };
+        let is_picked = ui.picked == Some(line.picked);
+        let fold = match line.picked.tid {
+            _ if is_picked => "●",
+            Some(_) => "",
+            None if self.open.contains(&line.picked.process) => "▾",
+            None => "▸",
+        };
+        row.left(2, &format!(" {fold}"), if is_picked { theme.good() } else { theme.dim() });
+        let cpu = self.cpu_percent(line.cpu);
+        match line.picked.tid {
+            None => {
+                row.right(PID_WIDTH, &state.process.pid.to_string(), style);
+                row.left(widths.python, state.process.python.as_deref().unwrap_or("–"), theme.dim());
+            }
+            Some(tid) => {
+                row.left(PID_WIDTH, &format!("└{:>1$}", tid.0, PID_WIDTH - 1), theme.dim());
+                row.left(widths.python, "", style);
             }
         }
-        self.shown = shown;
-        self.cursor.follow(self.shown.len(), self.shown.iter().map(|line| line.picked), height);
-        self.hold();
-    }
-
-    fn hold(&mut self) {
-        self.cursor.hold(self.selected());
-    }
-
-    fn selected(&self) -> Option<Picked> {
-        self.shown.get(self.cursor.index()).map(|line| line.picked)
-    }
-
-    pub(crate) fn act(&mut self, action: Action, height: usize) -> Outcome {
-        if let Some(step) = step(action) {
-            self.cursor.step(step, self.shown.len(), height);
-            self.hold();
-            return Outcome::Nothing;
+        row.right(7, &number::percent(cpu), style);
+        row.bar(widths.bar, cpu / 100.0, theme.own());
+        row.right(widths.samples, &number::count(line.cpu.samples), style);
+        match line.picked.tid {
+            None => {
+                row.right(4, &state.threads.len().to_string(), theme.dim());
+                let ended = if state.ended.is_some() { "ended: " } else { "" };
+                row.rest(&format!("{ended}{}", head_of_command(state)), style);
+            }
+            Some(tid) => {
+                row.right(4, "", style);
+                row.rest(&format!("  {}", thread_name(model, line.picked.process, tid)), style);
+            }
         }
-        match (action, self.selected()) {
+    }
+
+    fn draw_around(&self, area: Rect, _last: Rect, _model: &Model, ui: &Ui, buf: &mut Buffer) {
+        if let Some(entry) = ui.board.get(0) {
+            for (line, y) in headline(ui).iter().zip(0..) {
+                put(buf, area, 1, y, line, severity(ui.theme, entry.finding.severity));
+            }
+        }
+    }
+}
+
+impl ProcessTable {
+    /// In percent of one core.
+    fn cpu_percent(&self, cpu: Sum) -> f64 {
+        if self.seconds > 0.0 { cpu.time.as_secs_f64() / self.seconds * 100.0 } else { 0.0 }
+    }
+}
+
+#[derive(Default)]
+pub(super) struct ProcessesScreen {
+    list: List<ProcessTable>,
+}
+
+impl Screen for ProcessesScreen {
+    fn about(&self) -> &'static About {
+        &ABOUT
+    }
+
+    fn list(&self) -> Option<&dyn Listed> {
+        Some(&self.list)
+    }
+
+    fn list_mut(&mut self) -> Option<&mut dyn Listed> {
+        Some(&mut self.list)
+    }
+
+    fn compute(&mut self, model: &Model, ui: &mut Ui) {
+        self.list.compute(model, ui);
+        ui.find(model);
+    }
+
+    fn act(&mut self, action: Action, _model: &Model, ui: &Ui) -> Outcome {
+        let selected = self.list.selected().copied();
+        let open = &mut self.list.table.open;
+        match (action, selected) {
             (Action::Open, Some(picked)) => return Outcome::Pick(picked),
-            (Action::Threads, Some(picked)) => {
-                if !self.open.remove(&picked.process) {
-                    self.open.insert(picked.process);
+            (Action::Threads, Some(Picked { process, .. })) => {
+                if !open.remove(&process) {
+                    open.insert(process);
                 }
             }
-            (Action::Expand, Some(picked)) => {
-                self.open.insert(picked.process);
-            }
-            (Action::Collapse, Some(picked)) => {
-                self.open.remove(&picked.process);
+            (Action::Expand, Some(Picked { process, .. })) => _ = open.insert(process),
+            (Action::Collapse, Some(Picked { process, .. })) => {
+                open.remove(&process);
                 // The thread that was selected is gone; its process takes its place.
-                let parent = Picked { process: picked.process, tid: None };
-                while self.cursor.index() > 0 && self.selected() != Some(parent) {
-                    self.cursor.step(crate::list::Step::Up, self.shown.len(), height);
-                }
-                self.hold();
+                self.list.go_to(ui, |picked| *picked == Picked { process, tid: None });
             }
-            (Action::SortNext | Action::SortPrevious, _) => self.sort = turned(&SORTS, self.sort, action),
-            _ => return Outcome::Nothing,
+            _ => return self.list.act(action, ui),
         }
         Outcome::Rows
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.shown.is_empty()
-    }
-
-    pub(crate) fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
-        let widths = Widths::of(area.width);
-        let theme = ui.theme;
-        let headline = headline(ui);
-        if let Some(entry) = ui.board.get(0) {
-            for (line, y) in headline.iter().zip(0..) {
-                put(buf, area, 1, y, line, severity(theme, entry.finding.severity));
-            }
-        }
-        let above = (headline.len() as u16).min(area.height);
-        let area = Rect { y: area.y + above, height: area.height - above, ..area };
-        let mut head = Heading::new(buf, area, theme);
-        let sorted = |sort, order| (self.sort == sort).then_some(order);
-        head.skip(2);
-        head.right(PID_WIDTH, "PID", sorted(Sort::Pid, Order::Rising));
-        head.left(widths.python, "PYTHON", None);
-        head.right(7, "CPU %", sorted(Sort::Samples, Order::Falling));
-        head.skip(widths.bar);
-        head.right(widths.samples, "SAMPLES", None);
-        head.right(4, "THR", sorted(Sort::Threads, Order::Falling));
-        head.left(usize::MAX, "COMMAND", sorted(Sort::Command, Order::Rising));
-
-        let visible = self.cursor.visible(self.shown.len(), usize::from(area.height).saturating_sub(1));
-        let first = visible.start;
-        for (line, index) in self.shown[visible].iter().zip(first..) {
-            let Some(state) = model.process(line.picked.process) else { continue };
-            let spot = Rect { y: area.y + 1 + (index - first) as u16, height: 1, ..area };
-            ui.spots.add(spot, Spot::row(index, self.cursor.index()));
-            let mut row = Row::new(buf, spot);
-            row.select(index == self.cursor.index(), theme);
-            let quiet = state.ended.is_some() || line.cpu.samples == 0;
-            let style = if quiet { theme.dim() } else { theme.text() };
-            let is_picked = ui.picked == Some(line.picked);
-            let fold = match line.picked.tid {
-                _ if is_picked => "●",
-                Some(_) => "",
-                None if self.open.contains(&line.picked.process) => "▾",
-                None => "▸",
-            };
-            row.left(2, &format!(" {fold}"), if is_picked { theme.good() } else { theme.dim() });
-            let cpu = self.cpu_percent(line.cpu);
-            match line.picked.tid {
-                None => {
-                    row.right(PID_WIDTH, &state.process.pid.to_string(), style);
-                    row.left(widths.python, state.process.python.as_deref().unwrap_or("–"), theme.dim());
-                }
-                Some(tid) => {
-                    row.left(PID_WIDTH, &format!("└{:>1$}", tid.0, PID_WIDTH - 1), theme.dim());
-                    row.left(widths.python, "", style);
-                }
-            }
-            row.right(7, &number::percent(cpu), style);
-            row.bar(widths.bar, cpu / 100.0, theme.own());
-            row.right(widths.samples, &number::count(line.cpu.samples), style);
-            match line.picked.tid {
-                None => {
-                    row.right(4, &state.threads.len().to_string(), theme.dim());
-                    let ended = if state.ended.is_some() { "ended: " } else { "" };
-                    row.rest(&format!("{ended}{}", head_of_command(state)), style);
-                }
-                Some(tid) => {
-                    row.right(4, "", style);
-                    row.rest(&format!("  {}", thread_name(model, line.picked.process, tid)), style);
-                }
-            }
-        }
-    }
-
-    /// In percent of one core.
-    fn cpu_percent(&self, cpu: Sum) -> f64 {
-        if self.seconds > 0.0 { cpu.time.as_secs_f64() / self.seconds * 100.0 } else { 0.0 }
+    fn has_rows(&self) -> bool {
+        true
     }
 }
 
@@ -219,8 +257,8 @@ fn head_of_command(state: &ProcessState) -> &str {
     text::head(text::command(&state.process.command), 4096)
 }
 
-/// The most serious finding, in one sentence, above the table; nothing when there is none.
-pub(crate) fn headline(ui: &Ui) -> Vec<String> {
+/// The most serious finding, in one sentence, above the table; nothing if there is none.
+fn headline(ui: &Ui) -> Vec<String> {
     const LINES: usize = 2;
     const NEEDS: u16 = 9;
     let Some(entry) = ui.board.get(0).filter(|_| ui.body().height >= NEEDS) else { return Vec::new() };

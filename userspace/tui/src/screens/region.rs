@@ -4,15 +4,15 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use pyobs_model::families::redundancy::{Line as At, PairSum};
+use pyobs_model::families::shm::State;
 use pyobs_model::findings::{self, Target};
 use pyobs_model::views::{birthplace, lies_in, region_birth, stores};
 use pyobs_model::{Model, Region, RegionId, Selection, Transfer};
 
-use super::frames::process_label;
-use super::memory::segment_label;
+use super::names::process_label;
 use super::page::{Line, Page};
-use crate::number;
-use crate::trail::Jump;
+use crate::jump::Jump;
+use crate::{number, text};
 
 /// Transfers, and lines of stores; the others are only counted.
 const TRANSFERS_MAX: usize = 20;
@@ -86,4 +86,12 @@ pub(super) fn list_stores<P>(page: &mut Page<P>, model: &Model, is_meant: impl F
     };
     let lines: Vec<_> = sums.into_iter().map(line).collect();
     page.list("STORES INTO IT THAT LEFT WHAT WAS THERE, BY LINE", lines.into_iter(), LINES_MAX);
+}
+
+/// Its name, or what stands for it.
+pub(super) fn segment_label(state: &State) -> String {
+    match state.segment.name.as_deref() {
+        Some(name) => text::head(name, 256).to_owned(),
+        None => format!("({} {})", state.segment.kind.name(), state.segment.ino),
+    }
 }

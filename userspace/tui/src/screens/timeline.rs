@@ -11,16 +11,37 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use self::facts::Facts;
-use super::Outcome;
 use super::finding::evidence;
-use crate::binding::Action;
-use crate::draw::{put, put_more};
+use crate::binding::{Action, Keys, bind};
+use crate::hit_areas::Hit;
+use crate::input::Key;
+use crate::jump::{Jump, Outcome, Place};
 use crate::list::Listing;
-use crate::spots::Spot;
-use crate::trail::{Jump, Place};
-use crate::ui::{Picked, Scope, Ui};
+use crate::paint::{put, put_more};
+use crate::scope::{Picked, Reach, Scope};
+use crate::screen::{About, Screen};
+use crate::ui::Ui;
 
-/// What one zooms in to at most.
+static ABOUT: About = About {
+    key: '9',
+    title: "Timeline",
+    short_title: "Time",
+    filter: None,
+    keys: &[Keys {
+        title: "Timeline",
+        bindings: &[
+            bind(&[Key::Enter], Action::Open, "open", "end the span, or open what the lane is of"),
+            bind(&[Key::Char('v')], Action::Mark, "span", "begin or end a span of time for all screens"),
+            bind(&[Key::Char('t')], Action::SeekHere, "", "a replay: to the time at the cursor"),
+            bind(&[Key::Char('+'), Key::Char('=')], Action::ZoomIn, "zoom in", "half the time, around the cursor"),
+            bind(&[Key::Char('-')], Action::ZoomOut, "out", "twice the time"),
+            bind(&[Key::Left], Action::Left, "", "the cursor to the left; moves along what is zoomed in"),
+            bind(&[Key::Right], Action::Right, "", "the cursor to the right"),
+        ],
+    }],
+};
+
+/// The shortest time that one can zoom in to.
 const SHORTEST: Nanos = Nanos(1_000_000);
 /// Lines of facts about where the cursor is.
 const FACTS: u16 = 3;
@@ -42,15 +63,8 @@ pub(crate) struct TimelineScreen {
 }
 
 impl TimelineScreen {
-    pub(crate) fn compute(&mut self, model: &Model, scope: &Scope, width: u16) {
-        let all = Slots::new(model, &scope.selection, chart::columns(width));
-        let begin = scope.selection.from.unwrap_or_else(|| first(model)).min(all.to);
-        let (from, to) = self.view.unwrap_or((begin, all.to));
-        self.timeline = views::timeline(model, &scope.selection, Slots { from, to, ..all });
-    }
-
     /// Puts the lane of the findings first, where any has a time.
-    pub(crate) fn mark_findings(&mut self, model: &Model, scope: &Scope, board: &Board) {
+    fn mark_findings(&mut self, model: &Model, scope: &Scope, board: &Board) {
         let slots = self.slots();
         // What ends later may have begun before.
         let within = Selection { from: Some(slots.from), ..scope.selection.clone() };
@@ -68,12 +82,6 @@ impl TimelineScreen {
         let column = self.column();
         let here = self.marks.iter().filter(|(_, marks)| marks.get(column) == Some(&true));
         here.filter_map(|(index, _)| board.get(*index)).map(|entry| &entry.finding).collect()
-    }
-
-    pub(crate) fn arrange(&mut self, model: &Model, board: &Board, body: Rect) {
-        let lanes = &self.timeline.lanes;
-        self.listing.show((0..lanes.len()).collect(), |row| lanes[row].id, lane_rows(body));
-        self.look(model, board);
     }
 
     /// Finds out about where the cursor is.
@@ -102,16 +110,6 @@ impl TimelineScreen {
         self.slots().start(self.column())
     }
 
-    pub(crate) fn has_cursor_at(&self, column: u16) -> bool {
-        self.column() == usize::from(column)
-    }
-
-    /// Moves the cursor to a column.
-    pub(crate) fn point(&mut self, column: u16, model: &Model, board: &Board) {
-        self.cursor = Some(self.middle(usize::from(column)));
-        self.look(model, board);
-    }
-
     /// So that rounding does not lead into the slot before.
     fn middle(&self, column: usize) -> Nanos {
         let half = Nanos((self.slots().length() / 2.0) as u64);
@@ -120,24 +118,6 @@ impl TimelineScreen {
 
     fn slot_end(&self) -> Nanos {
         self.slots().start(self.column() + 1).max(Nanos(self.at().0.saturating_add(1)))
-    }
-
-    pub(crate) fn act(&mut self, action: Action, model: &Model, board: &Board, body: Rect) -> Outcome {
-        if self.listing.step(action, lane_rows(body)) {
-            self.look(model, board);
-            return Outcome::Nothing;
-        }
-        match action {
-            Action::Left | Action::Right => return self.step(action == Action::Right, model, board),
-            Action::ZoomIn | Action::ZoomOut => return self.zoom(action == Action::ZoomIn, model),
-            Action::Mark if self.mark.is_none() => self.mark = Some(self.at()),
-            Action::Mark => return self.end_span(),
-            Action::SeekHere => return Outcome::Seek(self.at()),
-            Action::Open if self.mark.is_some() => return self.end_span(),
-            Action::Open => return self.listing.selected().map_or(Outcome::Nothing, |lane| self.open(*lane, board)),
-            _ => {}
-        }
-        Outcome::Nothing
     }
 
     /// The screen that tells more of a lane, and of findings the first one at the cursor.
@@ -202,25 +182,81 @@ impl TimelineScreen {
         self.view = (!is_all).then(|| (from, from.saturating_add(new)));
         Outcome::View
     }
+}
 
-    /// Undoes the beginning of a span, or zooms out.
-    pub(crate) fn close(&mut self) -> bool {
-        self.mark.take().is_some() || self.view.take().is_some()
+impl Screen for TimelineScreen {
+    fn about(&self) -> &'static About {
+        &ABOUT
     }
 
-    pub(crate) fn is_inside(&self) -> bool {
+    fn reach(&self) -> Reach {
+        Reach::Around
+    }
+
+    fn compute(&mut self, model: &Model, ui: &mut Ui) {
+        let scope = ui.window_scope(model);
+        let all = Slots::new(model, &scope.selection, chart::columns(ui.size.0));
+        let begin = scope.selection.from.unwrap_or_else(|| first(model)).min(all.to);
+        let (from, to) = self.view.unwrap_or((begin, all.to));
+        self.timeline = views::timeline(model, &scope.selection, Slots { from, to, ..all });
+        ui.find(model);
+        self.mark_findings(model, &scope, &ui.board);
+    }
+
+    fn arrange(&mut self, model: &Model, ui: &Ui) {
+        let lanes = &self.timeline.lanes;
+        self.listing.show((0..lanes.len()).collect(), |row| lanes[row].id, lane_rows(ui.body()));
+        self.look(model, &ui.board);
+    }
+
+    fn act(&mut self, action: Action, model: &Model, ui: &Ui) -> Outcome {
+        if self.listing.step(action, lane_rows(ui.body())) {
+            self.look(model, &ui.board);
+            return Outcome::Nothing;
+        }
+        match action {
+            Action::Left | Action::Right => return self.step(action == Action::Right, model, &ui.board),
+            Action::ZoomIn | Action::ZoomOut => return self.zoom(action == Action::ZoomIn, model),
+            Action::Mark if self.mark.is_none() => self.mark = Some(self.at()),
+            Action::Mark => return self.end_span(),
+            Action::SeekHere => return Outcome::Seek(self.at()),
+            Action::Open if self.mark.is_some() => return self.end_span(),
+            Action::Open => {
+                return self.listing.selected().map_or(Outcome::Nothing, |lane| self.open(*lane, &ui.board));
+            }
+            _ => {}
+        }
+        Outcome::Nothing
+    }
+
+    /// Selects a lane, and moves the cursor to a column.
+    fn click(&mut self, part: isize, column: u16, model: &Model, ui: &Ui) -> bool {
+        let lane = usize::try_from(part).ok().and_then(|lane| self.timeline.lanes.get(lane)).map(|lane| lane.id);
+        let was_selected = self.listing.selected().copied() == lane && self.column() == usize::from(column);
+        self.listing.seek(lane_rows(ui.body()), |id| Some(*id) == lane);
+        self.cursor = Some(self.middle(column.into()));
+        self.look(model, &ui.board);
+        was_selected
+    }
+
+    fn hint(&self, action: Action, usual: &'static str, _model: &Model, _ui: &Ui) -> &'static str {
+        if matches!(action, Action::Mark | Action::Open) && self.mark.is_some() { "end span" } else { usual }
+    }
+
+    fn is_empty(&self, _model: &Model, ui: &Ui) -> bool {
+        self.timeline.lanes.is_empty() || !ui.has_begun()
+    }
+
+    fn is_inside(&self) -> bool {
         self.mark.is_some() || self.view.is_some()
     }
 
-    pub(crate) fn is_marking(&self) -> bool {
-        self.mark.is_some()
+    /// Undoes the beginning of a span, or zooms out.
+    fn close(&mut self, _ui: &Ui) -> bool {
+        self.mark.take().is_some() || self.view.take().is_some()
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.timeline.lanes.is_empty()
-    }
-
-    pub(crate) fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
+    fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
         let parts = Parts::of(area);
         let span = match self.mark {
             Some(mark) => Some((mark.min(self.at()), mark.max(self.slot_end()))),
@@ -228,12 +264,10 @@ impl TimelineScreen {
         };
         let chart = chart::Chart { timeline: &self.timeline, column: self.column(), span, theme: ui.theme };
         chart.draw_axis(parts.lanes, buf);
-        for (index, spot, is_selected) in self.listing.in_sight(parts.lanes, &ui.spots) {
+        for (index, line_area, is_selected) in self.listing.in_sight(parts.lanes, &ui.hit_areas) {
             let Some(lane) = self.timeline.lanes.get(index) else { continue };
-            if let Some((Spot::Row(steps), _)) = ui.spots.at(spot.x, spot.y) {
-                ui.spots.add(chart.slots(spot), Spot::Lane(steps));
-            }
-            chart.draw_lane(model, &ui.board, lane, is_selected, spot, buf);
+            ui.hit_areas.add(chart.slots(line_area), Hit::Part(index as isize));
+            chart.draw_lane(model, &ui.board, lane, is_selected, line_area, buf);
         }
         chart.draw_cursor(parts.lanes, buf);
         let below = self.timeline.others;

@@ -15,16 +15,36 @@ use ratatui::layout::Rect;
 
 use self::detail::Detail;
 use self::summary::Summary;
-use self::workers::Workers;
-use super::Outcome;
-use super::frames::{place, process_label};
-use crate::binding::Action;
-use crate::draw::{Heading, Order, Row};
+use self::workers::WorkerTable;
+use super::names::{place, process_label};
+use crate::binding::{Action, FOLLOW, Keys, SORT_NEXT, SORT_PREVIOUS, bind};
 use crate::filter::Filter;
-use crate::list::{Listing, turned};
+use crate::input::Key;
+use crate::jump::{Jump, Outcome, Place};
 use crate::number;
-use crate::trail::{Jump, Place};
-use crate::ui::{Scope, Ui};
+use crate::paint::{Heading, Row};
+use crate::screen::{About, Screen};
+use crate::table::{List, Listed, Saved, Sorted, Table};
+use crate::ui::Ui;
+
+static ABOUT: About = About {
+    key: '7',
+    title: "Transfers",
+    short_title: "Xfers",
+    filter: Some("transfers"),
+    keys: &[
+        Keys {
+            title: "Transfers",
+            bindings: &[
+                bind(&[Key::Enter], Action::Open, "detail", "the stages of the transfer, and who asked for it"),
+                SORT_NEXT,
+                SORT_PREVIOUS,
+                bind(&[Key::Char('m')], Action::Measure, "threads", "transfers, or the threads behind them"),
+            ],
+        },
+        Keys { title: "A transfer", bindings: &[FOLLOW] },
+    ],
+};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Sort {
@@ -36,7 +56,6 @@ enum Sort {
     Wake,
 }
 
-const SORTS: [Sort; 5] = [Sort::Latest, Sort::Size, Sort::Queued, Sort::Pending, Sort::Wake];
 /// The summary stands above the table where there is room for both.
 const SUMMARY_NEEDS: u16 = 18;
 
@@ -85,187 +104,157 @@ impl Line {
     }
 }
 
-/// What was open.
-pub(crate) struct TransfersAside {
-    shows_workers: bool,
-    detail: Option<Detail>,
-}
-
 #[derive(Default)]
-pub(crate) struct TransfersScreen {
-    sort: Sort,
-    rows: Vec<Line>,
+struct TransferTable {
     summary: Summary,
-    listing: Listing<TransferId>,
-    detail: Option<Detail>,
-    workers: Workers,
-    shows_workers: bool,
-    /// The row to go to.
-    wanted: Option<TransferId>,
 }
 
-impl TransfersScreen {
-    pub(crate) fn shows_workers(&self) -> bool {
-        self.shows_workers
-    }
+impl Table for TransferTable {
+    type Row = Line;
+    type Key = TransferId;
+    type Sort = Sort;
+    type Detail = Detail;
 
-    pub(crate) fn compute(&mut self, model: &Model, scope: &Scope) {
-        if self.shows_workers {
-            return self.workers.compute(model, scope);
-        }
-        if let Some(detail) = &mut self.detail {
+    const SORTS: &'static [Sort] = &[Sort::Latest, Sort::Size, Sort::Queued, Sort::Pending, Sort::Wake];
+
+    fn compute(&mut self, model: &Model, ui: &Ui, detail: Option<&mut Detail>) -> Option<Vec<Line>> {
+        if let Some(detail) = detail {
             detail.compute(model);
         }
-        let rows = views::transfers(model, &scope.selection);
-        self.summary = Summary::of(model, &scope.selection, &rows);
-        self.rows = rows.into_iter().map(|row| Line::of(model, row)).collect();
+        let selection = ui.scope(model).selection;
+        let rows = views::transfers(model, &selection);
+        self.summary = Summary::of(model, &selection, &rows);
+        Some(rows.into_iter().map(|row| Line::of(model, row)).collect())
     }
 
-    pub(crate) fn arrange(&mut self, model: &Model, filter: Option<&Filter>, body: Rect) {
-        if self.shows_workers {
-            return self.workers.arrange(model, filter, body);
-        }
-        if let Some(detail) = &mut self.detail {
-            return detail.arrange(usize::from(body.height));
-        }
-        let rows = &self.rows;
-        let is_shown = |index: &usize| {
-            let row = &rows[*index];
-            filter.is_none_or(|filter| {
-                filter.matches(row.operation.name())
-                    || filter.matches(&asked_at(model, row.frame))
-                    || filter.matches(&process_label(model, Some(row.process)))
-            })
-        };
-        let mut shown: Vec<usize> = (0..rows.len()).filter(is_shown).collect();
-        match self.sort {
+    fn key(row: &Line) -> TransferId {
+        row.id
+    }
+
+    fn matches(&self, row: &Line, filter: &Filter, model: &Model) -> bool {
+        filter.matches(row.operation.name())
+            || filter.matches(&asked_at(model, row.frame))
+            || filter.matches(&process_label(model, Some(row.process)))
+    }
+
+    fn sort(&self, shown: &mut [usize], rows: &[Line], sort: Sort, _model: &Model) {
+        match sort {
             Sort::Latest => shown.sort_by_key(|it| Reverse(rows[*it].begun)),
             Sort::Size => shown.sort_by_key(|it| Reverse(rows[*it].bytes)),
             Sort::Queued => shown.sort_by_key(|it| Reverse(rows[*it].queued)),
             Sort::Pending => shown.sort_by_key(|it| Reverse(rows[*it].pending)),
             Sort::Wake => shown.sort_by_key(|it| Reverse(rows[*it].wake)),
         }
-        let height = usize::from(table(body).height.saturating_sub(1));
-        self.listing.show(shown, |row| rows[row].id, height);
-        if let Some(wanted) = self.wanted.take() {
-            self.listing.seek(height, |id| *id == wanted);
-        }
     }
 
-    pub(crate) fn act(&mut self, action: Action, body: Rect) -> Outcome {
-        if let Some(detail) = &mut self.detail {
-            return detail.act(action, usize::from(body.height));
-        }
-        if action == Action::Measure {
-            self.shows_workers = !self.shows_workers;
-            return Outcome::View;
-        }
-        if self.shows_workers {
-            return self.workers.act(action, body);
-        }
-        if self.listing.step(action, usize::from(table(body).height.saturating_sub(1))) {
-            return Outcome::Nothing;
-        }
-        self.sort = match action {
-            Action::SortNext | Action::SortPrevious => turned(&SORTS, self.sort, action),
-            Action::Open => {
-                self.detail = self.listing.selected().copied().map(Detail::new);
-                return Outcome::View;
-            }
-            _ => return Outcome::Nothing,
-        };
-        Outcome::Rows
+    /// Below the summary.
+    fn place(&self, area: Rect, _ui: &Ui) -> Rect {
+        let above = if area.height >= SUMMARY_NEEDS { summary::LINES } else { 0 };
+        Rect { y: area.y + above, height: area.height - above, ..area }
     }
 
-    pub(crate) fn jump(&mut self, jump: Jump) {
-        let (Place::Row(target) | Place::Detail(target)) = jump.place else { return };
-        self.detail = None;
-        self.shows_workers = matches!(target, Target::Worker(_));
-        match target {
-            Target::Transfers(Some(id)) if jump.is_into_detail() => {
-                (self.detail, self.wanted) = (Some(Detail::new(id)), Some(id));
-            }
-            Target::Worker(tid) => self.workers.jump(jump.process, tid),
-            Target::Transfers(id) => self.wanted = id,
-            _ => {}
-        }
-    }
-
-    pub(crate) fn put_aside(&mut self) -> TransfersAside {
-        TransfersAside { shows_workers: self.shows_workers, detail: self.detail.take() }
-    }
-
-    pub(crate) fn put_back(&mut self, aside: TransfersAside) {
-        (self.shows_workers, self.detail) = (aside.shows_workers, aside.detail);
-    }
-
-    /// Whether there was one to close.
-    pub(crate) fn close_detail(&mut self) -> bool {
-        self.detail.take().is_some()
-    }
-
-    pub(crate) fn shows_detail(&self) -> bool {
-        self.detail.is_some()
-    }
-
-    pub(crate) fn has_rows(&self) -> bool {
-        if self.shows_workers { self.workers.has_rows() } else { !self.rows.is_empty() }
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        if self.shows_workers { self.workers.is_empty() } else { self.detail.is_none() && self.listing.is_empty() }
-    }
-
-    pub(crate) fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
-        if self.shows_workers {
-            return self.workers.draw(model, ui, area, buf);
-        }
-        if let Some(detail) = &self.detail {
-            return detail.draw(model, ui, area, buf);
-        }
-        if area.height >= SUMMARY_NEEDS {
-            self.summary.draw(ui, Rect { height: summary::LINES, ..area }, buf);
-        }
-        self.draw_table(model, ui, table(area), buf);
-    }
-
-    fn draw_table(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
-        let theme = ui.theme;
-        let widths = Widths::of(area.width);
-        let sorted = |sort| (self.sort == sort).then_some(Order::Falling);
-        let mut head = Heading::new(buf, area, theme);
-        head.right(10, "AT", sorted(Sort::Latest));
+    fn draw_heading(&self, head: &mut Heading<'_>, width: u16, sorted: Sorted<Sort>, _ui: &Ui) {
+        let widths = Widths::of(width);
+        head.right(10, "AT", sorted.falling(Sort::Latest));
         head.left(11, "OPERATION", None);
-        head.right(10, "SIZE", sorted(Sort::Size));
-        head.right(widths.queued, "QUEUED", sorted(Sort::Queued));
-        head.right(9, "PENDING", sorted(Sort::Pending));
-        head.right(widths.wake, "WAKE", sorted(Sort::Wake));
+        head.right(10, "SIZE", sorted.falling(Sort::Size));
+        head.right(widths.queued, "QUEUED", sorted.falling(Sort::Queued));
+        head.right(9, "PENDING", sorted.falling(Sort::Pending));
+        head.right(widths.wake, "WAKE", sorted.falling(Sort::Wake));
         head.left(8, "STATUS", None);
         head.left(widths.process, "PROCESS", None);
         head.left(usize::MAX, "ASKED AT", None);
-        for (index, spot, is_selected) in self.listing.in_sight(area, &ui.spots) {
-            let Some(line) = self.rows.get(index) else { continue };
-            let mut row = Row::new(buf, spot);
-            row.select(is_selected, theme);
-            let time = |time: Option<Nanos>| time.map_or_else(|| "–".to_owned(), number::time);
-            row.right(10, &format!("{:.3} s", line.begun.as_secs_f64()), theme.dim());
-            row.left(11, line.operation.name(), theme.text());
-            row.right(10, &number::bytes(line.bytes), theme.strong());
-            row.right(widths.queued, &time(line.queued), theme.text());
-            row.right(9, &time(line.pending), theme.text());
-            row.right(widths.wake, &time(line.wake), theme.text());
-            let style = if line.status.is_some_and(|status| status < 0) { theme.warning() } else { theme.dim() };
-            row.left(8, &line.outcome(), style);
-            row.left(widths.process, &process_label(model, Some(line.process)), theme.dim());
-            row.rest_of_path(&asked_at(model, line.frame), theme.text());
+    }
+
+    fn draw_row(&self, row: &mut Row<'_>, line: &Line, width: u16, _: Sort, model: &Model, ui: &Ui) {
+        let (widths, theme) = (Widths::of(width), ui.theme);
+        let time = |time: Option<Nanos>| time.map_or_else(|| "–".to_owned(), number::time);
+        row.right(10, &format!("{:.3} s", line.begun.as_secs_f64()), theme.dim());
+        row.left(11, line.operation.name(), theme.text());
+        row.right(10, &number::bytes(line.bytes), theme.strong());
+        row.right(widths.queued, &time(line.queued), theme.text());
+        row.right(9, &time(line.pending), theme.text());
+        row.right(widths.wake, &time(line.wake), theme.text());
+        let style = if line.status.is_some_and(|status| status < 0) { theme.warning() } else { theme.dim() };
+        row.left(8, &line.outcome(), style);
+        row.left(widths.process, &process_label(model, Some(line.process)), theme.dim());
+        row.rest_of_path(&asked_at(model, line.frame), theme.text());
+    }
+
+    fn draw_around(&self, area: Rect, _last: Rect, _model: &Model, ui: &Ui, buf: &mut Buffer) {
+        if area.height >= SUMMARY_NEEDS {
+            self.summary.draw(ui, Rect { height: summary::LINES, ..area }, buf);
         }
     }
 }
 
-/// Where the table goes.
-fn table(area: Rect) -> Rect {
-    let above = if area.height >= SUMMARY_NEEDS { summary::LINES } else { 0 };
-    Rect { y: area.y + above, height: area.height - above, ..area }
+#[derive(Default)]
+pub(super) struct TransfersScreen {
+    transfers: List<TransferTable>,
+    workers: List<WorkerTable>,
+    shows_workers: bool,
+}
+
+impl Screen for TransfersScreen {
+    fn about(&self) -> &'static About {
+        &ABOUT
+    }
+
+    fn family(&self, _ui: &Ui) -> Option<&'static str> {
+        Some("ucx")
+    }
+
+    fn list(&self) -> Option<&dyn Listed> {
+        Some(if self.shows_workers { &self.workers } else { &self.transfers })
+    }
+
+    fn list_mut(&mut self) -> Option<&mut dyn Listed> {
+        Some(if self.shows_workers { &mut self.workers } else { &mut self.transfers })
+    }
+
+    fn act(&mut self, action: Action, _model: &Model, ui: &Ui) -> Outcome {
+        if action == Action::Measure {
+            self.shows_workers = !self.shows_workers;
+            return Outcome::View;
+        }
+        self.list_mut().map_or(Outcome::Nothing, |list| list.act(action, ui))
+    }
+
+    fn hint(&self, action: Action, usual: &'static str, _model: &Model, _ui: &Ui) -> &'static str {
+        if action == Action::Measure && self.shows_workers { "transfers" } else { usual }
+    }
+
+    fn empty(&self, _ui: &Ui) -> Option<(&'static str, &'static str)> {
+        Some(("transfers", "No process has submitted one to UCX."))
+    }
+
+    fn shows(&self, place: Place) -> bool {
+        matches!(place.target(), Some(Target::Worker(_) | Target::Transfers(_)))
+    }
+
+    fn jump(&mut self, jump: Jump) {
+        let Some(target) = jump.place.target() else { return };
+        self.transfers.close();
+        self.shows_workers = matches!(target, Target::Worker(_));
+        match target {
+            Target::Transfers(Some(id)) => self.transfers.go(id, jump.is_into_detail()),
+            Target::Worker(tid) => {
+                self.workers.seek(move |(of, thread, _)| jump.process == Some(*of) && *thread == tid, false);
+            }
+            _ => {}
+        }
+    }
+
+    fn save(&mut self) -> Saved {
+        Box::new((self.shows_workers, self.transfers.save()))
+    }
+
+    fn restore(&mut self, saved: Saved) {
+        if let Ok(saved) = saved.downcast::<(bool, Saved)>() {
+            self.shows_workers = saved.0;
+            self.transfers.restore(saved.1);
+        }
+    }
 }
 
 fn asked_at(model: &Model, frame: Option<FrameId>) -> String {

@@ -3,38 +3,67 @@
 mod detail;
 mod shares;
 mod tables;
+mod wait;
 
 use std::cmp::Reverse;
 
-use pyobs_model::families::{Sampled, Times};
 use pyobs_model::findings::Target;
 use pyobs_model::views::{self, Weight};
-use pyobs_model::{FrameId, Model, Nanos, ProcessRef, Reason, Selection, Tid, WaitReason, Waker};
+use pyobs_model::{Model, Nanos, Reason, Selection};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::Outcome;
-use super::frames::matches;
-use super::thread::thread_label;
-use crate::binding::Action;
+use crate::binding::{Action, BY, FOLLOW, Keys, SORT_NEXT, SORT_PREVIOUS, bind};
 use crate::filter::Filter;
-use crate::list::{Listing, turned};
+use crate::input::Key;
+use crate::jump::{Jump, Outcome, Place};
+use crate::paint::{Heading, Row};
+use crate::screen::{About, Chip, Screen};
+use crate::screens::stacks;
+use crate::table::{self, List, Listed, Saved, Sorted, Table};
 use crate::text;
-use crate::trail::{Jump, Place};
-use crate::ui::{Scope, Ui};
+use crate::ui::Ui;
 use detail::Detail;
 use shares::Shares;
+use wait::{Cause, Line, Sort, Wait};
 
-/// Which table is shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Table {
+static ABOUT: About = About {
+    key: '4',
+    title: "Waits",
+    short_title: "Waits",
+    filter: Some("waits"),
+    keys: &[
+        Keys {
+            title: "Waits",
+            bindings: &[
+                bind(&[Key::Enter], Action::Open, "detail", "the stacks of the wait, and who ended it"),
+                SORT_NEXT,
+                SORT_PREVIOUS,
+                bind(
+                    &[Key::Char('m')],
+                    Action::Measure,
+                    "GIL waits",
+                    "all waits, or those for the GIL and who held it",
+                ),
+                BY,
+            ],
+        },
+        // One wait, with its stacks.
+        Keys { title: "A wait", bindings: &[FOLLOW] },
+    ],
+};
+
+/// What the rows are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Shown {
+    #[default]
     Sleeps,
     Gil,
 }
 
-impl Table {
+impl Shown {
     /// What the rows of the table add up to.
-    pub(crate) fn weight(self) -> Weight {
+    fn weight(self) -> Weight {
         match self {
             Self::Sleeps => Weight::OffCpu,
             Self::Gil => Weight::Gil,
@@ -49,115 +78,54 @@ impl Table {
     }
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Sort {
-    #[default]
-    Total,
-    Count,
-    Longest,
-    /// The reason, or the holder of the GIL.
-    Cause,
-    Thread,
-    Place,
-}
-
-const SORTS: [Sort; 6] = [Sort::Total, Sort::Count, Sort::Longest, Sort::Cause, Sort::Thread, Sort::Place];
-
-/// What a row is of, whatever place it has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Wait {
-    process: ProcessRef,
-    tid: Tid,
-    /// The innermost Python frame.
-    frame: Option<FrameId>,
-    cause: Cause,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Cause {
-    Sleep {
-        reason: WaitReason,
-        /// The native or kernel function below the Python frame.
-        inner: Option<FrameId>,
-    },
-    Gil {
-        holder: Option<Tid>,
-        /// The innermost Python frame of the holder.
-        frame: Option<FrameId>,
-    },
-}
-
-struct Line {
-    wait: Wait,
-    times: Times,
-    sampled: Sampled,
-    /// Of the thread's time.
-    share: f64,
-    waker: Option<Waker>,
-}
-
-/// What was open.
-pub(crate) struct WaitsAside {
-    table: Table,
-    detail: Option<Detail>,
-}
-
-pub(crate) struct WaitsScreen {
-    table: Table,
-    sort: Sort,
+#[derive(Default)]
+struct WaitTable {
+    shown: Shown,
     shares: Shares,
-    lines: Vec<Line>,
-    listing: Listing<Wait>,
-    detail: Option<Detail>,
-    /// The thread whose row to go to.
-    wanted: Option<(Option<ProcessRef>, Tid)>,
 }
 
-impl WaitsScreen {
-    pub(crate) fn new(model: &Model) -> Self {
-        let has_sleeps = Weight::OffCpu.is_known(model) || !Weight::Gil.is_known(model);
-        Self {
-            table: if has_sleeps { Table::Sleeps } else { Table::Gil },
-            sort: Sort::default(),
-            shares: Shares::default(),
-            lines: Vec::new(),
-            listing: Listing::default(),
-            detail: None,
-            wanted: None,
-        }
-    }
+impl Table for WaitTable {
+    type Row = Line;
+    type Key = Wait;
+    type Sort = Sort;
+    type Detail = Detail;
 
-    pub(crate) fn compute(&mut self, model: &Model, scope: &Scope) {
-        if let Some(detail) = &mut self.detail {
-            detail.compute(model, scope);
-            return;
+    const SORTS: &'static [Sort] = &[Sort::Total, Sort::Count, Sort::Longest, Sort::Cause, Sort::Thread, Sort::Place];
+
+    fn compute(&mut self, model: &Model, ui: &Ui, detail: Option<&mut Detail>) -> Option<Vec<Line>> {
+        let scope = ui.scope(model);
+        if let Some(detail) = detail {
+            detail.compute(model, &scope);
+            return None;
         }
         let (selection, by) = (&scope.selection, scope.look.by);
         // The GIL is the process's, whichever of its threads is selected.
         let processes = Selection { tid: None, ..selection.clone() };
         let shares = views::gil_shares(model, &processes);
-        self.lines = match self.table {
-            Table::Sleeps => views::sleeps(model, selection, by).into_iter().map(Line::of_sleep).collect(),
-            Table::Gil => {
+        let lines = match self.shown {
+            Shown::Sleeps => views::sleeps(model, selection, by).into_iter().map(Line::of_sleep).collect(),
+            Shown::Gil => {
                 let observed = |process| shares.get(&process).map_or(Nanos(0), |share| share.observed);
                 let rows = views::gil_waits(model, selection, by).into_iter();
                 rows.map(|row| Line::of_gil(&row, observed(row.process))).collect()
             }
         };
-        let unseen = if self.table == Table::Sleeps { model.loss().get(Reason::SleepUnseen) } else { 0 };
+        let unseen = if self.shown == Shown::Sleeps { model.loss().get(Reason::SleepUnseen) } else { 0 };
         self.shares = Shares::new(model, &processes, shares, unseen);
+        Some(lines)
     }
 
-    pub(crate) fn arrange(&mut self, model: &Model, filter: Option<&Filter>, body: Rect) {
-        if let Some(detail) = &mut self.detail {
-            detail.arrange(usize::from(body.height));
-            return;
-        }
-        let lines = &self.lines;
-        let is_shown = |index: &usize| filter.is_none_or(|filter| lines[*index].matches(model, filter));
-        let mut shown: Vec<usize> = (0..lines.len()).filter(is_shown).collect();
+    fn key(row: &Line) -> Wait {
+        row.wait
+    }
+
+    fn matches(&self, line: &Line, filter: &Filter, model: &Model) -> bool {
+        line.matches(model, filter)
+    }
+
+    fn sort(&self, shown: &mut [usize], lines: &[Line], sort: Sort, model: &Model) {
         let wait = |index: &usize| lines[*index].wait;
-        match self.sort {
+        match sort {
             Sort::Total => {}
             Sort::Count => shown.sort_by_key(|it| Reverse(lines[*it].times.count)),
             Sort::Longest => shown.sort_by_key(|it| Reverse(lines[*it].times.max)),
@@ -171,121 +139,124 @@ impl WaitsScreen {
                 frame.map(|frame| (text::head(&frame.function, 256), frame.file.as_deref(), frame.line))
             }),
         }
-        let height = self.shares.rows_below(body);
-        self.listing.show(shown, |row| lines[row].wait, height);
-        if let Some((process, tid)) = self.wanted.take() {
-            self.listing.seek(height, |wait| process == Some(wait.process) && wait.tid == tid);
+    }
+
+    /// Below the shares of the GIL.
+    fn place(&self, area: Rect, _ui: &Ui) -> Rect {
+        let above = self.shares.height(area);
+        Rect { y: area.y + above, height: area.height - above, ..area }
+    }
+
+    fn draw_heading(&self, head: &mut Heading<'_>, width: u16, sorted: Sorted<Sort>, _ui: &Ui) {
+        match self.shown {
+            Shown::Sleeps => tables::head_sleeps(head, width, sorted),
+            Shown::Gil => tables::head_gil(head, width, sorted),
         }
     }
 
-    pub(crate) fn act(&mut self, action: Action, body: Rect) -> Outcome {
-        if let Some(detail) = &mut self.detail {
-            return detail.act(action, usize::from(body.height));
+    fn draw_row(&self, row: &mut Row<'_>, line: &Line, width: u16, _: Sort, model: &Model, ui: &Ui) {
+        match line.wait.cause {
+            Cause::Sleep { .. } => tables::draw_sleep(row, line, width, model, ui),
+            Cause::Gil { .. } => tables::draw_gil(row, line, width, model, ui),
         }
-        if self.listing.step(action, self.shares.rows_below(body)) {
-            return Outcome::Nothing;
-        }
-        self.sort = match action {
-            Action::SortNext | Action::SortPrevious => turned(&SORTS, self.sort, action),
+    }
+}
+
+pub(super) struct WaitsScreen {
+    list: List<WaitTable>,
+}
+
+impl WaitsScreen {
+    pub(super) fn new(model: &Model) -> Self {
+        let has_sleeps = Weight::OffCpu.is_known(model) || !Weight::Gil.is_known(model);
+        let shown = if has_sleeps { Shown::Sleeps } else { Shown::Gil };
+        Self { list: List::new(WaitTable { shown, ..WaitTable::default() }) }
+    }
+}
+
+impl Screen for WaitsScreen {
+    fn about(&self) -> &'static About {
+        &ABOUT
+    }
+
+    fn family(&self, _ui: &Ui) -> Option<&'static str> {
+        self.list.table.shown.weight().families().first().copied()
+    }
+
+    fn list(&self) -> Option<&dyn Listed> {
+        Some(&self.list)
+    }
+
+    fn list_mut(&mut self) -> Option<&mut dyn Listed> {
+        Some(&mut self.list)
+    }
+
+    fn act(&mut self, action: Action, model: &Model, ui: &Ui) -> Outcome {
+        match action {
             Action::Measure => {
-                self.table = self.table.other();
-                self.listing = Listing::default();
-                return Outcome::View;
+                self.list.table.shown = self.list.table.shown.other();
+                self.list.start_over();
+                Outcome::View
             }
-            Action::Open => {
-                self.detail = self.listing.selected().copied().map(Detail::new);
-                return Outcome::View;
-            }
-            _ => return Outcome::Nothing,
-        };
-        Outcome::Rows
-    }
-
-    pub(crate) fn jump(&mut self, jump: Jump) {
-        (self.table, self.detail) = (Table::Gil, None);
-        if let Place::Row(Target::GilWaits(tid)) | Place::Detail(Target::GilWaits(tid)) = jump.place {
-            self.wanted = Some((jump.process, tid));
+            Action::By => stacks::look_after(action, model, ui.look).map_or(Outcome::Nothing, Outcome::Look),
+            _ => self.list.act(action, ui),
         }
     }
 
-    pub(crate) fn put_aside(&mut self) -> WaitsAside {
-        WaitsAside { table: self.table, detail: self.detail.take() }
+    fn hint(&self, action: Action, usual: &'static str, _model: &Model, _ui: &Ui) -> &'static str {
+        if action == Action::Measure && self.list.table.shown == Shown::Gil { "all waits" } else { usual }
     }
 
-    pub(crate) fn put_back(&mut self, aside: WaitsAside) {
-        (self.table, self.detail) = (aside.table, aside.detail);
+    fn chips(&self, ui: &Ui) -> Vec<Chip> {
+        vec![stacks::by_chip(ui.look.by)]
     }
 
-    /// Whether there was one to close.
-    pub(crate) fn close_detail(&mut self) -> bool {
-        self.detail.take().is_some()
+    fn empty(&self, _ui: &Ui) -> Option<(&'static str, &'static str)> {
+        stacks::empty(self.list.table.shown.weight())
     }
 
-    pub(crate) fn shows_detail(&self) -> bool {
-        self.detail.is_some()
+    fn shows(&self, place: Place) -> bool {
+        matches!(place.target(), Some(Target::GilWaits(_)))
     }
 
-    pub(crate) fn table(&self) -> Table {
-        self.table
+    fn jump(&mut self, jump: Jump) {
+        self.list.close();
+        self.list.table.shown = Shown::Gil;
+        if let Some(Target::GilWaits(tid)) = jump.place.target() {
+            self.list.seek(move |wait| jump.process == Some(wait.process) && wait.tid == tid, false);
+        }
     }
 
-    /// Whether there are rows for a filter to hide.
-    pub(crate) fn has_rows(&self) -> bool {
-        !self.lines.is_empty()
+    /// A waiting thread uses no CPU.
+    fn weight(&self) -> Option<Weight> {
+        Some(self.list.table.shown.weight())
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.detail.is_none() && self.listing.is_empty()
+    fn save(&mut self) -> Saved {
+        Box::new((self.list.table.shown, self.list.save()))
     }
 
-    /// The shares of the GIL; returns the room below them.
-    pub(crate) fn draw_shares(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) -> Rect {
-        if self.detail.is_some() {
+    fn restore(&mut self, saved: Saved) {
+        if let Ok(saved) = saved.downcast::<(Shown, Saved)>() {
+            self.list.table.shown = saved.0;
+            self.list.restore(saved.1);
+        }
+    }
+
+    /// The shares of the GIL.
+    fn draw_above(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) -> Rect {
+        let are_known = [Weight::OffCpu, Weight::Gil].iter().any(|weight| weight.is_known(model));
+        if self.depth() > 0 || !ui.has_begun() || !are_known {
             return area;
         }
-        let height = self.shares.height(area);
-        self.shares.draw(model, ui, area, buf);
-        Rect { y: area.y + height, height: area.height - height, ..area }
+        self.list.table.shares.draw(model, ui, area, buf);
+        self.list.table.place(area, ui)
     }
 
-    /// The table, or the detail, in the room that [`Self::draw_shares`] left.
-    pub(crate) fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
-        match (&self.detail, self.table) {
-            (Some(detail), _) => detail.draw(model, ui, area, buf),
-            (None, Table::Sleeps) => self.draw_sleeps(model, ui, area, buf),
-            (None, Table::Gil) => self.draw_gil(model, ui, area, buf),
+    fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
+        match self.list.detail() {
+            Some(detail) => table::Detail::draw(detail, model, ui, area, buf),
+            None => self.list.draw_table(model, ui, area, area, buf),
         }
     }
-}
-
-impl Line {
-    fn of_sleep(row: views::SleepRow) -> Self {
-        let cause = Cause::Sleep { reason: row.reason, inner: row.inner };
-        let wait = Wait { process: row.process, tid: row.tid, frame: row.frame, cause };
-        Self { wait, times: row.times, sampled: row.sampled, share: row.share, waker: row.waker }
-    }
-
-    fn of_gil(row: &views::GilRow, observed: Nanos) -> Self {
-        let cause = Cause::Gil { holder: row.holder, frame: row.holder_frame };
-        let wait = Wait { process: row.process, tid: row.waiter, frame: row.frame, cause };
-        let share = if observed == Nanos(0) { 0.0 } else { row.times.total.0 as f64 / observed.0 as f64 };
-        Self { wait, times: row.times, sampled: row.sampled, share: share.min(1.0), waker: None }
-    }
-
-    fn matches(&self, model: &Model, filter: &Filter) -> bool {
-        let Wait { process, tid, frame, cause } = self.wait;
-        let has_frame =
-            |id: Option<FrameId>| id.and_then(|id| model.frame(id)).is_some_and(|frame| matches(frame, filter));
-        let has_thread = |tid| filter.matches(&thread_label(model, process, tid));
-        let is_behind = match cause {
-            Cause::Sleep { reason, inner } => filter.matches(reason.name()) || has_frame(inner),
-            Cause::Gil { holder, frame } => holder.is_some_and(has_thread) || has_frame(frame),
-        };
-        let is_waker = self.waker.as_ref().is_some_and(|waker| filter.matches(&waker_label(waker)));
-        has_thread(tid) || has_frame(frame) || is_behind || is_waker
-    }
-}
-
-fn waker_label(waker: &Waker) -> String {
-    format!("{} {}", waker.tid, text::head(&waker.name, 512))
 }

@@ -6,9 +6,9 @@ use pyobs_model::Nanos;
 
 use super::{Bench, EVERYWHERE, synthetic};
 use crate::app::{Flow, Msg};
-use crate::binding::BINDINGS;
+use crate::binding;
 use crate::input::{Key, Mouse, Pointing};
-use crate::{Batch, Color, Source};
+use crate::{Batch, Color, Source, screens};
 
 /// Xorshift: the same run on every machine.
 struct Random(u64);
@@ -23,9 +23,13 @@ impl Random {
 }
 
 fn keys() -> Vec<Key> {
-    let bound = BINDINGS.iter().flat_map(|binding| binding.keys).copied();
+    let screens = screens::all(&synthetic::model());
+    let of_screens = screens.iter().flat_map(|screen| screen.about().keys);
+    let tables = of_screens.chain([&binding::EVERYWHERE, &binding::REPLAY, &binding::PROMPT, &binding::HELP]);
+    let bound = tables.flat_map(|keys| keys.bindings).flat_map(|binding| binding.keys).copied();
+    let show = screens.iter().map(|screen| Key::Char(screen.about().key));
     let others = "xyz([*\\漢👍".chars().map(Key::Char).chain([Key::Delete, Key::Ctrl('z')]);
-    bound.chain(others).collect()
+    bound.chain(show).chain(others).collect()
 }
 
 fn shake(bench: &mut Bench, random: &mut Random, steps: usize) {

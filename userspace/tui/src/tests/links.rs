@@ -81,7 +81,7 @@ fn every_link_of_a_line_leads_there_and_back() {
 
 #[test]
 fn a_transfer_leads_to_what_its_buffer_lies_in() {
-    let mut bench = transfers::bench(SIZE);
+    let mut bench = Bench::watching(SIZE);
     bench.keys("7\n");
     let led = follow_all(&mut bench, 5);
     assert!(led.iter().any(|crumbs| crumbs.contains("buffer › Memory › A segment, or arenas")), "{led:#?}");

@@ -15,6 +15,7 @@ mod spans;
 mod states;
 pub(crate) mod synthetic;
 mod time;
+mod toy;
 mod transfers;
 
 use std::time::Duration;
@@ -25,7 +26,7 @@ use ratatui::backend::TestBackend;
 
 use crate::app::{App, Flow, Msg};
 use crate::input::Key;
-use crate::{Batch, Color, Options, Source, Tape};
+use crate::{Batch, Color, Options, ReplayLog, Source};
 
 /// Keys that lead to every screen, table and detail.
 const EVERYWHERE: [&str; 33] = [
@@ -64,6 +65,10 @@ const EVERYWHERE: [&str; 33] = [
     "9",
 ];
 
+/// The sizes of all pictures.
+const USUAL: (u16, u16) = (80, 24);
+const LARGE: (u16, u16) = (140, 40);
+
 /// An app with a terminal in memory and a clock that moves only when told to.
 struct Bench {
     app: App,
@@ -77,9 +82,9 @@ impl Bench {
     }
 
     /// A replay of a recording of these events.
-    fn replaying(tape: Tape, size: (u16, u16)) -> Self {
+    fn replaying(log: ReplayLog, size: (u16, u16)) -> Self {
         let source = Source::Replay { file: "/tmp/one.pyobs".to_owned() };
-        let mut bench = Self::of(|options| App::replaying(tape, options, size), source, size, Color::Rich);
+        let mut bench = Self::of(|options| App::replaying(log, options, size), source, size, Color::Rich);
         bench.msg(Msg::Ended);
         while bench.app.is_seeking() {
             bench.msg(Msg::Tick);
@@ -125,7 +130,11 @@ impl Bench {
         bench
     }
 
-    /// With something of every family.
+    /// The fixture of all pictures: every family is on, and has something.
+    fn watching(size: (u16, u16)) -> Self {
+        Self::of_all(size, Color::Rich)
+    }
+
     fn of_all(size: (u16, u16), color: Color) -> Self {
         let mut bench = Self::with_color(synthetic::model_of(families::NAMES), Source::Live, size, color);
         bench.send(Batch::Events(states::events()));
@@ -133,7 +142,7 @@ impl Bench {
     }
 
     fn replay(size: (u16, u16)) -> Self {
-        Self::replaying(synthetic::tape(synthetic::meta(), synthetic::events()), size)
+        Self::replaying(synthetic::log(synthetic::meta(), synthetic::events()), size)
     }
 
     fn msg(&mut self, msg: Msg) -> Flow {

@@ -100,7 +100,7 @@ fn svg(buffer: &Buffer) -> String {
 
 #[test]
 fn pictures_of_the_documentation_are_what_is_drawn() {
-    let of = |events| Bench::replaying(synthetic::tape(replay::meta(), events), SIZE);
+    let of = |events| Bench::replaying(synthetic::log(replay::meta(), events), SIZE);
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/pictures");
     let makes = std::env::var_os("PYOBS_PICTURES").is_some();
     if makes {

@@ -5,10 +5,10 @@ use std::time::Duration;
 use insta::assert_snapshot;
 use pyobs_model::{Event, History, Model, Nanos, Selection, families, views};
 
-use super::{Bench, synthetic};
+use super::{Bench, LARGE, USUAL, synthetic};
 use crate::app::Msg;
-use crate::tape::{Motion, Player, Position};
-use crate::{Batch, Source, Tape};
+use crate::replay_log::{Motion, Player, Position};
+use crate::{Batch, ReplayLog, Source};
 
 const SIZE: (u16, u16) = (100, 30);
 const SECOND: u64 = 1_000_000_000;
@@ -19,10 +19,10 @@ pub(super) fn meta() -> pyobs_model::Meta {
 }
 
 fn sharing() -> Bench {
-    Bench::replaying(synthetic::tape(meta(), synthetic::sharing()), SIZE)
+    Bench::replaying(synthetic::log(meta(), synthetic::sharing()), SIZE)
 }
 
-/// What the events until a time add up to, made without a tape.
+/// What the events until a time add up to, made without a log.
 fn until(at: Nanos) -> Model {
     let mut model = Model::new(meta(), History::All);
     let mut events = synthetic::sharing();
@@ -60,7 +60,7 @@ fn position(bench: &Bench) -> Position {
 
 #[test]
 fn the_model_of_a_time_is_what_had_happened_until_then() {
-    let mut player = Player::new(synthetic::tape(meta(), synthetic::sharing()));
+    let mut player = Player::new(synthetic::log(meta(), synthetic::sharing()));
     let mut model = Model::new(meta(), History::All);
     for ms in [9_990, 5_000, 5_000, 1, 0, 4_000, 9_000, 8_999, 20_000, 3_333] {
         player.seek(Nanos(ms * 1_000_000));
@@ -74,17 +74,17 @@ fn the_model_of_a_time_is_what_had_happened_until_then() {
 
 #[test]
 fn a_long_way_is_gone_in_slices_and_can_be_changed_on_it() {
-    let mut tape = Tape::new(meta());
+    let mut log = ReplayLog::new(meta());
     let mut events = synthetic::events();
     events.sort_by_key(Event::at);
-    events.into_iter().filter(|event| event.at().is_none()).for_each(|event| tape.push(event));
+    events.into_iter().filter(|event| event.at().is_none()).for_each(|event| log.push(event));
     for n in 0..20_000 {
-        tape.push(Event::Sample(match synthetic::sample(n, 0, 4242, 0, pyobs_model::Outcome::Complete) {
+        log.push(Event::Sample(match synthetic::sample(n, 0, 4242, 0, pyobs_model::Outcome::Complete) {
             Event::Sample(sample) => sample,
             other => panic!("{other:?}"),
         }));
     }
-    let mut player = Player::new(tape);
+    let mut player = Player::new(log);
     let mut model = Model::new(meta(), History::All);
     let mut told = Vec::new();
     while let Motion::Seeking(percent) = player.position().motion {
@@ -178,7 +178,7 @@ fn a_process_is_there_when_it_has_begun() {
             process.started = (id.0 == 2).then_some(Nanos(6 * SECOND));
         }
     }
-    let mut bench = Bench::replaying(synthetic::tape(meta(), events), SIZE);
+    let mut bench = Bench::replaying(synthetic::log(meta(), events), SIZE);
     assert!(bench.keys("1").picture().contains("idle.py"));
     assert!(!bench.keys("{.....").picture().contains("idle.py"));
     assert!(bench.keys(".").picture().contains("idle.py"));
@@ -195,9 +195,9 @@ fn the_keys_of_a_replay_mean_nothing_to_a_capture() {
 
 #[test]
 fn pictures() {
-    for size in [(60, 15), (80, 24), (140, 40)] {
+    for size in [USUAL, LARGE] {
         let shown =
-            |keys: &str| Bench::replaying(synthetic::tape(meta(), synthetic::sharing()), size).keys(keys).picture();
+            |keys: &str| Bench::replaying(synthetic::log(meta(), synthetic::sharing()), size).keys(keys).picture();
         let name = |what: &str| format!("{what}_{}x{}", size.0, size.1);
         assert_snapshot!(name("stopped"), shown("{....6"));
         assert_snapshot!(name("playing"), shown("{....]] 4"));
@@ -214,16 +214,16 @@ fn pictures() {
 /// Two busy cores, and a hundred waits a second.
 #[test]
 fn after_a_seek_the_model_has_all_that_came_until_then() {
-    let mut tape = Tape::new(meta());
+    let mut log = ReplayLog::new(meta());
     let definitions = synthetic::waiting().into_iter().filter(|event| event.at().is_none());
-    definitions.for_each(|event| tape.push(event));
+    definitions.for_each(|event| log.push(event));
     for ms in (0..300_000).step_by(10) {
         for thread in 0..2 {
-            tape.push(synthetic::sample(ms, 0, 4242 + thread, thread, pyobs_model::Outcome::Complete));
+            log.push(synthetic::sample(ms, 0, 4242 + thread, thread, pyobs_model::Outcome::Complete));
         }
-        tape.push(Event::Sleep(synthetic::sleep(ms, 0, 4243, 6, pyobs_model::WaitReason::Lock)));
+        log.push(Event::Sleep(synthetic::sleep(ms, 0, 4243, 6, pyobs_model::WaitReason::Lock)));
     }
-    let mut player = Player::new(tape);
+    let mut player = Player::new(log);
     let mut model = Model::new(meta(), History::All);
     for seconds in [300, 290, 150, 151, 3] {
         player.seek(Nanos(seconds * SECOND));

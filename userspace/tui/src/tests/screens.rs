@@ -1,17 +1,13 @@
-//! Every screen and state as it looks, at the sizes of small, usual and large terminals.
+//! Every screen and state as it looks, in usual and large terminals.
 
 use insta::assert_snapshot;
 use pyobs_model::{Event, Nanos, Reason, SegmentChange, SegmentId, StackId, families};
 use ratatui::style::{Color as Ink, Style};
 
-use super::{Bench, EVERYWHERE, synthetic};
+use super::{Bench, EVERYWHERE, LARGE, USUAL, synthetic};
 use crate::{Batch, Color, Source};
 
 const SMALL: (u16, u16) = (60, 15);
-const USUAL: (u16, u16) = (80, 24);
-const LARGE: (u16, u16) = (140, 40);
-const WIDE: (u16, u16) = (100, 30);
-const HUGE: (u16, u16) = (200, 50);
 
 macro_rules! at_sizes {
     ($name:ident, [$($size:ident),*], $new:expr, $keys:expr) => {
@@ -27,80 +23,77 @@ macro_rules! at_sizes {
     };
 }
 
-at_sizes!(overview, [SMALL, USUAL, LARGE], Bench::sharing, "");
-at_sizes!(overview_of_a_finding, [SMALL, USUAL, LARGE], Bench::dispatching, "↓");
-at_sizes!(overview_without_findings, [SMALL, USUAL, LARGE], Bench::live, "");
-at_sizes!(overview_paused, [USUAL], Bench::waiting, " ");
-at_sizes!(evidence_of_waits, [SMALL, USUAL], Bench::waiting, "\n");
-at_sizes!(evidence_of_a_segment, [USUAL], Bench::sharing, "↓\n");
-at_sizes!(evidence_of_a_line, [USUAL, LARGE], Bench::dispatching, "\n\n");
-at_sizes!(processes, [SMALL, USUAL, LARGE], Bench::live, "1");
+at_sizes!(overview_of_a_finding, [USUAL, LARGE], Bench::watching, "↓");
+at_sizes!(overview_without_findings, [USUAL, LARGE], Bench::live, "");
+at_sizes!(overview_paused, [USUAL], Bench::watching, " ");
+at_sizes!(evidence_of_waits, [USUAL], Bench::watching, "\n");
+at_sizes!(evidence_of_a_segment, [USUAL], Bench::watching, "↓↓↓\n");
+at_sizes!(evidence_of_a_line, [USUAL, LARGE], Bench::watching, "↓↓\n\n");
+at_sizes!(processes, [USUAL, LARGE], Bench::live, "1");
 at_sizes!(processes_with_threads, [USUAL, LARGE], Bench::live, "1t");
 at_sizes!(processes_by_command, [USUAL], Bench::live, "1S");
-at_sizes!(frames, [SMALL, USUAL, LARGE], Bench::live, "2");
+at_sizes!(frames, [USUAL, LARGE], Bench::live, "2");
 at_sizes!(frames_by_function, [USUAL, LARGE], Bench::live, "2l");
 at_sizes!(frames_with_native, [USUAL, LARGE], Bench::live, "2ft");
 at_sizes!(frames_split_by_process, [USUAL, LARGE], Bench::live, "2p");
 at_sizes!(frames_of_one_process, [USUAL, LARGE], Bench::live, "1↓\n");
 at_sizes!(frames_of_one_thread, [USUAL], Bench::live, "1t↓\n");
-at_sizes!(frame_detail, [SMALL, USUAL, LARGE], Bench::live, "2t↓\n");
+at_sizes!(frame_detail, [USUAL, LARGE], Bench::live, "2t↓\n");
 at_sizes!(frame_detail_by_function, [USUAL], Bench::live, "2tl↓\n");
 at_sizes!(frame_detail_of_recursion, [USUAL], Bench::live, "2n↓↓↓↓↓↓↓\n");
-at_sizes!(flame, [SMALL, USUAL, LARGE], Bench::live, "3↓↓");
+at_sizes!(flame, [USUAL, LARGE], Bench::live, "3↓↓");
 at_sizes!(flame_zoomed, [USUAL, LARGE], Bench::live, "3↓↓↓\n↓↓");
 at_sizes!(flame_highlighting, [USUAL], Bench::live, "3/norm\n");
-at_sizes!(health, [SMALL, USUAL, LARGE], Bench::live, "5");
-at_sizes!(waits, [SMALL, WIDE, HUGE], Bench::waiting, "4");
-at_sizes!(waits_for_the_gil, [SMALL, WIDE, HUGE], Bench::waiting, "4m");
-at_sizes!(waits_by_function, [WIDE], Bench::waiting, "4lsss");
-at_sizes!(waits_of_one_thread, [WIDE], Bench::waiting, "1t↓↓\n4");
-at_sizes!(waits_filtered, [WIDE], Bench::waiting, "4/^lock$\n");
-at_sizes!(waits_that_do_not_match, [WIDE], Bench::waiting, "4/zzz\n");
-at_sizes!(wait_detail, [SMALL, USUAL, WIDE, LARGE, HUGE], Bench::waiting, "4↓\n");
-at_sizes!(wait_for_the_gil_detail, [SMALL, USUAL, WIDE, LARGE, HUGE], Bench::waiting, "4m\n");
-at_sizes!(waits_that_are_off, [SMALL, WIDE], Bench::live, "4");
-at_sizes!(findings, [SMALL, WIDE], Bench::waiting, "1");
-at_sizes!(findings_in_health, [SMALL, WIDE], Bench::waiting, "5");
-at_sizes!(frames_off_cpu, [SMALL, WIDE, HUGE], Bench::waiting, "2mf");
-at_sizes!(frames_by_waits_for_the_gil, [WIDE], Bench::waiting, "2mm");
-at_sizes!(frame_detail_off_cpu, [SMALL, WIDE], Bench::waiting, "2mf\n");
-at_sizes!(calls, [SMALL, USUAL, WIDE, LARGE, HUGE], Bench::waiting, "2c");
-at_sizes!(calls_split_by_process, [WIDE], Bench::waiting, "2cp");
-at_sizes!(calls_that_are_off, [WIDE], Bench::live, "2c");
-at_sizes!(memory, [SMALL, WIDE, HUGE], Bench::sharing, "6");
-at_sizes!(memory_by_verdict, [WIDE], Bench::sharing, "6sss");
-at_sizes!(memory_filtered, [WIDE], Bench::sharing, "6/memfd\n");
-at_sizes!(memory_of_one_process, [WIDE], Bench::sharing, "1\n6");
-at_sizes!(segment_detail, [SMALL, USUAL, WIDE, LARGE, HUGE], Bench::sharing, "6\n");
-at_sizes!(arenas, [SMALL, USUAL, WIDE, LARGE, HUGE], Bench::sharing, "6m");
-at_sizes!(arenas_by_use, [WIDE], Bench::sharing, "6msss");
-at_sizes!(arena_detail, [SMALL, USUAL, WIDE, LARGE, HUGE], Bench::sharing, "6m\n");
-at_sizes!(meminfos, [USUAL, WIDE, LARGE], Bench::sharing, "6mm");
-at_sizes!(meminfos_detail, [USUAL, WIDE, LARGE], Bench::sharing, "6mm\n");
-at_sizes!(arenas_that_are_off, [WIDE], Bench::live, "6m");
-at_sizes!(redundancy, [SMALL, WIDE, HUGE], Bench::dispatching, "8");
-at_sizes!(redundancy_by_calls, [WIDE], Bench::dispatching, "8sss");
-at_sizes!(redundancy_detail, [SMALL, USUAL, WIDE, LARGE, HUGE], Bench::dispatching, "8\n");
-at_sizes!(redundancy_of_calls_detail, [USUAL, LARGE, HUGE], Bench::dispatching, "8sss\n");
-at_sizes!(redundancy_that_is_off, [SMALL, WIDE], Bench::live, "8");
-at_sizes!(flame_of_redundant_samples, [WIDE], Bench::dispatching, "3mmm");
-at_sizes!(flame_of_memory, [WIDE], Bench::sharing, "3mmmm↓↓");
-at_sizes!(frames_by_memory, [WIDE], Bench::sharing, "2mmmm");
-at_sizes!(memory_of_processes, [SMALL, WIDE, HUGE], Bench::sharing, "6mmm");
-at_sizes!(memory_that_is_off, [SMALL, WIDE], Bench::live, "6");
-at_sizes!(flame_off_cpu, [SMALL, WIDE, HUGE], Bench::waiting, "3m↓↓");
-at_sizes!(flame_with_all_native_code, [WIDE], Bench::waiting, "3mff");
-at_sizes!(flame_without_native_code, [WIDE], Bench::waiting, "3mf");
-at_sizes!(timeline, [SMALL, USUAL, LARGE], Bench::sharing, "9");
-at_sizes!(timeline_of_waits, [USUAL, LARGE], Bench::waiting, "9↓↓←←←");
-at_sizes!(timeline_zoomed, [USUAL, LARGE], Bench::waiting, "9←←←++");
-at_sizes!(timeline_with_a_span, [USUAL], Bench::waiting, "9←←←v←←←←v");
-at_sizes!(frames_of_a_span, [USUAL], Bench::waiting, "9←←←v←←←←v2");
+at_sizes!(health, [USUAL, LARGE], Bench::live, "5");
+at_sizes!(waits_for_the_gil, [USUAL, LARGE], Bench::watching, "4m");
+at_sizes!(waits_by_function, [USUAL], Bench::watching, "4lsss");
+at_sizes!(waits_of_one_thread, [USUAL], Bench::watching, "1t↓↓\n4");
+at_sizes!(waits_filtered, [USUAL], Bench::watching, "4/^lock$\n");
+at_sizes!(waits_that_do_not_match, [USUAL], Bench::watching, "4/zzz\n");
+at_sizes!(wait_detail, [USUAL, LARGE], Bench::watching, "4↓\n");
+at_sizes!(wait_for_the_gil_detail, [USUAL, LARGE], Bench::watching, "4m\n");
+at_sizes!(waits_that_are_off, [USUAL], Bench::live, "4");
+at_sizes!(frames_off_cpu, [USUAL, LARGE], Bench::watching, "2mf");
+at_sizes!(frames_by_waits_for_the_gil, [USUAL], Bench::watching, "2mm");
+at_sizes!(frame_detail_off_cpu, [USUAL], Bench::watching, "2mf\n");
+at_sizes!(calls, [USUAL, LARGE], Bench::watching, "2c");
+at_sizes!(calls_split_by_process, [USUAL], Bench::watching, "2cp");
+at_sizes!(calls_that_are_off, [USUAL], Bench::live, "2c");
+at_sizes!(memory_by_verdict, [USUAL], Bench::watching, "6sss");
+at_sizes!(memory_filtered, [USUAL], Bench::watching, "6/memfd\n");
+at_sizes!(memory_of_one_process, [USUAL], Bench::watching, "1\n6");
+at_sizes!(segment_detail, [USUAL, LARGE], Bench::watching, "6\n");
+at_sizes!(arenas, [USUAL, LARGE], Bench::watching, "6m");
+at_sizes!(arenas_by_use, [USUAL], Bench::watching, "6msss");
+at_sizes!(arena_detail, [USUAL, LARGE], Bench::watching, "6m\n");
+at_sizes!(meminfos, [USUAL, LARGE], Bench::watching, "6mm");
+at_sizes!(meminfos_detail, [USUAL, LARGE], Bench::watching, "6mm\n");
+at_sizes!(arenas_that_are_off, [USUAL], Bench::live, "6m");
+at_sizes!(redundancy_by_calls, [USUAL], Bench::watching, "8sss");
+at_sizes!(redundancy_detail, [USUAL, LARGE], Bench::watching, "8\n");
+at_sizes!(redundancy_of_calls_detail, [USUAL, LARGE], Bench::watching, "8sss\n");
+at_sizes!(redundancy_that_is_off, [USUAL], Bench::live, "8");
+at_sizes!(flame_of_redundant_samples, [USUAL], Bench::watching, "3mmm");
+at_sizes!(flame_of_memory, [USUAL], Bench::watching, "3mmmm↓↓");
+at_sizes!(frames_by_memory, [USUAL], Bench::watching, "2mmmm");
+at_sizes!(memory_of_processes, [USUAL, LARGE], Bench::watching, "6mmm");
+at_sizes!(memory_that_is_off, [USUAL], Bench::live, "6");
+at_sizes!(transfers_by_size, [USUAL], Bench::watching, "7s/recv\n");
+at_sizes!(transfers_that_are_off, [USUAL], Bench::live, "7");
+at_sizes!(transfer_detail, [USUAL, LARGE], Bench::watching, "7↓↓\n");
+at_sizes!(threads_of_transfers, [USUAL, LARGE], Bench::watching, "7m");
+at_sizes!(flame_off_cpu, [USUAL, LARGE], Bench::watching, "3m↓↓");
+at_sizes!(flame_with_all_native_code, [USUAL], Bench::watching, "3mff");
+at_sizes!(flame_without_native_code, [USUAL], Bench::watching, "3mf");
+at_sizes!(timeline_of_waits, [USUAL, LARGE], Bench::watching, "9↓↓←←←");
+at_sizes!(timeline_zoomed, [USUAL, LARGE], Bench::watching, "9←←←++");
+at_sizes!(timeline_with_a_span, [USUAL], Bench::watching, "9←←←v←←←←v");
+at_sizes!(frames_of_a_span, [USUAL], Bench::watching, "9←←←v←←←←v2");
 at_sizes!(timeline_starting, [USUAL], |size| Bench::new(synthetic::model(), Source::Live, size), "9");
-at_sizes!(timeline_of_one_process, [USUAL], Bench::sharing, "1↓\n9");
+at_sizes!(timeline_of_one_process, [USUAL], Bench::watching, "1↓\n9");
 at_sizes!(timeline_of_a_replay, [USUAL], Bench::replay, "9");
-at_sizes!(help, [SMALL, USUAL, LARGE], Bench::live, "2?");
-at_sizes!(typing_a_filter, [SMALL, USUAL], Bench::live, "2/trainer");
+at_sizes!(help, [USUAL, LARGE], Bench::live, "2?");
+at_sizes!(typing_a_filter, [USUAL], Bench::live, "2/trainer");
 at_sizes!(typing_an_invalid_filter, [USUAL], Bench::live, "2/norm(");
 at_sizes!(nothing_matches, [USUAL], Bench::live, "2/zzz\n");
 at_sizes!(paused, [USUAL], Bench::live, "2 ");
@@ -110,8 +103,8 @@ at_sizes!(replay_of_its_last_ten_seconds, [USUAL], Bench::replay, "2w");
 
 #[test]
 fn starting() {
-    let mut bench = Bench::new(synthetic::model(), Source::Live, SMALL);
-    assert_snapshot!("starting_60x15", bench.picture());
+    let mut bench = Bench::new(synthetic::model(), Source::Live, USUAL);
+    assert_snapshot!("starting_80x24", bench.picture());
 }
 
 #[test]

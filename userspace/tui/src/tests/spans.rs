@@ -72,7 +72,7 @@ fn a_span_has_the_memory_that_there_was_at_its_end() {
         assert_eq!(line.is_some(), verdict.is_some(), "{name}: {picture}");
         assert!(line.is_none_or(|line| verdict.is_none_or(|verdict| line.contains(verdict))), "{name}: {picture}");
     }
-    // Of 41 every tenth dies at 5 s.
+    // Of 41 every tenth dies at 5 s; one more lives on.
     let arenas = |from, to| {
         let mut bench = spanned(from, to);
         let picture = bench.keys("6m").picture();
@@ -80,7 +80,7 @@ fn a_span_has_the_memory_that_there_was_at_its_end() {
             |line: &str| line.contains("pymalloc").then(|| line.split_whitespace().nth(3)?.parse::<u64>().ok());
         picture.lines().filter_map(of_line).flatten().sum::<u64>()
     };
-    assert_eq!((arenas(3, 4), arenas(15, 20)), (41, 37));
+    assert_eq!((arenas(3, 4), arenas(15, 20)), (42, 38));
 }
 
 #[test]

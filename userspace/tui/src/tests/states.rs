@@ -6,19 +6,20 @@ use insta::assert_snapshot;
 use pyobs_model::{Event, History, Meta, Model, Nanos, Reason, Refused, families};
 use pyobs_recording::{Reader, Writer};
 
-use super::{Bench, EVERYWHERE, accesses, synthetic, transfers};
+use super::{Bench, EVERYWHERE, LARGE, USUAL, accesses, synthetic, transfers};
 use crate::app::Msg;
-use crate::{Batch, Source, Tape};
+use crate::{Batch, ReplayLog, Source};
 
-const SIZES: [(u16, u16); 2] = [(80, 24), (140, 40)];
 const SCREENS: std::ops::RangeInclusive<char> = '0'..='9';
 
 /// Something of every family.
 pub(super) fn events() -> Vec<Event> {
     let is_of_redundancy =
         |event: &Event| matches!(event, Event::Access(_) | Event::Call(_) | Event::Pair(_) | Event::Watchpoints { .. });
-    let is_of_transfers =
-        |event: &Event| matches!(event, Event::Transfer { .. } | Event::TransferThread(_) | Event::Transfers { .. });
+    let is_of_transfers = |event: &Event| match event {
+        Event::Arena { id, .. } => *id == transfers::ARENA,
+        event => matches!(event, Event::Transfer { .. } | Event::TransferThread(_) | Event::Transfers { .. }),
+    };
     let mut events = synthetic::sharing();
     events.extend(accesses::dispatching().into_iter().filter(is_of_redundancy));
     events.extend(transfers::events().into_iter().filter(is_of_transfers));
@@ -40,7 +41,7 @@ fn recorded(events: &[Event]) -> (Meta, Vec<Event>) {
 }
 
 fn all_screens(state: &str, new: impl Fn((u16, u16)) -> Bench) {
-    for size in SIZES {
+    for size in [USUAL, LARGE] {
         let pictures = SCREENS.map(|screen| {
             let picture = new(size).keys(&screen.to_string()).picture();
             let lines = picture.lines().map(|line| line.trim_matches('"').trim_end());
@@ -89,7 +90,7 @@ fn with_families_that_were_refused() {
     let reason = "the kernel refuses the BPF program shm_fork: unknown func bpf_x#1; run Linux 5.15 or newer";
     let refused = ["arena", "shm"].map(|family| Refused { family: family.into(), reason: reason.into() }).to_vec();
     let meta = Meta { refused, ..synthetic::meta() };
-    for size in SIZES {
+    for size in [USUAL, LARGE] {
         let mut bench = Bench::new(Model::new(meta.clone(), History::All), Source::Live, size);
         bench.send(Batch::Events(Vec::new()));
         let on = |bench: &mut Bench, key: &str| -> String {
@@ -142,7 +143,7 @@ fn ended() {
 
 #[test]
 fn of_an_empty_recording() {
-    all_screens("of_an_empty_recording", |size| Bench::replaying(Tape::new(recorded(&[]).0), size));
+    all_screens("of_an_empty_recording", |size| Bench::replaying(ReplayLog::new(recorded(&[]).0), size));
 }
 
 /// A recording gives back events of one time in another order than they came in.
@@ -155,12 +156,12 @@ fn what_is_live_and_what_is_replayed_look_the_same() {
         let lines: Vec<String> = picture.lines().map(str::to_owned).collect();
         lines[1..lines.len() - 1].to_vec()
     };
-    for size in SIZES {
+    for size in [USUAL, LARGE] {
         for keys in EVERYWHERE.iter().filter(|keys| !keys.contains(['?', '/'])) {
             let mut live = live(size);
             live.send(Batch::Events(events()));
             live.msg(Msg::Ended);
-            let replayed = Bench::replaying(synthetic::tape(meta.clone(), read.clone()), size);
+            let replayed = Bench::replaying(synthetic::log(meta.clone(), read.clone()), size);
             // A replay begins with the whole recording, and its next window is the one that is the first of what is live.
             assert_eq!(body(live, keys), body(replayed, &format!("w{keys}")), "{keys}");
         }
@@ -171,6 +172,6 @@ fn what_is_live_and_what_is_replayed_look_the_same() {
 fn of_a_recording() {
     all_screens("of_a_recording", |size| {
         let (meta, events) = recorded(&events());
-        Bench::replaying(synthetic::tape(meta, events), size)
+        Bench::replaying(synthetic::log(meta, events), size)
     });
 }

@@ -8,7 +8,7 @@ use pyobs_model::{
     SegmentChange, SegmentId, SegmentKind, Sleep, StackId, Tid, WaitReason, Waker,
 };
 
-use crate::Tape;
+use crate::ReplayLog;
 
 pub(crate) fn meta() -> Meta {
     Meta {
@@ -35,11 +35,11 @@ pub(crate) fn model_of(families: &[&str]) -> Model {
 }
 
 /// As a recording gives them: in the order of time, those without a time first.
-pub(crate) fn tape(meta: Meta, mut events: Vec<Event>) -> Tape {
+pub(crate) fn log(meta: Meta, mut events: Vec<Event>) -> ReplayLog {
     events.sort_by_key(Event::at);
-    let mut tape = Tape::new(meta);
-    events.into_iter().for_each(|event| tape.push(event));
-    tape
+    let mut log = ReplayLog::new(meta);
+    events.into_iter().for_each(|event| log.push(event));
+    log
 }
 
 pub(crate) fn fill(mut model: Model, events: &[Event]) -> Model {

@@ -3,13 +3,14 @@
 use insta::assert_snapshot;
 use pyobs_model::{
     Arena, ArenaChange, ArenaId, Event, Library, Nanos, Operation, ProcessRef, Protocol, StackId, Tid, Transfer,
-    TransferChange, TransferId, TransferThread, families,
+    TransferChange, TransferId, TransferThread,
 };
 
-use super::{Bench, Source, synthetic};
-use crate::Batch;
+use super::{Bench, LARGE, USUAL, synthetic};
 
 const MICRO: u64 = 1_000;
+/// Some buffers lie in it.
+pub(super) const ARENA: ArenaId = ArenaId(900);
 
 pub(super) fn transfer(id: u64) -> Transfer {
     let begun = Nanos(id * 8_000_000);
@@ -71,7 +72,7 @@ pub(super) fn events() -> Vec<Event> {
     let (kind, address) = ("pymalloc".into(), 0x7f12_0000_0000);
     let arena = Arena { process: ProcessRef(0), kind, address, bytes: 1 << 20, born: true, parent: None };
     for change in [ArenaChange::Begun(arena), ArenaChange::Born(StackId(6))] {
-        events.push(Event::Arena { at: Nanos(0), id: ArenaId(0), change });
+        events.push(Event::Arena { at: Nanos(0), id: ARENA, change });
     }
     for id in 0..100 {
         let transfer = transfer(id);
@@ -86,42 +87,6 @@ pub(super) fn events() -> Vec<Event> {
     events
 }
 
-pub(super) fn bench(size: (u16, u16)) -> Bench {
-    let mut bench = Bench::new(synthetic::model_of(families::NAMES), Source::Live, size);
-    bench.send(Batch::Events(events()));
-    bench
-}
-
-fn picture(size: (u16, u16), keys: &str) -> String {
-    bench(size).keys(keys).picture()
-}
-
-#[test]
-fn transfers() {
-    for size in [(60, 15), (80, 24), (120, 40), (200, 50)] {
-        assert_snapshot!(format!("transfers_{}x{}", size.0, size.1), picture(size, "7"));
-    }
-}
-
-#[test]
-fn sorted_and_filtered() {
-    assert_snapshot!(picture((100, 30), "7s/recv\n"));
-}
-
-#[test]
-fn one_transfer() {
-    for size in [(60, 15), (80, 24), (100, 30), (140, 40)] {
-        assert_snapshot!(format!("transfer_detail_{}x{}", size.0, size.1), picture(size, "7↓↓\n"));
-    }
-}
-
-#[test]
-fn threads() {
-    for size in [(80, 24), (100, 30), (140, 40)] {
-        assert_snapshot!(format!("threads_{}x{}", size.0, size.1), picture(size, "7m"));
-    }
-}
-
 #[test]
 fn threads_have_their_roles_wherever_they_are_named() {
     // Processes with their threads, waits, the GIL's shares and waits, the timeline, the Overview's line of the GIL.
@@ -132,21 +97,15 @@ fn threads_have_their_roles_wherever_they_are_named() {
         ("9", &["4242 python3 event_loop", "4243 loader-0 progress"]),
         ("0", &["4242 python3 event"]),
     ] {
-        let picture = picture((200, 50), keys);
+        let picture = Bench::watching((200, 50)).keys(keys).picture();
         assert!(names.iter().all(|name| picture.contains(name)), "{keys}: {picture}");
     }
 }
 
 #[test]
-fn overview_and_timeline() {
-    for size in [(80, 24), (140, 40)] {
-        assert_snapshot!(format!("overview_{}x{}", size.0, size.1), picture(size, "0"));
+fn timeline() {
+    for size in [USUAL, LARGE] {
         let keys = format!("9{}{}", "↓".repeat(7), "←".repeat(size.0.into()));
-        assert_snapshot!(format!("timeline_{}x{}", size.0, size.1), picture(size, &keys));
+        assert_snapshot!(format!("timeline_{}x{}", size.0, size.1), Bench::watching(size).keys(&keys).picture());
     }
-}
-
-#[test]
-fn off() {
-    assert_snapshot!(Bench::live((100, 30)).keys("7").picture());
 }

@@ -5,44 +5,34 @@ use std::collections::HashSet;
 use pyobs_model::families::arena::State;
 use pyobs_model::views::{BirthRow, birthplace, region_birth};
 use pyobs_model::{Model, Nanos, RegionId};
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
 
 use super::births::{Site, born_at, share};
-use super::segments::life;
-use crate::binding::Action;
+use super::life::life;
+use crate::jump::Jump;
 use crate::number;
-use crate::screens::Outcome;
-use crate::screens::frames::process_label;
-use crate::screens::page::{Line, Page};
+use crate::paint::Row;
+use crate::screens::names::process_label;
+use crate::screens::page::{self, Line};
 use crate::screens::region::{list_stores, list_transfers};
-use crate::trail::Jump;
 use crate::ui::Ui;
 
 /// The others are only counted.
 const ARENAS_MAX: usize = 200;
 const BAR: usize = 24;
 
-struct Arena {
+pub(super) struct Arena {
     address: String,
     used: Option<f64>,
     life: String,
     words: String,
 }
 
-pub(super) struct Detail {
-    site: Site,
-    page: Page<Arena>,
-}
+pub(super) type Detail = page::Detail<Site, Arena>;
 
 impl Detail {
-    pub(super) fn new(site: Site) -> Self {
-        Self { site, page: Page::default() }
-    }
-
     pub(super) fn compute(&mut self, model: &Model, rows: &[BirthRow], now: Nanos) {
         self.page.clear();
-        match rows.iter().find(|row| Site::of(row) == self.site) {
+        match rows.iter().find(|row| Site::of(row) == self.of) {
             Some(row) => self.fill(model, row, now),
             None => self.page.words("None of these is left.".to_owned(), None),
         }
@@ -82,24 +72,16 @@ impl Detail {
             self.page.stack("ONE OF THEM WAS BORN IN, INNERMOST FRAME FIRST", model, process, stack);
         }
     }
+}
 
-    pub(super) fn arrange(&mut self, height: usize) {
-        self.page.arrange(height);
-    }
-
-    pub(super) fn act(&mut self, action: Action, height: usize) -> Outcome {
-        self.page.act(action, height)
-    }
-
-    pub(super) fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
+impl page::Part for Arena {
+    fn draw(&self, row: &mut Row<'_>, width: u16, _model: &Model, ui: &Ui) {
         let theme = ui.theme;
-        self.page.draw(model, ui, area, buf, |row, arena| {
-            row.right(16, &arena.address, theme.text());
-            row.right(6, &arena.used.map_or_else(|| "–".to_owned(), share), theme.text());
-            row.bar(if area.width < 76 { 0 } else { 10 }, arena.used.unwrap_or(0.0), theme.total());
-            row.left(if area.width < 76 { 0 } else { BAR }, &arena.life, theme.total());
-            row.rest(&arena.words, theme.dim());
-        });
+        row.right(16, &self.address, theme.text());
+        row.right(6, &self.used.map_or_else(|| "–".to_owned(), share), theme.text());
+        row.bar(if width < 76 { 0 } else { 10 }, self.used.unwrap_or(0.0), theme.total());
+        row.left(if width < 76 { 0 } else { BAR }, &self.life, theme.total());
+        row.rest(&self.words, theme.dim());
     }
 }
 

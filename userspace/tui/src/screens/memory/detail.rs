@@ -2,43 +2,34 @@
 
 use pyobs_model::families::shm::State;
 use pyobs_model::{Model, Nanos, Pid, RegionId, SegmentId};
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
 
-use super::segments::{label, life};
-use crate::binding::Action;
+use super::life::life;
+use crate::jump::Jump;
 use crate::number;
-use crate::screens::Outcome;
-use crate::screens::frames::{process_label, process_of};
-use crate::screens::page::{Line, Page};
+use crate::paint::Row;
+use crate::screens::names::{process_label, process_of};
+use crate::screens::page::{self, Line};
+use crate::screens::region::segment_label;
 use crate::screens::region::{list_stores, list_transfers};
-use crate::trail::Jump;
 use crate::ui::Ui;
 
 /// Of each kind; the others are only counted.
 const PARTS_MAX: usize = 100;
 const BAR: usize = 24;
 
-struct Holder {
+pub(super) struct Holder {
     fds: u32,
     mappings: u32,
     life: String,
     words: String,
 }
 
-pub(super) struct Detail {
-    id: SegmentId,
-    page: Page<Holder>,
-}
+pub(super) type Detail = page::Detail<SegmentId, Holder>;
 
 impl Detail {
-    pub(super) fn new(id: SegmentId) -> Self {
-        Self { id, page: Page::default() }
-    }
-
     pub(super) fn compute(&mut self, model: &Model) {
         self.page.clear();
-        match model.shm().get(self.id) {
+        match model.shm().get(self.of) {
             Some(state) => self.fill(model, state),
             None => self.page.words("This segment ended too long ago.".to_owned(), None),
         }
@@ -49,7 +40,7 @@ impl Detail {
         let who = |pid: Pid| who(model, pid);
         let to = |pid: Pid| process_of(model, pid).map(Jump::process);
         let mut pair = |name, words| self.page.pair(name, words);
-        pair("segment", format!("{}  {}  {}", label(state), segment.kind.name(), state.id()));
+        pair("segment", format!("{}  {}  {}", segment_label(state), segment.kind.name(), state.id()));
         pair("size", number::bytes(segment.bytes));
         if let Some(allocated) = state.allocated {
             pair("in memory", format!("{}, each page counted once", number::bytes(allocated)));
@@ -102,30 +93,22 @@ impl Detail {
             (Line::Words(format!("{}  {from} → {}", at(pass.at), who(pass.to))), to(pass.to))
         });
         self.page.list("PASSED ON", passed, PARTS_MAX);
-        list_transfers(&mut self.page, model, |_, region| region.id == RegionId::Segment(self.id));
-        list_stores(&mut self.page, model, |id| id == RegionId::Segment(self.id));
+        list_transfers(&mut self.page, model, |_, region| region.id == RegionId::Segment(self.of));
+        list_stores(&mut self.page, model, |id| id == RegionId::Segment(self.of));
         if let Some(stack) = state.stack {
             let process = segment.creator.and_then(|pid| process_of(model, pid));
             self.page.stack("MADE IN, INNERMOST FRAME FIRST", model, process, stack);
         }
     }
+}
 
-    pub(super) fn arrange(&mut self, height: usize) {
-        self.page.arrange(height);
-    }
-
-    pub(super) fn act(&mut self, action: Action, height: usize) -> Outcome {
-        self.page.act(action, height)
-    }
-
-    pub(super) fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
+impl page::Part for Holder {
+    fn draw(&self, row: &mut Row<'_>, width: u16, _model: &Model, ui: &Ui) {
         let theme = ui.theme;
-        self.page.draw(model, ui, area, buf, |row, holder| {
-            row.right(8, &format!("{} fds", holder.fds), theme.text());
-            row.right(8, &format!("{} maps", holder.mappings), theme.text());
-            row.left(if area.width < 76 { 0 } else { BAR }, &holder.life, theme.total());
-            row.rest(&holder.words, theme.text());
-        });
+        row.right(8, &format!("{} fds", self.fds), theme.text());
+        row.right(8, &format!("{} maps", self.mappings), theme.text());
+        row.left(if width < 76 { 0 } else { BAR }, &self.life, theme.total());
+        row.rest(&self.words, theme.text());
     }
 }
 

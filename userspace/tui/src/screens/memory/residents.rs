@@ -2,23 +2,22 @@
 //! the last column.
 
 use std::cmp::Reverse;
+use std::ops::Range;
 
 use pyobs_model::views::{self, ResidentRow};
 use pyobs_model::{Model, ProcessRef};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use crate::binding::Action;
-use crate::draw::{Heading, Order, Row};
 use crate::filter::Filter;
-use crate::list::{Listing, turned};
 use crate::number;
-use crate::screens::Outcome;
-use crate::screens::frames::process_label;
-use crate::ui::{Scope, Ui};
+use crate::paint::{Heading, Row};
+use crate::screens::names::process_label;
+use crate::table::{NoDetail, Sorted, Table};
+use crate::ui::Ui;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Sort {
+pub(super) enum Sort {
     #[default]
     Once,
     Rss,
@@ -26,28 +25,33 @@ enum Sort {
     Segments,
 }
 
-const SORTS: [Sort; 4] = [Sort::Once, Sort::Rss, Sort::Own, Sort::Segments];
-
 #[derive(Default)]
-pub(super) struct Residents {
-    sort: Sort,
-    rows: Vec<ResidentRow>,
-    listing: Listing<ProcessRef>,
+pub(super) struct ResidentTable {
     /// Of all rows that are shown.
     sums: [u64; 6],
 }
 
-impl Residents {
-    pub(super) fn compute(&mut self, model: &Model, scope: &Scope) {
-        self.rows = views::residents(model, &scope.selection);
+impl Table for ResidentTable {
+    type Row = ResidentRow;
+    type Key = ProcessRef;
+    type Sort = Sort;
+    type Detail = NoDetail;
+
+    const SORTS: &'static [Sort] = &[Sort::Once, Sort::Rss, Sort::Own, Sort::Segments];
+
+    fn compute(&mut self, model: &Model, ui: &Ui, _: Option<&mut NoDetail>) -> Option<Vec<ResidentRow>> {
+        Some(views::residents(model, &ui.scope(model).selection))
     }
 
-    pub(super) fn arrange(&mut self, model: &Model, filter: Option<&Filter>, body: Rect) {
-        let rows = &self.rows;
-        let label = |index: usize| process_label(model, Some(rows[index].process));
-        let is_shown = |index: &usize| filter.is_none_or(|filter| filter.matches(&label(*index)));
-        let mut shown: Vec<usize> = (0..rows.len()).filter(is_shown).collect();
-        let sort = self.sort;
+    fn key(row: &ResidentRow) -> ProcessRef {
+        row.process
+    }
+
+    fn matches(&self, row: &ResidentRow, filter: &Filter, model: &Model) -> bool {
+        filter.matches(&process_label(model, Some(row.process)))
+    }
+
+    fn sort(&self, shown: &mut [usize], rows: &[ResidentRow], sort: Sort, _model: &Model) {
         shown.sort_by_key(|it| {
             let resident = rows[*it].resident;
             Reverse(match sort {
@@ -57,73 +61,57 @@ impl Residents {
                 Sort::Segments => resident.segments,
             })
         });
+    }
+
+    fn arranged(&mut self, rows: &[ResidentRow], shown: &[usize], _: Range<usize>, _model: &Model, _ui: &Ui) {
         self.sums = [0; 6];
-        for row in &shown {
+        for row in shown {
             self.sums.iter_mut().zip(sizes(&rows[*row])).for_each(|(sum, size)| *sum = sum.saturating_add(size));
         }
-        self.listing.show(shown, |row| rows[row].process, height(body));
     }
 
-    pub(super) fn act(&mut self, action: Action, body: Rect) -> Outcome {
-        if self.listing.step(action, height(body)) {
-            return Outcome::Nothing;
-        }
-        self.sort = match action {
-            Action::SortNext | Action::SortPrevious => turned(&SORTS, self.sort, action),
-            _ => return Outcome::Nothing,
-        };
-        Outcome::Rows
+    /// Leaves a line for the sums.
+    fn place(&self, area: Rect, _ui: &Ui) -> Rect {
+        Rect { height: area.height.saturating_sub(1), ..area }
     }
 
-    pub(super) fn has_rows(&self) -> bool {
-        !self.rows.is_empty()
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.listing.is_empty()
-    }
-
-    pub(super) fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
-        let theme = ui.theme;
-        let detail = if area.width < 76 { 0 } else { 10 };
-        let sorted = |sort| (self.sort == sort).then_some(Order::Falling);
-        let mut head = Heading::new(buf, area, theme);
-        head.right(10, "COUNTED", sorted(Sort::Once));
-        head.right(10, "RSS", sorted(Sort::Rss));
-        head.right(detail, "OWN", sorted(Sort::Own));
+    fn draw_heading(&self, head: &mut Heading<'_>, width: u16, sorted: Sorted<Sort>, _ui: &Ui) {
+        let detail = detail_width(width);
+        head.right(10, "COUNTED", sorted.falling(Sort::Once));
+        head.right(10, "RSS", sorted.falling(Sort::Rss));
+        head.right(detail, "OWN", sorted.falling(Sort::Own));
         head.right(detail, "FILES", None);
-        head.right(10, "SEGMENTS", sorted(Sort::Segments));
+        head.right(10, "SEGMENTS", sorted.falling(Sort::Segments));
         head.right(detail, "SHARE", None);
         head.left(usize::MAX, "PROCESS", None);
-        let mut put = |line: Rect, sizes: [u64; 6], label: &str, is_selected: bool| {
-            let mut row = Row::new(buf, line);
-            row.select(is_selected, theme);
-            let [once, total, own, files, segments, share] = sizes.map(number::bytes);
-            row.right(10, &once, theme.strong());
-            row.right(10, &total, theme.text());
-            row.right(detail, &own, theme.dim());
-            row.right(detail, &files, theme.dim());
-            row.right(10, &segments, theme.text());
-            row.right(detail, &share, theme.dim());
-            row.rest(label, theme.text());
-        };
-        let table = Rect { height: area.height.saturating_sub(1), ..area };
-        let mut last = Rect { height: 1, ..area };
-        for (row, line, is_selected) in self.listing.in_sight(table, &ui.spots) {
-            let Some(row) = self.rows.get(row) else { continue };
-            put(line, sizes(row), &process_label(model, Some(row.process)), is_selected);
-            last = line;
-        }
-        if area.height > 2 && !self.listing.is_empty() {
-            let line = Rect { y: last.y + 1, ..last };
-            put(line, self.sums, "all of these, each page of a segment once in COUNTED", false);
+    }
+
+    fn draw_row(&self, row: &mut Row<'_>, line: &ResidentRow, width: u16, _: Sort, model: &Model, ui: &Ui) {
+        draw_sizes(row, width, sizes(line), &process_label(model, Some(line.process)), ui);
+    }
+
+    fn draw_around(&self, area: Rect, last: Rect, _model: &Model, ui: &Ui, buf: &mut Buffer) {
+        if area.height > 2 {
+            let mut row = Row::new(buf, Rect { y: last.y + 1, ..last });
+            draw_sizes(&mut row, area.width, self.sums, "all of these, each page of a segment once in COUNTED", ui);
         }
     }
 }
 
-/// Of the rows: above them is the heading, below them the sums.
-fn height(body: Rect) -> usize {
-    usize::from(body.height.saturating_sub(2))
+fn detail_width(width: u16) -> usize {
+    if width < 76 { 0 } else { 10 }
+}
+
+fn draw_sizes(row: &mut Row<'_>, width: u16, sizes: [u64; 6], label: &str, ui: &Ui) {
+    let (theme, detail) = (ui.theme, detail_width(width));
+    let [once, total, own, files, segments, share] = sizes.map(number::bytes);
+    row.right(10, &once, theme.strong());
+    row.right(10, &total, theme.text());
+    row.right(detail, &own, theme.dim());
+    row.right(detail, &files, theme.dim());
+    row.right(10, &segments, theme.text());
+    row.right(detail, &share, theme.dim());
+    row.rest(label, theme.text());
 }
 
 /// In the order of the columns.

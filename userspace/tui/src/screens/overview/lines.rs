@@ -5,10 +5,10 @@ use pyobs_model::{Frame, Model};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use crate::draw::{Heading, Row};
 use crate::number;
-use crate::screens::frames::{self, process_label};
-use crate::screens::thread::thread_label;
+use crate::paint::{Heading, Row};
+use crate::screens::names::thread_label;
+use crate::screens::names::{self, process_label};
 use crate::text;
 use crate::ui::Ui;
 
@@ -65,8 +65,8 @@ fn cpu(model: &Model, line: &CpuLine) -> String {
 
 /// `layers.py:61 Linear.forward`, cut so that what follows stays in sight.
 fn at(frame: &Frame) -> String {
-    let place = frames::place(frame, By::Line);
-    format!("{} {}", text::fit(text::base_name(&place), 24), text::fit(&frames::name(frame), 24))
+    let place = names::place(frame, By::Line);
+    format!("{} {}", text::fit(text::base_name(&place), 24), text::fit(&names::name(frame), 24))
 }
 
 fn gil(model: &Model, line: &GilLine) -> String {

@@ -7,19 +7,16 @@ use pyobs_model::families::redundancy::{Accesses, CallSum, DISPATCH, Line, PairO
 use pyobs_model::findings::{self, Evidence, Finding};
 use pyobs_model::views::{By, RedundancyView};
 use pyobs_model::{FrameId, Model, RegionId, Tid};
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
 
 use super::{line_of, place_of};
-use crate::binding::Action;
+use crate::jump::Jump;
 use crate::number;
-use crate::screens::Outcome;
+use crate::paint::Row;
 use crate::screens::finding::advice;
-use crate::screens::frames::{name, place, process_label};
-use crate::screens::page::Page;
+use crate::screens::names::{name, place, process_label};
+use crate::screens::page;
 use crate::screens::region::{owner_target, region_name};
 use crate::text;
-use crate::trail::Jump;
 use crate::ui::Ui;
 
 /// Pairs that are shown with their stacks, and calls.
@@ -35,23 +32,20 @@ const LABEL: usize = 10;
 const SOURCE_MAX: usize = 4096;
 
 /// Of two stacks, the innermost first.
-struct Part(Option<FrameId>, Option<FrameId>);
+pub(super) struct Part(Option<FrameId>, Option<FrameId>);
 
-#[derive(Default)]
-pub(super) struct Detail {
-    page: Page<Part>,
-}
+pub(super) type Detail = page::Detail<Line, Part>;
 
 impl Detail {
     pub(super) fn compute(
         &mut self,
         model: &Model,
         view: &RedundancyView,
-        line: Line,
         source: Option<&str>,
         known: &[Finding],
         width: usize,
     ) {
+        let line = self.of;
         let detail = self;
         detail.page.clear();
         let process = Some(line.process);
@@ -80,14 +74,6 @@ impl Detail {
         }
         detail.calls(view, line);
         detail.pairs(model, view, line);
-    }
-
-    pub(super) fn arrange(&mut self, height: usize) {
-        self.page.arrange(height);
-    }
-
-    pub(super) fn act(&mut self, action: Action, height: usize) -> Outcome {
-        self.page.act(action, height)
     }
 
     fn words(&mut self, words: String) {
@@ -179,18 +165,19 @@ impl Detail {
             }
         }
     }
+}
 
-    pub(super) fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
-        let width = usize::from(area.width / 2).saturating_sub(2);
-        self.page.draw(model, ui, area, buf, |row, Part(one, other)| {
-            for id in [one, other] {
-                let frame = id.and_then(|id| model.frame(id));
-                let (function, place) = frame.map_or_else(Default::default, |it| (name(it), place(it, By::Line)));
-                let style = frame.map_or(ui.theme.text(), |frame| ui.theme.kind(frame.kind));
-                let of_function = width * 55 / 100;
-                row.left(of_function, &format!(" {function}"), style);
-                row.left_path(width.saturating_sub(of_function), &place, ui.theme.dim());
-            }
-        });
+impl page::Part for Part {
+    fn draw(&self, row: &mut Row<'_>, width: u16, model: &Model, ui: &Ui) {
+        let half = usize::from(width / 2).saturating_sub(2);
+        let Part(one, other) = self;
+        for id in [one, other] {
+            let frame = id.and_then(|id| model.frame(id));
+            let (function, place) = frame.map_or_else(Default::default, |it| (name(it), place(it, By::Line)));
+            let style = frame.map_or(ui.theme.text(), |frame| ui.theme.kind(frame.kind));
+            let of_function = half * 55 / 100;
+            row.left(of_function, &format!(" {function}"), style);
+            row.left_path(half.saturating_sub(of_function), &place, ui.theme.dim());
+        }
     }
 }

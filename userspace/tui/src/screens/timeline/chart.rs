@@ -7,9 +7,9 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
-use crate::draw::{Row, put};
-use crate::screens::memory::segment_label;
-use crate::screens::thread::thread_label;
+use crate::paint::{Row, put};
+use crate::screens::names::thread_label;
+use crate::screens::region::segment_label;
 use crate::text;
 use crate::theme::{Emphasis, Fuel, Theme};
 
@@ -116,12 +116,12 @@ impl Chart<'_> {
     fn draw_thread(&self, model: &Model, cells: &[Option<Doing>], area: Rect, buf: &mut Buffer) {
         let mut at = 0;
         for run in cells.chunk_by(|a, b| a == b) {
-            let place = Rect { x: area.x + (at as u16).min(area.width), ..area };
+            let line_area = Rect { x: area.x + (at as u16).min(area.width), ..area };
             let room = usize::from(area.width).saturating_sub(at).min(run.len());
             at += run.len();
             let Some(doing) = run[0] else { continue };
             let (words, style) = self.words(model, doing, room);
-            put(buf, Rect { width: room as u16, ..place }, 0, 0, &words, style);
+            put(buf, Rect { width: room as u16, ..line_area }, 0, 0, &words, style);
         }
     }
 

@@ -10,7 +10,7 @@ use ratatui::style::Style;
 
 use super::chart::{is_of, label};
 use crate::number;
-use crate::screens::frames::process_label;
+use crate::screens::names::process_label;
 use crate::text;
 use crate::theme::Theme;
 

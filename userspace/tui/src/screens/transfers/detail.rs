@@ -4,37 +4,27 @@ use pyobs_model::families::ucx::State;
 use pyobs_model::findings::Target;
 use pyobs_model::views::{By, Stage, birthplace, buffer_region, region_birth};
 use pyobs_model::{Model, Nanos, Region, RegionId, TransferId};
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
 
-use crate::binding::Action;
+use crate::jump::Jump;
 use crate::number;
-use crate::screens::Outcome;
-use crate::screens::frames::{place, process_label};
-use crate::screens::page::{Line, Page};
+use crate::paint::Row;
+use crate::screens::names::{place, process_label};
+use crate::screens::page::{self, Line};
 use crate::screens::region::{list_stores, region_name, region_target};
-use crate::trail::Jump;
 use crate::ui::Ui;
 
 /// Parts of a transfer of several buffers; the others are only counted.
 const PARTS_MAX: usize = 100;
 
 /// A stage: how long it took, and of the whole where it begins and how long it is.
-struct Part(Stage, Nanos, f64, f64);
+pub(super) struct Part(Stage, Nanos, f64, f64);
 
-pub(super) struct Detail {
-    id: TransferId,
-    page: Page<Part>,
-}
+pub(super) type Detail = page::Detail<TransferId, Part>;
 
 impl Detail {
-    pub(super) fn new(id: TransferId) -> Self {
-        Self { id, page: Page::default() }
-    }
-
     pub(super) fn compute(&mut self, model: &Model) {
         self.page.clear();
-        match model.ucx().get(self.id) {
+        match model.ucx().get(self.of) {
             Some(state) => self.fill(model, state),
             None => self.page.pair("transfer", "it ended too long ago".to_owned()),
         }
@@ -43,7 +33,7 @@ impl Detail {
     fn fill(&mut self, model: &Model, state: &State) {
         let transfer = &state.transfer;
         let mut pair = |name, words: String| self.page.pair(name, words);
-        pair("transfer", format!("{} {}  {:#x}", transfer.library.name(), transfer.operation.name(), self.id.0));
+        pair("transfer", format!("{} {}  {:#x}", transfer.library.name(), transfer.operation.name(), self.of.0));
         let process = Some(transfer.process);
         self.page.link("process", process_label(model, process), Some(Jump::process(transfer.process)));
         if let Some(parent) = transfer.parent {
@@ -112,7 +102,7 @@ impl Detail {
     }
 
     fn parts(&mut self, model: &Model) {
-        let parts = model.ucx().transfers().filter(|(_, state)| state.transfer.parent == Some(self.id));
+        let parts = model.ucx().transfers().filter(|(_, state)| state.transfer.parent == Some(self.of));
         let parts: Vec<(Line<Part>, Option<Jump>)> = parts
             .map(|(id, state)| {
                 let transfer = &state.transfer;
@@ -125,25 +115,18 @@ impl Detail {
             .collect();
         self.page.list("PARTS", parts.into_iter(), PARTS_MAX);
     }
+}
 
-    pub(super) fn arrange(&mut self, height: usize) {
-        self.page.arrange(height);
-    }
-
-    pub(super) fn act(&mut self, action: Action, height: usize) -> Outcome {
-        self.page.act(action, height)
-    }
-
-    pub(super) fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
+impl page::Part for Part {
+    fn draw(&self, row: &mut Row<'_>, width: u16, _model: &Model, ui: &Ui) {
         let theme = ui.theme;
-        self.page.draw(model, ui, area, buf, |row, Part(stage, length, skip, share)| {
-            row.left(11, &format!(" {}", stage.name()), theme.dim());
-            row.right(10, &number::time(*length), theme.text());
-            let width = usize::from(area.width).saturating_sub(30).min(60);
-            let (before, own) = (skip * width as f64, (share * width as f64).max(1.0));
-            let bar = " ".repeat((before as usize).min(width)) + &"█".repeat((own as usize).min(width));
-            row.rest(&bar.chars().take(width).collect::<String>(), theme.total());
-        });
+        let Part(stage, length, skip, share) = self;
+        row.left(11, &format!(" {}", stage.name()), theme.dim());
+        row.right(10, &number::time(*length), theme.text());
+        let width = usize::from(width).saturating_sub(30).min(60);
+        let (before, own) = (skip * width as f64, (share * width as f64).max(1.0));
+        let bar = " ".repeat((before as usize).min(width)) + &"█".repeat((own as usize).min(width));
+        row.rest(&bar.chars().take(width).collect::<String>(), theme.total());
     }
 }
 

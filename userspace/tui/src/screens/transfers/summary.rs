@@ -6,8 +6,8 @@ use pyobs_model::{Model, Selection, TransferId};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use crate::draw::{Heading, Row};
 use crate::number;
+use crate::paint::{Heading, Row};
 use crate::ui::Ui;
 
 /// A heading, a line a stage, the queue, a blank.

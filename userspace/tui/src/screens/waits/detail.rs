@@ -6,44 +6,33 @@ use std::collections::BTreeMap;
 use pyobs_model::families::{Sampled, Times, gil, offcpu};
 use pyobs_model::views::By;
 use pyobs_model::{FrameId, FrameKind, Model, Nanos, StackId};
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
 
-use super::{Cause, Wait, waker_label};
-use crate::binding::Action;
+use super::wait::{Cause, Wait, waker_label};
+use crate::jump::Jump;
 use crate::number;
-use crate::screens::Outcome;
-use crate::screens::frames::{name, place, process_label, process_of};
-use crate::screens::page::{Line, Page};
-use crate::screens::thread::thread_label;
-use crate::trail::Jump;
-use crate::ui::{Scope, Ui};
+use crate::paint::Row;
+use crate::scope::Scope;
+use crate::screens::names::thread_label;
+use crate::screens::names::{name, place, process_label, process_of};
+use crate::screens::page::{self, Line};
+use crate::ui::Ui;
 
-/// A waker, or what a stack weighs.
-struct Part {
+/// A waker, or what a stack weighs, of all these waits.
+pub(super) struct Part {
     times: Times,
+    whole: Nanos,
     words: String,
 }
 
-pub(super) struct Detail {
-    wait: Wait,
-    times: Times,
-    sampled: Sampled,
-    page: Page<Part>,
-}
+pub(super) type Detail = page::Detail<Wait, Part>;
 
 /// Of each kind; the others are only counted.
 const PARTS_MAX: usize = 20;
 
 impl Detail {
-    pub(super) fn new(wait: Wait) -> Self {
-        Self { wait, times: Times::default(), sampled: Sampled::default(), page: Page::default() }
-    }
-
     pub(super) fn compute(&mut self, model: &Model, scope: &Scope) {
         self.page.clear();
-        (self.times, self.sampled) = (Times::default(), Sampled::default());
-        match self.wait.cause {
+        match self.of.cause {
             Cause::Sleep { .. } => self.compute_sleep(model, scope),
             Cause::Gil { .. } => self.compute_gil(model, scope),
         }
@@ -57,14 +46,14 @@ impl Detail {
             stacks.entry(key.place.stack).or_default().add(sum.times);
             all.add(sum);
         }
-        (self.times, self.sampled) = (all.times, all.sampled);
-        self.introduce(model, scope);
+        let whole = all.times.total;
+        self.introduce(model, scope, all.times, all.sampled);
         let wakers = all.wakers.most().into_iter().map(|(waker, times)| {
             let jump = process_of(model, waker.pid).map(|process| Jump::thread(process, waker.tid));
-            (Part { times, words: waker_label(waker) }, jump)
+            (Part { times, whole, words: waker_label(waker) }, jump)
         });
         self.list("WOKEN BY", wakers.collect());
-        self.list_stacks(model, "WAITED IN, INNERMOST FRAME FIRST", stacks);
+        self.list_stacks(model, "WAITED IN, INNERMOST FRAME FIRST", stacks, whole);
     }
 
     fn compute_gil(&mut self, model: &Model, scope: &Scope) {
@@ -79,20 +68,20 @@ impl Detail {
                 holders.entry(holder.stack).or_default().add(sum.times);
             }
         }
-        (self.times, self.sampled) = (all.times, all.sampled);
-        self.introduce(model, scope);
-        self.list_stacks(model, "THE WAITER, INNERMOST FRAME FIRST", waiters);
-        self.list_stacks(model, "THE HOLDER, INNERMOST FRAME FIRST", holders);
+        let whole = all.times.total;
+        self.introduce(model, scope, all.times, all.sampled);
+        self.list_stacks(model, "THE WAITER, INNERMOST FRAME FIRST", waiters, whole);
+        self.list_stacks(model, "THE HOLDER, INNERMOST FRAME FIRST", holders, whole);
     }
 
     fn is_sleep(&self, model: &Model, key: &offcpu::Key, by: By) -> bool {
-        let Wait { process, tid, frame, cause: Cause::Sleep { reason, inner } } = self.wait else { return false };
+        let Wait { process, tid, frame, cause: Cause::Sleep { reason, inner } } = self.of else { return false };
         let is_thread = (key.place.process, key.place.tid, key.reason) == (process, tid, reason);
         is_thread && is_at(model, key.place.stack, by, frame) && is_in(model, key.place.stack, inner)
     }
 
     fn is_gil(&self, model: &Model, key: &gil::Key, by: By) -> bool {
-        let Wait { process, tid, frame, cause: Cause::Gil { holder, frame: held_at } } = self.wait else {
+        let Wait { process, tid, frame, cause: Cause::Gil { holder, frame: held_at } } = self.of else {
             return false;
         };
         let is_thread = (key.waiter.process, key.waiter.tid, key.holder.map(|it| it.tid)) == (process, tid, holder);
@@ -100,8 +89,8 @@ impl Detail {
         is_thread && is_at(model, key.waiter.stack, by, frame) && is_held_there()
     }
 
-    fn introduce(&mut self, model: &Model, scope: &Scope) {
-        let Wait { process, tid, frame, cause } = self.wait;
+    fn introduce(&mut self, model: &Model, scope: &Scope, times: Times, sampled: Sampled) {
+        let Wait { process, tid, frame, cause } = self.of;
         let called = |frame: Option<FrameId>| match frame.and_then(|id| model.frame(id)) {
             Some(frame) => format!("{}  {}", name(frame), place(frame, scope.look.by)),
             None => "no Python frame".to_owned(),
@@ -129,18 +118,18 @@ impl Detail {
             Cause::Gil { .. } => model.gil().since(),
         };
         let observed = model.observed(process, &scope.selection, since);
-        if !self.sampled.is_enough() {
-            let stacks = number::plural(self.sampled.stacks, "stack", "stacks");
-            return pair("time", format!("not enough data: {stacks} of {} waits", self.times.count), None);
+        if !sampled.is_enough() {
+            let stacks = number::plural(sampled.stacks, "stack", "stacks");
+            return pair("time", format!("not enough data: {stacks} of {} waits", times.count), None);
         }
-        let share = number::percent(number::share(self.times.total.0, observed.0).min(100.0));
-        pair("time", format!("{}, {share} % of the thread's time", number::time(self.times.total)), None);
-        let mean = self.times.total.0.checked_div(self.times.count).map(|mean| number::time(Nanos(mean)));
+        let share = number::percent(number::share(times.total.0, observed.0).min(100.0));
+        pair("time", format!("{}, {share} % of the thread's time", number::time(times.total)), None);
+        let mean = times.total.0.checked_div(times.count).map(|mean| number::time(Nanos(mean)));
         let mean = mean.map(|mean| format!(", {mean} on average")).unwrap_or_default();
-        let longest = number::time(self.times.max);
-        pair("waits", format!("{}{mean}, the longest {longest}", number::count(self.times.count)), None);
-        if !self.sampled.is_exact() {
-            let (stacks, error) = (number::count(self.sampled.stacks), number::percent(self.sampled.error() * 100.0));
+        let longest = number::time(times.max);
+        pair("waits", format!("{}{mean}, the longest {longest}", number::count(times.count)), None);
+        if !sampled.is_exact() {
+            let (stacks, error) = (number::count(sampled.stacks), number::percent(sampled.error() * 100.0));
             pair("rests on", format!("{stacks} sampled stacks, ± {error} %"), None);
         }
     }
@@ -151,7 +140,7 @@ impl Detail {
         self.page.list(heading, parts, PARTS_MAX);
     }
 
-    fn list_stacks(&mut self, model: &Model, heading: &'static str, stacks: BTreeMap<StackId, Times>) {
+    fn list_stacks(&mut self, model: &Model, heading: &'static str, stacks: BTreeMap<StackId, Times>, whole: Nanos) {
         if stacks.is_empty() {
             return;
         }
@@ -161,31 +150,23 @@ impl Detail {
         let count = stacks.len();
         for (stack, times) in stacks.into_iter().take(PARTS_MAX) {
             if count > 1 {
-                self.page.part(Part { times, words: String::new() }, None);
+                self.page.part(Part { times, whole, words: String::new() }, None);
             }
-            self.page.frames(model, Some(self.wait.process), stack);
+            self.page.frames(model, Some(self.of.process), stack);
         }
         self.page.more(count.saturating_sub(PARTS_MAX));
     }
+}
 
-    pub(super) fn arrange(&mut self, height: usize) {
-        self.page.arrange(height);
-    }
-
-    pub(super) fn act(&mut self, action: Action, height: usize) -> Outcome {
-        self.page.act(action, height)
-    }
-
-    pub(super) fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
+impl page::Part for Part {
+    fn draw(&self, row: &mut Row<'_>, _width: u16, _model: &Model, ui: &Ui) {
         let theme = ui.theme;
-        self.page.draw(model, ui, area, buf, |row, part| {
-            let share = number::share(part.times.total.0, self.times.total.0);
-            row.right(7, &number::percent(share), theme.text());
-            row.bar(8, share / 100.0, theme.total());
-            row.right(8, &number::time(part.times.total), theme.dim());
-            row.right(7, &format!("{}×", number::short(part.times.count)), theme.dim());
-            row.rest(&part.words, theme.text());
-        });
+        let share = number::share(self.times.total.0, self.whole.0);
+        row.right(7, &number::percent(share), theme.text());
+        row.bar(8, share / 100.0, theme.total());
+        row.right(8, &number::time(self.times.total), theme.dim());
+        row.right(7, &format!("{}×", number::short(self.times.count)), theme.dim());
+        row.rest(&self.words, theme.text());
     }
 }
 

@@ -9,9 +9,10 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::tables::PlaceWidths;
-use crate::draw::{Heading, Row, how_to_see, put};
-use crate::screens::frames::process_label;
-use crate::screens::thread::thread_label;
+use crate::paint::{Heading, Row, put};
+use crate::scope::Reach;
+use crate::screens::names::process_label;
+use crate::screens::names::thread_label;
 use crate::ui::Ui;
 use crate::{number, text};
 
@@ -60,11 +61,6 @@ impl Shares {
         (lines as u16).min(body.height)
     }
 
-    /// Rows of the table that are in sight below it.
-    pub(super) fn rows_below(&self, body: Rect) -> usize {
-        usize::from(body.height.saturating_sub(self.height(body) + 1))
-    }
-
     fn rows_in(&self, body: Rect) -> usize {
         self.rows.len().min(usize::from(body.height / 6).max(1))
     }
@@ -87,9 +83,9 @@ impl Shares {
         let area = Rect { y: body.y + used, height: body.height - used, ..body };
         if self.rows.is_empty() {
             let why = if Weight::Gil.is_known(model) {
-                format!("nobody held it or waited for it {}", ui.when())
+                format!("nobody held it or waited for it {}", ui.when(Reach::Window))
             } else {
-                format!("not watched. {}", how_to_see(ui, "gil"))
+                format!("not watched. {}", ui.how_to_see("gil"))
             };
             let x = put(buf, area, 1, 0, "GIL", theme.heading());
             put(buf, area, x + 2, 0, &why, theme.dim());

@@ -2,90 +2,75 @@
 
 use pyobs_model::views::By;
 use pyobs_model::{Frame, Model};
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
 
-use super::{Cause, Line, Sort, WaitsScreen, waker_label};
-use crate::draw::{Heading, Order, Row};
-use crate::screens::frames::{name, place};
-use crate::screens::thread::thread_label;
+use super::wait::{Cause, Line, Sort, waker_label};
+use crate::paint::{Heading, Row};
+use crate::screens::names::thread_label;
+use crate::screens::names::{name, place};
+use crate::table::Sorted;
 use crate::theme::Theme;
 use crate::ui::Ui;
 use crate::{number, text};
 
-impl WaitsScreen {
-    pub(super) fn draw_sleeps(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
-        let widths = SleepWidths::of(area.width);
-        let (theme, by) = (ui.theme, ui.look.by);
-        let mut head = Heading::new(buf, area, theme);
-        self.head_times(&mut head, widths.times);
-        head.left(7, "REASON", self.order(Sort::Cause));
-        head.left(widths.thread, "THREAD", self.order(Sort::Thread));
-        head.left(widths.place.function, "WAITS AT", self.order(Sort::Place));
-        head.skip(widths.place.path);
-        head.left(widths.inner, "WAITS IN", None);
-        head.left(widths.waker, "WOKEN BY", None);
-        for (index, spot, is_selected) in self.listing.in_sight(area, &ui.spots) {
-            let Some(line) = self.lines.get(index) else { continue };
-            let mut row = Row::new(buf, spot);
-            row.select(is_selected, theme);
-            row_times(&mut row, line, widths.times, theme);
-            let Cause::Sleep { reason, inner } = line.wait.cause else { continue };
-            row.left(7, reason.name(), theme.text());
-            row.left(widths.thread, &thread_label(model, line.wait.process, line.wait.tid), theme.text());
-            let inner = inner.and_then(|id| model.frame(id));
-            let frame = line.wait.frame.and_then(|id| model.frame(id));
-            // A thread without Python frames waits somewhere, too.
-            let frame = frame.or(inner.filter(|_| widths.inner == 0));
-            widths.place.draw(&mut row, frame, by, theme);
-            let (words, style) = inner.map_or(("–".to_owned(), theme.dim()), |it| (name(it), theme.kind(it.kind)));
-            row.left(widths.inner, &words, style);
-            row.left(widths.waker, &line.waker.as_ref().map_or("–".to_owned(), waker_label), theme.dim());
-        }
-    }
+pub(super) fn head_sleeps(head: &mut Heading<'_>, width: u16, sorted: Sorted<Sort>) {
+    let widths = SleepWidths::of(width);
+    head_times(head, widths.times, sorted);
+    head.left(7, "REASON", sorted.rising(Sort::Cause));
+    head.left(widths.thread, "THREAD", sorted.rising(Sort::Thread));
+    head.left(widths.place.function, "WAITS AT", sorted.rising(Sort::Place));
+    head.skip(widths.place.path);
+    head.left(widths.inner, "WAITS IN", None);
+    head.left(widths.waker, "WOKEN BY", None);
+}
 
-    pub(super) fn draw_gil(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
-        let widths = GilWidths::of(area.width);
-        let (theme, by) = (ui.theme, ui.look.by);
-        let mut head = Heading::new(buf, area, theme);
-        self.head_times(&mut head, widths.times);
-        head.left(widths.thread, "WAITER", self.order(Sort::Thread));
-        head.left(widths.place.function, "WAITS AT", self.order(Sort::Place));
-        head.skip(widths.place.path);
-        head.left(1, "", None);
-        head.left(widths.thread, "HOLDER", self.order(Sort::Cause));
-        head.left(widths.place.sum(), "HELD IT AT", None);
-        for (index, spot, is_selected) in self.listing.in_sight(area, &ui.spots) {
-            let Some(line) = self.lines.get(index) else { continue };
-            let mut row = Row::new(buf, spot);
-            row.select(is_selected, theme);
-            row_times(&mut row, line, widths.times, theme);
-            let Cause::Gil { holder, frame } = line.wait.cause else { continue };
-            row.left(widths.thread, &thread_label(model, line.wait.process, line.wait.tid), theme.text());
-            widths.place.draw(&mut row, line.wait.frame.and_then(|id| model.frame(id)), by, theme);
-            row.left(1, "←", theme.dim());
-            let holder = holder.map_or("–".to_owned(), |tid| thread_label(model, line.wait.process, tid));
-            row.left(widths.thread, &holder, theme.text());
-            widths.place.draw(&mut row, frame.and_then(|id| model.frame(id)), by, theme);
-        }
-    }
+pub(super) fn draw_sleep(row: &mut Row<'_>, line: &Line, width: u16, model: &Model, ui: &Ui) {
+    let Cause::Sleep { reason, inner } = line.wait.cause else { return };
+    let widths = SleepWidths::of(width);
+    let (theme, by) = (ui.theme, ui.look.by);
+    row_times(row, line, widths.times, theme);
+    row.left(7, reason.name(), theme.text());
+    row.left(widths.thread, &thread_label(model, line.wait.process, line.wait.tid), theme.text());
+    let inner = inner.and_then(|id| model.frame(id));
+    let frame = line.wait.frame.and_then(|id| model.frame(id));
+    // A thread without Python frames waits somewhere, too.
+    let frame = frame.or(inner.filter(|_| widths.inner == 0));
+    widths.place.draw(row, frame, by, theme);
+    let (words, style) = inner.map_or(("–".to_owned(), theme.dim()), |it| (name(it), theme.kind(it.kind)));
+    row.left(widths.inner, &words, style);
+    row.left(widths.waker, &line.waker.as_ref().map_or("–".to_owned(), waker_label), theme.dim());
+}
 
-    fn order(&self, sort: Sort) -> Option<Order> {
-        let order = match sort {
-            Sort::Total | Sort::Count | Sort::Longest => Order::Falling,
-            Sort::Cause | Sort::Thread | Sort::Place => Order::Rising,
-        };
-        (self.sort == sort).then_some(order)
-    }
+pub(super) fn head_gil(head: &mut Heading<'_>, width: u16, sorted: Sorted<Sort>) {
+    let widths = GilWidths::of(width);
+    head_times(head, widths.times, sorted);
+    head.left(widths.thread, "WAITER", sorted.rising(Sort::Thread));
+    head.left(widths.place.function, "WAITS AT", sorted.rising(Sort::Place));
+    head.skip(widths.place.path);
+    head.left(1, "", None);
+    head.left(widths.thread, "HOLDER", sorted.rising(Sort::Cause));
+    head.left(widths.place.sum(), "HELD IT AT", None);
+}
 
-    fn head_times(&self, head: &mut Heading<'_>, widths: TimeWidths) {
-        head.right(6, "TIME %", None);
-        head.skip(widths.bar);
-        head.right(8, "TOTAL", self.order(Sort::Total));
-        head.right(widths.count, "COUNT", self.order(Sort::Count));
-        head.right(widths.longest, "LONGEST", self.order(Sort::Longest));
-        head.right(widths.stacks, "STACKS", None);
-    }
+pub(super) fn draw_gil(row: &mut Row<'_>, line: &Line, width: u16, model: &Model, ui: &Ui) {
+    let Cause::Gil { holder, frame } = line.wait.cause else { return };
+    let widths = GilWidths::of(width);
+    let (theme, by) = (ui.theme, ui.look.by);
+    row_times(row, line, widths.times, theme);
+    row.left(widths.thread, &thread_label(model, line.wait.process, line.wait.tid), theme.text());
+    widths.place.draw(row, line.wait.frame.and_then(|id| model.frame(id)), by, theme);
+    row.left(1, "←", theme.dim());
+    let holder = holder.map_or("–".to_owned(), |tid| thread_label(model, line.wait.process, tid));
+    row.left(widths.thread, &holder, theme.text());
+    widths.place.draw(row, frame.and_then(|id| model.frame(id)), by, theme);
+}
+
+fn head_times(head: &mut Heading<'_>, widths: TimeWidths, sorted: Sorted<Sort>) {
+    head.right(6, "TIME %", None);
+    head.skip(widths.bar);
+    head.right(8, "TOTAL", sorted.falling(Sort::Total));
+    head.right(widths.count, "COUNT", sorted.falling(Sort::Count));
+    head.right(widths.longest, "LONGEST", sorted.falling(Sort::Longest));
+    head.right(widths.stacks, "STACKS", None);
 }
 
 fn row_times(row: &mut Row<'_>, line: &Line, widths: TimeWidths, theme: Theme) {

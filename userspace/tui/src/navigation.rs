@@ -1,0 +1,182 @@
+//! The screens, which one is in sight, and the navigation history: the way there along jumps, and back.
+
+use pyobs_model::Model;
+use pyobs_model::views::Look;
+
+use crate::binding::{self, Keys};
+use crate::input::Key;
+use crate::jump::{Jump, Place};
+use crate::scope::Picked;
+use crate::screen::Screen;
+use crate::screens;
+use crate::table::Saved;
+use crate::ui::Ui;
+
+/// A screen from which another was opened, and what for.
+struct Crumb {
+    at: usize,
+    words: &'static str,
+    /// The title of the detail that was left.
+    detail: Option<&'static str>,
+    saved: Saved,
+    picked: Option<Picked>,
+    look: Look,
+    filter: String,
+    is_into_detail: bool,
+}
+
+/// A longer history forgets its beginning.
+const STEPS_MAX: usize = 32;
+
+pub(crate) struct Navigation {
+    screens: Vec<Box<dyn Screen>>,
+    at: usize,
+    /// Empty if the screen in sight was shown by a key of its own.
+    history: Vec<Crumb>,
+}
+
+impl Navigation {
+    pub(crate) fn new(model: &Model) -> Self {
+        Self { screens: screens::all(model), at: 0, history: Vec::new() }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn add(&mut self, screen: Box<dyn Screen>) {
+        self.screens.push(screen);
+    }
+
+    pub(crate) fn screens(&self) -> &[Box<dyn Screen>] {
+        &self.screens
+    }
+
+    /// The number of the screen in sight.
+    pub(crate) fn at(&self) -> usize {
+        self.at
+    }
+
+    pub(crate) fn current(&self) -> &dyn Screen {
+        &*self.screens[self.at]
+    }
+
+    pub(crate) fn current_mut(&mut self) -> &mut dyn Screen {
+        &mut *self.screens[self.at]
+    }
+
+    /// The tables in which a key is looked up, first to last.
+    pub(crate) fn keys(&self, ui: &Ui) -> Vec<&'static Keys> {
+        match (ui.help, &ui.prompt) {
+            (Some(_), _) => vec![&binding::HELP],
+            (None, Some(_)) => vec![&binding::PROMPT],
+            (None, None) => vec![self.current().keys(), &binding::EVERYWHERE, &binding::REPLAY],
+        }
+    }
+
+    /// The screen that a key shows.
+    pub(crate) fn shown_by(&self, key: Key) -> Option<usize> {
+        self.screens.iter().position(|screen| Key::Char(screen.about().key) == key)
+    }
+
+    pub(crate) fn neighbour(&self, by: isize) -> usize {
+        self.at.wrapping_add_signed(by).wrapping_add(self.screens.len()) % self.screens.len()
+    }
+
+    fn screen_of(&self, place: Place) -> Option<usize> {
+        self.screens.iter().position(|screen| screen.shows(place))
+    }
+
+    pub(crate) fn show(&mut self, at: usize) {
+        self.history.clear();
+        self.at = at;
+    }
+
+    /// Shows the screen of a place, as if by its key.
+    pub(crate) fn show_place(&mut self, place: Place) {
+        self.show(self.screen_of(place).unwrap_or(self.at));
+    }
+
+    /// Whether a pattern could choose from what is in sight.
+    pub(crate) fn takes_filter(&self) -> bool {
+        self.current().depth() == 0 && self.current().about().filter.is_some()
+    }
+
+    /// Whether Esc has something to undo.
+    pub(crate) fn has_way_back(&self, ui: &Ui) -> bool {
+        let is_filtered = ui.filter(self.current().about().filter).is_some();
+        let is_away = self.current().is_inside() || !self.history.is_empty();
+        is_away || is_filtered || ui.span.is_some() || ui.picked.is_some()
+    }
+
+    pub(crate) fn steps(&self) -> usize {
+        self.history.len()
+    }
+
+    fn detail(&self) -> Option<&'static str> {
+        (self.current().depth() > 0).then(|| self.current().keys().title)
+    }
+
+    /// Shows the screen to which a jump leads, and remembers this one.
+    pub(crate) fn leave_for(&mut self, jump: Jump, ui: &mut Ui) {
+        let Some(to) = self.screen_of(jump.place) else { return };
+        if self.history.len() == STEPS_MAX {
+            self.history.remove(0);
+        }
+        let filter = ui.filter(self.current().about().filter);
+        let crumb = Crumb {
+            at: self.at,
+            words: jump.why,
+            detail: self.detail(),
+            picked: ui.picked,
+            look: ui.look,
+            filter: filter.map(|filter| filter.text().to_owned()).unwrap_or_default(),
+            is_into_detail: jump.is_into_detail(),
+            saved: self.current_mut().save(),
+        };
+        self.history.push(crumb);
+        if let (Some(weight), Place::Frame(_)) = (self.current().weight(), jump.place) {
+            ui.look.weight = weight;
+        }
+        if let (Some(process), Some(tid)) = (jump.process, jump.picks()) {
+            ui.picked = Some(Picked { process, tid });
+        }
+        self.at = to;
+        ui.set_filter(self.current().about().filter, "");
+        self.current_mut().jump(jump);
+    }
+
+    pub(crate) fn close_details(&mut self, ui: &Ui) {
+        let screen = self.current_mut();
+        while screen.depth() > 0 && screen.close(ui) {}
+    }
+
+    /// Whether closing the detail in sight is going back to where it was opened from.
+    pub(crate) fn is_straight_from_elsewhere(&self) -> bool {
+        self.current().depth() == 1 && self.history.last().is_some_and(|crumb| crumb.is_into_detail)
+    }
+
+    /// Shows the screen again that was left last; whether there was one.
+    pub(crate) fn return_to_crumb(&mut self, ui: &mut Ui) -> bool {
+        let Some(crumb) = self.history.pop() else { return false };
+        // What was opened on the way closes.
+        self.close_details(ui);
+        self.at = crumb.at;
+        (ui.picked, ui.look) = (crumb.picked, crumb.look);
+        ui.set_filter(self.current().about().filter, &crumb.filter);
+        self.current_mut().restore(crumb.saved);
+        true
+    }
+
+    /// The steps to what is in sight, if there is more than one; each with the number of the crumb that leads back to it.
+    pub(crate) fn breadcrumb(&self) -> Vec<(usize, &'static str)> {
+        let detail = self.detail();
+        if self.history.is_empty() && detail.is_none() {
+            return Vec::new();
+        }
+        let steps = self.history.iter().zip(0..).flat_map(|(crumb, at)| {
+            let title = self.screens[crumb.at].about().title;
+            [Some(title), crumb.detail, Some(crumb.words)].into_iter().flatten().map(move |words| (at, words))
+        });
+        let here =
+            [Some(self.current().about().title), detail].into_iter().flatten().map(|words| (self.history.len(), words));
+        steps.chain(here).collect()
+    }
+}

@@ -1,0 +1,137 @@
+//! Functions with their counted calls, and how long those took that were seen to return.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use pyobs_model::families::eval::Sum;
+use pyobs_model::views::By;
+use pyobs_model::{FrameId, Model, Nanos, ProcessRef};
+
+use crate::filter::Filter;
+use crate::paint::{Heading, Row};
+use crate::screens::names::{draw_frame, matches, process_label};
+use crate::table::{NoDetail, Sorted, Table};
+use crate::ui::Ui;
+use crate::{number, text};
+
+/// A function, of one process or of all.
+type Key = (Option<ProcessRef>, FrameId);
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Sort {
+    #[default]
+    Count,
+    Total,
+    Mean,
+    Longest,
+    Unseen,
+    Name,
+}
+
+/// Adds up the calls of a function in all processes, or in each.
+#[derive(Default)]
+pub(super) struct CallsTable {
+    pub(super) split: bool,
+}
+
+impl Table for CallsTable {
+    type Row = (Key, Sum);
+    type Key = Key;
+    type Sort = Sort;
+    type Detail = NoDetail;
+
+    const SORTS: &'static [Sort] = &[Sort::Count, Sort::Total, Sort::Mean, Sort::Longest, Sort::Unseen, Sort::Name];
+
+    fn compute(&mut self, model: &Model, ui: &Ui, _: Option<&mut NoDetail>) -> Option<Vec<Self::Row>> {
+        let mut sums: BTreeMap<Key, Sum> = BTreeMap::new();
+        for (key, sum) in model.eval().sums(&ui.scope(model).selection) {
+            let merged = sums.entry((self.split.then_some(key.process), key.function)).or_default();
+            merged.times.add(sum.times);
+            merged.timed = merged.timed.saturating_add(sum.timed);
+        }
+        Some(sums.into_iter().collect())
+    }
+
+    fn key(row: &Self::Row) -> Key {
+        row.0
+    }
+
+    fn matches(&self, row: &Self::Row, filter: &Filter, model: &Model) -> bool {
+        model.frame(row.0.1).is_some_and(|frame| matches(frame, filter))
+    }
+
+    fn sort(&self, shown: &mut [usize], rows: &[Self::Row], sort: Sort, model: &Model) {
+        let sum = |index: &usize| rows[*index].1;
+        match sort {
+            Sort::Count => shown.sort_by_key(|it| Reverse(sum(it).times.count)),
+            Sort::Total => shown.sort_by_key(|it| Reverse(sum(it).times.total)),
+            Sort::Mean => shown.sort_by_key(|it| Reverse(mean(sum(it)))),
+            Sort::Longest => shown.sort_by_key(|it| Reverse(sum(it).times.max)),
+            Sort::Unseen => shown.sort_by_key(|it| Reverse(unseen(sum(it)))),
+            Sort::Name => shown.sort_by_key(|it| {
+                model.frame(rows[*it].0.1).map(|frame| (text::head(&frame.function, 256), frame.line))
+            }),
+        }
+    }
+
+    fn draw_heading(&self, head: &mut Heading<'_>, width: u16, sorted: Sorted<Sort>, _ui: &Ui) {
+        let widths = Widths::of(width, self.split);
+        head.right(widths.count, "CALLS", sorted.falling(Sort::Count));
+        head.right(9, "TOTAL", sorted.falling(Sort::Total));
+        head.right(9, "MEAN", sorted.falling(Sort::Mean));
+        head.right(widths.longest, "LONGEST", sorted.falling(Sort::Longest));
+        head.right(10, "NO RETURN", sorted.falling(Sort::Unseen));
+        head.left(widths.process, "PROCESS", None);
+        head.left(widths.function, "FUNCTION", sorted.rising(Sort::Name));
+        head.left(usize::MAX, "DEFINED AT", None);
+    }
+
+    fn draw_row(&self, row: &mut Row<'_>, (key, sum): &Self::Row, width: u16, _: Sort, model: &Model, ui: &Ui) {
+        let Some(frame) = model.frame(key.1) else { return };
+        let (widths, theme) = (Widths::of(width, self.split), ui.theme);
+        let time = |time: Nanos| if sum.timed > 0 { number::time(time) } else { "–".to_owned() };
+        let calls = sum.times.count;
+        let calls = if widths.count > 8 { number::count(calls) } else { number::short(calls) };
+        row.right(widths.count, &calls, theme.strong());
+        row.right(9, &time(sum.times.total), theme.text());
+        row.right(9, &time(mean(*sum)), theme.text());
+        row.right(widths.longest, &time(sum.times.max), theme.dim());
+        let (unseen, style) = match unseen(*sum) {
+            0 => ("–".to_owned(), theme.dim()),
+            count => (number::short(count), theme.warning()),
+        };
+        row.right(10, &unseen, style);
+        row.left(widths.process, &process_label(model, key.0), theme.dim());
+        draw_frame(row, widths.function, frame, By::Function, theme);
+    }
+}
+
+/// Of the calls that were seen to return.
+fn mean(sum: Sum) -> Nanos {
+    Nanos(sum.times.total.0.checked_div(sum.timed).unwrap_or(0))
+}
+
+/// Calls of which no return was seen.
+fn unseen(sum: Sum) -> u64 {
+    sum.times.count.saturating_sub(sum.timed)
+}
+
+struct Widths {
+    count: usize,
+    longest: usize,
+    process: usize,
+    function: usize,
+}
+
+impl Widths {
+    fn of(width: u16, split: bool) -> Self {
+        let (count, longest, function) = match width {
+            0..76 => (7, 0, 65),
+            76..110 => (8, 9, 45),
+            _ => (12, 9, 45),
+        };
+        let left = usize::from(width).saturating_sub(count + longest + 28 + 4 + usize::from(longest > 0));
+        let process = if split { left / 4 } else { 0 };
+        Self { count, longest, process, function: (left - process) * function / 100 }
+    }
+}

@@ -1,0 +1,76 @@
+//! What frames, processes and threads are called.
+
+use pyobs_model::views::{By, role};
+use pyobs_model::{Frame, FrameKind, Model, Pid, ProcessRef, Tid};
+
+use crate::filter::Filter;
+use crate::paint::Row;
+use crate::text;
+use crate::theme::Theme;
+
+pub(super) fn matches(frame: &Frame, filter: &Filter) -> bool {
+    let of = |text: &Option<std::sync::Arc<str>>| text.as_deref().is_some_and(|text| filter.matches(text));
+    filter.matches(&frame.function) || of(&frame.file) || of(&frame.module)
+}
+
+/// The function's name, behind the mark of a kind that is not Python: colour alone would not tell everyone.
+pub(super) fn name(frame: &Frame) -> String {
+    let mark = match frame.kind {
+        FrameKind::Python => "",
+        FrameKind::Native => "n:",
+        FrameKind::Kernel => "k:",
+    };
+    format!("{mark}{}", text::head(&frame.function, 4096))
+}
+
+/// The function and its place, as the last two columns of a row.
+pub(super) fn draw_frame(row: &mut Row<'_>, width: usize, frame: &Frame, by: By, theme: Theme) {
+    row.left(width, &name(frame), theme.kind(frame.kind));
+    row.rest_of_path(&place(frame, by), theme.dim());
+}
+
+/// Where a frame is: its file and line, or what stands for them.
+pub(super) fn place(frame: &Frame, by: By) -> String {
+    let line = match by {
+        By::Line => frame.line,
+        By::Function => frame.first_line.or(frame.line),
+    };
+    // Of a long path the end tells, and it is never shown in more cells than a screen is wide.
+    let tail = |text: &str| text[text.ceil_char_boundary(text.len().saturating_sub(4096))..].to_owned();
+    match (&frame.file, line, &frame.module) {
+        (Some(file), Some(line), _) => format!("{}:{line}", tail(file)),
+        (Some(file), None, _) => tail(file),
+        (None, _, Some(module)) => format!("[{}]", tail(module)),
+        (None, _, None) if frame.kind == FrameKind::Kernel => "[kernel]".to_owned(),
+        (None, _, None) => "–".to_owned(),
+    }
+}
+
+pub(crate) fn process_label(model: &Model, process: Option<ProcessRef>) -> String {
+    match process.and_then(|process| model.process(process)) {
+        Some(state) => {
+            format!("{} {}", state.process.pid, text::head(text::command(&state.process.command), 4096))
+        }
+        None => "(unknown process)".to_owned(),
+    }
+}
+
+/// The latest process that had the number.
+pub(super) fn process_of(model: &Model, pid: Pid) -> Option<ProcessRef> {
+    model.processes().filter(|(_, state)| state.process.pid == pid).map(|(id, _)| id).last()
+}
+
+/// Its name, and its role where it has one: `ucxx-0 progress`.
+pub(super) fn thread_name(model: &Model, process: ProcessRef, tid: Tid) -> String {
+    let thread = model.process(process).and_then(|state| state.threads.get(&tid));
+    let name = text::head(thread.and_then(|thread| thread.name.as_deref()).unwrap_or("(no name)"), 512);
+    match role(model, process, tid) {
+        Some(role) => format!("{name} {}", role.name()),
+        None => name.to_owned(),
+    }
+}
+
+/// `4243 loader-0`.
+pub(super) fn thread_label(model: &Model, process: ProcessRef, tid: Tid) -> String {
+    format!("{tid} {}", thread_name(model, process, tid))
+}

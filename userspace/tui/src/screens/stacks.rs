@@ -1,0 +1,59 @@
+//! What the screens of stacks have in common: how stacks are looked at, and what is said of that.
+
+use pyobs_model::Model;
+use pyobs_model::views::{By, Look, Weight};
+
+use crate::binding::Action;
+use crate::screen::Chip;
+
+/// Frames and Flame share their pattern.
+pub(super) const FILTER: Option<&str> = Some("frames");
+
+/// How stacks are looked at after an action that changes it.
+pub(super) fn look_after(action: Action, model: &Model, look: Look) -> Option<Look> {
+    match action {
+        Action::By if look.by == By::Line => Some(Look { by: By::Function, ..look }),
+        Action::By => Some(Look { by: By::Line, ..look }),
+        Action::Fold => Some(Look { python_only: !look.python_only, ..look }),
+        Action::Measure => {
+            let at = Weight::ALL.iter().position(|weight| *weight == look.weight).unwrap_or(0);
+            let others = Weight::ALL.iter().cycle().skip(at + 1).take(Weight::ALL.len());
+            let next = others.copied().find(|weight| weight.is_known(model));
+            Some(Look { weight: next.unwrap_or(look.weight), ..look })
+        }
+        _ => None,
+    }
+}
+
+pub(super) fn hint(action: Action, usual: &'static str, model: &Model) -> &'static str {
+    let weights = Weight::ALL.iter().filter(|weight| weight.is_known(model)).count();
+    if action == Action::Measure && weights < 2 { "" } else { usual }
+}
+
+pub(super) fn chips(look: Look, native: &'static str) -> Vec<Chip> {
+    let measure = match look.weight {
+        Weight::Cpu => "cpu time",
+        Weight::OffCpu => "offcpu time",
+        Weight::Gil => "gil time",
+        Weight::Redundant => "redundant samples",
+        Weight::Bytes => "bytes held",
+    };
+    // The usual measure need not be named if there is little room.
+    let rank = if look.weight == Weight::Cpu { 0 } else { 4 };
+    vec![Chip(rank, measure), by_chip(look.by), Chip(1, native)]
+}
+
+pub(super) fn by_chip(by: By) -> Chip {
+    Chip(2, if by == By::Line { "by line" } else { "by function" })
+}
+
+/// What there is none of, by the measure.
+pub(super) fn empty(weight: Weight) -> Option<(&'static str, &'static str)> {
+    match weight.families().first().copied() {
+        Some("offcpu") => Some(("sleeps", "A sleep is told when it is over.")),
+        Some("gil") => Some(("waits for the GIL", "A wait is told when it is over.")),
+        Some("redundancy") => Some(("accesses", "No native code was seen that Python called.")),
+        Some("arena") => Some(("arenas", "No Python process has any, or none uses CPython's allocator.")),
+        _ => None,
+    }
+}

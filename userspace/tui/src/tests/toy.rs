@@ -1,0 +1,96 @@
+//! A toy screen: all that a screen of one list needs. docs/ARCHITECTURE.md refers to it.
+
+use insta::assert_snapshot;
+use pyobs_model::Model;
+
+use super::{Bench, USUAL};
+use crate::binding::{Keys, SORT_NEXT, SORT_PREVIOUS};
+use crate::filter::Filter;
+use crate::paint::{Heading, Row};
+use crate::screen::{About, Screen};
+use crate::table::{List, Listed, NoDetail, Sorted, Table};
+use crate::ui::Ui;
+
+static ABOUT: About = About {
+    key: 'T',
+    title: "Toy",
+    short_title: "Toy",
+    filter: Some("toys"),
+    keys: &[Keys { title: "Toy", bindings: &[SORT_NEXT, SORT_PREVIOUS] }],
+};
+
+#[derive(Clone, Copy, Default, PartialEq)]
+enum Sort {
+    #[default]
+    Pid,
+    Command,
+}
+
+#[derive(Default)]
+struct ToyTable;
+
+impl Table for ToyTable {
+    type Row = (u32, String);
+    type Key = u32;
+    type Sort = Sort;
+    type Detail = NoDetail;
+
+    const SORTS: &'static [Sort] = &[Sort::Pid, Sort::Command];
+
+    fn compute(&mut self, model: &Model, _ui: &Ui, _: Option<&mut NoDetail>) -> Option<Vec<Self::Row>> {
+        let processes = model.processes().map(|(_, state)| &state.process);
+        Some(processes.map(|process| (process.pid.0, process.command.to_string())).collect())
+    }
+
+    fn key(row: &Self::Row) -> u32 {
+        row.0
+    }
+
+    fn matches(&self, row: &Self::Row, filter: &Filter, _model: &Model) -> bool {
+        filter.matches(&row.1)
+    }
+
+    fn sort(&self, shown: &mut [usize], rows: &[Self::Row], sort: Sort, _model: &Model) {
+        match sort {
+            Sort::Pid => shown.sort_by_key(|it| rows[*it].0),
+            Sort::Command => shown.sort_by_key(|it| &rows[*it].1),
+        }
+    }
+
+    fn draw_heading(&self, head: &mut Heading<'_>, _width: u16, sorted: Sorted<Sort>, _ui: &Ui) {
+        head.right(8, "PID", sorted.rising(Sort::Pid));
+        head.left(usize::MAX, "COMMAND", sorted.rising(Sort::Command));
+    }
+
+    fn draw_row(&self, row: &mut Row<'_>, line: &Self::Row, _width: u16, _: Sort, _model: &Model, ui: &Ui) {
+        row.right(8, &line.0.to_string(), ui.theme.strong());
+        row.rest(&line.1, ui.theme.text());
+    }
+}
+
+#[derive(Default)]
+struct ToyScreen(List<ToyTable>);
+
+impl Screen for ToyScreen {
+    fn about(&self) -> &'static About {
+        &ABOUT
+    }
+
+    fn list(&self) -> Option<&dyn Listed> {
+        Some(&self.0)
+    }
+
+    fn list_mut(&mut self) -> Option<&mut dyn Listed> {
+        Some(&mut self.0)
+    }
+}
+
+#[test]
+fn a_toy_screen_has_what_all_screens_have() {
+    let mut bench = Bench::live(USUAL);
+    bench.app.navigation.add(Box::<ToyScreen>::default());
+    assert_snapshot!(bench.keys("TS").picture());
+    assert!(!bench.keys("/gunicorn\n").picture().contains("idle.py"));
+    assert!(bench.keys("/zzz\n").picture().contains("Nothing matches /gunicornzzz"));
+    assert!(bench.keys("?").picture().contains("Toy"));
+}
