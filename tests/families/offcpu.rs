@@ -170,7 +170,7 @@ while time.monotonic() < end:
 print(count)
 ";
 
-/// 64 at full pace, and then one in 160 ms: some 105. At full pace all the time they would be 400.
+/// 64 at full pace, and then one in 80 ms: some 150. At full pace all the time they would be 400.
 fn few_stacks(python: &Python) {
     let recording = Record::new().argument("--budget").argument("50").command(python.inline(ONE)).run();
     assert!(recording.status.success(), "{}", recording.stderr);
@@ -182,7 +182,7 @@ fn few_stacks(python: &Python) {
     let known: u64 = recording.stdout.trim().parse().unwrap();
     println!("  {stacks} stacks of {count} sleeps; the program counted {known}");
     compare::within("sleeps", count as f64, known as f64, EXACT);
-    assert!((64..200).contains(&stacks), "{stacks} stacks of {count} sleeps");
+    assert!((64..220).contains(&stacks), "{stacks} stacks of {count} sleeps");
 }
 
 fn exact_totals(python: &Python) {

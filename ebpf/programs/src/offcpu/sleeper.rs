@@ -24,10 +24,11 @@ const CREDIT: u32 = 16;
 const EVICTION_GAP: u32 = 16;
 /// `Slot::chance` is reckoned once in this many sleeps, as it takes a division.
 const RECKON_EVERY: u32 = 8;
-/// A slot that has given this many stacks gives an eighth as many from then on: what it waits for is known to some 12 %.
+/// A slot that has given this many stacks gives a quarter as many from then on: what it waits for is known to some 12 %. Fewer would
+/// make the number of stacks say too little of the uncertainty, as the first ones stand for much less time than the later ones.
 const PLENTY: u32 = 64;
-const PLENTY_SHIFT: u32 = 3;
-/// A slot takes at least eight stacks in a second (one beyond `PLENTY`), if it sleeps as often: the chance of its next sleeps by how
+const PLENTY_SHIFT: u32 = 2;
+/// A slot takes at least eight stacks in a second (two beyond `PLENTY`), if it sleeps as often: the chance of its next sleeps by how
 /// long the last `RECKON_EVERY` took, in units of 2^10 ns.
 const LEAST: u64 = (8 << 32) * 1024 / (RECKON_EVERY as u64 * 1_000_000_000);
 /// The weight of a sleep in `Slot::mean` is 2^-3.
