@@ -18,7 +18,7 @@ const BUDGETS: [&str; 2] = ["100", "1"];
 const SECONDS: &str = "30";
 /// A sleep that is only counted may cost so many microseconds in the kernel, and the program so much more time.
 const SLEEP_US: f64 = 2.0;
-const LONGER: f64 = 25.0;
+const LONGER: f64 = 10.0;
 
 pub(super) fn run(setting: &Setting) -> Result<Table> {
     let mut table = Table::new(
@@ -80,7 +80,7 @@ fn slept(setting: &Setting, table: &mut Table, budget: &str) -> Result<()> {
     // The program starts, and its threads also wait for the GIL.
     table.at_least(&format!("{what}: counted, of those that the kernel counted"), counted / sleeps, 0.99);
     if budget == "1" {
-        let says_rate = sentences.iter().all(|sentence| sentence.contains("sampling at"));
+        let says_rate = sentences.iter().all(|sentence| sentence.contains("times as seldom from"));
         table.goal(
             format!("{what}: what was given up is told with the rate that is left"),
             !shed.is_empty() && says_rate,
