@@ -25,7 +25,7 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-/// The kernel lets a process have so many.
+/// The kernel's limit of mappings for each process.
 fn room() -> Result<(), String> {
     let text = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap_or_default();
     match text.trim().parse::<usize>() {

@@ -1,7 +1,7 @@
 //! Which files a command will map: its program, and the libraries that the dynamic loader will find for it (ld.so(8)).
 //!
-//! A command that lasts 50 ms is over before an interpreter's file of 30 MB has been read. So the files of a command are looked at
-//! before it runs. A file that this does not find is looked at later, as for any other process.
+//! Reading an interpreter's file of 30 MB takes longer than a short command lives, so the files of a command are read before it runs.
+//! A file that this module does not find is read once it is mapped, as for any other process.
 
 use std::env;
 use std::ffi::{OsStr, OsString};

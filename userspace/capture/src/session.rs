@@ -50,8 +50,8 @@ use self::rhythm::{News, Rhythm};
 
 /// How long the end of a capture waits for the names of native functions.
 const NAMES_WAIT: Duration = Duration::from_secs(12);
-/// How long a process is young: one that was asked for, and any other, of which only what comes before its interpreter is known
-/// needs to be looked at often.
+/// A process that was asked for is looked at often for this long after its start, and any other until its interpreter should be
+/// known.
 const NEWBORN: Duration = Duration::from_millis(200);
 const STARTS: Duration = Duration::from_millis(100);
 /// Between two looks whether names have come.

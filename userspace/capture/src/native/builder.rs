@@ -10,7 +10,7 @@ use crate::doctor::kernel_version;
 use crate::kernel::cost::{Duty, ThreadTime};
 use crate::privileges::{self, Keep};
 
-/// Stacks without a table are told as such.
+/// The end of a recording does not wait for tables: a stack that lacks one says so.
 static NOBODY_WAITS: AtomicBool = AtomicBool::new(false);
 
 /// What a table is made from.

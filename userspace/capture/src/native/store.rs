@@ -107,7 +107,7 @@ impl Tables {
         self.reach(CHUNKS_AT_START - 1)
     }
 
-    /// Has the chunk of this number, and those before it.
+    /// Makes the chunks up to this number.
     fn reach(&mut self, number: u32) -> Result<(), StoreError> {
         while self.chunks.len() <= number as usize {
             let chunk = MapData::create(Map::new_from_params(ARRAY, 4, 8, CHUNK_ROWS, MMAPABLE), "unwind_rows", None)?;

@@ -74,7 +74,7 @@ impl Shm {
         shown
     }
 
-    /// Whether a process's map was read so often that it has to wait.
+    /// Whether the allowance for reading a process's map is used up.
     pub(super) fn is_spent(&self, pid: u32) -> bool {
         let now = Instant::now();
         self.allowances.next(pid, now) > now
