@@ -1,4 +1,4 @@
-//! The verbs over a real recording: what they print is what CONTRACT.md says.
+//! The verbs over a real recording: what they print is what docs/cli.md and docs/report-json.md say.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
 

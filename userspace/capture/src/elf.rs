@@ -1,7 +1,7 @@
 //! What the rest of the crate asks of an ELF file: its symbols by name, its bytes and relocations by address.
 //!
 //! Every question is answered from the program headers and the dynamic segment, as the loader does it, so a file without
-//! section headers answers too; only [`Elf::symbols`] and [`Elf::section`] need sections. The file is hostile input (DESIGN.md, rule 6):
+//! section headers answers too; only [`Elf::symbols`] and [`Elf::section`] need sections. The file is hostile input:
 //! nothing here indexes without a check, loops without a bound or believes a size.
 
 use object::elf::{FileHeader64, ProgramHeader64, Rela64, SectionHeader64, Sym64};

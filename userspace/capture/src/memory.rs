@@ -1,15 +1,15 @@
 //! Reads the memory of a watched process.
 //!
 //! `process_vm_readv` copies out of the other process's page tables: no ptrace attach, no signal, no stop, so the
-//! watched program never waits for us (DESIGN.md, rule 3). It needs what a debugger needs (`PTRACE_MODE_ATTACH_REALCREDS`:
+//! watched program never waits for us. It needs what a debugger needs (`PTRACE_MODE_ATTACH_REALCREDS`:
 //! the same user under a lax Yama, else `CAP_SYS_PTRACE`). The price is that the process runs on while we read: what
 //! belongs together is read in one call where that is possible, and the reader checks afterwards that it still holds.
 //!
 //! What comes back was written by a stranger. Nothing here believes a length: the caller gives the buffer, a read fills
 //! all of it or fails, and an address that does not fit the process is `EFAULT` like any other unmapped one.
 //!
-//! A pid says nothing about who bears it (DESIGN.md, rule 7): whoever keeps a [`ProcessMemory`] keeps the start time beside
-//! it, and drops it when the process ends or calls exec.
+//! A pid may be given to another process. Code that keeps a [`ProcessMemory`] keeps the start time beside it, and drops it when the
+//! process ends or calls exec.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! What a recording says, in the shape of `pyobs report --json` (CONTRACT.md).
+//! What a recording says, in the shape of `pyobs report --json` (docs/report-json.md).
 
 mod arena;
 mod nrt;
@@ -38,9 +38,9 @@ pub const VERSION: u32 = 1;
 pub struct Report {
     pub version: u32,
     pub recording: Recording,
-    /// Every record, sample or lookup that was lost, by reason.
     /// Families that were asked for and could not be had.
     pub refused: Vec<Refused>,
+    /// Every record, sample or lookup that was lost, by reason.
     pub loss: BTreeMap<&'static str, u64>,
     pub cost: Cost,
     pub shed: Vec<Shed>,

@@ -1,4 +1,4 @@
-//! From what went wrong to one sentence and an exit code (CONTRACT.md).
+//! From what went wrong to one sentence and an exit code (docs/cli.md).
 
 use std::fmt::Display;
 use std::io::{self, Write};

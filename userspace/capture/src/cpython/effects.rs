@@ -1,5 +1,5 @@
 //! What instructions do to the stack of values, by version: out of `effects.toml`, which `cargo xtask opcodes` generates
-//! out of real interpreters (DESIGN.md, rule 5).
+//! out of real interpreters.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;

@@ -6,7 +6,7 @@
 //! more after all that hangs on them was copied. What does not pass has a [`Reason`] and no name.
 //!
 //! All of it is hostile input. Every length is bounded before it is used, text is decoded but not escaped: control
-//! characters, escape sequences and markup are kept, and made harmless by whoever shows them (DESIGN.md, rule 6).
+//! characters, escape sequences and markup are kept, and made harmless by whoever shows them.
 
 use std::io;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Where the fields that pyobs reads are in CPython's structures.
 //!
 //! One [`Layout`] describes an interpreter, wherever the numbers come from: 3.6 to 3.12 from `offsets.toml`, which `cargo xtask
-//! offsets` generates out of the debug information of real interpreters and never a hand (DESIGN.md, rule 5); 3.13 and
+//! offsets` generates out of the debug information of real interpreters and never a hand; 3.13 and
 //! newer from the process itself (`debug_offsets.rs`), but for what that does not tell of the GIL ([`gil_of_newer`]).
 //! All numbers are byte offsets from the start of the structure unless said otherwise.
 

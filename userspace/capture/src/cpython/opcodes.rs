@@ -1,6 +1,5 @@
 //! The numbers of the instructions that Python functions begin and end with. They differ from version to version, so
-//! they come out of `opcodes.toml`, which `cargo xtask opcodes` generates out of real interpreters and never a hand
-//! (DESIGN.md, rule 5).
+//! they come from `opcodes.toml`, which `cargo xtask opcodes` generates from real interpreters.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;

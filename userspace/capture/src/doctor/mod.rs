@@ -59,7 +59,7 @@ impl Status {
     }
 }
 
-/// Every family of CONTRACT.md.
+/// Every family (docs/cli.md).
 const ALL: Families = &["cpu", "offcpu", "gil", "eval", "arena", "shm", "nrt", "ucx", "redundancy"];
 /// Those that put probes on functions of the interpreter and of libraries. `arena` does so only for libraries that are named.
 const UPROBES: Families = &["eval", "nrt", "ucx"];
