@@ -37,6 +37,7 @@ mod places;
 mod python;
 mod record;
 mod refusing;
+mod schema;
 mod session;
 mod trial;
 mod workload;

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::folded::{self, Stack};
 use crate::workload::{Ended, Workload, command};
-use crate::{Folder, json, needs, places, refusing};
+use crate::{Folder, json, needs, places, refusing, schema};
 
 /// A recording to be made. Without pids and without a command it is of the whole machine.
 #[derive(Debug, Default)]
@@ -178,6 +178,7 @@ impl Running {
         let ended = workload.wait();
         assert!(file.exists(), "pyobs made no recording: {ended:?}");
         let report = json::parse(&pyobs([OsStr::new("report"), file.as_os_str(), OsStr::new("--json")]));
+        schema::check(&report);
         let Ended { status, stdout, stderr } = ended;
         Recording { file, report, status, stdout, stderr, _folder: folder }
     }
