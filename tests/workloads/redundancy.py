@@ -9,7 +9,7 @@ storm: one address is accessed all the time.
 compute: none is.
 stack, own: only the thread's stack is, only its own data.
 counts: the count of references of an object is.
-stream: each address is one time in a quarter of a second, or less often.
+stream: each address is one time in half a second, or less often: twice as long as a watchpoint stays.
 remap: memory is mapped at one address, filled, read and unmapped, over and over.
 dying, forks, execs: threads that live for some milliseconds, children that do, and the process itself, which begins anew.
 
@@ -83,7 +83,7 @@ def counts(step):
 def stream(step):
     global streamed
     if step == 1:
-        streamed = (ctypes.c_double * (1 << 24))()
+        streamed = (ctypes.c_double * (1 << 25))()
     library.stream(ctypes.cast(streamed, ctypes.POINTER(ctypes.c_double)), len(streamed), step)
     return streamed[0] != step or streamed[len(streamed) - 1] != step
 
