@@ -50,10 +50,10 @@ use self::rhythm::{News, Rhythm};
 
 /// How long the end of a capture waits for the names of native functions.
 const NAMES_WAIT: Duration = Duration::from_secs(12);
-/// A process that was asked for is looked at often for this long after its start, and any other until its interpreter should be
-/// known.
+/// A process that was asked for is looked at most often for this long after its start. Each process is looked at often in its first
+/// second, in which its interpreter is found and probes are put on its libraries.
 const NEWBORN: Duration = Duration::from_millis(200);
-const STARTS: Duration = Duration::from_millis(100);
+const STARTS: Duration = Duration::from_secs(1);
 /// Between two looks whether names have come.
 const PACE: Duration = Duration::from_millis(4);
 const COST_PERIOD: Duration = Duration::from_secs(1);
