@@ -128,7 +128,7 @@ fn a_figure_says_how_many_stacks_it_rests_on() {
     assert!(reason.contains("300.0 ms       1,502"), "the sum of a reason is exact: {words}");
 }
 
-/// 40 pieces of 5 ms, of which the stacks of `stacks` were taken: at least one wait.
+/// At least one wait, seen as 40 pieces of 5 ms. `stacks` of the pieces have a stack.
 fn gil_in_pieces(stacks: u64) -> Model {
     let mut it = Builder::new("build-host");
     it.model = Model::new(families_on(), History::All);

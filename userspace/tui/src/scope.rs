@@ -1,4 +1,4 @@
-//! Which time the views cover, and of which processes.
+//! The time range and the processes that the views cover.
 
 use std::collections::BTreeSet;
 

@@ -129,7 +129,7 @@ pub(crate) trait Screen {
         self.list().is_some_and(Listed::has_rows)
     }
 
-    /// What there is none of, and why. `None` for samples.
+    /// What an empty screen lacks, and why. `None` means samples.
     fn empty(&self, _ui: &Ui) -> Option<(&'static str, &'static str)> {
         None
     }

@@ -5,8 +5,8 @@
 //! the kernel's check word must fit what we read, the object must still be a code object, and its fields are read once
 //! more after all that hangs on them was copied. What does not pass has a [`Reason`] and no name.
 //!
-//! All of it is hostile input. Every length is bounded before it is used, text is decoded but not escaped: control
-//! characters, escape sequences and markup are kept, and made harmless by whoever shows them.
+//! All of it is hostile input. Every length is bounded before it is used. Text is decoded but not escaped: code that shows it must
+//! escape control characters, escape sequences and markup.
 
 use std::io;
 use std::sync::Arc;

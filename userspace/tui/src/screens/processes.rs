@@ -257,7 +257,7 @@ fn head_of_command(state: &ProcessState) -> &str {
     text::head(text::command(&state.process.command), 4096)
 }
 
-/// The most serious finding, in one sentence, above the table; nothing if there is none.
+/// One sentence above the table: the most serious finding. Empty without findings.
 fn headline(ui: &Ui) -> Vec<String> {
     const LINES: usize = 2;
     const NEEDS: u16 = 9;

@@ -207,7 +207,7 @@ impl Table for LineTable {
 }
 
 impl LineTable {
-    /// Replaces the findings if there are none.
+    /// Stands in for the findings when nothing was found.
     fn note(&self) -> String {
         let (few, lines, least) = (self.few, self.lines, least_trials(DISPATCH));
         match few {

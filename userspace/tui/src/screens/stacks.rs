@@ -47,11 +47,11 @@ pub(super) fn by_chip(by: By) -> Chip {
     Chip(2, if by == By::Line { "by line" } else { "by function" })
 }
 
-/// What there is none of, by the measure.
+/// What an empty screen lacks, and why.
 pub(super) fn empty(weight: Weight) -> Option<(&'static str, &'static str)> {
     match weight.families().first().copied() {
-        Some("offcpu") => Some(("sleeps", "A sleep is told when it is over.")),
-        Some("gil") => Some(("waits for the GIL", "A wait is told when it is over.")),
+        Some("offcpu") => Some(("sleeps", "A sleep appears when it is over.")),
+        Some("gil") => Some(("waits for the GIL", "A wait appears when it is over.")),
         Some("redundancy") => Some(("accesses", "No native code was seen that Python called.")),
         Some("arena") => Some(("arenas", "No Python process has any, or none uses CPython's allocator.")),
         _ => None,

@@ -111,7 +111,7 @@ fn mean(sum: Sum) -> Nanos {
     Nanos(sum.times.total.0.checked_div(sum.timed).unwrap_or(0))
 }
 
-/// Calls of which no return was seen.
+/// Calls that were not seen to return.
 fn unseen(sum: Sum) -> u64 {
     sum.times.count.saturating_sub(sum.timed)
 }
