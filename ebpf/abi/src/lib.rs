@@ -4,6 +4,7 @@
 
 pub mod arena;
 pub mod calls;
+pub mod code;
 pub mod control;
 pub mod copy;
 pub mod eval;

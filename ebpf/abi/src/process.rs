@@ -97,6 +97,18 @@ pub struct Layout {
     pub check_table: u32,
     /// In a `str`: the hash of its text.
     pub name_hash: u32,
+    /// What a code object's copy needs of it: its size, and where it points to the name that is shown, the file name and the
+    /// line table. The size is 0 where no copy is to be made.
+    pub code_size: u32,
+    pub code_name: u32,
+    pub code_file: u32,
+    pub code_table: u32,
+    /// In a `str`: its length, and the size of the longest head that it may have.
+    pub text_length: u32,
+    pub text_head: u32,
+    /// In a `bytes`: its length, and where its content begins.
+    pub bytes_length: u32,
+    pub bytes_data: u32,
     /// Free-threaded builds: an `int` in the frame says which of the code object's copies of the bytecode runs; else
     /// [`NONE`].
     pub frame_copy: u32,
@@ -138,7 +150,7 @@ pub const FRAME_MAX: usize = 128;
 /// The most bytes below it.
 pub const WINDOW_MAX: usize = 1920;
 
-shared!(Layout, 112);
+shared!(Layout, 144);
 
 /// The most bytes of a code object that its check is made of.
 pub const CHECK_MAX: usize = 256;

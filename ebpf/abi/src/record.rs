@@ -56,6 +56,8 @@ pub const REDUNDANCY_STACK: u32 = 28;
 
 /// A [`crate::process::Mapped`].
 pub const EXEC_MAPPED: u32 = 29;
+/// A [`crate::code::CodeCopy`].
+pub const CODE_COPY: u32 = 30;
 
 /// The length of the kernel's `comm`, its closing NUL included (`TASK_COMM_LEN`).
 pub const COMM_LEN: usize = 16;

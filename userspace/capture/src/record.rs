@@ -12,8 +12,11 @@ use pyobs_abi::shm::{Change, Segment, Unlink};
 use pyobs_abi::stack::{FRAMES_MAX, Frame, KERNEL_MAX, NATIVE_MAX, Sample};
 use pyobs_abi::ucx::{Callback, Done, Woken};
 
+use crate::cpython::copied::CopiedCode;
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
+    Code(Box<CopiedCode>),
     CpuSample(Stack),
     Sleep(Stack),
     Wake(Wake),
@@ -104,7 +107,8 @@ impl Record {
             | Self::NrtBirth(stack)
             | Self::UcxAsked(stack)
             | Self::RedundancyStack(stack) => Some(stack),
-            Self::Wake(_)
+            Self::Code(_)
+            | Self::Wake(_)
             | Self::Life(_)
             | Self::Mapped(_)
             | Self::StackCopy(_)
@@ -119,6 +123,7 @@ impl Record {
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let header: Header = read(bytes, 0)?;
         match header.kind {
+            record::CODE_COPY => Some(Self::Code(Box::new(CopiedCode::parse(bytes)?))),
             record::CPU_SAMPLE => Some(Self::CpuSample(Stack::parse(bytes)?)),
             record::OFFCPU_SLEEP => Some(Self::Sleep(Stack::parse(bytes)?)),
             record::OFFCPU_WAKE => Some(Self::Wake(read(bytes, 0)?)),

@@ -1,6 +1,7 @@
 //! What all families share.
 
 pub mod checks;
+pub mod copies;
 pub mod cpython;
 pub mod files;
 pub mod gil;

@@ -23,12 +23,14 @@ struct Calls {
 #[map]
 static CALLS: Array<Calls> = Array::with_max_entries(1, 0);
 
-/// Whether a code object was in no stack before. It counts as seen from now on.
+/// Whether a code object was in no stack of its process before. It counts as seen from now on.
 ///
-/// Two CPUs may both find it new, and code that shares a place with other code is new each time: that makes one call too many.
+/// Two CPUs may both find it new, and code that shares a place with other code is new each time: that makes one copy too many.
 #[inline(always)]
-pub fn is_new(code: u64, check: u32) -> bool {
-    let hash = (code ^ (u64::from(check) << 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+pub fn is_new(pid: u32, code: u64, check: u32) -> bool {
+    const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+    let hash = (code ^ (u64::from(check) << 32)).wrapping_mul(SPREAD);
+    let hash = (hash.rotate_left(23) ^ u64::from(pid)).wrapping_mul(SPREAD);
     let (place, mark) = ((hash >> 16) as u32 & (SEEN_COUNT - 1), (hash >> 32) as u32 | 1);
     let Some(seen) = SEEN.get_ptr_mut(place) else { return false };
     // SAFETY: the pointer is into an element of the array, a word that is read and written as one.
@@ -41,13 +43,13 @@ pub fn is_new(code: u64, check: u32) -> bool {
     true
 }
 
-/// Whether to call user space now: a stack with new code was taken, and the last call is long enough ago.
+/// Whether to call user space now: a stack with code that could not be copied was taken, and the last call is long enough ago.
 #[inline(always)]
-pub fn is_due(has_new_code: bool, now: u64) -> bool {
+pub fn is_due(has_unknown_code: bool, now: u64) -> bool {
     let Some(calls) = CALLS.get_ptr_mut(0) else { return false };
     // SAFETY: the pointer is into an element of the array, words that are each read and written as one.
     let calls = unsafe { &mut *calls };
-    if has_new_code {
+    if has_unknown_code {
         calls.owed = 1;
     }
     if calls.owed == 0 || now.wrapping_sub(calls.last) < control(control::CALL_GAP) {

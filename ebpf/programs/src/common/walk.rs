@@ -19,6 +19,7 @@ use pyobs_abi::{
 };
 
 use super::{
+    copies::copy_code,
     cpython::{Top, top_frame},
     gil::holder,
     maps::{HAS_LOOP, LAYOUTS, is_on},
@@ -75,8 +76,11 @@ pub struct Walk {
     /// Which of its CPU's states this is.
     pub slot: u32,
 
-    /// Not 0 if one of the Python frames runs code that was in no stack before.
-    pub has_new_code: u64,
+    /// Which of all states this is.
+    pub number: u32,
+    pub padding: u32,
+    /// Not 0 if one of the Python frames runs code that was in no stack before and could not be copied.
+    pub has_unknown_code: u64,
 
     // Native frames.
     pub ip: u64,
@@ -147,7 +151,7 @@ pub const CONTINUE: i64 = 0;
 pub const STOP: i64 = 1;
 
 #[inline(always)]
-fn state(number: u32) -> Option<&'static mut Walk> {
+pub fn state(number: u32) -> Option<&'static mut Walk> {
     // SAFETY: a state belongs to one CPU and one context, which is not entered again while it runs.
     WALKS.get_ptr_mut(number).map(|walk| unsafe { &mut *walk })
 }
@@ -165,10 +169,11 @@ impl Walk {
     pub fn begin(number: u32, slot: u32) -> Option<&'static mut Self> {
         let walk = state(number)?;
         walk.slot = slot;
+        walk.number = number;
         walk.sample.weight = 0;
         walk.sample.flags = 0;
         walk.failure = 0;
-        walk.has_new_code = 0;
+        walk.has_unknown_code = 0;
         walk.sample.walk = walk::NO_PYTHON;
         walk.sample.native = native::NONE;
         walk.sample.kernel_frames = 0;
@@ -335,7 +340,11 @@ impl Walk {
         self.words[index & (WORDS - 1)] = frame.address;
         self.words[(index + 1) & (WORDS - 1)] = frame.detail;
         self.sample.frames += 1;
-        self.has_new_code |= u64::from(news::is_new(frame.address, frame.check()));
+        let pid = self.sample.header.pid;
+        if frame.check() != 0 && news::is_new(pid, frame.address, frame.check()) {
+            let is_copied = self.layout.code_size != 0 && copy_code(self.number, frame.address, frame.check()) != 0;
+            self.has_unknown_code |= u64::from(!is_copied);
+        }
     }
 
     /// The innermost Python frame of a stack that has one.
@@ -352,7 +361,7 @@ impl Walk {
             let Sample { header, walk, native, .. } = &self.sample;
             messages::incomplete(header.pid, header.tid, *walk, *native);
         }
-        if news::is_due(self.has_new_code != 0, self.sample.header.time) {
+        if news::is_due(self.has_unknown_code != 0, self.sample.header.time) {
             ring::send_now(self.record());
         } else {
             ring::send(self.record());

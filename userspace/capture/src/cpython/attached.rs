@@ -9,7 +9,7 @@ use pyobs_model::Reason;
 
 use super::debug_offsets;
 use super::find::{Interpreter, LayoutSource, TlsAccess};
-use super::names::{check_offset, name_hash};
+use super::names::{self, check_offset, name_hash};
 use super::offsets::{Gil, Layout, Position};
 use super::version::Version;
 use crate::files::{ElfInterpreter, FileId, Files};
@@ -259,6 +259,14 @@ fn kernel_layout(layout: &Layout, gil: Option<Gil>) -> Option<process::Layout> {
         check_name: name - check_start,
         check_table: table - check_start,
         name_hash: name_hash(layout),
+        code_size: names::object_size(layout).unwrap_or(0),
+        code_name: names::qualified(layout),
+        code_file: layout.code.filename,
+        code_table: layout.code.linetable,
+        text_length: layout.unicode.length,
+        text_head: layout.unicode.compact_data,
+        bytes_length: layout.bytes.length,
+        bytes_data: layout.bytes.data,
         frame_copy: layout.code.tlbc.and(frame.tlbc_index).unwrap_or(NONE),
         code_copies: layout.code.tlbc.unwrap_or(0),
         thread_interpreter: layout.thread_state.interpreter,

@@ -1,5 +1,6 @@
 pub mod attached;
 mod code;
+pub mod copied;
 pub mod debug_offsets;
 mod debug_words;
 mod effects;

@@ -11,6 +11,7 @@
 use std::io;
 use std::sync::Arc;
 
+use pyobs_abi::code::OBJECT_MAX;
 use pyobs_abi::process::Check;
 use pyobs_model::Reason;
 
@@ -72,15 +73,7 @@ pub fn read_code(
     layout: &Layout,
     code_type: Option<u64>,
 ) -> Result<CodeObject, Reason> {
-    let code = &layout.code;
-    let mut window = window(&[
-        layout.object.type_,
-        code.name,
-        qualified(layout),
-        code.filename,
-        code.linetable,
-        check_offset(layout),
-    ])?;
+    let mut window = window(&fields(layout))?;
     memory.read(address, &mut window).map_err(|error| unreadable(&error))?;
     let code = Fields::of(&window, layout);
     if code_type.is_some_and(|code_type| code_type != code.object_type) {
@@ -138,6 +131,19 @@ fn unreadable(error: &io::Error) -> Reason {
     if is_gone(error) { Reason::ProcessGone } else { Reason::CodeUnreadable }
 }
 
+/// Where the words are that are read of a code object.
+fn fields(layout: &Layout) -> [u32; 6] {
+    let code = &layout.code;
+    [layout.object.type_, code.name, qualified(layout), code.filename, code.linetable, check_offset(layout)]
+}
+
+/// How much of a code object is copied by the kernel side; `None` where it is too large for that.
+pub fn object_size(layout: &Layout) -> Option<u32> {
+    let fields = fields(layout);
+    let size = fields.into_iter().max()? + 8;
+    (size <= OBJECT_MAX as u32 && fields.iter().all(|offset| offset % 8 == 0)).then_some(size)
+}
+
 /// A buffer for an object up to the last of these words.
 fn window(offsets: &[u32]) -> Result<Vec<u8>, Reason> {
     let last = offsets.iter().copied().max().unwrap_or(0);
@@ -151,7 +157,7 @@ fn word(window: &[u8], offset: u32) -> u64 {
 }
 
 /// The best name there is: before 3.11 a code object does not know the class that its function is in.
-fn qualified(layout: &Layout) -> u32 {
+pub fn qualified(layout: &Layout) -> u32 {
     layout.code.qualname.unwrap_or(layout.code.name)
 }
 

@@ -1,5 +1,6 @@
 //! The kernel's records, in the order in which they were sent, a bounded number at a time.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pyobs_abi::record::Header;
@@ -7,6 +8,7 @@ use pyobs_model::{Event, Nanos, Reason};
 
 use super::{Session, transfers};
 use crate::copies::Copied;
+use crate::cpython::copied::CopiedCode;
 use crate::families::Purpose;
 use crate::families::offcpu::Key;
 use crate::kernel::object::RING_BYTES;
@@ -83,6 +85,7 @@ impl Session {
                 }
                 self.take(record, stack);
             }
+            Record::Code(code) => self.learn_code(code),
             Record::StackCopy(page) => {
                 if let Some(copies) = &mut self.copies {
                     copies.page(page);
@@ -99,6 +102,17 @@ impl Session {
             }
             Record::Mapped(mapped) => self.processes.mapped(mapped.into()),
             Record::Life(notice) => self.life(notice),
+        }
+    }
+
+    /// Takes in a code object before the first stack that has it. What the copy does not tell is read from the process later.
+    fn learn_code(&mut self, code: &CopiedCode) {
+        let header = &code.header;
+        let at = Nanos(header.time).saturating_sub(self.start);
+        let Some((watched, _)) = self.processes.get(header.pid) else { return };
+        let Some(python) = watched.python.as_deref() else { return };
+        if let Ok(object) = code.name(&python.layout, python.code_type) {
+            watched.names.insert_code(code.frame(), Arc::new(object), at);
         }
     }
 

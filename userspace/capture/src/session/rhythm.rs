@@ -2,9 +2,9 @@
 //!
 //! A look costs something however little there is to see, for a busy machine's caches hold nothing of ours: with one busy
 //! process at 99 Hz, `record --budget 50` took 28 ms of CPU a second with a hundred looks in it, and 5 with five (the
-//! recording's table `costs`). But a code object can be gone before it could be named, within milliseconds while modules
-//! are imported. So the kernel side calls for a look when a stack has code in it that was in none before, and looks come often while
-//! a process is young, whose interpreter is not known yet; half as often after each look that finds none of that.
+//! recording's table `costs`). But a code object that the kernel side could not copy can be gone before it is named. So the kernel
+//! side calls for a look when a stack has such code, and looks come often while a process is young, whose interpreter is not
+//! known yet; half as often after each look that finds none of that.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -16,13 +16,12 @@ use rustix::event::{Timespec, epoll};
 /// Between two looks there is always this much time, so that a machine that starts thousands of processes a second does
 /// not wake us for each.
 const SHORTEST: Duration = Duration::from_millis(4);
-/// This often a command is looked at that was just started: it may be over in 50 ms, and the code of a module's own lines is gone
-/// as soon as they have run.
+/// This often a command is looked at that was just started: it may be over in 50 ms, and no code is named before its interpreter is
+/// known.
 const NEWBORN: Duration = Duration::from_millis(2);
 const SHORT: Duration = Duration::from_millis(10);
 const LONGEST: Duration = Duration::from_millis(200);
-/// The kernel side calls for a stack that may have new code in it, but a program whose stacks are all different must not
-/// have us come by for nothing all the time.
+/// A program that makes code all the time which cannot be copied must not have us come by all the time.
 const CALL_GAP_MAX: Duration = Duration::from_millis(50);
 
 /// Tells the kernel's records from the other sources.

@@ -1,0 +1,93 @@
+//! Copies of code objects for user space to name, made when a stack has one for the first time: code that runs once, as the
+//! top level of a module does, is gone before user space could read it.
+
+use core::{ffi::c_void, hint::black_box, mem::offset_of};
+
+use aya_ebpf::{helpers::generated::bpf_probe_read_user, macros::map, maps::PerCpuArray};
+use pyobs_abi::{
+    code::{CodeCopy, FILE_AT, FILE_MAX, NAME_AT, NAME_MAX, OBJECT_AT, OBJECT_MAX, TABLE_AT, TABLE_MAX},
+    record,
+};
+
+use super::{
+    memory::user,
+    ring,
+    walk::{SLOTS, Walk, state},
+};
+
+/// For each CPU as many as it has contexts that walk.
+#[map]
+static COPIES: PerCpuArray<CodeCopy> = PerCpuArray::with_max_entries(SLOTS, 0);
+
+/// Copies and sends the code object at `code`, for the walk of this number. Returns 0 if user space has to read some of it itself.
+///
+/// A function of its own for the verifier, so that it is verified once.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn copy_code(number: u32, code: u64, check: u32) -> u64 {
+    let Some(walk) = state(number) else { return 0 };
+    let Some(copy) = COPIES.get_ptr_mut(walk.slot) else { return 0 };
+    // SAFETY: the pointer is into this CPU's value, which only the walk in this slot uses.
+    let copy = unsafe { &mut *copy };
+    copy.header = walk.sample.header;
+    copy.header.kind = record::CODE_COPY;
+    (copy.address, copy.check) = (code, check);
+    u64::from(fill(copy, walk, code).is_some())
+}
+
+#[inline(always)]
+fn fill(copy: &mut CodeCopy, walk: &Walk, code: u64) -> Option<()> {
+    let layout = &walk.layout;
+    copy.object_size = layout.code_size;
+    read::<OBJECT_AT, OBJECT_MAX>(copy, code, layout.code_size.into())?;
+    let (name, file) = (word(copy, layout.code_name), word(copy, layout.code_file));
+    let plain_name = word(copy, layout.check_start.wrapping_add(layout.check_name));
+    let table = word(copy, layout.code_table);
+    copy.hash = user(plain_name.wrapping_add(layout.name_hash.into()))?;
+    copy.name_size = text::<NAME_AT, NAME_MAX>(copy, walk, name)?;
+    copy.file_size = text::<FILE_AT, FILE_MAX>(copy, walk, file)?;
+    let length: u64 = user(table.wrapping_add(layout.bytes_length.into()))?;
+    let size = length.wrapping_add(layout.bytes_data.into());
+    copy.table_size = read::<TABLE_AT, TABLE_MAX>(copy, table, size)?;
+    send(copy);
+    Some(())
+}
+
+/// Copies a `str` with its head. Text of more than a byte a character does not fit what this copies; user space reads it.
+#[inline(always)]
+fn text<const AT: usize, const MAX: usize>(copy: &mut CodeCopy, walk: &Walk, address: u64) -> Option<u32> {
+    let length: u64 = user(address.wrapping_add(walk.layout.text_length.into()))?;
+    read::<AT, MAX>(copy, address, length.wrapping_add(walk.layout.text_head.into()))
+}
+
+/// Reads so many bytes to the place `AT`, which has room for `MAX` of them. Returns the size.
+#[inline(always)]
+fn read<const AT: usize, const MAX: usize>(copy: &mut CodeCopy, address: u64, size: u64) -> Option<u32> {
+    // The verifier must see the bound in the register that the helper gets.
+    let size = black_box(size);
+    if size == 0 || size > MAX as u64 {
+        return None;
+    }
+    let into = copy.bytes.as_mut_ptr().wrapping_add(AT);
+    // SAFETY: there is room for MAX bytes at AT; the helper checks the source.
+    let failed = unsafe { bpf_probe_read_user(into.cast(), size as u32, address as *const c_void) } != 0;
+    (!failed).then_some(size as u32)
+}
+
+/// The word at `offset` of the copied object.
+#[inline(always)]
+fn word(copy: &CodeCopy, offset: u32) -> u64 {
+    const WORDS: usize = OBJECT_MAX / 8;
+    let index = (offset as usize >> 3) & (WORDS - 1);
+    let words: *const u64 = copy.bytes.as_ptr().cast();
+    // SAFETY: the index is inside of the object's place, which begins the bytes; they follow words, so they are aligned.
+    unsafe { *words.wrapping_add(OBJECT_AT / 8 + index) }
+}
+
+#[inline(always)]
+fn send(copy: &CodeCopy) {
+    const BEFORE: usize = offset_of!(CodeCopy, bytes) + TABLE_AT;
+    let size = BEFORE + (copy.table_size as usize).min(TABLE_MAX);
+    // SAFETY: the record is that long, the map's value is as long as the whole structure.
+    ring::send(unsafe { core::slice::from_raw_parts((&raw const *copy).cast(), size) });
+}
