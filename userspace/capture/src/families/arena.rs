@@ -33,9 +33,11 @@ const ARENAS_MAX: usize = 65_536;
 /// How often those are looked at that nobody has seen yet, and how many: each takes some 20 µs, once.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 const NEW_LOOKS: usize = 1024;
-/// How many of all are looked at in turn; where that comes to more than a thousandth of the time, more seldom.
+/// How many of all are looked at in turn. Once what was saved is used up, this takes a thousandth of a CPU: a process that
+/// lives for seconds is looked at each second of them.
 const LOOKS: usize = 256;
-const LOOK_SHARE: u32 = 1000;
+const LOOK_SHARE: f64 = 0.001;
+const LOOK_SAVED_MAX: Duration = Duration::from_millis(100);
 /// Memory of an arena's size that has no pools in it after so many looks, and this time, is none.
 const TRIES: u32 = 4;
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -80,6 +82,7 @@ pub struct Arenas {
     looked_new: Instant,
     looked: Instant,
     look_after: Duration,
+    look_time: cost::Bucket,
     /// The last that was looked at.
     looked_last: (u32, u64),
 }
@@ -103,6 +106,7 @@ impl Arenas {
             looked_new: Instant::now(),
             looked: Instant::now(),
             look_after: LOOK_EVERY,
+            look_time: cost::Bucket::new(LOOK_SHARE, LOOK_SAVED_MAX),
             looked_last: (0, 0),
         }
     }
@@ -240,7 +244,8 @@ impl Arenas {
             let next: Vec<(u32, u64)> = self.live.range(after).map(|(key, _)| *key).take(LOOKS).collect();
             self.looked_last = if next.len() < LOOKS { (0, 0) } else { next[LOOKS - 1] };
             self.look(now, &next, events);
-            self.look_after = LOOK_EVERY.max(cost::thread_time().saturating_sub(before) * LOOK_SHARE);
+            let spent = cost::thread_time().saturating_sub(before);
+            self.look_after = LOOK_EVERY.max(self.look_time.spend(spent, Instant::now()));
         }
     }
 

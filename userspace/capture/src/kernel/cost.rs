@@ -57,23 +57,49 @@ const HELPER_SAVED_MAX: Duration = Duration::from_secs(2);
 /// A resting helper looks this often whether somebody waits.
 const REST_STEP: Duration = Duration::from_millis(50);
 
-/// What a helper thread may use (a token bucket).
+/// A token bucket of CPU time: a share of one CPU, and what was saved of it, up to a limit.
+#[derive(Debug)]
+pub struct Bucket {
+    share: f64,
+    saved_max: f64,
+    saved: f64,
+    at: Instant,
+}
+
+impl Bucket {
+    /// A full one.
+    pub fn new(share: f64, saved_max: Duration) -> Self {
+        let saved_max = saved_max.as_secs_f64();
+        Self { share, saved_max, saved: saved_max, at: Instant::now() }
+    }
+
+    /// Takes this much CPU time out. Returns for how long no more should be used.
+    pub fn spend(&mut self, spent: Duration, now: Instant) -> Duration {
+        let gained = now.saturating_duration_since(self.at).as_secs_f64() * self.share;
+        self.saved = (self.saved + gained - spent.as_secs_f64()).min(self.saved_max);
+        self.at = now;
+        Duration::from_secs_f64((-self.saved).max(0.0) / self.share)
+    }
+}
+
+/// What a helper thread may use.
 #[derive(Debug)]
 pub struct Duty {
-    saved: f64,
+    bucket: Bucket,
     used: Duration,
-    at: Instant,
 }
 
 impl Duty {
     /// To be called by the thread, as [`Self::rest`].
     pub fn begin() -> Self {
-        Self { saved: HELPER_SAVED_MAX.as_secs_f64(), used: thread_time(), at: Instant::now() }
+        Self { bucket: Bucket::new(HELPER_SHARE, HELPER_SAVED_MAX), used: thread_time() }
     }
 
     /// Sleeps after a piece of work that took more than was left, unless somebody waits for the rest of the work.
     pub fn rest(&mut self, is_awaited: &AtomicBool) {
-        let pause = self.pause(thread_time(), Instant::now());
+        let used = thread_time();
+        let pause = self.bucket.spend(used.saturating_sub(self.used), Instant::now());
+        self.used = used;
         let until = Instant::now() + pause;
         while !is_awaited.load(Ordering::Relaxed) {
             let left = until.saturating_duration_since(Instant::now());
@@ -82,14 +108,6 @@ impl Duty {
             }
             std::thread::sleep(left.min(REST_STEP));
         }
-    }
-
-    fn pause(&mut self, used: Duration, now: Instant) -> Duration {
-        let gained = now.saturating_duration_since(self.at).as_secs_f64() * HELPER_SHARE;
-        let spent = used.saturating_sub(self.used).as_secs_f64();
-        self.saved = (self.saved + gained - spent).min(HELPER_SAVED_MAX.as_secs_f64());
-        (self.used, self.at) = (used, now);
-        Duration::from_secs_f64((-self.saved).max(0.0) / HELPER_SHARE)
     }
 }
 
@@ -138,19 +156,19 @@ mod tests {
     #[test]
     fn a_helper_uses_its_share_of_a_cpu_and_what_it_has_saved() {
         let (piece, start) = (Duration::from_millis(100), Instant::now());
-        let mut duty = Duty { saved: HELPER_SAVED_MAX.as_secs_f64(), used: Duration::ZERO, at: start };
+        let mut bucket = Bucket::new(HELPER_SHARE, HELPER_SAVED_MAX);
         let (mut used, mut now) = (Duration::ZERO, start);
         while now < start + Duration::from_secs(100) {
             used += piece;
             now += piece;
-            now += duty.pause(used, now);
+            now += bucket.spend(piece, now);
         }
         let share = (used - HELPER_SAVED_MAX).as_secs_f64() / (now - start).as_secs_f64();
         assert!((share - HELPER_SHARE).abs() < 0.01, "{share}");
         // An hour without work saves no more than before.
         now += Duration::from_secs(3600);
         let before = used;
-        while duty.pause(used, now).is_zero() {
+        while bucket.spend(piece, now).is_zero() {
             used += piece;
             now += piece;
         }
