@@ -100,7 +100,7 @@ mod tests {
 
     fn text(text: &str) -> Vec<u8> {
         // PyASCIIObject of 3.12: `state` is kind 1, compact and ASCII.
-        let words = [1, 0x77, text.len() as u64, HASH, 0b11_001_00];
+        let words = [1, 0x77, text.len() as u64, HASH, 0b110_0100];
         words.iter().flat_map(|word: &u64| word.to_ne_bytes()).chain(text.bytes()).chain(repeat_n(0, 16)).collect()
     }
 
