@@ -53,11 +53,18 @@ fn fill(copy: &mut CodeCopy, walk: &Walk, code: u64) -> Option<()> {
     Some(())
 }
 
-/// Copies a `str` with its head. Text of more than a byte a character does not fit what this copies; user space reads it.
+/// Copies a `str` with its head. How many bytes a character has is left to user space: four are read of each, as far as there is
+/// room for them and memory to read.
 #[inline(always)]
 fn text<const AT: usize, const MAX: usize>(copy: &mut CodeCopy, walk: &Walk, address: u64) -> Option<u32> {
     let length: u64 = user(address.wrapping_add(walk.layout.text_length.into()))?;
-    read::<AT, MAX>(copy, address, length.wrapping_add(walk.layout.text_head.into()))
+    let head = u64::from(walk.layout.text_head);
+    let least = length.wrapping_add(head);
+    if length > MAX as u64 || least > MAX as u64 {
+        return None;
+    }
+    let most = (4 * length + head).min(MAX as u64);
+    read::<AT, MAX>(copy, address, most).or_else(|| read::<AT, MAX>(copy, address, least))
 }
 
 /// Reads so many bytes to the place `AT`, which has room for `MAX` of them. Returns the size.
