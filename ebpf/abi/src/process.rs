@@ -97,16 +97,16 @@ pub struct Layout {
     pub check_table: u32,
     /// In a `str`: the hash of its text.
     pub name_hash: u32,
-    /// What a code object's copy needs of it: its size, and where it points to the name that is shown, the file name and the
-    /// line table. The size is 0 where no copy is to be made.
+    /// `PyCodeObject`: the number of bytes to copy (0 disables copies), and the offsets of `co_qualname` (`co_name` before 3.11),
+    /// `co_filename` and the line table.
     pub code_size: u32,
     pub code_name: u32,
     pub code_file: u32,
     pub code_table: u32,
-    /// In a `str`: its length, and the size of the longest head that it may have.
+    /// `str`: the offset of its length, and the size of the largest header.
     pub text_length: u32,
     pub text_head: u32,
-    /// In a `bytes`: its length, and where its content begins.
+    /// `bytes`: the offsets of its length and its content.
     pub bytes_length: u32,
     pub bytes_data: u32,
     /// Free-threaded builds: an `int` in the frame says which of the code object's copies of the bytecode runs; else

@@ -1,5 +1,5 @@
-//! Copies of code objects for user space to name, made when a stack has one for the first time: code that runs once, as the
-//! top level of a module does, is gone before user space could read it.
+//! Copies each code object to user space the first time a stack contains it. The top level of a module runs once and is
+//! freed, so reading it later from the process would be too late.
 
 use core::{ffi::c_void, hint::black_box, mem::offset_of};
 
@@ -15,13 +15,14 @@ use super::{
     walk::{SLOTS, Walk, state},
 };
 
-/// For each CPU as many as it has contexts that walk.
+/// Scratch space: one per CPU and walking context.
 #[map]
 static COPIES: PerCpuArray<CodeCopy> = PerCpuArray::with_max_entries(SLOTS, 0);
 
-/// Copies and sends the code object at `code`, for the walk of this number. Returns 0 if user space has to read some of it itself.
+/// Copies the code object at `code` and sends it, on behalf of walk `number`. Returns 0 if user space must read it from the
+/// process instead.
 ///
-/// A function of its own for the verifier, so that it is verified once.
+/// A global function, so that the verifier checks it once rather than in every program that walks.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn copy_code(number: u32, code: u64, check: u32) -> u64 {
@@ -53,8 +54,8 @@ fn fill(copy: &mut CodeCopy, walk: &Walk, code: u64) -> Option<()> {
     Some(())
 }
 
-/// Copies a `str` with its head. How many bytes a character has is left to user space: four are read of each, as far as there is
-/// room for them and memory to read.
+/// Copies a `str`, header included, and returns the number of bytes copied. User space decodes the character width, so this
+/// copies four bytes per character if they fit and are mapped, and one byte per character otherwise.
 #[inline(always)]
 fn text<const AT: usize, const MAX: usize>(copy: &mut CodeCopy, walk: &Walk, address: u64) -> Option<u32> {
     let length: u64 = user(address.wrapping_add(walk.layout.text_length.into()))?;
@@ -67,7 +68,7 @@ fn text<const AT: usize, const MAX: usize>(copy: &mut CodeCopy, walk: &Walk, add
     read::<AT, MAX>(copy, address, most).or_else(|| read::<AT, MAX>(copy, address, least))
 }
 
-/// Reads so many bytes to the place `AT`, which has room for `MAX` of them. Returns the size.
+/// Copies `size` bytes from the process into the slot at `AT`, which holds up to `MAX` bytes. Returns `size`.
 #[inline(always)]
 fn read<const AT: usize, const MAX: usize>(copy: &mut CodeCopy, address: u64, size: u64) -> Option<u32> {
     // The verifier must see the bound in the register that the helper gets.
@@ -87,7 +88,7 @@ fn word(copy: &CodeCopy, offset: u32) -> u64 {
     const WORDS: usize = OBJECT_MAX / 8;
     let index = (offset as usize >> 3) & (WORDS - 1);
     let words: *const u64 = copy.bytes.as_ptr().cast();
-    // SAFETY: the index is inside of the object's place, which begins the bytes; they follow words, so they are aligned.
+    // SAFETY: the mask keeps the index inside the object's slot. `bytes` starts at a multiple of 8, so the word is aligned.
     unsafe { *words.wrapping_add(OBJECT_AT / 8 + index) }
 }
 
@@ -95,6 +96,6 @@ fn word(copy: &CodeCopy, offset: u32) -> u64 {
 fn send(copy: &CodeCopy) {
     const BEFORE: usize = offset_of!(CodeCopy, bytes) + TABLE_AT;
     let size = BEFORE + (copy.table_size as usize).min(TABLE_MAX);
-    // SAFETY: the record is that long, the map's value is as long as the whole structure.
+    // SAFETY: `size` is at most the size of `CodeCopy`, and `copy` is a whole one.
     ring::send(unsafe { core::slice::from_raw_parts((&raw const *copy).cast(), size) });
 }

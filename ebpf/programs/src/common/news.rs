@@ -23,7 +23,7 @@ struct Calls {
 #[map]
 static CALLS: Array<Calls> = Array::with_max_entries(1, 0);
 
-/// Whether a code object was in no stack of its process before. It counts as seen from now on.
+/// Whether this is the first stack of the process that contains the code object. Marks it as seen.
 ///
 /// Two CPUs may both find it new, and code that shares a place with other code is new each time: that makes one copy too many.
 #[inline(always)]

@@ -76,10 +76,10 @@ pub struct Walk {
     /// Which of its CPU's states this is.
     pub slot: u32,
 
-    /// Which of all states this is.
+    /// This state's index in `WALKS`.
     pub number: u32,
     pub padding: u32,
-    /// Not 0 if one of the Python frames runs code that was in no stack before and could not be copied.
+    /// Not 0 if a Python frame runs code that is new and could not be copied.
     pub has_unknown_code: u64,
 
     // Native frames.

@@ -1,4 +1,4 @@
-//! Code objects that the kernel side has copied, read as if they were still in their process.
+//! Names code objects from the copies that the kernel side sends, with the same reader as for live processes.
 
 use std::io;
 use std::mem::offset_of;
@@ -13,7 +13,7 @@ use crate::memory::Memory;
 use crate::record::read;
 use pyobs_model::Reason;
 
-/// A [`CodeCopy`] as it came.
+/// A decoded [`CodeCopy`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopiedCode {
     pub header: Header,
@@ -27,7 +27,7 @@ pub struct CopiedCode {
 }
 
 impl CopiedCode {
-    /// `None` where the bytes are not as long as they say.
+    /// Returns `None` if a size exceeds its slot or the record.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let number = |at| read::<u32>(bytes, at);
         let part = |at: usize, size: u32, most: usize| {
@@ -46,7 +46,7 @@ impl CopiedCode {
         })
     }
 
-    /// What a frame of this code object has for its address and check word.
+    /// A frame with this code object's address and check word, the key under which its name is cached.
     pub fn frame(&self) -> Frame {
         Frame::python(self.address, self.check, 0)
     }
@@ -56,7 +56,7 @@ impl CopiedCode {
         let hash_at = word(layout.code.name)?.wrapping_add(name_hash(layout).into());
         let parts = Parts([
             (self.address, &self.object),
-            // Before the names: theirs can be the object that holds the hash as well.
+            // First, because before 3.11 the name's own copy covers the same address.
             (hash_at, &self.hash),
             (word(names::qualified(layout))?, &self.name),
             (word(layout.code.filename)?, &self.file),
@@ -66,7 +66,7 @@ impl CopiedCode {
     }
 }
 
-/// Memory of which only these parts are known.
+/// Process memory limited to the copied ranges; any other read fails with `EFAULT`.
 struct Parts<'a>([(u64, &'a [u8]); 5]);
 
 impl Memory for Parts<'_> {

@@ -33,8 +33,8 @@ const ARENAS_MAX: usize = 65_536;
 /// How often those are looked at that nobody has seen yet, and how many: each takes some 20 µs, once.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 const NEW_LOOKS: usize = 1024;
-/// How many of all are looked at in turn. Once what was saved is used up, this takes a thousandth of a CPU: a process that
-/// lives for seconds is looked at each second of them.
+/// Arenas checked per turn. Turns may use a thousandth of a CPU plus what was saved, so that a process that lives only a few
+/// seconds is still checked every second.
 const LOOKS: usize = 256;
 const LOOK_SHARE: f64 = 0.001;
 const LOOK_SAVED_MAX: Duration = Duration::from_millis(100);

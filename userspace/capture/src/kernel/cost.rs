@@ -57,7 +57,7 @@ const HELPER_SAVED_MAX: Duration = Duration::from_secs(2);
 /// A resting helper looks this often whether somebody waits.
 const REST_STEP: Duration = Duration::from_millis(50);
 
-/// A token bucket of CPU time: a share of one CPU, and what was saved of it, up to a limit.
+/// A token bucket of CPU time. It refills at a share of one CPU and holds at most `saved_max`.
 #[derive(Debug)]
 pub struct Bucket {
     share: f64,
@@ -67,13 +67,13 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    /// A full one.
+    /// Starts full.
     pub fn new(share: f64, saved_max: Duration) -> Self {
         let saved_max = saved_max.as_secs_f64();
         Self { share, saved_max, saved: saved_max, at: Instant::now() }
     }
 
-    /// Takes this much CPU time out. Returns for how long no more should be used.
+    /// Takes out the time spent. Returns how long to pause until the bucket is no longer overdrawn.
     pub fn spend(&mut self, spent: Duration, now: Instant) -> Duration {
         let gained = now.saturating_duration_since(self.at).as_secs_f64() * self.share;
         self.saved = (self.saved + gained - spent.as_secs_f64()).min(self.saved_max);

@@ -105,7 +105,7 @@ impl Session {
         }
     }
 
-    /// Takes in a code object before the first stack that has it. What the copy does not tell is read from the process later.
+    /// Caches the name of a copied code object. If it cannot be decoded, the stack that follows reads the process instead.
     fn learn_code(&mut self, code: &CopiedCode) {
         let header = &code.header;
         let at = Nanos(header.time).saturating_sub(self.start);

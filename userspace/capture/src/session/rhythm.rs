@@ -16,12 +16,12 @@ use rustix::event::{Timespec, epoll};
 /// Between two looks there is always this much time, so that a machine that starts thousands of processes a second does
 /// not wake us for each.
 const SHORTEST: Duration = Duration::from_millis(4);
-/// This often a command is looked at that was just started: it may be over in 50 ms, and no code is named before its interpreter is
-/// known.
+/// Poll interval for a command that has just started: it may exit within 50 ms, and its code has no names until the interpreter
+/// is recognised.
 const NEWBORN: Duration = Duration::from_millis(2);
 const SHORT: Duration = Duration::from_millis(10);
 const LONGEST: Duration = Duration::from_millis(200);
-/// A program that makes code all the time which cannot be copied must not have us come by all the time.
+/// Limits how often a program that keeps creating code that cannot be copied can wake us.
 const CALL_GAP_MAX: Duration = Duration::from_millis(50);
 
 /// Tells the kernel's records from the other sources.
