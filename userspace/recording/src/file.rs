@@ -10,7 +10,7 @@ use std::time::SystemTime;
 use rustix::process::{Flock, FlockOffsetType, FlockType, fcntl_getlk};
 
 use crate::Error;
-use crate::schema::{APPLICATION_ID, APPLICATION_ID_AT, HEADER, MAGIC, VERSION, VERSION_AT};
+use crate::schema::{APPLICATION_ID, APPLICATION_ID_AT, HEADER, MAGIC, PAGE_SIZE_AT, VERSION, VERSION_AT};
 
 /// What SQLite keeps beside a database.
 const SIBLINGS: [&str; 3] = ["-journal", "-wal", "-shm"];
@@ -123,8 +123,26 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// A copy of a recording that was cut off while it was committing. SQLite undoes the half commit with the journal
-/// beside the file, which takes the right to write; and a reader changes nothing of what it reads.
+/// Whether the file ends within a page, after at least one whole page. SQLite reads what is missing of the page as
+/// zeros, which nobody wrote.
+pub(crate) fn ends_within_page(path: &Path) -> Result<bool, Error> {
+    let mut file = File::open(path).map_err(|source| Error::reading(path, source))?;
+    let length = file.metadata().map_err(|source| Error::reading(path, source))?.len();
+    let header = read_header(&mut file).map_err(|source| Error::reading(path, source))?;
+    let page = page_size(&header).filter(|page| *page <= length);
+    Ok(page.is_some_and(|page| !length.is_multiple_of(page)))
+}
+
+/// The size of the pages of a database (its file format, "Page Size"); `None` when it is none that SQLite allows.
+fn page_size(header: &[u8]) -> Option<u64> {
+    let size = u16::from_be_bytes(*header.get(PAGE_SIZE_AT..)?.first_chunk()?);
+    let size = if size == 1 { 1 << 16 } else { u64::from(size) };
+    (size >= 512 && size.is_power_of_two()).then_some(size)
+}
+
+/// A copy of a recording whose file cannot be used as it is: it was cut off within a commit or within a page. SQLite
+/// undoes half a commit with the journal beside the file, which takes the right to write; and a reader changes nothing
+/// of what it reads. The copy has whole pages only.
 #[derive(Debug)]
 pub(crate) struct Copy {
     folder: PathBuf,
@@ -136,6 +154,7 @@ impl Copy {
         let folder = private_folder().map_err(|source| Error::Io { path: path.into(), source })?;
         let copy = Self { file: folder.join("recording"), folder };
         copy_bytes(path, &copy.file).map_err(|source| Error::reading(path, source))?;
+        copy.drop_part_of_page().map_err(|source| Error::reading(path, source))?;
         for suffix in ["-journal", "-wal"] {
             let sibling = beside(path, suffix);
             // A link or a pipe here is none of SQLite's.
@@ -148,6 +167,15 @@ impl Copy {
             copy_bytes(&sibling, &beside(&copy.file, suffix)).map_err(|source| Error::reading(path, source))?;
         }
         Ok(copy)
+    }
+
+    fn drop_part_of_page(&self) -> io::Result<()> {
+        let mut file = OpenOptions::new().read(true).write(true).open(&self.file)?;
+        let length = file.metadata()?.len();
+        match page_size(&read_header(&mut file)?) {
+            Some(page) if page <= length => file.set_len(length - length % page),
+            Some(_) | None => Ok(()),
+        }
     }
 }
 

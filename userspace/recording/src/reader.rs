@@ -130,16 +130,21 @@ impl<I: Iterator<Item = Event>> Order<I> {
 }
 
 fn connect(path: &Path, damage: &mut Damage) -> Result<Connection, Error> {
+    if file::ends_within_page(path)? {
+        return connect_copy(path, damage);
+    }
     let read_only = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     match open(path, read_only, damage) {
-        Err(error) if needs_undo(&error) => {
-            let copy = file::Copy::of(path)?;
-            let writable = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-            // The copy goes as soon as it is open; SQLite needs its name no more.
-            open(&copy.file, writable, damage).map_err(|error| refuse(path, error))
-        }
+        Err(error) if needs_undo(&error) => connect_copy(path, damage),
         result => result.map_err(|error| refuse(path, error)),
     }
+}
+
+fn connect_copy(path: &Path, damage: &mut Damage) -> Result<Connection, Error> {
+    let copy = file::Copy::of(path)?;
+    let writable = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    // The copy goes as soon as it is open; SQLite needs its name no more.
+    open(&copy.file, writable, damage).map_err(|error| refuse(path, error))
 }
 
 /// Opens a file of which nothing is known but its header, and makes sure that SQLite can use it.
@@ -164,7 +169,7 @@ fn open(path: &Path, flags: OpenFlags, damage: &mut Damage) -> rusqlite::Result<
     Ok(connection)
 }
 
-/// Whether the file is as long as it says. SQLite takes what is missing of the last page for zeros.
+/// Whether the file is as long as it says.
 fn is_whole(connection: &Connection, path: &Path) -> rusqlite::Result<bool> {
     // In one transaction, for the file may be growing.
     let snapshot = connection.unchecked_transaction()?;

@@ -11,9 +11,10 @@ pub const APPLICATION_ID: u32 = u32::from_be_bytes(*b"pyob");
 /// and new columns do not, for a reader ignores those that it does not know.
 pub const VERSION: u32 = 1;
 
-/// Where SQLite keeps the two numbers in a file, big-endian.
+/// Where SQLite keeps these numbers in a file, big-endian.
 pub(crate) const APPLICATION_ID_AT: usize = 68;
 pub(crate) const VERSION_AT: usize = 60;
+pub(crate) const PAGE_SIZE_AT: usize = 16;
 pub(crate) const HEADER: usize = 100;
 pub(crate) const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 

@@ -4,6 +4,7 @@
 
 mod common;
 
+use std::collections::HashSet;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -118,6 +119,34 @@ fn half_committed(folder: &Path) -> std::path::PathBuf {
     drop(database);
     let _ = std::fs::remove_file(&whole);
     path
+}
+
+/// Wherever a file ends, what is read of it was written: SQLite takes what is missing of a page for zeros.
+#[test]
+fn a_file_that_is_cut_off_anywhere_adds_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (whole, cut) = (folder.path().join("whole.pyobs"), folder.path().join("cut.pyobs"));
+    let mut program = Program::new(3, 2, 20);
+    let mut events = program.start();
+    (0..2000).for_each(|_| program.sample(1_000_000, &mut events));
+    write(&whole, &events);
+    let written: HashSet<String> = common::read(&whole).iter().map(|event| format!("{event:?}")).collect();
+    let bytes = std::fs::read(&whole).unwrap();
+    let mut kept = 0;
+    for length in (0..bytes.len()).step_by(211) {
+        std::fs::write(&cut, &bytes[..length]).unwrap();
+        let Ok(mut reader) = Reader::open(&cut) else { continue };
+        // An error is an answer as well; what came before it has to be right.
+        let _ = reader.replay(|event| {
+            let event = format!("{event:?}");
+            // What is missing before something that is there: a frame without a name, a stack without frames.
+            let stands_in = event.contains("\"?\"") || event.contains("frames: []");
+            assert!(stands_in || written.contains(&event), "cut off at {length}: {event}");
+            kept += usize::from(!stands_in);
+        });
+        assert!(reader.damage().is_some(), "cut off at {length} in silence");
+    }
+    assert!(kept > 0, "nothing was ever readable");
 }
 
 #[test]
