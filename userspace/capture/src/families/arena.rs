@@ -37,7 +37,7 @@ const NEW_LOOKS: usize = 1024;
 /// seconds is still checked every second.
 const LOOKS: usize = 256;
 const LOOK_SHARE: f64 = 0.001;
-const LOOK_SAVED_MAX: Duration = Duration::from_millis(100);
+const LOOK_SAVED_MAX: Duration = Duration::from_millis(20);
 /// Memory of an arena's size that has no pools in it after so many looks, and this time, is none.
 const TRIES: u32 = 4;
 const PATIENCE: Duration = Duration::from_millis(200);

@@ -24,25 +24,41 @@ const EVERY: Duration = Duration::from_secs(5);
 /// What a tick may spend on it, and the end of a recording.
 const AT_ONCE: Duration = Duration::from_millis(2);
 const AT_THE_END: Duration = Duration::from_millis(300);
-/// A process with very many mappings takes long: it is left alone for as many times as long.
-const SHARE: u32 = 2000;
+/// Reading `smaps` takes the kernel as long as the process has pages, so all of it together may use this share of one CPU, and what
+/// was saved: a machine with few processes is looked at every [`EVERY`], one with many less often.
+const SHARE: f64 = 0.001;
+const SAVED_MAX: Duration = Duration::from_millis(20);
 /// Bytes of one process's `smaps`, some 20,000 mappings. Sizes are of these alone if it has more, and that is counted.
 const SMAPS_MAX: u64 = 16 << 20;
 /// Of `st_blocks`, whatever the file system (stat(2)).
 const BLOCK: u64 = 512;
 
 /// Whose turn it is.
-#[derive(Default)]
 pub struct Account {
     begun: Option<Instant>,
     /// With their numbers where they are watched.
     due: VecDeque<(u32, Option<ProcessRef>)>,
-    /// Until when a process is left alone.
-    resting: BTreeMap<u32, Instant>,
+    time: cost::Bucket,
+    /// When there is time for the next process.
+    next: Instant,
     /// What was told last, to tell only what is new.
     processes: BTreeMap<u32, Resident>,
     shown: BTreeMap<(u32, SegmentId), Shown>,
     allocated: BTreeMap<SegmentId, u64>,
+}
+
+impl Default for Account {
+    fn default() -> Self {
+        Self {
+            begun: None,
+            due: VecDeque::new(),
+            time: cost::Bucket::new(SHARE, SAVED_MAX),
+            next: Instant::now(),
+            processes: BTreeMap::new(),
+            shown: BTreeMap::new(),
+            allocated: BTreeMap::new(),
+        }
+    }
 }
 
 /// What lies in a process's mappings of one segment.
@@ -68,7 +84,6 @@ impl Shm {
                 due.entry(*pid).or_default();
             }
             self.account.processes.retain(|pid, _| due.contains_key(pid));
-            self.account.resting.retain(|pid, _| due.contains_key(pid));
             let (people, live) = (&self.people, &self.live);
             self.account.shown.retain(|(pid, id), _| people.contains_key(pid) && live.contains_key(id));
             self.account.allocated.retain(|id, _| live.contains_key(id));
@@ -76,14 +91,12 @@ impl Shm {
             self.account.begun = Some(Instant::now());
         }
         let (since, limit) = (Instant::now(), if at_the_end { AT_THE_END } else { AT_ONCE });
-        while since.elapsed() < limit {
+        while since.elapsed() < limit && (at_the_end || self.account.next <= Instant::now()) {
             let Some((pid, process)) = self.account.due.pop_front() else { return };
-            let (begun, before) = (Instant::now(), cost::thread_time());
-            if at_the_end || self.account.resting.get(&pid).is_none_or(|until| *until <= begun) {
-                self.look_at_process(pid, process, now, events);
-                let took = cost::thread_time().saturating_sub(before);
-                self.account.resting.insert(pid, Instant::now() + took * SHARE);
-            }
+            let before = cost::thread_time();
+            self.look_at_process(pid, process, now, events);
+            let (spent, now) = (cost::thread_time().saturating_sub(before), Instant::now());
+            self.account.next = now + self.account.time.spend(spent, now);
         }
     }
 
