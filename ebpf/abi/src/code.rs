@@ -25,8 +25,6 @@ pub const BYTES_MAX: usize = TABLE_AT + TABLE_MAX;
 pub struct CodeCopy {
     pub header: Header,
     pub address: u64,
-    /// The hash cached in the `co_name` string.
-    pub hash: u64,
     /// The check word.
     pub check: u32,
     pub object_size: u32,
@@ -37,4 +35,4 @@ pub struct CodeCopy {
     pub bytes: [u8; BYTES_MAX],
 }
 
-shared!(CodeCopy, 80 + BYTES_MAX);
+shared!(CodeCopy, 72 + BYTES_MAX);

@@ -87,16 +87,15 @@ pub struct Layout {
     pub lasti_unit: u32,
     /// `PyCodeObject.co_code_adaptive`: what the instruction pointer is relative to.
     pub code_start: u32,
-    /// The part of a code object that holds the words of its check: where it begins, and its size.
+    /// The part of a code object that its check needs: where it begins, and its size.
     pub check_start: u32,
     pub check_size: u32,
-    /// In that part: `ob_type`, the word with `co_firstlineno`, the name's pointer, the line table's pointer.
+    /// In that part: `ob_type`, and the first and the last of the words that go into the check.
     pub check_type: u32,
-    pub check_line: u32,
-    pub check_name: u32,
-    pub check_table: u32,
-    /// In a `str`: the hash of its text.
-    pub name_hash: u32,
+    pub check_first: u32,
+    pub check_last: u32,
+    /// `str`: the offset of the text of an ASCII one. 0 where the check does not need the texts.
+    pub check_text: u32,
     /// `PyCodeObject`: the number of bytes to copy (0 disables copies), and the offsets of `co_qualname` (`co_name` before 3.11),
     /// `co_filename` and the line table.
     pub code_size: u32,
@@ -150,35 +149,51 @@ pub const FRAME_MAX: usize = 128;
 /// The most bytes below it.
 pub const WINDOW_MAX: usize = 1920;
 
-shared!(Layout, 144);
+shared!(Layout, 140);
 
-/// The most bytes of a code object that its check is made of.
+/// The most bytes of a code object that are read for its check, and the most words of them that go into it.
 pub const CHECK_MAX: usize = 256;
+pub const CHECK_WORDS: u32 = 16;
 
-/// What tells a code object from another that takes its place in memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Check {
-    /// The eight aligned bytes that hold `co_firstlineno`.
-    pub line: u64,
-    /// Addresses of the name and the line table. Freed memory is used again in the same order, so these may be alike.
-    pub name: u64,
-    pub table: u64,
-    /// The hash that the name's string object keeps of its text.
-    pub hash: u64,
-}
+/// Tells a code object from another that takes its place in memory. The two sides add the same words in the same order: those
+/// of the object from `Layout::check_first` to `check_last`, and where `check_text` is set, the name's text and the file's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Check(u64);
 
 impl Check {
+    #[inline(always)]
+    pub const fn add(self, word: u64) -> Self {
+        // 2^64 by the golden ratio, as multiplicative hashing has it.
+        const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+        Self((self.0.rotate_left(23) ^ word).wrapping_mul(SPREAD))
+    }
+
     /// In 32 bits, of which 0 is kept for "could not be read".
     #[inline(always)]
     pub const fn fold(self) -> u32 {
-        // 2^64 by the golden ratio, as multiplicative hashing has it.
-        const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
-        let mut sum = self.line.wrapping_mul(SPREAD);
-        sum = (sum.rotate_left(23) ^ self.name).wrapping_mul(SPREAD);
-        sum = (sum.rotate_left(23) ^ self.table).wrapping_mul(SPREAD);
-        sum = (sum.rotate_left(23) ^ self.hash).wrapping_mul(SPREAD);
-        let folded = (sum >> 32) as u32;
+        let folded = (self.0 >> 32) as u32;
         if folded == 0 { 1 } else { folded }
+    }
+}
+
+/// The end of a text, which goes into a check after the number of characters: as much as tells generated names and files
+/// apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tail {
+    /// From the `str`.
+    pub offset: u64,
+    pub size: u32,
+}
+
+impl Tail {
+    pub const MAX: usize = 80;
+
+    /// Of a text of so many characters of `width` bytes, which begins at `data`.
+    #[inline(always)]
+    pub const fn of(characters: u64, width: u64, data: u32) -> Self {
+        let bytes = characters.wrapping_mul(width);
+        let size = if bytes > Self::MAX as u64 { Self::MAX as u64 } else { bytes };
+        Self { offset: (data as u64).wrapping_add(bytes).wrapping_sub(size), size: size as u32 }
     }
 }
 

@@ -3,25 +3,21 @@
 //! These are uprobes: they run in the process that calls, where updating a hash map is safe, and can be preempted, so
 //! that what they keep lies on the stack and what they count is counted atomically.
 
-use core::ffi::c_void;
-
 use aya_ebpf::{
     EbpfContext,
     bindings::{BPF_NOEXIST, pt_regs},
-    helpers::{
-        bpf_get_current_pid_tgid, bpf_ktime_get_ns,
-        generated::{bpf_get_attach_cookie, bpf_probe_read_user},
-    },
+    helpers::{bpf_get_current_pid_tgid, bpf_ktime_get_ns, generated::bpf_get_attach_cookie},
     macros::{map, uprobe},
     maps::{Array, HashMap, LruHashMap, Queue},
     programs::ProbeContext,
 };
 use pyobs_abi::{
     eval::{Calls, Cookie, Function, Open, Place, condition, source, state, verdict},
-    process::{CHECK_MAX, Check, Layout, NONE, PYTHON, Process},
+    process::{Layout, NONE, PYTHON, Process},
 };
 
 use crate::common::{
+    checks::{Part, check_anew},
     cpython::{Top, top_frame},
     maps::{LAYOUTS, PROCESSES},
     memory::{atomic_add, user},
@@ -36,7 +32,6 @@ const TAG_BITS: u64 = 7;
 const LOWEST_OBJECT: u64 = 4096;
 /// X86_EFLAGS_ZF (arch/x86/include/uapi/asm/processor-flags.h).
 const ZERO_FLAG: u64 = 1 << 6;
-const PART_WORDS: usize = CHECK_MAX / 8;
 
 /// Calls by function.
 #[map]
@@ -180,11 +175,13 @@ fn enter(hit: &Hit) -> Option<()> {
         add(state::FRAME_UNREADABLE, 1);
         return None;
     }
-    let Some(check) = code_check(layout, code) else {
+    // Not the walks' buffer: this program can be preempted, so it must not share one of the CPU's.
+    let mut part = Part::default();
+    let Some(check) = check_anew(&mut part, layout, code) else {
         add(state::CODE_UNREADABLE, 1);
         return None;
     };
-    let function = Function { pid: hit.pid, check: check.fold(), code };
+    let function = Function { pid: hit.pid, check, code };
     if !count(&function)? {
         return None;
     }
@@ -265,23 +262,6 @@ fn exit(hit: &Hit) -> Option<()> {
         }
     }
     Some(())
-}
-
-/// The words of a code object's check. (`common::checks` keeps them for a while in a buffer of the CPU's, which a
-/// program that can be preempted must not share.)
-#[inline(always)]
-fn code_check(layout: &Layout, code: u64) -> Option<Check> {
-    let mut part = [0_u64; PART_WORDS];
-    let start = code.wrapping_add(layout.check_start.into()) as *const c_void;
-    let size = layout.check_size.min(CHECK_MAX as u32);
-    // SAFETY: the part holds CHECK_MAX bytes; the helper checks the source.
-    if unsafe { bpf_probe_read_user(part.as_mut_ptr().cast(), size, start) } != 0 {
-        return None;
-    }
-    let word = |offset: u32| part[(offset as usize >> 3) & (PART_WORDS - 1)];
-    let (line, name, table) = (word(layout.check_line), word(layout.check_name), word(layout.check_table));
-    let hash = user(name.wrapping_add(layout.name_hash.into()))?;
-    Some(Check { line, name, table, hash })
 }
 
 #[inline(always)]

@@ -1,95 +1,189 @@
 //! The check words of code objects: what tells one from another that took its place at the same address.
 
-use core::ffi::c_void;
+use core::{ffi::c_void, hint::black_box};
 
 use aya_ebpf::{helpers::generated::bpf_probe_read_user, macros::map, maps::PerCpuArray};
-use pyobs_abi::{
-    process::{CHECK_MAX, Check as Words, Layout},
-    record::Header,
-};
+use pyobs_abi::process::{CHECK_MAX, CHECK_WORDS, Check, Layout, Tail};
 
-use super::{memory::user, walk::SLOTS};
+use super::walk::{SLOTS, Walk, state};
 
-/// How old a check word may be, in nanoseconds. The frames at the root of a stack are the same in sample after sample;
-/// at the default rate every word is read anew, at 1 kHz every fifth time.
-const AGE_MAX: u64 = 5_000_000;
+/// Times are counted in 2^20 ns here.
+const TIME_SHIFT: u64 = 20;
+/// How old a check word may be: at the default rate every word is read anew, at 1 kHz every fifth time.
+const AGE_MAX: u32 = 5;
+/// Words that changed within this time are read anew every time: code that is made, run and dropped again and again is often
+/// at the same address.
+const SETTLED: u32 = 1000;
 /// Words that a CPU remembers.
 const ENTRIES: usize = 1024;
 
-/// What a code object's memory says.
-pub enum Check {
-    Is(u32),
-    Unreadable,
-    /// It is of another type.
-    NoCode,
-}
+/// In place of a check word: the memory holds an object of another type.
+pub const NO_CODE: u64 = 0;
+/// The memory cannot be read.
+pub const UNREADABLE: u64 = 1 << 32;
 
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Entry {
     code: u64,
-    read: u64,
+    /// When the word was read, and since when it has been the same.
+    read: u32,
+    since: u32,
     pid: u32,
     /// 0: it is no code object.
     check: u32,
 }
 
 const PART_WORDS: usize = CHECK_MAX / 8;
+/// What is read of code objects and texts.
+pub type Part = [u64; PART_WORDS];
 
 #[repr(C)]
 struct Checks {
     entries: [Entry; ENTRIES],
-    /// The part of a code object that is looked at.
-    part: [u64; PART_WORDS],
+    part: Part,
 }
 
 /// For each CPU as many as it has contexts that walk.
 #[map]
 static CHECKS: PerCpuArray<Checks> = PerCpuArray::with_max_entries(SLOTS, 0);
 
-/// The check word of the code object at `code`, for a walk in this slot.
-#[inline(always)]
-pub fn code_check(slot: u32, sample: &Header, layout: &Layout, code_type: u64, code: u64) -> Check {
-    let index = ((code >> 4) ^ (code >> 14)) as usize & (ENTRIES - 1);
-    let Some(checks) = CHECKS.get_ptr_mut(slot) else { return Check::Unreadable };
+/// The check word of the code object at `code`, for this walk; or [`NO_CODE`], or [`UNREADABLE`].
+///
+/// A global function, so that the verifier checks it once rather than for every frame of a step.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn check_code(number: u32, code: u64) -> u64 {
+    let Some(walk) = state(number) else { return UNREADABLE };
+    let Some(checks) = CHECKS.get_ptr_mut(walk.slot) else { return UNREADABLE };
     // SAFETY: the pointer is into this CPU's value, which only the walk in this slot uses.
     let checks = unsafe { &mut *checks };
-    let entry = checks.entries[index];
-    if entry.code == code && entry.pid == sample.pid && sample.time.wrapping_sub(entry.read) < AGE_MAX {
-        return if entry.check == 0 { Check::NoCode } else { Check::Is(entry.check) };
-    }
-    let is_read = checks.read(layout, code);
-    let check = if code_type != 0 && (!is_read || checks.word(layout.check_type) != code_type) {
-        0
-    } else {
-        match checks.words(layout) {
-            Some(words) if is_read => words.fold(),
-            _ => return Check::Unreadable,
-        }
-    };
-    checks.entries[index] = Entry { code, read: sample.time, pid: sample.pid, check };
-    if check == 0 { Check::NoCode } else { Check::Is(check) }
+    checks.check(walk, code)
 }
 
 impl Checks {
     #[inline(always)]
-    fn read(&mut self, layout: &Layout, code: u64) -> bool {
-        let start = code.wrapping_add(layout.check_start.into()) as *const c_void;
-        let size = layout.check_size.min(CHECK_MAX as u32);
-        // SAFETY: the part holds CHECK_MAX bytes; the helper checks the source.
-        unsafe { bpf_probe_read_user(self.part.as_mut_ptr().cast(), size, start) == 0 }
+    fn check(&mut self, walk: &Walk, code: u64) -> u64 {
+        let (pid, now) = (walk.sample.header.pid, (walk.sample.header.time >> TIME_SHIFT) as u32);
+        let index = ((code >> 4) ^ (code >> 14)) as usize & (ENTRIES - 1);
+        let entry = self.entries[index];
+        let is_known = entry.code == code && entry.pid == pid;
+        if is_known && now.wrapping_sub(entry.read) < AGE_MAX && entry.read.wrapping_sub(entry.since) >= SETTLED {
+            return entry.check.into();
+        }
+        let layout = &walk.layout;
+        let is_read = read_object(&mut self.part, layout, code);
+        let type_ = word(&self.part, layout.check_type);
+        let check = if walk.code_type != 0 && (!is_read || type_ != walk.code_type) {
+            0
+        } else if is_read && let Some(check) = fold(&mut self.part, layout) {
+            check
+        } else {
+            return UNREADABLE;
+        };
+        let since = if is_known && entry.check == check { entry.since } else { now };
+        self.entries[index] = Entry { code, read: now, since, pid, check };
+        check.into()
     }
+}
 
-    #[inline(always)]
-    fn words(&self, layout: &Layout) -> Option<Words> {
-        let (line, name, table) =
-            (self.word(layout.check_line), self.word(layout.check_name), self.word(layout.check_table));
-        let hash = user(name.wrapping_add(layout.name_hash.into()))?;
-        Some(Words { line, name, table, hash })
+/// The check word of the code object at `code`; `None` where it cannot be read.
+#[inline(always)]
+pub fn check_anew(part: &mut Part, layout: &Layout, code: u64) -> Option<u32> {
+    if !read_object(part, layout, code) {
+        return None;
     }
+    fold(part, layout)
+}
 
-    #[inline(always)]
-    fn word(&self, offset: u32) -> u64 {
-        self.part[(offset as usize >> 3) & (PART_WORDS - 1)]
+#[inline(always)]
+fn read_object(part: &mut Part, layout: &Layout, code: u64) -> bool {
+    read(part, layout.check_size.min(CHECK_MAX as u32), code.wrapping_add(layout.check_start.into()))
+}
+
+/// Puts `size` bytes at the start of the part, which has room for them.
+#[inline(always)]
+fn read(part: &mut Part, size: u32, address: u64) -> bool {
+    // SAFETY: the part holds CHECK_MAX bytes, and the verifier refuses a size that may be larger; the helper checks the source.
+    unsafe { bpf_probe_read_user(part.as_mut_ptr().cast(), size, address as *const c_void) == 0 }
+}
+
+#[inline(always)]
+fn word(part: &Part, offset: u32) -> u64 {
+    // Hidden from the compiler, which would know the mask to be needless; the verifier does not.
+    part[black_box(offset as usize >> 3) & (PART_WORDS - 1)]
+}
+
+/// The check word of an object that was read.
+#[inline(always)]
+fn fold(part: &mut Part, layout: &Layout) -> Option<u32> {
+    let pointer = |offset: u32| word(part, offset.wrapping_sub(layout.check_start));
+    let (name, file) = (pointer(layout.code_name), pointer(layout.code_file));
+    let mut check = Check::default();
+    let mut offset = layout.check_first;
+    for _ in 0..CHECK_WORDS {
+        if offset > layout.check_last {
+            break;
+        }
+        check = check.add(word(part, offset));
+        offset = offset.wrapping_add(8);
     }
+    if layout.check_text != 0 {
+        check = add_text(part, check, layout, name)?;
+        check = add_text(part, check, layout, file)?;
+    }
+    Some(check.fold())
+}
+
+/// Of a `str`, from its length on: the length, the hash, and the state (PyASCIIObject, Include/cpython/unicodeobject.h).
+const HEAD: u32 = 24;
+/// In the state, up to 3.11.
+const KIND_SHIFT: u64 = 2;
+const ASCII: u64 = 1 << 6;
+
+/// Adds the length and the tail of a `str`.
+#[inline(always)]
+fn add_text(part: &mut Part, check: Check, layout: &Layout, address: u64) -> Option<Check> {
+    /// The head of a `str` that is not ASCII takes less than this, from its length on.
+    const WHOLE: u32 = 64 + Tail::MAX as u32;
+    const _: () = assert!(WHOLE as usize <= CHECK_MAX && HEAD < WHOLE);
+    let start = address.wrapping_add(layout.text_length.into());
+    // A read of user memory costs some 100 ns whatever its size; most texts lie right behind their heads.
+    let has_text = read(part, WHOLE, start);
+    if !has_text && !read(part, HEAD, start) {
+        return None;
+    }
+    let (length, state) = (part[0], part[2]);
+    let width = match (state >> KIND_SHIFT) & 7 {
+        2 => 2,
+        4 => 4,
+        _ => 1,
+    };
+    let data = if state & ASCII != 0 { layout.check_text } else { layout.text_head };
+    let tail = Tail::of(length, width, data);
+    // The verifier must see the bound in the register that the helper gets.
+    let size = black_box(tail.size);
+    if size > Tail::MAX as u32 {
+        return None;
+    }
+    let behind = (data.wrapping_sub(layout.text_length)) as u64;
+    let mut at = behind as u32;
+    if !has_text || tail.offset != u64::from(data) || behind + Tail::MAX as u64 > WHOLE.into() {
+        if size != 0 && !read(part, size, address.wrapping_add(tail.offset)) {
+            return None;
+        }
+        at = 0;
+    }
+    let mut check = check.add(length);
+    let mut left = size;
+    for _ in 0..Tail::MAX / 8 {
+        if left == 0 {
+            break;
+        }
+        let bits = left.min(8) * 8;
+        check = check.add(word(part, at) & (u64::MAX >> (64 - bits)));
+        at = at.wrapping_add(8);
+        left -= left.min(8);
+    }
+    Some(check)
 }

@@ -42,9 +42,7 @@ fn fill(copy: &mut CodeCopy, walk: &Walk, code: u64) -> Option<()> {
     copy.object_size = layout.code_size;
     read::<OBJECT_AT, OBJECT_MAX>(copy, code, layout.code_size.into())?;
     let (name, file) = (word(copy, layout.code_name), word(copy, layout.code_file));
-    let plain_name = word(copy, layout.check_start.wrapping_add(layout.check_name));
     let table = word(copy, layout.code_table);
-    copy.hash = user(plain_name.wrapping_add(layout.name_hash.into()))?;
     copy.name_size = text::<NAME_AT, NAME_MAX>(copy, walk, name)?;
     copy.file_size = text::<FILE_AT, FILE_MAX>(copy, walk, file)?;
     let length: u64 = user(table.wrapping_add(layout.bytes_length.into()))?;

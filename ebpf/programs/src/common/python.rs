@@ -17,7 +17,7 @@ use pyobs_abi::{
 };
 
 use super::{
-    checks::{Check, code_check},
+    checks::{NO_CODE, UNREADABLE, check_code},
     memory::{PAGE, user},
     walk::{CONTINUE, Phase, STOP, WINDOW_WORDS, Walk},
 };
@@ -236,13 +236,12 @@ impl Walk {
         if code < LOWEST_OBJECT {
             return Step::Bad(walk::FRAME_INVALID);
         }
-        let check = match code_check(self.slot, &self.sample.header, &self.layout, self.code_type, code) {
-            Check::Is(check) => check,
-            Check::Unreadable => 0,
-            Check::NoCode if self.anchored => return Step::Drop(walk::FRAME_INVALID),
+        let check = match check_code(self.number, code) {
+            UNREADABLE => 0,
+            NO_CODE if self.anchored => return Step::Drop(walk::FRAME_INVALID),
             // The frames of a thread that goes on meanwhile.
-            Check::NoCode if self.sample.header.kind == GIL_HOLDER => return Step::End(walk::FRAME_INVALID),
-            Check::NoCode => 0,
+            NO_CODE if self.sample.header.kind == GIL_HOLDER => return Step::End(walk::FRAME_INVALID),
+            check => check as u32,
         };
         let instruction = self.field(self.layout.frame_instruction);
         let offset = if self.layout.lasti_unit == 0 {

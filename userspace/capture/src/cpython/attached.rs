@@ -9,7 +9,7 @@ use pyobs_model::Reason;
 
 use super::debug_offsets;
 use super::find::{Interpreter, LayoutSource, TlsAccess};
-use super::names::{self, check_offset, name_hash};
+use super::names;
 use super::offsets::{Gil, Layout, Position};
 use super::version::Version;
 use crate::files::{ElfInterpreter, FileId, Files};
@@ -220,11 +220,19 @@ fn kernel_layout(layout: &Layout, gil: Option<Gil>) -> Option<process::Layout> {
     if frame.header_size as usize > process::FRAME_MAX || layout.frame.code_tags > 7 {
         return None;
     }
-    let (line, name, table) = (check_offset(layout), layout.code.name, layout.code.linetable);
-    let type_ = layout.object.type_;
-    let check_start = line.min(name).min(table).min(type_);
-    let check_size = line.max(name).max(table) + 8 - check_start;
-    if check_size > process::CHECK_MAX as u32 || [type_, line, name, table].iter().any(|offset| offset % 8 != 0) {
+    let (code, type_) = (&layout.code, layout.object.type_);
+    let (first, last) = names::check_words(layout).into_inner();
+    let check_start = first.min(type_);
+    let check_size = last.checked_add(8)? - check_start;
+    let words = [type_, first, last, code.name, names::qualified(layout), code.filename];
+    let is_long = check_size > process::CHECK_MAX as u32 || (last - first) / 8 >= process::CHECK_WORDS;
+    if is_long || words.iter().any(|offset| offset % 8 != 0) {
+        return None;
+    }
+    // The kernel side takes both fields of a `str` to be where they were when texts were needed.
+    let unicode = &layout.unicode;
+    let checks_texts = names::checks_texts(layout);
+    if checks_texts && (unicode.state != unicode.length + 16 || (unicode.kind_shift, unicode.ascii_shift) != (2, 6)) {
         return None;
     }
     let lasti_unit = match frame.position {
@@ -255,10 +263,9 @@ fn kernel_layout(layout: &Layout, gil: Option<Gil>) -> Option<process::Layout> {
         check_start,
         check_size,
         check_type: type_ - check_start,
-        check_line: line - check_start,
-        check_name: name - check_start,
-        check_table: table - check_start,
-        name_hash: name_hash(layout),
+        check_first: first - check_start,
+        check_last: last - check_start,
+        check_text: if checks_texts { unicode.ascii_data } else { 0 },
         code_size: names::object_size(layout).unwrap_or(0),
         code_name: names::qualified(layout),
         code_file: layout.code.filename,

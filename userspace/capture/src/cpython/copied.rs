@@ -7,7 +7,7 @@ use pyobs_abi::code::{CodeCopy, FILE_AT, FILE_MAX, NAME_AT, NAME_MAX, OBJECT_AT,
 use pyobs_abi::record::Header;
 use pyobs_abi::stack::Frame;
 
-use super::names::{self, CodeObject, name_hash};
+use super::names::{self, CodeObject};
 use super::offsets::Layout;
 use crate::memory::Memory;
 use crate::record::read;
@@ -19,7 +19,6 @@ pub struct CopiedCode {
     pub header: Header,
     address: u64,
     check: u32,
-    hash: [u8; 8],
     object: Vec<u8>,
     name: Vec<u8>,
     file: Vec<u8>,
@@ -38,7 +37,6 @@ impl CopiedCode {
             header: read(bytes, 0)?,
             address: read(bytes, offset_of!(CodeCopy, address))?,
             check: number(offset_of!(CodeCopy, check))?,
-            hash: read::<u64>(bytes, offset_of!(CodeCopy, hash))?.to_ne_bytes(),
             object: part(OBJECT_AT, number(offset_of!(CodeCopy, object_size))?, OBJECT_MAX)?,
             name: part(NAME_AT, number(offset_of!(CodeCopy, name_size))?, NAME_MAX)?,
             file: part(FILE_AT, number(offset_of!(CodeCopy, file_size))?, FILE_MAX)?,
@@ -53,11 +51,8 @@ impl CopiedCode {
 
     pub fn name(&self, layout: &Layout, code_type: Option<u64>) -> Result<CodeObject, Reason> {
         let word = |offset: u32| read::<u64>(&self.object, offset as usize).ok_or(Reason::CodeInvalid);
-        let hash_at = word(layout.code.name)?.wrapping_add(name_hash(layout).into());
         let parts = Parts([
             (self.address, &self.object),
-            // First, because before 3.11 the name's own copy covers the same address.
-            (hash_at, &self.hash),
             (word(names::qualified(layout))?, &self.name),
             (word(layout.code.filename)?, &self.file),
             (word(layout.code.linetable)?, &self.table),
@@ -67,7 +62,7 @@ impl CopiedCode {
 }
 
 /// Process memory limited to the copied ranges; any other read fails with `EFAULT`.
-struct Parts<'a>([(u64, &'a [u8]); 5]);
+struct Parts<'a>([(u64, &'a [u8]); 4]);
 
 impl Memory for Parts<'_> {
     fn read(&self, address: u64, into: &mut [u8]) -> io::Result<()> {
@@ -96,11 +91,10 @@ mod tests {
     const NAME: u64 = 0x2000;
     const FILE: u64 = 0x3000;
     const TABLE: u64 = 0x4000;
-    const HASH: u64 = 99;
 
     fn text(text: &str) -> Vec<u8> {
         // PyASCIIObject of 3.12: `state` is kind 1, compact and ASCII.
-        let words = [1, 0x77, text.len() as u64, HASH, 0b110_0100];
+        let words = [1, 0x77, text.len() as u64, 99, 0b110_0100];
         words.iter().flat_map(|word: &u64| word.to_ne_bytes()).chain(text.bytes()).chain(repeat_n(0, 16)).collect()
     }
 
@@ -114,12 +108,13 @@ mod tests {
             [1, 0x78, 3, 0].iter().flat_map(|word: &u64| word.to_ne_bytes()).chain([0x80 | 11 << 3, 0, 1]).collect();
         let parts =
             [(OBJECT_AT, object), (NAME_AT, text("Class.method")), (FILE_AT, text("/srv/app.py")), (TABLE_AT, table)];
-        let check = Check { line: 42 << 32, name: NAME, table: TABLE, hash: HASH }.fold();
+        // From the first line's word to the line table.
+        let words = [42 << 32, 0, 0, 0, 0, 0, FILE, NAME, NAME, TABLE];
+        let check = words.into_iter().fold(Check::default(), Check::add).fold();
         let mut bytes = vec![0; offset_of!(CodeCopy, bytes) + TABLE_AT + parts[3].1.len()];
         let mut put = |at: usize, number: &[u8]| bytes[at..at + number.len()].copy_from_slice(number);
         put(offset_of!(Header, kind), &CODE_COPY.to_ne_bytes());
         put(offset_of!(CodeCopy, address), &CODE.to_ne_bytes());
-        put(offset_of!(CodeCopy, hash), &HASH.to_ne_bytes());
         put(offset_of!(CodeCopy, check), &check.to_ne_bytes());
         let sizes = [
             offset_of!(CodeCopy, object_size),

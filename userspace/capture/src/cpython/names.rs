@@ -9,25 +9,35 @@
 //! escape control characters, escape sequences and markup.
 
 use std::io;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use pyobs_abi::code::OBJECT_MAX;
-use pyobs_abi::process::Check;
+use pyobs_abi::process::{Check, Tail};
 use pyobs_model::Reason;
 
 use super::lines::{Format, LineTable};
 use super::offsets::{Layout, Unicode};
 use crate::memory::{Memory, is_gone};
 
-/// Where the eight bytes are that hold `co_firstlineno` and go into the check word.
-pub fn check_offset(layout: &Layout) -> u32 {
+/// The eight bytes that hold `co_firstlineno`.
+fn line_word(layout: &Layout) -> u32 {
     layout.code.firstlineno & !7
 }
 
-/// Where a `str` keeps the hash of its text: behind its length (PyASCIIObject, Include/cpython/unicodeobject.h). `co_name`
-/// is interned, so it has been computed; `co_qualname` may be not.
-pub fn name_hash(layout: &Layout) -> u32 {
-    layout.unicode.length + 8
+/// The words of a code object that go into its check: from the first to the last. Nothing that CPython changes later lies
+/// between them (`_PyCode_DEF`, Include/cpython/code.h). From 3.12 on, one of them is `co_version`.
+pub fn check_words(layout: &Layout) -> RangeInclusive<u32> {
+    let code = &layout.code;
+    let words = [line_word(layout), code.name, qualified(layout), code.filename, code.linetable];
+    let first = words.into_iter().min().unwrap_or_default();
+    first..=words.into_iter().max().unwrap_or_default()
+}
+
+/// Whether the texts of the name and the file go into the check as well. From 3.12 on each code object has a version that no
+/// other has (`init_code`, Objects/codeobject.c); before, all words of an object can be those of the one before it.
+pub fn checks_texts(layout: &Layout) -> bool {
+    layout.version < [3, 12]
 }
 
 /// More of a name helps nobody and costs memory for as long as its process lives. In characters.
@@ -79,6 +89,11 @@ pub fn read_code(
     if code_type.is_some_and(|code_type| code_type != code.object_type) {
         return Err(Reason::CodeInvalid);
     }
+    let has_texts = checks_texts(layout);
+    let is_other = |seen: Check| check != 0 && check != seen.fold();
+    if !has_texts && is_other(code.check) {
+        return Err(Reason::CodeChanged);
+    }
     let first_line = u32::try_from(code.first_line).map_err(|_| Reason::CodeInvalid)?;
 
     // Three calls in all: the object, the heads of what it points to, and what these say is there.
@@ -86,18 +101,13 @@ pub fn read_code(
     let mut name_head = self::window(&[layout.object.type_, unicode.length, unicode.state])?;
     let mut file_head = name_head.clone();
     let mut table_size = [0; 8];
-    let mut hash = [0; 8];
     memory
         .read_many(&mut [
             (code.name, &mut name_head),
             (code.file, &mut file_head),
             (code.table.wrapping_add(layout.bytes.length.into()), &mut table_size),
-            (code.plain_name.wrapping_add(name_hash(layout).into()), &mut hash),
         ])
         .map_err(|error| unreadable(&error))?;
-    if check != 0 && check != code.check(u64::from_ne_bytes(hash)) {
-        return Err(Reason::CodeChanged);
-    }
     // The two are `str` and nothing else is: a subclass is never compact (Include/cpython/unicodeobject.h).
     if word(&name_head, layout.object.type_) != word(&file_head, layout.object.type_) {
         return Err(Reason::NameInvalid);
@@ -109,16 +119,20 @@ pub fn read_code(
 
     let mut name_bytes = vec![0; name.size()];
     let mut file_bytes = vec![0; file.size()];
+    let (mut name_tail, mut file_tail) = (vec![0; name.tail_size(has_texts)], vec![0; file.tail_size(has_texts)]);
     let mut table = vec![0; table_size.unwrap_or(0) as usize];
     memory
         .read_many(&mut [
             (name.start, &mut name_bytes),
             (file.start, &mut file_bytes),
+            (name.tail_start, &mut name_tail),
+            (file.tail_start, &mut file_tail),
             (code.table.wrapping_add(layout.bytes.data.into()), &mut table),
             (address, &mut window),
         ])
         .map_err(|error| unreadable(&error))?;
-    if Fields::of(&window, layout) != code {
+    let has_changed = has_texts && is_other(file.add_to(name.add_to(code.check, &name_tail), &file_tail));
+    if has_changed || Fields::of(&window, layout) != code {
         return Err(Reason::CodeChanged);
     }
 
@@ -134,7 +148,7 @@ fn unreadable(error: &io::Error) -> Reason {
 /// Where the words are that are read of a code object.
 fn fields(layout: &Layout) -> [u32; 6] {
     let code = &layout.code;
-    [layout.object.type_, code.name, qualified(layout), code.filename, code.linetable, check_offset(layout)]
+    [layout.object.type_, code.name, qualified(layout), code.filename, code.linetable, line_word(layout)]
 }
 
 /// How much of a code object is copied by the kernel side; `None` where it is too large for that.
@@ -165,34 +179,26 @@ pub fn qualified(layout: &Layout) -> u32 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Fields {
     object_type: u64,
-    line: u64,
     first_line: i32,
-    plain_name: u64,
     name: u64,
     file: u64,
     table: u64,
+    /// Without the texts.
+    check: Check,
 }
 
 impl Fields {
     fn of(window: &[u8], layout: &Layout) -> Self {
-        let check_word = word(window, check_offset(layout));
         let line_bit = layout.code.firstlineno % 8 * 8;
+        let words = check_words(layout).step_by(8).map(|offset| word(window, offset));
         Self {
             object_type: word(window, layout.object.type_),
-            line: check_word,
-            first_line: (check_word >> line_bit) as i32,
-            plain_name: word(window, layout.code.name),
+            first_line: (word(window, line_word(layout)) >> line_bit) as i32,
             name: word(window, qualified(layout)),
             file: word(window, layout.code.filename),
             table: word(window, layout.code.linetable),
+            check: words.fold(Check::default(), Check::add),
         }
-    }
-}
-
-impl Fields {
-    /// The check word, with the hash of the name's text; the kernel side makes the same (ebpf/programs).
-    fn check(&self, hash: u64) -> u32 {
-        Check { line: self.line, name: self.plain_name, table: self.table, hash }.fold()
     }
 }
 
@@ -211,6 +217,10 @@ struct Text {
     /// Bytes a character: 1, 2 or 4.
     width: usize,
     cut: Option<Keep>,
+    /// Of the whole text: its characters, and the end that goes into a check.
+    length: u64,
+    tail_start: u64,
+    tail: Tail,
 }
 
 impl Text {
@@ -232,7 +242,23 @@ impl Text {
         let characters = if cut.is_some() { limit - 1 } else { length as usize };
         let skipped = if cut == Some(Keep::Tail) { length - characters as u64 } else { 0 };
         let start = address.wrapping_add(data.into()).wrapping_add(skipped * u64::from(width));
-        Ok(Self { start, characters, width: width as usize, cut })
+        let tail = Tail::of(length, width.into(), data);
+        let tail_start = address.wrapping_add(tail.offset);
+        Ok(Self { start, characters, width: width as usize, cut, length, tail_start, tail })
+    }
+
+    /// Bytes of the end that goes into a check; 0 where texts do not.
+    fn tail_size(&self, has_texts: bool) -> usize {
+        if has_texts { self.tail.size as usize } else { 0 }
+    }
+
+    fn add_to(&self, check: Check, tail: &[u8]) -> Check {
+        let words = tail.chunks(8).map(|bytes| {
+            let mut word = [0; 8];
+            word[..bytes.len()].copy_from_slice(bytes);
+            u64::from_ne_bytes(word)
+        });
+        words.fold(check.add(self.length), Check::add)
     }
 
     fn size(&self) -> usize {

@@ -99,11 +99,16 @@ fn read(process: &Process, check: u32) -> Result<CodeObject, Reason> {
     read_code(process, CODE, check, &layout(), Some(CODE_TYPE))
 }
 
-const CHECK: u64 = 42 << 32 | 5;
+/// The words that go into the check: first line, five that tell nothing here, file, name, qualified name, line table.
+const WORDS: [u64; 10] = [42 << 32 | 5, 0, 0, 0, 0, 0, FILE, NAME, NAME, TABLE];
 
-/// What the kernel side makes of this code object, whose name has no hash.
+fn fold(words: &[u64]) -> u32 {
+    words.iter().copied().fold(Check::default(), Check::add).fold()
+}
+
+/// What the kernel side makes of this code object.
 fn seen() -> u32 {
-    Check { line: CHECK, name: NAME, table: TABLE, hash: 0 }.fold()
+    fold(&WORDS)
 }
 
 #[test]
@@ -117,14 +122,50 @@ fn a_code_object_has_its_names_and_lines() {
 
 #[test]
 fn the_check_word_tells_every_one_of_its_parts() {
-    let parts = [CHECK, NAME, TABLE, 0];
-    let fold = |[line, name, table, hash]: [u64; 4]| Check { line, name, table, hash }.fold();
-    assert_eq!(fold(parts), seen());
-    for part in 0..4 {
+    for part in 0..WORDS.len() {
         for bit in [0, 5, 31, 32, 63] {
-            let mut other = parts;
+            let mut other = WORDS;
             other[part] ^= 1 << bit;
-            assert_ne!(fold(other), seen(), "bit {bit} of part {part}");
+            assert_ne!(fold(&other), seen(), "bit {bit} of part {part}");
+        }
+    }
+}
+
+/// Before 3.12, where two code objects may have the same words.
+#[test]
+fn the_check_word_tells_texts_apart() {
+    let layout = layout_of(11);
+    let long = "/a/long/path".repeat(9) + "/x";
+    let names = [
+        ("f", "<cell 1>"),
+        ("f", "<cell 2>"),
+        ("g", "<cell 1>"),
+        ("", ""),
+        ("f", &long),
+        ("f", &long[1..]),
+        ("12345678", "1"),
+        ("1234567", "81"),
+    ];
+    let add = |words: &mut Vec<u64>, text: &str| {
+        words.push(text.len() as u64);
+        let tail = &text.as_bytes()[text.len().saturating_sub(Tail::MAX)..];
+        words.extend(tail.chunks(8).map(|bytes| bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))));
+    };
+    let checks = names.map(|(name, file)| {
+        let mut words = WORDS.to_vec();
+        add(&mut words, name);
+        add(&mut words, file);
+        fold(&words)
+    });
+    for (number, (name, file)) in names.iter().enumerate() {
+        for (other, check) in checks.iter().enumerate() {
+            let got = read_code(&process(ascii(name), ascii(file)), CODE, *check, &layout, None);
+            let expected = if number == other { Ok(*file) } else { Err(Reason::CodeChanged) };
+            assert_eq!(
+                got.as_ref().map(|code| &*code.file).map_err(|reason| *reason),
+                expected,
+                "{name} {file}, {other}"
+            );
         }
     }
 }
