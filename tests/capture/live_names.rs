@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
 use pyobs_abi::process::Check;
-use pyobs_capture::cpython::names::{check_offset, name_hash, read_code};
+use pyobs_capture::cpython::names::{check_words, read_code};
 use pyobs_capture::cpython::offsets::{Layout, Position, layout_for};
 use pyobs_capture::cpython::{debug_offsets, version::Version};
 use pyobs_capture::memory::{Memory, ProcessMemory};
@@ -38,6 +38,31 @@ fn lasti(memory: &ProcessMemory, layout: &Layout, frame_object: u64, code: u64) 
     }
 }
 
+/// The check word that the kernel side makes of a code object (ebpf/programs/src/common/checks.rs).
+fn kernel_check(memory: &ProcessMemory, layout: &Layout, address: u64) -> u32 {
+    let word = |at: u64| memory.read_u64(at).unwrap();
+    let object = check_words(layout).step_by(8).map(|offset| word(address + u64::from(offset)));
+    let mut check = object.fold(Check::default(), Check::add);
+    let code = &layout.code;
+    for text in [code.qualname.unwrap_or(code.name), code.filename] {
+        if layout.version >= [3, 12] {
+            break;
+        }
+        let text = word(address + u64::from(text));
+        let (length, state) =
+            (word(text + u64::from(layout.unicode.length)), word(text + u64::from(layout.unicode.state)));
+        let is_ascii = state & 1 << 6 != 0;
+        let data = if is_ascii { layout.unicode.ascii_data } else { layout.unicode.compact_data };
+        let bytes = length * (state >> 2 & 7);
+        let tail = bytes.min(80);
+        let mut buffer = [0; 80];
+        memory.read(text + u64::from(data) + bytes - tail, &mut buffer[..tail as usize]).unwrap();
+        let words = buffer.chunks_exact(8).take(tail.div_ceil(8) as usize);
+        check = words.fold(check.add(length), |check, word| check.add(u64::from_le_bytes(word.try_into().unwrap())));
+    }
+    check.fold()
+}
+
 fn check(python: &Python) {
     // It ends when its input does, however this case ends.
     let mut script = python.script(workload("live_names.py"));
@@ -58,16 +83,7 @@ fn check(python: &Python) {
         let [frame, code, name, file, first_line, line] = row[..] else { panic!("{row:?}") };
         let text = |digits: &str| String::from_utf8(hex(digits).into()).unwrap();
         let (frame, address): (u64, u64) = (frame.parse().unwrap(), code.parse().unwrap());
-        let word = |address: u64, offset: u32| memory.read_u64(address + u64::from(offset)).unwrap();
-        let name_object = word(address, layout.code.name);
-        let seen = Check {
-            line: word(address, check_offset(&layout)),
-            name: name_object,
-            table: word(address, layout.code.linetable),
-            hash: word(name_object, name_hash(&layout)),
-        }
-        .fold();
-
+        let seen = kernel_check(&memory, &layout, address);
         let code = read_code(&memory, address, seen, &layout, Some(code_type)).unwrap();
         let context = format!("{} {}", python.name(), code.function);
         assert_eq!((&*code.function, &*code.file), (&*text(name), &*text(file)), "{context}");

@@ -23,6 +23,7 @@ fn main() -> ExitCode {
         let older = for_this("stacks_are_what_the_program_says_before_linux_5_17", without_loop);
         cases.push(older.needs(needs::few(python)).needs(needs::program("cc")));
         cases.push(for_this("lines_have_the_shares_that_they_cost", lines_have_the_shares_that_they_cost));
+        cases.push(for_this("code_that_is_made_in_turn_has_its_own_name_and_file", code_made_in_turn));
     }
     cases.push(no_version_is_left_out());
     pyobs_tests::run(cases.into_iter().map(Case::beside).collect())
@@ -150,6 +151,31 @@ fn code_that_lives_is_named(recording: &Recording) {
     let nameless: Vec<_> = nameless.map(|stack| (stack.python(), stack.samples)).collect();
     // One in a thousand, or one.
     assert!(count * 1000 <= all.max(1000), "{count} of {all}: {} {nameless:#?}", recording.report["stacks"]);
+}
+
+/// Code objects that take each other's place in memory, some 50 ms each.
+fn code_made_in_turn(python: &Python) {
+    const RATE: u32 = 499;
+    let (recording, truth) = record(python, "short_code.py", RATE, "");
+    let spent: Vec<(String, String, f64)> = serde_json::from_value(truth["truth"].clone()).unwrap();
+    let mut sampled = BTreeMap::<(String, String), u64>::new();
+    for stack in recording.stacks() {
+        if let [.., ("run", "short_code.py", _), (function, file, _), ("burn", "short_code.py", _)] = stack.python()[..]
+        {
+            *sampled.entry((function.to_owned(), file.to_owned())).or_default() += stack.samples;
+        }
+    }
+    let mut wrong = Vec::new();
+    for (function, file, seconds) in spent {
+        let expected = seconds * f64::from(RATE);
+        let seen = sampled.remove(&(function.clone(), file.clone())).unwrap_or(0) as f64;
+        // A busy host takes the CPU away between two samples.
+        if seen < expected * 0.4 || seen > expected + 4.0 * expected.sqrt() {
+            wrong.push(format!("{function} in {file} has {seen} samples, not {expected:.0}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}; left: {sampled:#?}", wrong.join("\n"));
+    assert!(sampled.is_empty(), "nothing of this was run: {sampled:#?}");
 }
 
 fn only_lines_that_there_are(recording: &Recording, truth: &Value) {
