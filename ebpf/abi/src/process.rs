@@ -168,7 +168,7 @@ impl Check {
         Self((self.0.rotate_left(23) ^ word).wrapping_mul(SPREAD))
     }
 
-    /// In 32 bits, of which 0 is kept for "could not be read".
+    /// Returns the 32-bit check word. It is never 0, which means "could not be read".
     #[inline(always)]
     pub const fn fold(self) -> u32 {
         let folded = (self.0 >> 32) as u32;
@@ -188,7 +188,7 @@ pub struct Tail {
 impl Tail {
     pub const MAX: usize = 80;
 
-    /// Of a text of so many characters of `width` bytes, which begins at `data`.
+    /// Returns the tail of a text that starts at offset `data` and has `width` bytes a character.
     #[inline(always)]
     pub const fn of(characters: u64, width: u64, data: u32) -> Self {
         let bytes = characters.wrapping_mul(width);

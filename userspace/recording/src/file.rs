@@ -133,7 +133,7 @@ pub(crate) fn ends_within_page(path: &Path) -> Result<bool, Error> {
     Ok(page.is_some_and(|page| !length.is_multiple_of(page)))
 }
 
-/// The size of the pages of a database (its file format, "Page Size"); `None` when it is none that SQLite allows.
+/// Returns a database's page size (SQLite's file format, "Page Size"), or `None` if SQLite does not allow that size.
 fn page_size(header: &[u8]) -> Option<u64> {
     let size = u16::from_be_bytes(*header.get(PAGE_SIZE_AT..)?.first_chunk()?);
     let size = if size == 1 { 1 << 16 } else { u64::from(size) };
