@@ -229,7 +229,7 @@ fn kernel_layout(layout: &Layout, gil: Option<Gil>) -> Option<process::Layout> {
     if is_long || words.iter().any(|offset| offset % 8 != 0) {
         return None;
     }
-    // The kernel side takes both fields of a `str` to be where they were when texts were needed.
+    // The kernel side assumes the `str` of CPython up to 3.11.
     let unicode = &layout.unicode;
     let checks_texts = names::checks_texts(layout);
     if checks_texts && (unicode.state != unicode.length + 16 || (unicode.kind_shift, unicode.ascii_shift) != (2, 6)) {

@@ -24,10 +24,14 @@ const EVERY: Duration = Duration::from_secs(5);
 /// What a tick may spend on it, and the end of a recording.
 const AT_ONCE: Duration = Duration::from_millis(2);
 const AT_THE_END: Duration = Duration::from_millis(300);
-/// Reading `smaps` takes the kernel as long as the process has pages, so all of it together may use this share of one CPU, and what
-/// was saved: a machine with few processes is looked at every [`EVERY`], one with many less often.
+/// Share of one CPU that reading `smaps` may use, plus what was saved: with few processes each is read every [`EVERY`], with many
+/// less often.
 const SHARE: f64 = 0.001;
 const SAVED_MAX: Duration = Duration::from_millis(20);
+/// A process with very many mappings takes long. It pauses for so many times as long, and no more than `CHARGE_MAX` of it
+/// counts against `SHARE`, so that the others do not wait for it.
+const PAUSE: u32 = 2000;
+const CHARGE_MAX: Duration = Duration::from_millis(5);
 /// Bytes of one process's `smaps`, some 20,000 mappings. Sizes are of these alone if it has more, and that is counted.
 const SMAPS_MAX: u64 = 16 << 20;
 /// Of `st_blocks`, whatever the file system (stat(2)).
@@ -38,6 +42,8 @@ pub struct Account {
     begun: Option<Instant>,
     /// With their numbers where they are watched.
     due: VecDeque<(u32, Option<ProcessRef>)>,
+    /// Until when a process is left alone.
+    pausing: BTreeMap<u32, Instant>,
     time: cost::Bucket,
     /// When there is time for the next process.
     next: Instant,
@@ -52,6 +58,7 @@ impl Default for Account {
         Self {
             begun: None,
             due: VecDeque::new(),
+            pausing: BTreeMap::new(),
             time: cost::Bucket::new(SHARE, SAVED_MAX),
             next: Instant::now(),
             processes: BTreeMap::new(),
@@ -84,6 +91,7 @@ impl Shm {
                 due.entry(*pid).or_default();
             }
             self.account.processes.retain(|pid, _| due.contains_key(pid));
+            self.account.pausing.retain(|pid, _| due.contains_key(pid));
             let (people, live) = (&self.people, &self.live);
             self.account.shown.retain(|(pid, id), _| people.contains_key(pid) && live.contains_key(id));
             self.account.allocated.retain(|id, _| live.contains_key(id));
@@ -93,10 +101,14 @@ impl Shm {
         let (since, limit) = (Instant::now(), if at_the_end { AT_THE_END } else { AT_ONCE });
         while since.elapsed() < limit && (at_the_end || self.account.next <= Instant::now()) {
             let Some((pid, process)) = self.account.due.pop_front() else { return };
-            let before = cost::thread_time();
+            let (begun, before) = (Instant::now(), cost::thread_time());
+            if !at_the_end && self.account.pausing.get(&pid).is_some_and(|until| *until > begun) {
+                continue;
+            }
             self.look_at_process(pid, process, now, events);
-            let (spent, now) = (cost::thread_time().saturating_sub(before), Instant::now());
-            self.account.next = now + self.account.time.spend(spent, now);
+            let (spent, ended) = (cost::thread_time().saturating_sub(before), Instant::now());
+            self.account.pausing.insert(pid, ended + spent * PAUSE);
+            self.account.next = ended + self.account.time.spend(spent.min(CHARGE_MAX), ended);
         }
     }
 
