@@ -35,7 +35,9 @@ def run(family):
     """What fails twice is broken; what fails once was in the way of something else on the host, and is tried again."""
     since = time.monotonic()
     rows = tried(family)
-    if any(status == "failed" for _, status, _, _ in rows):
+    failed = ["%s: %s" % (check, detail) for check, status, detail, _ in rows if status == "failed"]
+    if failed:
+        print("%s failed at first: %s" % (family, "; ".join(failed)))
         rows = tried(family)
     for check, status, detail, more in rows:
         say(family, check, status, detail, since, **more)

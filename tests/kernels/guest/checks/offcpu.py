@@ -17,4 +17,5 @@ def problem(report, program):
         seen = sum(row["total_s"] for row in rows if row["reason"] == wait["reason"])
         if not is_close(wait["waited_s"], seen):
             wrong.append("%s: %.3f s of %s, known are %s" % (wait["name"], seen, wait["reason"], wait["waited_s"]))
-    return "; ".join(wrong)
+            wrong.append("all of its thread: %s" % [row for row in report["offcpu"] if row["tid"] == wait["tid"]])
+    return wrong and "%s; %s" % ("; ".join(wrong), report["loss"])

@@ -141,6 +141,11 @@ impl Slot {
         self.untold().count == ended as u64
     }
 
+    /// Whether a sleep is over whose stack is still being named.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.taken.iter().any(|it| it.end.is_some() && !it.is_named())
+    }
+
     /// Tells each sleep by itself.
     pub(super) fn tell_each(&mut self, only_begun: bool, out: &mut Out<'_>) {
         let mut rest = Vec::new();

@@ -1,5 +1,7 @@
 //! What becomes of the kernel's records.
 
+use std::ops::RangeInclusive;
+
 use pyobs_abi::offcpu::{ALWAYS, Slot, detail};
 use pyobs_abi::record::Header;
 use pyobs_model::WaitReason;
@@ -62,6 +64,14 @@ impl Kernel {
         sleeper.slots[3] = Slot { born: BORN, count, total, longest: 500, detail: self.detail, ..Slot::default() };
         let (gil, events) = (&mut self.gil, &mut self.events);
         self.offcpu.tell_open(Nanos(now), at_the_end, |_| Some(sleeper), NO_STACK, gil, events);
+    }
+
+    /// A look a second after the thread has ended.
+    fn look_without_thread(&mut self, seconds: RangeInclusive<u64>) {
+        for second in seconds {
+            let (gil, events) = (&mut self.gil, &mut self.events);
+            self.offcpu.tell_open(Nanos(second * SECOND), false, |_| None, NO_STACK, gil, events);
+        }
     }
 
     /// Stack, count, total, longest and stacks of each event.
@@ -190,14 +200,44 @@ fn at_the_end_everything_is_told() {
 fn a_thread_that_is_over_is_told_and_forgotten() {
     let mut kernel = Kernel::new(libc::SYS_read as u64);
     kernel.woken(0, BORN + 100, (6, 400), 0, None);
-    for second in 1..=3 {
-        let (gil, events) = (&mut kernel.gil, &mut kernel.events);
-        kernel.offcpu.tell_open(Nanos(second * SECOND), false, |_| None, NO_STACK, gil, events);
-    }
+    kernel.look_without_thread(1..=3);
     assert_eq!(kernel.sleeps().iter().map(|it| (it.1, it.2)).collect::<Vec<_>>(), [(6, 400)]);
     assert!(kernel.offcpu.threads.is_empty());
     // Another process has the number now.
     let wake = Wake { born: 1, count: 1, total: 5, header: Header { tid: 8, ..Header::default() }, ..Wake::default() };
     kernel.offcpu.woken(&wake, None, None, &mut kernel.gil, &mut kernel.events);
     assert!(matches!(kernel.events.last(), Some(Event::Loss { reason: Reason::SleepUnseen, .. })));
+}
+
+#[test]
+fn stacks_that_are_long_in_being_named_are_waited_for() {
+    // A thread that ends meanwhile, each of whose sleeps was drawn.
+    let mut kernel = Kernel::new(libc::SYS_read as u64);
+    let key = kernel.asleep(5_000);
+    kernel.woken(5_000, 6_000, (1, 1_000), ALWAYS, None);
+    kernel.look_without_thread(1..=9);
+    assert_eq!(kernel.sleeps(), []);
+    kernel.named(key, 1);
+    assert_eq!(kernel.sleeps(), [(1, 1, 1_000, 1_000, 1)]);
+    kernel.look_without_thread(10..=12);
+    assert!(kernel.offcpu.threads.is_empty());
+
+    // A thread of which one sleep in four was drawn.
+    let mut kernel = Kernel::new(libc::SYS_read as u64);
+    let key = kernel.asleep(5_000);
+    kernel.woken(5_000, 6_000, (4, 4_000), 1 << 30, None);
+    for second in 1..=9 {
+        kernel.look(second * SECOND, (4, 4_000), (0, 0), false);
+    }
+    assert_eq!(kernel.sleeps(), []);
+    kernel.named(key, 1);
+    kernel.look(10 * SECOND, (4, 4_000), (0, 0), false);
+    assert_eq!(kernel.sleeps(), [(1, 4, 4_000, 1_000, 1)]);
+
+    // Names that never come.
+    kernel.asleep(10 * SECOND);
+    kernel.woken(10 * SECOND, 10 * SECOND + 500, (5, 4_500), ALWAYS, None);
+    kernel.look_without_thread(11..=30);
+    assert_eq!(kernel.sleeps()[1..].iter().map(|it| (it.1, it.2)).collect::<Vec<_>>(), [(1, 500)]);
+    assert!(kernel.offcpu.threads.is_empty());
 }

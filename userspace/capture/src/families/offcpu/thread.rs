@@ -13,10 +13,15 @@ const LONG: Nanos = Nanos(1_000_000_000);
 const STACKS: usize = 16;
 /// or after this time.
 const PATIENCE: Nanos = Nanos(5_000_000_000);
+/// Sums are not split while stacks wait to be named, up to this time: naming gives up after ten seconds
+/// ([`crate::stacks::Stacks`]).
+const NAMING: Nanos = Nanos(15_000_000_000);
 /// Stacks of a slot that wait to be named; the others are dropped, so that their time is split over these.
 const STACKS_MAX: usize = 1_000;
 /// A slot or a thread that is no longer in the kernel's table is kept for this many looks: its last record may be under way.
 const LOOKS: u32 = 2;
+/// And for this many while a stack of it waits to be named.
+const LOOKS_MAX: u32 = 15;
 
 #[derive(Debug)]
 pub(super) struct Thread {
@@ -128,19 +133,19 @@ impl Thread {
                 open = Some((present.born, Sums { count: 1, total: length.0 }));
             }
         }
-        let is_over = self.missed >= LOOKS;
+        let is_over = has_gone(self.missed, self.slots.values().any(Slot::is_awaited));
         let is_forced = at_the_end || is_over;
         let is_inexact = |slot: &Slot| {
             let untold = slot.untold();
-            untold != Sums::default() && (is_forced || slot.missed >= LOOKS || !slot.is_exact())
+            untold != Sums::default() && (is_forced || has_gone(slot.missed, slot.is_awaited()) || !slot.is_exact())
         };
         let has_enough = |slot: &Slot| slot.taken.iter().filter(|one| one.is_complete()).count() >= STACKS;
         let is_long_open = open.is_some_and(|(_, sums)| Nanos(sums.total) >= LONG);
         let any = self.slots.values().any(is_inexact);
-        let is_due = is_forced
-            || is_long_open
-            || now.saturating_sub(self.split_at) >= PATIENCE
-            || self.slots.values().filter(|slot| is_inexact(slot)).all(has_enough);
+        let waited = now.saturating_sub(self.split_at);
+        let is_awaited = waited < NAMING && self.slots.values().any(|slot| is_inexact(slot) && slot.is_awaited());
+        let is_ripe = waited >= PATIENCE || self.slots.values().filter(|slot| is_inexact(slot)).all(has_enough);
+        let is_due = is_forced || (is_long_open || is_ripe) && !is_awaited;
         if (any || is_long_open || (at_the_end && open.is_some())) && is_due {
             let from = std::mem::replace(&mut self.split_at, now);
             for (born, slot) in &mut self.slots {
@@ -154,7 +159,7 @@ impl Thread {
             let begun = open.map_or(now, |(_, sums)| now.saturating_sub(Nanos(sums.total)));
             self.split_at = self.split_at.max(begun);
         }
-        self.slots.retain(|_, slot| slot.missed < LOOKS);
+        self.slots.retain(|_, slot| !has_gone(slot.missed, slot.is_awaited()));
         is_over
     }
 
@@ -175,4 +180,9 @@ impl Thread {
             }
         }
     }
+}
+
+/// Whether nothing more comes of a thread or slot that has been missing for this many looks.
+fn has_gone(missed: u32, is_awaited: bool) -> bool {
+    missed >= if is_awaited { LOOKS_MAX } else { LOOKS }
 }
