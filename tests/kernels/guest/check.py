@@ -32,14 +32,14 @@ def say(family, check, status, detail, since, **more):
 
 
 def run(family):
-    """What fails twice is broken; what fails once was in the way of something else on the host, and is tried again."""
+    """What fails twice is broken. What fails once may have been in the way of something else on the host: it is tried again, and
+    its detail says what the first try found."""
     since = time.monotonic()
     rows = tried(family)
-    failed = ["%s: %s" % (check, detail) for check, status, detail, _ in rows if status == "failed"]
-    if failed:
-        print("%s failed at first: %s" % (family, "; ".join(failed)))
-        rows = tried(family)
-    for check, status, detail, more in rows:
+    failed = {check: detail for check, status, detail, _ in rows if status == "failed"}
+    for check, status, detail, more in tried(family) if failed else rows:
+        if status == "works" and check in failed:
+            detail = "at the second try, at first: %s" % failed[check]
         say(family, check, status, detail, since, **more)
         since = time.monotonic()
 
