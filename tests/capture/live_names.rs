@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
 use pyobs_abi::process::Check;
-use pyobs_capture::cpython::names::{check_words, read_code};
+use pyobs_capture::cpython::names::{LongTables, check_words, read_code};
 use pyobs_capture::cpython::offsets::{Layout, Position, layout_for};
 use pyobs_capture::cpython::{debug_offsets, version::Version};
 use pyobs_capture::memory::{Memory, ProcessMemory};
@@ -77,6 +77,8 @@ fn check(python: &Python) {
         None => debug_offsets::read(&memory, runtime, version).unwrap(),
     };
 
+    let read =
+        |address, check, code_type| read_code(&memory, address, check, &layout, Some(code_type), LongTables::Read);
     let mut frames = 0;
     for row in said.by_ref().take_while(|line| line != "ready") {
         let row: Vec<_> = row.split('\t').collect();
@@ -84,31 +86,32 @@ fn check(python: &Python) {
         let text = |digits: &str| String::from_utf8(hex(digits).into()).unwrap();
         let (frame, address): (u64, u64) = (frame.parse().unwrap(), code.parse().unwrap());
         let seen = kernel_check(&memory, &layout, address);
-        let code = read_code(&memory, address, seen, &layout, Some(code_type)).unwrap();
+        let code = read(address, seen, code_type).unwrap();
         let context = format!("{} {}", python.name(), code.function);
         assert_eq!((&*code.function, &*code.file), (&*text(name), &*text(file)), "{context}");
         assert_eq!(code.first_line.to_string(), first_line, "{context}");
-        assert_eq!(code.line(-1), Some(code.first_line));
+        assert_eq!(code.line(-1, &memory), Ok(Some(code.first_line)));
         if &*code.file == "long_table" {
             // 98 kB of locations from 3.11 on; a few bytes before.
-            assert_eq!(code.line(0).is_none(), version.since(11), "{context}");
+            assert_eq!(code.has_long_table(), version.since(11), "{context}");
+            assert_eq!(code.line(0, &memory), Ok(Some(code.first_line)), "{context}");
         }
         if frame != 0 {
             frames += 1;
             let lasti = lasti(&memory, &layout, frame, address);
-            let got = code.line(lasti).map_or("None".to_owned(), |line| line.to_string());
+            let got = code.line(lasti, &memory).unwrap().map_or("None".to_owned(), |line| line.to_string());
             assert_eq!(got, line, "the line of {context} at {lasti}");
         }
         let other = seen.wrapping_add(1).max(1);
-        assert_eq!(read_code(&memory, address, other, &layout, Some(code_type)).err(), Some(Reason::CodeChanged));
-        assert_eq!(read_code(&memory, address, seen, &layout, Some(address)).err(), Some(Reason::CodeInvalid));
+        assert_eq!(read(address, other, code_type).err(), Some(Reason::CodeChanged));
+        assert_eq!(read(address, seen, address).err(), Some(Reason::CodeInvalid));
     }
     assert!(frames >= 14, "{}: {frames} frames", python.name());
 
     // The type's own type is no code object, whatever its memory holds; address 1 is no memory at all.
-    assert_eq!(read_code(&memory, code_type, 0, &layout, Some(code_type)).err(), Some(Reason::CodeInvalid));
-    assert_eq!(read_code(&memory, 1, 0, &layout, Some(code_type)).err(), Some(Reason::CodeUnreadable));
+    assert_eq!(read(code_type, 0, code_type).err(), Some(Reason::CodeInvalid));
+    assert_eq!(read(1, 0, code_type).err(), Some(Reason::CodeUnreadable));
     drop(child.stdin.take());
     assert!(child.wait().unwrap().success());
-    assert_eq!(read_code(&memory, code_type, 0, &layout, Some(code_type)).err(), Some(Reason::ProcessGone));
+    assert_eq!(read(code_type, 0, code_type).err(), Some(Reason::ProcessGone));
 }

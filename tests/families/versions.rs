@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 
 use pyobs_tests::{Case, Python, Record, Recording, UNREADABLE, case, compare, json, needs, rule, workload};
+use serde::Deserialize;
 use serde_json::Value;
 
 /// A frame as a program knows it: function, whole path, line.
@@ -24,6 +25,7 @@ fn main() -> ExitCode {
         cases.push(older.needs(needs::few(python)).needs(needs::program("cc")));
         cases.push(for_this("lines_have_the_shares_that_they_cost", lines_have_the_shares_that_they_cost));
         cases.push(for_this("code_that_is_made_in_turn_has_its_own_name_and_file", code_made_in_turn));
+        cases.push(for_this("functions_of_tens_of_thousands_of_lines_have_their_lines", long_functions));
     }
     cases.push(no_version_is_left_out());
     pyobs_tests::run(cases.into_iter().map(Case::beside).collect())
@@ -176,6 +178,50 @@ fn code_made_in_turn(python: &Python) {
     }
     assert!(wrong.is_empty(), "{}; left: {sampled:#?}", wrong.join("\n"));
     assert!(sampled.is_empty(), "nothing of this was run: {sampled:#?}");
+}
+
+fn long_functions(python: &Python) {
+    #[derive(Deserialize)]
+    struct Function {
+        name: String,
+        bytes: u64,
+        lines: Vec<(u32, f64)>,
+    }
+    const RATE: u32 = 499;
+    /// Of larger tables nothing is read.
+    const BYTES_MAX: u64 = 8 << 20;
+    let (recording, truth) = record(python, "long_lines.py", RATE, "");
+    let functions: Vec<Function> = serde_json::from_value(truth["functions"].clone()).unwrap();
+    let mut sampled = BTreeMap::<(String, u32), u64>::new();
+    for stack in recording.stacks() {
+        if let [.., (function, "long_lines", line), ("burn", ..)] = stack.python()[..] {
+            *sampled.entry((function.to_owned(), line)).or_default() += stack.samples;
+        }
+    }
+    let mut wrong = Vec::new();
+    let mut is_close = |what: &str, seen: u64, seconds: f64| {
+        let (seen, expected) = (seen as f64, seconds * f64::from(RATE));
+        // A busy host takes the CPU away between two samples.
+        if seen < expected * 0.4 || seen > expected + 4.0 * expected.sqrt() {
+            wrong.push(format!("{what} has {seen} samples, not {expected:.0}"));
+        }
+    };
+    for Function { name, bytes, lines } in functions {
+        if bytes <= BYTES_MAX {
+            for (line, seconds) in lines {
+                let seen = sampled.remove(&(name.clone(), line)).unwrap_or(0);
+                is_close(&format!("line {line} of {name}"), seen, seconds);
+            }
+            continue;
+        }
+        let of_function = |row: &&Value| row["frame"]["function"] == name && row["frame"]["line"].is_null();
+        let rows = json::list(&recording.report, "/frames").iter().filter(of_function);
+        let seen = rows.map(|row| json::count(row, "/total")).sum();
+        is_close(&format!("{name} without a line"), seen, lines.iter().map(|(_, seconds)| seconds).sum());
+        assert!(json::count(&recording.report, "/loss/line_unknown") > 0, "{}", recording.report["loss"]);
+    }
+    assert!(wrong.is_empty(), "{}; left: {sampled:#?}", wrong.join("\n"));
+    assert!(sampled.is_empty(), "no time was spent there: {sampled:#?}");
 }
 
 fn only_lines_that_there_are(recording: &Recording, truth: &Value) {

@@ -12,10 +12,12 @@ use foldhash::{HashMap, HashSet};
 use pyobs_abi::stack::{Frame as RawFrame, flags, native, native_address, walk};
 use pyobs_model::{Event, Frame, FrameId, FrameKind, Nanos, Outcome, Reason, StackId};
 
-use crate::cpython::names;
+use crate::cpython::attached::Attached;
+use crate::cpython::names::{self, CodeObject, LongTables};
 use crate::files::FileId;
 use crate::intern::Interner;
 use crate::join::{Halves, Joined, join};
+use crate::kernel::cost::Bucket;
 use crate::kernel::symbols::Symbols;
 use crate::memory::ProcessMemory;
 use crate::native::Native;
@@ -32,6 +34,9 @@ const UNREADABLE: &str = "<unreadable>";
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Stacks that wait at the most, and native functions that are remembered.
 const PARKED_MAX: usize = 50_000;
+/// What reading huge line tables may take of one CPU, and what of it can be saved up.
+const TABLES_SHARE: f64 = 0.02;
+const TABLES_SAVED_MAX: Duration = Duration::from_millis(200);
 const KNOWN_MAX: usize = 200_000;
 
 /// A stack and what it is for.
@@ -65,8 +70,30 @@ pub struct Stacks<P> {
     asked: HashSet<Key>,
     parked: VecDeque<Parked<P>>,
     joined: Vec<Joined>,
+    reading: Reading,
+}
+
+/// What is kept of reads of code objects.
+struct Reading {
     /// Code that was not known was read.
     learned: bool,
+    tables: Bucket,
+}
+
+impl Reading {
+    /// Reads the code object of a frame that was not known, in the memory of this process.
+    fn code(&mut self, pid: u32, raw: RawFrame, python: &Attached) -> Result<CodeObject, Reason> {
+        let now = Instant::now();
+        let has_time = self.tables.spend(Duration::ZERO, now).is_zero();
+        let tables = if has_time { LongTables::Read } else { LongTables::LeaveOut };
+        let (memory, layout) = (ProcessMemory::new(pid), &python.layout);
+        let code = names::read_code(&memory, raw.address, raw.check(), layout, python.code_type, tables)?;
+        if code.has_long_table() {
+            self.tables.spend(now.elapsed(), Instant::now());
+        }
+        self.learned = true;
+        Ok(code)
+    }
 }
 
 impl<P> Stacks<P> {
@@ -82,7 +109,7 @@ impl<P> Stacks<P> {
             asked: HashSet::default(),
             parked: VecDeque::new(),
             joined: Vec::new(),
-            learned: false,
+            reading: Reading { learned: false, tables: Bucket::new(TABLES_SHARE, TABLES_SAVED_MAX) },
         }
     }
 
@@ -128,7 +155,7 @@ impl<P> Stacks<P> {
                     self.native_frame(address, watched.pid, last_mapping, &mut frames, &mut gaps);
                 }
                 Joined::Python(number) => {
-                    match python(stack.frames[number], at, watched, interner, events, &mut self.learned) {
+                    match python(stack.frames[number], at, watched, interner, events, &mut self.reading) {
                         Ok(frame) => frames.push(frame),
                         Err(reason) => {
                             events.push(Event::Loss { at, reason, count: 1 });
@@ -203,7 +230,7 @@ impl<P> Stacks<P> {
 
     /// Whether Python code that was not known came up since the last call.
     pub fn has_learned(&mut self) -> bool {
-        std::mem::take(&mut self.learned)
+        std::mem::take(&mut self.reading.learned)
     }
 
     /// No stack comes any more, and somebody waits for the names of those that are there.
@@ -300,42 +327,49 @@ fn python(
     watched: &Watched,
     interner: &mut Interner,
     events: &mut Vec<Event>,
-    learned: &mut bool,
+    reading: &mut Reading,
 ) -> Result<FrameId, Reason> {
     if let Some(frame) = watched.names.frame(raw) {
         return Ok(frame);
     }
+    // A forked child that has ended or become another program since had its parent's memory; the check word tells whether the
+    // parent still has that code object.
+    let parent = watched.parent.filter(|_| raw.check() != 0);
     let code = match watched.names.code(raw) {
         Some(code) => code,
         None => {
             let python = watched.python.as_deref().ok_or(Reason::ProcessGone)?;
-            let read = |pid| {
-                let memory = ProcessMemory::new(pid);
-                names::read_code(&memory, raw.address, raw.check(), &python.layout, python.code_type)
-            };
-            // A forked child that has ended or become another program since had its parent's memory; the check word
-            // tells whether the parent still has that code object.
-            let code = read(watched.pid).or_else(|reason| match watched.parent {
-                Some(parent) if raw.check() != 0 => read(parent).map_err(|_| reason),
-                _ => Err(reason),
+            let code = reading.code(watched.pid, raw, python).or_else(|reason| match parent {
+                Some(parent) => reading.code(parent, raw, python).map_err(|_| reason),
+                None => Err(reason),
             });
             let code = Arc::new(code?);
-            *learned = true;
-            watched.names.insert_code(raw, Arc::clone(&code), at);
+            if !code.leaves_out_lines() {
+                watched.names.insert_code(raw, Arc::clone(&code), at);
+            }
             code
         }
     };
-    let line = raw.offset().and_then(|offset| code.line(offset));
+    let line_in = |pid, offset| code.line(offset, &ProcessMemory::new(pid));
+    let line = raw.offset().map_or(Ok(None), |offset| {
+        line_in(watched.pid, offset).or_else(|reason| parent.map_or(Err(reason), |parent| line_in(parent, offset)))
+    });
+    if let Err(reason) = line {
+        events.push(Event::Loss { at, reason, count: 1 });
+    }
     let frame = Frame {
         kind: FrameKind::Python,
         function: Arc::clone(&code.function),
         module: None,
         file: Some(Arc::clone(&code.file)),
-        line,
+        line: line.unwrap_or(None),
         first_line: Some(code.first_line),
     };
     let frame = interner.frame(frame, events).ok_or(Reason::TableFull)?;
-    watched.names.insert_frame(raw, frame, at);
+    // Another time the table may be there.
+    if line.is_ok() || !(code.leaves_out_lines() || code.has_long_table()) {
+        watched.names.insert_frame(raw, frame, at);
+    }
     Ok(frame)
 }
 

@@ -7,7 +7,7 @@ use pyobs_abi::code::{CodeCopy, FILE_AT, FILE_MAX, NAME_AT, NAME_MAX, OBJECT_AT,
 use pyobs_abi::record::Header;
 use pyobs_abi::stack::Frame;
 
-use super::names::{self, CodeObject};
+use super::names::{self, CodeObject, LongTables};
 use super::offsets::Layout;
 use crate::memory::Memory;
 use crate::record::read;
@@ -57,7 +57,8 @@ impl CopiedCode {
             (word(layout.code.filename)?, &self.file),
             (word(layout.code.linetable)?, &self.table),
         ]);
-        names::read_code(&parts, self.address, self.check, layout, code_type)
+        let code = names::read_code(&parts, self.address, self.check, layout, code_type, LongTables::LeaveOut)?;
+        if code.leaves_out_lines() { Err(Reason::LineUnknown) } else { Ok(code) }
     }
 }
 
@@ -135,7 +136,8 @@ mod tests {
         let layout = layout_for(&Version::new(3, 12, 0)).unwrap();
         let code = copy.name(layout, Some(0x88)).unwrap();
         assert_eq!((&*code.function, &*code.file, code.first_line), ("Class.method", "/srv/app.py", 42));
-        assert_eq!([-1, 0, 2].map(|lasti| code.line(lasti)), [Some(42), Some(43), None]);
+        let lines = [-1, 0, 2].map(|lasti| code.line(lasti, &Parts([(0, &[]); 4])));
+        assert_eq!(lines, [Some(42), Some(43), None].map(Ok));
         assert_eq!(copy.name(layout, Some(1)), Err(Reason::CodeInvalid));
         assert_eq!(copy.frame().address, CODE);
     }

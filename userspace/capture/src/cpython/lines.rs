@@ -5,7 +5,7 @@
 //! `tests/capture/lines.rs` asks it of every interpreter at hand, for every offset.
 //!
 //! A table is walked entry by entry and never indexed by what it says, so any bytes end after as many steps as there are
-//! bytes. Lines are summed in 64 bits, where 64 KiB of 32-bit deltas cannot overflow.
+//! bytes. Lines are summed in 64 bits, where 8 MiB of 32-bit deltas cannot overflow.
 
 /// Who wrote the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -29,6 +29,61 @@ impl Format {
     }
 }
 
+/// Where an entry of a table begins: what the entries before it add up to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub line: i64,
+    /// In bytes from the start of the bytecode.
+    pub address: u64,
+}
+
+impl Place {
+    /// The beginning of the table of a code object with this `co_firstlineno`.
+    pub(super) fn first(line: u32) -> Self {
+        Self { line: line.into(), address: 0 }
+    }
+}
+
+/// What a walk over entries came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Walked {
+    /// The entry of the address: its line, or `None` where the compiler gave it none.
+    Found(Option<i64>),
+    /// All entries come before the address.
+    Passed,
+    Malformed,
+}
+
+impl Format {
+    /// The line of `address`, which is at or behind `place`, where this part of a table begins.
+    pub(super) fn line(self, mut place: Place, part: &[u8], address: u32) -> Option<u32> {
+        let line = match (self.walk(&mut place, part, address.into()), self) {
+            (Walked::Found(line), _) => line?,
+            // The last line has no end in the table: where the code ends is not known here.
+            (Walked::Passed, Self::Lnotab) => place.line,
+            _ => return None,
+        };
+        u32::try_from(line).ok()
+    }
+
+    /// Goes on from `place` over a part of a table that consists of whole entries, up to the entry of `address`.
+    pub(super) fn walk(self, place: &mut Place, part: &[u8], address: u64) -> Walked {
+        match self {
+            Self::Lnotab => lnotab(place, part, address),
+            Self::Pairs310 => pairs(place, part, address),
+            Self::Locations311 => locations(place, part, address),
+        }
+    }
+
+    /// How many bytes of a part that begins with an entry and is not the table's last are whole entries.
+    pub(super) fn whole_entries(self, part: &[u8]) -> usize {
+        match self {
+            Self::Lnotab | Self::Pairs310 => part.len() & !1,
+            Self::Locations311 => part.iter().rposition(|byte| byte & ENTRY != 0).unwrap_or(0),
+        }
+    }
+}
+
 /// The line table of one code object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LineTable {
@@ -43,75 +98,66 @@ impl LineTable {
     /// instruction's inline caches (3.11 on) is inside that instruction's entry. `None`: the compiler gave it no line,
     /// the table ends before it, or the table is malformed up to there.
     pub fn line(&self, address: u32) -> Option<u32> {
-        let line = match self.format {
-            Format::Lnotab => self.lnotab(address),
-            Format::Pairs310 => self.pairs(address),
-            Format::Locations311 => self.locations(address),
-        }?;
-        u32::try_from(line).ok()
+        self.format.line(Place::first(self.first_line), &self.bytes, address)
     }
+}
 
-    /// A pair moves the address first, and its line counts from the address it has moved to. The last line has no end
-    /// in the table: where the code ends is not known here.
-    fn lnotab(&self, address: u32) -> Option<i64> {
-        let mut line = i64::from(self.first_line);
-        let mut start = 0u64;
-        for pair in self.bytes.as_chunks::<2>().0 {
-            start += u64::from(pair[0]);
-            if start > u64::from(address) {
-                break;
-            }
-            // Signed since 3.6, where lines may also go back (lnotab_notes.txt).
-            line += i64::from(pair[1].cast_signed());
+/// A pair moves the address first, and its line counts from the address it has moved to.
+fn lnotab(place: &mut Place, part: &[u8], address: u64) -> Walked {
+    for pair in part.as_chunks::<2>().0 {
+        place.address += u64::from(pair[0]);
+        if place.address > address {
+            return Walked::Found(Some(place.line));
         }
-        Some(line)
+        // Signed since 3.6, where lines may also go back (lnotab_notes.txt).
+        place.line += i64::from(pair[1].cast_signed());
     }
+    Walked::Passed
+}
 
-    /// A pair covers the bytes that follow the pairs before it. One of no bytes only moves the line: a delta too large
-    /// for one pair is several. -128 says "no line" and moves nothing.
-    fn pairs(&self, address: u32) -> Option<i64> {
-        let mut line = i64::from(self.first_line);
-        let mut end = 0u64;
-        for pair in self.bytes.as_chunks::<2>().0 {
-            let delta = pair[1].cast_signed();
-            end += u64::from(pair[0]);
-            if delta != i8::MIN {
-                line += i64::from(delta);
-            }
-            if end > u64::from(address) {
-                return (delta != i8::MIN).then_some(line);
-            }
+/// A pair covers the bytes that follow the pairs before it. One of no bytes only moves the line: a delta too large
+/// for one pair is several. -128 says "no line" and moves nothing.
+fn pairs(place: &mut Place, part: &[u8], address: u64) -> Walked {
+    for pair in part.as_chunks::<2>().0 {
+        let delta = pair[1].cast_signed();
+        place.address += u64::from(pair[0]);
+        if delta != i8::MIN {
+            place.line += i64::from(delta);
         }
-        None
+        if place.address > address {
+            return Walked::Found((delta != i8::MIN).then_some(place.line));
+        }
     }
+    Walked::Passed
+}
 
-    /// An entry covers the code units that follow the entries before it. "No line" is an answer for this entry alone: the
-    /// running line stays what it was for those that follow.
-    fn locations(&self, address: u32) -> Option<i64> {
-        let mut line = i64::from(self.first_line);
-        let mut end = 0u64;
-        let mut rest = &self.bytes[..];
-        while let Some((&head, tail)) = rest.split_first() {
-            if head & ENTRY == 0 {
-                return None;
-            }
-            end += (u64::from(head & 7) + 1) * CODE_UNIT;
-            let code = (head >> 3) & 15;
-            line += match code {
-                0..=9 | NO_LOCATION => 0,
-                ONE_LINE_0..=ONE_LINE_2 => i64::from(code - ONE_LINE_0),
-                // 13 (no columns) and 14 (long form) both start with the line's delta; columns are of no interest.
-                _ => signed(varint(tail)?),
-            };
-            if end > u64::from(address) {
-                return (code != NO_LOCATION).then_some(line);
-            }
-            // The next entry is the next byte with the high bit, which no other byte of an entry has.
-            let skip = tail.iter().position(|byte| byte & ENTRY != 0).unwrap_or(tail.len());
-            rest = &tail[skip..];
+/// An entry covers the code units that follow the entries before it. "No line" is an answer for this entry alone: the
+/// running line stays what it was for those that follow.
+fn locations(place: &mut Place, part: &[u8], address: u64) -> Walked {
+    let mut rest = part;
+    while let Some((&head, tail)) = rest.split_first() {
+        if head & ENTRY == 0 {
+            return Walked::Malformed;
         }
-        None
+        place.address += (u64::from(head & 7) + 1) * CODE_UNIT;
+        let code = (head >> 3) & 15;
+        place.line += match code {
+            0..=9 | NO_LOCATION => 0,
+            ONE_LINE_0..=ONE_LINE_2 => i64::from(code - ONE_LINE_0),
+            // 13 (no columns) and 14 (long form) both start with the line's delta; columns are of no interest.
+            _ => match varint(tail) {
+                Some(value) => signed(value),
+                None => return Walked::Malformed,
+            },
+        };
+        if place.address > address {
+            return Walked::Found((code != NO_LOCATION).then_some(place.line));
+        }
+        // The next entry is the next byte with the high bit, which no other byte of an entry has.
+        let skip = tail.iter().position(|byte| byte & ENTRY != 0).unwrap_or(tail.len());
+        rest = &tail[skip..];
     }
+    Walked::Passed
 }
 
 const ENTRY: u8 = 0x80;

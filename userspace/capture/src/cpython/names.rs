@@ -17,6 +17,7 @@ use pyobs_abi::process::{Check, Tail};
 use pyobs_model::Reason;
 
 use super::lines::{Format, LineTable};
+use super::long_table::{LONG_MAX, LongTable};
 use super::offsets::{Layout, Unicode};
 use crate::memory::{Memory, is_gone};
 
@@ -43,8 +44,8 @@ pub fn checks_texts(layout: &Layout) -> bool {
 /// More of a name helps nobody and costs memory for as long as its process lives. In characters.
 const FUNCTION_LIMIT: usize = 512;
 const FILE_LIMIT: usize = 1024;
-/// The line table of a function of 10,000 lines has half of this.
-const LINE_TABLE_LIMIT: u64 = 64 << 10;
+/// Larger line tables are not kept. That of a function of 2,500 lines has half of this. In bytes.
+const LINE_TABLE_LIMIT: u64 = 16 << 10;
 /// All fields of an object that we read lie in less than this; the bound is for layouts that a process tells of itself.
 const OBJECT_LIMIT: u32 = 1024;
 
@@ -55,8 +56,24 @@ pub struct CodeObject {
     pub function: Arc<str>,
     pub file: Arc<str>,
     pub first_line: u32,
-    /// `None` where the table is too large to be read. An empty one is a code object of one line, up to 3.9.
-    lines: Option<LineTable>,
+    lines: Lines,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Lines {
+    /// An empty table is that of a code object of one line, up to 3.9.
+    Short(LineTable),
+    Long(LongTable),
+    /// Of a table of this many bytes.
+    NotRead(u64),
+}
+
+/// What is done about a line table that is too large to be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LongTables {
+    /// It takes some milliseconds for each MiB.
+    Read,
+    LeaveOut,
 }
 
 impl CodeObject {
@@ -66,11 +83,24 @@ impl CodeObject {
     /// - to 3.9, `f_lasti` is this offset; in 3.10 it counts code units, so twice `f_lasti`;
     /// - in 3.11 and 3.12, `prev_instr - co_code_adaptive`, and from 3.13 on `instr_ptr - co_code_adaptive` (in
     ///   free-threaded builds less the thread's own copy of the bytecode), for the running frame and its callers alike.
-    pub fn line(&self, lasti: i32) -> Option<u32> {
-        match u32::try_from(lasti) {
-            Ok(address) => self.lines.as_ref()?.line(address),
-            Err(_) => Some(self.first_line),
+    ///
+    /// `memory` is that of its process. [`Reason::LineUnknown`]: the table was not read, or is not there any more.
+    pub fn line(&self, lasti: i32, memory: &impl Memory) -> Result<Option<u32>, Reason> {
+        let Ok(address) = u32::try_from(lasti) else { return Ok(Some(self.first_line)) };
+        match &self.lines {
+            Lines::Short(table) => Ok(table.line(address)),
+            Lines::Long(table) => table.line(memory, address).map_err(|_| Reason::LineUnknown),
+            Lines::NotRead(_) => Err(Reason::LineUnknown),
         }
+    }
+
+    /// Whether the line table can be read, and was not.
+    pub fn leaves_out_lines(&self) -> bool {
+        matches!(self.lines, Lines::NotRead(size) if size <= LONG_MAX)
+    }
+
+    pub fn has_long_table(&self) -> bool {
+        matches!(self.lines, Lines::Long(_))
     }
 }
 
@@ -82,6 +112,7 @@ pub fn read_code(
     check: u32,
     layout: &Layout,
     code_type: Option<u64>,
+    long_tables: LongTables,
 ) -> Result<CodeObject, Reason> {
     let mut window = window(&fields(layout))?;
     memory.read(address, &mut window).map_err(|error| unreadable(&error))?;
@@ -115,19 +146,27 @@ pub fn read_code(
     let name = Text::of(code.name, &name_head, layout, FUNCTION_LIMIT, Keep::Head)?;
     let file = Text::of(code.file, &file_head, layout, FILE_LIMIT, Keep::Tail)?;
     // A negative size is too large as well.
-    let table_size = Some(u64::from_ne_bytes(table_size)).filter(|size| *size <= LINE_TABLE_LIMIT);
+    let table_size = u64::from_ne_bytes(table_size);
+    let table_start = code.table.wrapping_add(layout.bytes.data.into());
+    let format = Format::of(layout.version[1]);
+    let long_table = if long_tables == LongTables::Read && (LINE_TABLE_LIMIT + 1..=LONG_MAX).contains(&table_size) {
+        let table = LongTable::read(memory, table_start, table_size, format, first_line);
+        Some(table.map_err(|error| unreadable(&error))?)
+    } else {
+        None
+    };
 
     let mut name_bytes = vec![0; name.size()];
     let mut file_bytes = vec![0; file.size()];
     let (mut name_tail, mut file_tail) = (vec![0; name.tail_size(has_texts)], vec![0; file.tail_size(has_texts)]);
-    let mut table = vec![0; table_size.unwrap_or(0) as usize];
+    let mut table = vec![0; if table_size <= LINE_TABLE_LIMIT { table_size as usize } else { 0 }];
     memory
         .read_many(&mut [
             (name.start, &mut name_bytes),
             (file.start, &mut file_bytes),
             (name.tail_start, &mut name_tail),
             (file.tail_start, &mut file_tail),
-            (code.table.wrapping_add(layout.bytes.data.into()), &mut table),
+            (table_start, &mut table),
             (address, &mut window),
         ])
         .map_err(|error| unreadable(&error))?;
@@ -136,8 +175,11 @@ pub fn read_code(
         return Err(Reason::CodeChanged);
     }
 
-    let format = Format::of(layout.version[1]);
-    let lines = table_size.map(|_| LineTable { format, first_line, bytes: table.into() });
+    let lines = match long_table {
+        Some(table) => Lines::Long(table),
+        None if table_size > LINE_TABLE_LIMIT => Lines::NotRead(table_size),
+        None => Lines::Short(LineTable { format, first_line, bytes: table.into() }),
+    };
     Ok(CodeObject { function: name.decode(&name_bytes), file: file.decode(&file_bytes), first_line, lines })
 }
 

@@ -21,7 +21,7 @@ pub use chosen::Chosen;
 pub use watching::Programs;
 
 use crate::cpython::attached::Attached;
-use crate::cpython::names;
+use crate::cpython::names::{self, LongTables};
 use crate::files::FileId;
 use crate::intern::Interner;
 use crate::kernel::uprobes::close_later;
@@ -291,7 +291,8 @@ impl Eval {
     fn name(&mut self, function: Function, process: &Running<'_>, out: &mut Out<'_>) {
         let python = process.python;
         let memory = ProcessMemory::new(function.pid);
-        let code = names::read_code(&memory, function.code, function.check, &python.layout, python.code_type);
+        let (layout, no_lines) = (&python.layout, LongTables::LeaveOut);
+        let code = names::read_code(&memory, function.code, function.check, layout, python.code_type, no_lines);
         let frame = match code {
             Ok(code) if !self.is_wanted(&code, process) => {
                 let ignored = eval::Calls { verdict: verdict::IGNORED, ..eval::Calls::default() };

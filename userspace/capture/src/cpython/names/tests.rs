@@ -96,7 +96,11 @@ fn plain() -> Process {
 }
 
 fn read(process: &Process, check: u32) -> Result<CodeObject, Reason> {
-    read_code(process, CODE, check, &layout(), Some(CODE_TYPE))
+    read_with(process, check, &layout(), Some(CODE_TYPE))
+}
+
+fn read_with(process: &Process, check: u32, layout: &Layout, code_type: Option<u64>) -> Result<CodeObject, Reason> {
+    read_code(process, CODE, check, layout, code_type, LongTables::Read)
 }
 
 /// The words that go into the check: first line, five that tell nothing here, file, name, qualified name, line table.
@@ -116,7 +120,10 @@ fn a_code_object_has_its_names_and_lines() {
     for check in [0, seen()] {
         let code = read(&plain(), check).unwrap();
         assert_eq!((&*code.function, &*code.file, code.first_line), ("Class.method", "/srv/app.py", 42));
-        assert_eq!([-2, -1, 0, 1, 2].map(|lasti| code.line(lasti)), [Some(42), Some(42), Some(43), Some(43), None]);
+        assert_eq!(
+            [-2, -1, 0, 1, 2].map(|lasti| code.line(lasti, &plain()).unwrap()),
+            [42, 42, 43, 43, 0].map(|line| (line != 0).then_some(line))
+        );
     }
 }
 
@@ -159,7 +166,7 @@ fn the_check_word_tells_texts_apart() {
     });
     for (number, (name, file)) in names.iter().enumerate() {
         for (other, check) in checks.iter().enumerate() {
-            let got = read_code(&process(ascii(name), ascii(file)), CODE, *check, &layout, None);
+            let got = read_with(&process(ascii(name), ascii(file)), *check, &layout, None);
             let expected = if number == other { Ok(*file) } else { Err(Reason::CodeChanged) };
             assert_eq!(
                 got.as_ref().map(|code| &*code.file).map_err(|reason| *reason),
@@ -173,8 +180,8 @@ fn the_check_word_tells_texts_apart() {
 #[test]
 fn what_is_not_the_code_object_that_was_seen_has_no_name() {
     assert_eq!(read(&plain(), seen() + 1), Err(Reason::CodeChanged));
-    assert_eq!(read_code(&plain(), CODE, 0, &layout(), Some(1)), Err(Reason::CodeInvalid));
-    assert!(read_code(&plain(), CODE, 0, &layout(), None).is_ok());
+    assert_eq!(read_with(&plain(), 0, &layout(), Some(1)), Err(Reason::CodeInvalid));
+    assert!(read_with(&plain(), 0, &layout(), None).is_ok());
     let mut negative = plain();
     negative.objects[0].1[71] = 0x80;
     assert_eq!(read(&negative, 0), Err(Reason::CodeInvalid));
@@ -237,7 +244,7 @@ fn the_place_of_the_state_bits_varies_from_3_14_on() {
         let layout = layout_of(minor);
         let process = process(text(1, true, shift, &[0x66]), text(1, true, shift, &[0x66]));
         let expected = if ok { Ok("f") } else { Err(Reason::NameInvalid) };
-        let got = read_code(&process, CODE, 0, &layout, None);
+        let got = read_with(&process, 0, &layout, None);
         assert_eq!(got.as_ref().map(|code| &*code.function).map_err(|reason| *reason), expected, "{minor} {shift}");
     }
 }
@@ -259,21 +266,41 @@ fn what_is_no_text_is_no_name() {
 
 #[test]
 fn a_line_table_too_large_leaves_the_name() {
-    for (size, expected) in [(0, None), (65_537, None), (u64::MAX, None)] {
+    for size in [LONG_MAX + 1, u64::MAX] {
         let mut process = plain();
         process.objects[3].1[16..24].copy_from_slice(&size.to_ne_bytes());
         let code = read(&process, 0).unwrap();
-        assert_eq!((&*code.function, code.line(0), code.line(-1)), ("Class.method", expected, Some(42)));
+        assert_eq!((&*code.function, code.line(-1, &process)), ("Class.method", Ok(Some(42))));
+        assert_eq!((code.line(0, &process), code.leaves_out_lines()), (Err(Reason::LineUnknown), false));
     }
-    let mut lnotab = plain();
-    lnotab.objects[3].1[16] = 0;
-    let layout = layout_of(9);
-    assert_eq!(read_code(&lnotab, CODE, 0, &layout, None).unwrap().line(6), Some(42));
+    let mut empty = plain();
+    empty.objects[3].1[16] = 0;
+    assert_eq!(read(&empty, 0).unwrap().line(0, &empty), Ok(None));
+    assert_eq!(read_with(&empty, 0, &layout_of(9), None).unwrap().line(6, &empty), Ok(Some(42)));
+}
+
+#[test]
+fn a_long_line_table_is_read_again_for_each_line() {
+    let mut process = plain();
+    let count = 20_000;
+    process.objects[3].1.truncate(32);
+    process.objects[3].1[16..24].copy_from_slice(&(3 * count as u64).to_ne_bytes());
+    process.objects[3].1.extend([0x80 | (11 << 3), 0, 1].repeat(count));
+    let code = read(&process, seen()).unwrap();
+    assert!(code.has_long_table());
+    assert_eq!(
+        [0, 2, 39_998, 40_000].map(|lasti| code.line(lasti, &process)),
+        [43, 44, 20_042, 0].map(|line| Ok((line != 0).then_some(line)))
+    );
+    let left_out = read_code(&process, CODE, seen(), &layout(), None, LongTables::LeaveOut).unwrap();
+    assert!(left_out.leaves_out_lines());
+    process.objects[3].1[50_000] = 0xff;
+    assert_eq!((code.line(0, &process), code.line(33_000, &process)), (Ok(Some(43)), Err(Reason::LineUnknown)));
 }
 
 #[test]
 fn a_layout_out_of_bounds_is_no_layout() {
     let mut layout = layout();
     layout.code.filename = u32::MAX;
-    assert_eq!(read_code(&plain(), CODE, 0, &layout, None), Err(Reason::InterpreterUnknown));
+    assert_eq!(read_with(&plain(), 0, &layout, None), Err(Reason::InterpreterUnknown));
 }
