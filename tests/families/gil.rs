@@ -19,6 +19,7 @@ fn main() -> ExitCode {
             case(name, move || body(&python)).needs(needs::root()).needs(has_gil.clone()).needs(every.clone())
         };
         cases.push(of_this("two_that_compute_wait_for_each_other", two_compute));
+        cases.push(of_this("threads_of_c_code_wait_for_it_before_their_first_frame", before_the_first_frame));
         cases.push(of_this("one_alone_waits_for_nobody", one_alone).needs(needs::few(python)));
         cases.push(of_this("one_that_reads_beside_one_that_computes_is_a_convoy", convoy));
         cases.push(of_this("without_contention_there_is_no_convoy", calm).needs(needs::few(python)));
@@ -34,6 +35,22 @@ fn record(python: &Python, mode: &str) -> (Recording, Vec<Value>) {
     let truth = json::parse(recording.stdout.lines().last().unwrap_or_default());
     let threads = json::list(&truth, "/threads").to_vec();
     (recording, threads)
+}
+
+/// A thread that C code has made waits in `PyGILState_Ensure`, with a thread state that has no frame yet.
+fn before_the_first_frame(python: &Python) {
+    let recording = Record::new().rate(RATE).command(python.script(workload("gil_ensure.py"))).run();
+    assert!(recording.status.success(), "{}", recording.stderr);
+    let truth = json::parse(recording.stdout.lines().last().unwrap_or_default());
+    let is_of_c = |row: &&Value| row["tid"] != row["pid"];
+    let rows: Vec<&Value> = json::list(&recording.report, "/offcpu").iter().filter(is_of_c).collect();
+    let of = |reason: &str| rows.iter().filter(|row| row["reason"] == reason).copied().collect::<Vec<_>>();
+    let (gil, lock) = (seconds(&of("gil")), seconds(&of("lock")));
+    let waited = json::number(&truth, "/waited_s");
+    println!("  waited {waited:.3} s: {gil:.3} s for the GIL, {lock:.3} s for other locks");
+    // Up to the call, and from when it has the GIL to its first instruction.
+    compare::within("seconds of waits for the GIL", waited, gil, 0.1);
+    assert!(lock < waited * 0.05, "{lock:.3} s for other locks");
 }
 
 fn thread<'a>(threads: &'a [Value], function: &str) -> &'a Value {

@@ -27,7 +27,7 @@ use pyobs_abi::{
 };
 
 use crate::common::{
-    cpython::{Top, frames_of, top_frame},
+    cpython::{Top, current_state, frames_of},
     gil,
     maps::{INTERRUPT_END, INTERRUPT_START, LAYOUTS, PROCESSES, control, count_loss},
     memory::user,
@@ -196,8 +196,10 @@ fn learn_gil(sleeper: &mut Sleeper, pid: u32) {
         return;
     }
     let mut gil = process.gil;
+    // A thread that C code has made waits for the GIL before it has its first frame.
     if gil == 0
-        && let Top::Frame { state, .. } = top_frame(process, layout, 0)
+        && let Some(state) = current_state(process, layout, 0)
+        && state != 0
     {
         gil = gil::address(process, layout, state);
     }

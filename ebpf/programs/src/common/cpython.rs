@@ -34,16 +34,21 @@ static RUNNERS: Array<Runner> = Array::with_max_entries(RUNNERS_MAX, 0);
 /// Finds where the current thread's frames begin, which is at `pc`; 0 for a thread that is in the kernel.
 #[inline(always)]
 pub fn top_frame(process: &Process, layout: &Layout, pc: u64) -> Top {
-    let thread_pointer = thread_pointer();
-    if thread_pointer == 0 {
-        return Top::Nothing;
+    match current_state(process, layout, pc) {
+        Some(0) => Top::Nothing,
+        Some(state) => frames_of(layout, state),
+        None => Top::Unreadable,
     }
-    let state = match thread_state(process, layout, thread_pointer, pc) {
-        Some(0) => return Top::Nothing,
-        Some(state) => state,
-        None => return Top::Unreadable,
-    };
-    frames_of(layout, state)
+}
+
+/// The thread state of the current thread, which is at `pc` or, if that is 0, in the kernel. 0 when it has none, `None` where that
+/// cannot be read.
+#[inline(always)]
+pub fn current_state(process: &Process, layout: &Layout, pc: u64) -> Option<u64> {
+    match thread_pointer() {
+        0 => Some(0),
+        thread_pointer => thread_state(process, layout, thread_pointer, pc),
+    }
 }
 
 /// Where the frames of a thread state begin.
