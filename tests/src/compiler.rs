@@ -21,6 +21,12 @@ pub fn executable(source: &Path, folder: &Path) -> PathBuf {
     compile(source, &folder.join("program"), &["-rdynamic"])
 }
 
+/// With a name, and more options. Needs the program `cc`.
+#[track_caller]
+pub fn executable_named(source: &Path, output: &Path, options: &[&str]) -> PathBuf {
+    compile(source, output, &[&["-rdynamic"], options].concat())
+}
+
 /// Needs the program `c++`.
 #[track_caller]
 pub fn plus_plus_library(source: &Path, folder: &Path) -> PathBuf {

@@ -42,7 +42,9 @@ mod session;
 mod trial;
 mod workload;
 
-pub use compiler::{executable, plus_plus_library, python_module, shared_library, shared_library_named};
+pub use compiler::{
+    executable, executable_named, plus_plus_library, python_module, shared_library, shared_library_named,
+};
 pub use folded::{Frame, Place, Stack, UNREADABLE};
 pub use folder::Folder;
 pub use places::{pyobs, workload};

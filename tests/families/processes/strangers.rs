@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use pyobs_tests::{Case, Folder, Workload, case, command, needs, pyobs};
+use pyobs_tests::{Case, Folder, Record, Workload, case, command, executable_named, json, needs, pyobs, workload};
 
 const EXECUTIONS: usize = 100;
 /// Runs `$0` so many times, ten at a time, each for long enough to be looked at; prints their pids.
@@ -24,8 +24,27 @@ pub fn cases() -> Vec<Case> {
         case("a_program_that_is_no_python_is_opened_once", others_are_opened_once),
         case("a_program_that_is_watched_and_no_python_is_opened_once", watched_are_opened_once),
     ];
-    let cases = cases.into_iter().map(|case| case.needs(needs::root()));
-    cases.map(|case| case.needs(needs::program("strace")).needs(needs::program("sleep"))).collect()
+    let cases = cases.into_iter().map(|case| case.needs(needs::program("strace")).needs(needs::program("sleep")));
+    let named = case("interpreters_that_are_not_read_are_named_once", not_read).needs(needs::program("cc"));
+    cases.chain([named]).map(|case| case.needs(needs::root())).collect()
+}
+
+fn not_read() {
+    let folder = Folder::new();
+    let source = workload("other_interpreters.c");
+    let old = executable_named(&source, &folder.join("python2.7"), &[]);
+    let pypy = executable_named(&source, &folder.join("pypy3"), &["-DPYPY"]);
+    let mut shell = command("sh");
+    shell.args(["-c", "\"$0\" & \"$0\" & \"$1\" & wait"]).arg(old).arg(pypy);
+    let recording = Record::new().command(shell).run();
+    for (name, what) in
+        [("python2.7", "CPython 2.7.18 is older than 3.6"), ("pypy3", "PyPy, whose frames pyobs does not know")]
+    {
+        let said = recording.stderr.matches(&format!("{name}: {what}")).count();
+        assert_eq!(said, 1, "{name}: {}", recording.stderr);
+    }
+    let samples: u64 = json::list(&recording.report, "/processes").iter().map(|row| json::count(row, "/samples")).sum();
+    assert!(samples > 50, "their native frames are seen: {:#}", recording.report["processes"]);
 }
 
 /// With a name that nobody else runs.

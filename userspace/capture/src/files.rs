@@ -28,8 +28,16 @@ pub struct FileId {
 pub struct FileFacts {
     pub interpreter: Option<ElfInterpreter>,
     /// The file holds an interpreter, but none that we can watch.
-    pub refused: Option<Reason>,
+    pub refused: Option<Refusal>,
     pub libc: Option<LibcLayout>,
+}
+
+/// Why an interpreter is not watched.
+#[derive(Clone, Debug)]
+pub struct Refusal {
+    pub reason: Reason,
+    /// For the user.
+    pub sentence: String,
 }
 
 /// An interpreter in a file, and how the file's addresses become those of a process.
@@ -187,8 +195,13 @@ fn examine(bytes: &[u8]) -> FileFacts {
         Ok(found) => (found, None),
         // What is no ELF file, or a broken one, is mapped for other ends than running it.
         Err(InspectError::Elf(_)) => (None, None),
-        Err(InspectError::NoThreadState(_)) => (None, Some(Reason::ThreadStateUnknown)),
-        Err(_) => (None, Some(Reason::InterpreterUnknown)),
+        Err(error) => {
+            let reason = match error {
+                InspectError::NoThreadState(_) => Reason::ThreadStateUnknown,
+                _ => Reason::InterpreterUnknown,
+            };
+            (None, Some(Refusal { reason, sentence: error.to_string() }))
+        }
     };
     let interpreter = found.and_then(|facts| {
         let delta = Elf::parse(bytes).ok()?.code_delta()?;

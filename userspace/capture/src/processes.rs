@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use foldhash::HashMap;
+use foldhash::{HashMap, HashSet};
 use pyobs_abi::process;
 use pyobs_model::{Event, Nanos, Pid, Process, ProcessRef, Reason};
 
@@ -59,6 +59,9 @@ pub struct Processes {
     /// How often their maps may be read.
     allowances: Allowances,
     changed_files: Vec<FileId>,
+    /// What was said of interpreters that are not watched.
+    refused: HashSet<String>,
+    notes: Vec<String>,
     /// A process that is nobody's business before its exec.
     expected: Option<u32>,
     files: Files,
@@ -79,6 +82,8 @@ impl Processes {
             changed: HashMap::default(),
             allowances: Allowances::default(),
             changed_files: Vec::new(),
+            refused: HashSet::default(),
+            notes: Vec::new(),
             expected: None,
             files: Files::default(),
             native,
@@ -186,6 +191,11 @@ impl Processes {
     }
 
     /// Files that are others than they were, since the last call.
+    /// Sentences for the user that have come up since the last call.
+    pub fn notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notes)
+    }
+
     pub fn take_changed_files(&mut self) -> Vec<FileId> {
         std::mem::take(&mut self.changed_files)
     }

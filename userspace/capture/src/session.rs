@@ -228,8 +228,9 @@ impl Session {
         }
         if let Targets::Pids(pids) = targets {
             for pid in pids.iter().filter(|pid| !self.processes.is_python(**pid)) {
-                self.notes
-                    .push(format!("process {pid} runs no CPython now; only its native and kernel frames are seen"));
+                self.notes.push(format!(
+                    "process {pid} runs no CPython that pyobs reads; only its native and kernel frames are seen"
+                ));
             }
         }
         Ok(())
@@ -246,7 +247,9 @@ impl Session {
 
     /// Sentences for the user that have come up since the last call.
     pub fn notes(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.notes)
+        let mut notes = std::mem::take(&mut self.notes);
+        notes.extend(self.processes.notes());
+        notes
     }
 
     /// False once every process that was asked for, and every child of it, has ended.

@@ -100,6 +100,8 @@ pub enum InspectError {
     NoVersion,
     #[error("says it is CPython {version}, but {contradiction}")]
     Contradiction { version: Version, contradiction: &'static str },
+    #[error("PyPy, whose frames pyobs does not know")]
+    PyPy,
     #[error("CPython {0}, whose structures pyobs does not know")]
     NoLayout(Version),
     #[error("CPython {0}, but its code does not show where it keeps its thread states")]
@@ -111,7 +113,12 @@ const RUNTIME_SECTION: &[u8] = b".PyRuntime";
 
 /// Whether there may be an interpreter in a file of which only the exported symbols and the sections' names were read.
 pub fn may_be_interpreter(elf: &Elf<'_>) -> bool {
-    elf.has_section(RUNTIME_SECTION) || Symbols::of_interpreter(elf).is_some()
+    elf.has_section(RUNTIME_SECTION) || is_pypy(elf) || Symbols::of_interpreter(elf).is_some()
+}
+
+/// PyPy's shared library exports its `main` under this name (rpython/translator/c/genc.py).
+fn is_pypy(elf: &Elf<'_>) -> bool {
+    elf.exported("pypy_main_startup").is_some()
 }
 
 /// What the file says about the interpreter in it; `None` if there is none.
@@ -121,7 +128,9 @@ pub fn inspect(elf: &[u8]) -> Result<Option<Interpreter>, InspectError> {
         Err(ElfError::OtherMachine { .. }) => return Ok(None),
         elf => elf?,
     };
-    let Some(symbols) = Symbols::of_interpreter(&elf) else { return Ok(None) };
+    let Some(symbols) = Symbols::of_interpreter(&elf) else {
+        return if is_pypy(&elf) { Err(InspectError::PyPy) } else { Ok(None) };
+    };
     let version = version(&symbols)?;
     let runtime = symbols
         .find("_PyRuntime")

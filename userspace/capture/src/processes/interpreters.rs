@@ -11,6 +11,9 @@ use crate::kernel::object::Object;
 use crate::machine;
 use crate::process_maps::Mappings;
 
+/// Interpreters that the user is told of.
+const REFUSED_MAX: usize = 100;
+
 impl Processes {
     /// Looks for an interpreter in a process and sets the kernel side on it.
     pub(super) fn attach(&mut self, pid: u32, tries: u32, object: &mut Object, events: &mut Vec<Event>) {
@@ -70,8 +73,9 @@ impl Processes {
             if libc.is_none() {
                 libc = facts.libc;
             }
-            if let Some(reason) = facts.refused {
-                return Err(NotAttached::Never(reason));
+            if let Some(refusal) = &facts.refused {
+                self.refuse(&mapping.name, &refusal.sentence);
+                return Err(NotAttached::Never(refusal.reason));
             }
             if facts.interpreter.is_some() && interpreter.is_none() {
                 interpreter = mapping.file.map(|file| (mapping, file, facts));
@@ -84,6 +88,14 @@ impl Processes {
             return Err(NotAttached::NotYet);
         }
         attached::attach(pid, file, found, mapping, libc.as_ref()).map(Some)
+    }
+
+    /// Tells the user of an interpreter that is not watched, once for all of its processes.
+    fn refuse(&mut self, name: &str, sentence: &str) {
+        let note = format!("{name}: {sentence}; of its processes only native and kernel frames are seen");
+        if self.refused.len() < REFUSED_MAX && self.refused.insert(note.clone()) {
+            self.notes.push(note);
+        }
     }
 
     /// The layout's place in the kernel side's array.

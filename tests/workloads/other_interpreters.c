@@ -1,0 +1,18 @@
+/* What tells an interpreter that pyobs does not read, with -DPYPY of PyPy, else of CPython 2.7. Runs for a second. */
+#include <time.h>
+#include <unistd.h>
+
+#ifdef PYPY
+int pypy_main_startup(int count, char **arguments) { return count + !arguments; }
+#else
+void *_PyThreadState_Current;
+void *PyGILState_GetThisThreadState(void) { return _PyThreadState_Current; }
+const char *Py_GetVersion(void) { return "2.7.18"; }
+#endif
+
+int main(void)
+{
+    while (clock() < CLOCKS_PER_SEC / 2);
+    sleep(1);
+    return 0;
+}
