@@ -3,8 +3,6 @@
 use pyobs_capture::session::{Chosen, Named};
 use pyobs_model::families;
 
-/// Every family of the contract, in its order; this version may have fewer.
-const CONTRACT: &[&str] = &["cpu", "offcpu", "gil", "eval", "arena", "shm", "nrt", "ucx", "redundancy"];
 /// Too dear to be on unless asked for.
 const ONLY_WHEN_ASKED: &[&str] = &["eval", "nrt", "ucx", "redundancy"];
 /// The family that can be told which functions it is about, and the one that can be told of libraries.
@@ -38,10 +36,12 @@ enum Sign {
     None,
 }
 
-/// `cpu,gil` is exactly these; `+x` and `-x` change the default. What follows `eval=` up to the next family's name are
-/// functions; what follows `arena=` are libraries.
+/// `cpu,gil` is exactly these; `+x` and `-x` change the default, and beside them `x=...` adds to it. What follows `eval=` up to
+/// the next family's name are functions; what follows `arena=` are libraries.
 pub(crate) fn parse(list: &str) -> Result<Probes, String> {
     let mut words: Vec<(Sign, &'static str)> = Vec::new();
+    // Of the words, those with a value.
+    let mut valued: Vec<usize> = Vec::new();
     let mut functions = Vec::new();
     let mut libraries: Vec<Named> = Vec::new();
     let mut named = false;
@@ -50,6 +50,7 @@ pub(crate) fn parse(list: &str) -> Result<Probes, String> {
             Some((name, function)) => {
                 let (sign, family) = parse_family(name)?;
                 named = family == NAMES_LIBRARIES && sign != Sign::Minus;
+                valued.push(words.len());
                 if named {
                     words.push((sign, family));
                     libraries.push(Named::parse(function)?);
@@ -74,12 +75,17 @@ pub(crate) fn parse(list: &str) -> Result<Probes, String> {
             }
         }
     }
-    let signed = words.iter().filter(|(sign, _)| *sign != Sign::None).count();
-    if signed != 0 && signed != words.len() {
+    let is_change = words.iter().any(|(sign, _)| *sign != Sign::None);
+    for (number, (sign, _)) in words.iter_mut().enumerate() {
+        if is_change && *sign == Sign::None && valued.contains(&number) {
+            *sign = Sign::Plus;
+        }
+    }
+    if is_change && words.iter().any(|(sign, _)| *sign == Sign::None) {
         return Err("either every family has a sign, or none has".to_owned());
     }
     let asked = words.iter().filter(|(sign, _)| *sign != Sign::Minus).map(|(_, name)| *name).collect();
-    let mut on = if signed == 0 { Vec::new() } else { Probes::default().families };
+    let mut on = if is_change { Probes::default().families } else { Vec::new() };
     for (sign, name) in words {
         match sign {
             Sign::Minus => on.retain(|other| *other != name),
@@ -100,7 +106,7 @@ pub(crate) fn parse(list: &str) -> Result<Probes, String> {
 }
 
 fn is_no_family(word: &str) -> bool {
-    !word.starts_with(['+', '-']) && !CONTRACT.contains(&word)
+    !word.starts_with(['+', '-']) && !families::NAMES.contains(&word)
 }
 
 fn parse_family(word: &str) -> Result<(Sign, &'static str), String> {
@@ -111,14 +117,8 @@ fn parse_family(word: &str) -> Result<(Sign, &'static str), String> {
     };
     match families::NAMES.iter().find(|known| **known == name) {
         Some(known) => Ok((sign, known)),
-        None if CONTRACT.contains(&name) => Err(missing(&format!("family `{name}`"))),
         None => Err(format!("there is no family `{name}`; there are: {}", families::NAMES.join(" "))),
     }
-}
-
-/// What is promised and not yet there.
-fn missing(what: &str) -> String {
-    format!("pyobs {} does not have the {what} yet; it has: {}", env!("CARGO_PKG_VERSION"), families::NAMES.join(" "))
 }
 
 #[cfg(test)]
@@ -161,11 +161,6 @@ mod tests {
     }
 
     #[test]
-    fn every_family_of_this_version_is_in_the_contract() {
-        assert!(families::NAMES.iter().all(|name| CONTRACT.contains(name)));
-    }
-
-    #[test]
     fn a_bare_list_is_exact() {
         assert_eq!(families("cpu"), ["cpu"]);
         assert_eq!(families("cpu,cpu"), ["cpu"]);
@@ -180,6 +175,8 @@ mod tests {
         assert_eq!(families("-offcpu,+eval"), ["cpu", "gil", "eval", "arena", "shm"]);
         assert!(parse("-cpu,-offcpu,-gil,-arena,-shm").unwrap_err().contains("no family on"));
         assert!(parse("cpu,+cpu").unwrap_err().contains("sign"));
+        assert_eq!(families("+redundancy,eval=json:*"), families("+redundancy,+eval=json:*"));
+        assert_eq!(families("eval=json:*,a:f,arena=numpy,-gil"), ["cpu", "offcpu", "eval", "arena", "shm"]);
     }
 
     #[test]
@@ -190,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_family_to_come_is_told_from_nonsense() {
+    fn nonsense_is_no_family() {
         for nonsense in ["cup", "", ",", "cpu,", "+", "-", "ü", "--pid"] {
             assert!(parse(nonsense).unwrap_err().contains("there is no family"), "{nonsense}");
         }
