@@ -22,6 +22,8 @@ pub fn cases() -> Vec<Case> {
         case("one_in_other_namespaces_is_found_and_its_paths_are_its_own", namespaces)
             .needs(needs::python("3.12"))
             .needs(needs::program("unshare")),
+        case("one_whose_main_thread_has_ended_is_attached_to", || main_thread_ended(true)).needs(needs::python("3.12")),
+        case("one_whose_main_thread_ends_is_watched_on", || main_thread_ended(false)).needs(needs::python("3.12")),
         case("one_in_another_root_is_found", another_root).needs(needs::all()).needs(of_another_root()),
     ]);
     cases.into_iter().map(|case| case.needs(needs::root())).collect()
@@ -53,6 +55,48 @@ fn embedder(python: &Python, way: &'static str) -> Option<Case> {
         is_named(&recording.stop(), &python, pid, "embedded", 0.1);
     };
     Some(case(name, body).needs(needs::program("cc")))
+}
+
+/// The kernel keeps the main thread as a zombie without memory or files while the others go on.
+fn main_thread_ended(before: bool) {
+    let mut program = python().script(workload("leader_exits.py"));
+    program.arg("4");
+    let (recording, truth, pid) = if before {
+        let mut program = Workload::start(program);
+        let (tids, pid) = (json::parse(&program.line()), program.pid());
+        program.wait_for("ready");
+        let used = used_s(pid, &tids);
+        let recording = Record::new().rate(RATE).pid(pid).seconds(2.5).run();
+        let truth = used_s(pid, &tids).into_iter().zip(used).map(|(after, before)| after - before).collect();
+        (recording, truth, pid)
+    } else {
+        let recording = Record::new().rate(RATE).command(program).run();
+        let pid = json::count(&recording.report, "/processes/0/pid") as u32;
+        (recording, vec![1.5, 0.7], pid)
+    };
+    assert!(recording.status.success(), "{}", recording.stderr);
+    for (function, cpu_s) in ["alpha", "beta"].into_iter().zip(truth) {
+        is_named(&recording, &python(), pid, function, cpu_s);
+    }
+    assert!(samples_in(&recording, pid, "late_code") > 50, "code that came later has no name");
+    let native = json::list(&recording.report, "/frames").iter().filter(|row| row["frame"]["kind"] == "native");
+    let sum = |rows: Vec<&serde_json::Value>| rows.iter().map(|row| json::count(row, "/self")).sum::<u64>();
+    let (unknown, known): (Vec<_>, Vec<_>) = native.partition(|row| row["frame"]["module"] == "[unknown]");
+    let (unknown, known) = (sum(unknown), sum(known));
+    assert!(unknown * 50 <= known, "{unknown} samples in native code of no file, {known} in others");
+    let segments = json::list(&recording.report, "/segments");
+    let segment = segments.iter().find(|row| row["name"] == format!("pyobs_leader_{pid}"));
+    let stack = segment.unwrap_or_else(|| panic!("the segment is not there: {segments:#?}"))["stack"].to_string();
+    assert!(stack.contains("made_late"), "{stack}");
+}
+
+/// CPU seconds of the two threads, by the scheduler's books.
+fn used_s(pid: u32, tids: &serde_json::Value) -> Vec<f64> {
+    let of = |name: &str| {
+        let books = fs::read_to_string(format!("/proc/{pid}/task/{}/schedstat", tids[name])).unwrap();
+        books.split(' ').next().unwrap().parse::<f64>().unwrap() / 1e9
+    };
+    ["alpha", "beta"].map(of).to_vec()
 }
 
 /// Two libraries in one file, one after the other: device and inode are the same.

@@ -60,7 +60,26 @@ pub fn check_target(pid: u32) -> Result<(), NoTarget> {
     if status.tgid != id {
         return Err(NoTarget::ThreadOf(status.tgid.try_into().unwrap_or(0)));
     }
-    if status.state.starts_with(['Z', 'X']) { Err(NoTarget::Ended) } else { Ok(()) }
+    if is_over(living_thread(pid)) { Err(NoTarget::Ended) } else { Ok(()) }
+}
+
+/// The thread through which `/proc` and `process_vm_readv` show a process: its main thread, or another one where the main thread
+/// has ended before the others. The kernel keeps such a main thread as a zombie without memory, files or names.
+pub fn living_thread(pid: u32) -> u32 {
+    if !is_over(pid) {
+        return pid;
+    }
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let mut tids = tasks.filter_map(|task| task.file_name().to_str()?.parse().ok());
+    tids.find(|tid| !is_over(*tid)).unwrap_or(pid)
+}
+
+/// Whether a thread has ended and is only waited for. `/proc/TID` shows any thread (fs/proc/base.c, `proc_pid_lookup`).
+fn is_over(tid: u32) -> bool {
+    let stat = fs::read(format!("/proc/{tid}/stat")).unwrap_or_default();
+    // The name before it, in brackets, may be anything.
+    let state = stat.rsplit(|byte| *byte == b')').next().and_then(|rest| rest.get(1));
+    matches!(state, Some(b'Z' | b'X'))
 }
 
 /// The children of a process; none where the kernel does not list them (`CONFIG_PROC_CHILDREN`).
@@ -114,8 +133,9 @@ impl Facts {
     pub fn of(pid: u32) -> Option<Self> {
         let process = ProcProcess::new(pid.try_into().ok()?).ok()?;
         let stat = process.stat().ok()?;
-        let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        let words = words.strip_suffix(&[0]).unwrap_or(&words);
+        let words = fs::read(format!("/proc/{}/cmdline", living_thread(pid))).unwrap_or_default();
+        // A program that names itself, as setproctitle does, leaves blanks up to where its arguments ended.
+        let words = &words[..words.iter().rposition(|byte| !matches!(byte, 0 | b' ')).map_or(0, |last| last + 1)];
         let words = &words[..words.len().min(COMMAND_MAX)];
         let command = String::from_utf8_lossy(words).replace('\0', " ");
         let command = if command.is_empty() { stat.comm.clone() } else { command };

@@ -13,6 +13,8 @@
 
 use std::io;
 
+use crate::machine::living_thread;
+
 /// One piece of a batch: where, and the buffer it fills.
 pub type Range<'a> = (u64, &'a mut [u8]);
 
@@ -84,13 +86,30 @@ impl Memory for ProcessMemory {
 }
 
 impl ProcessMemory {
-    /// The ranges of `local` must be exclusively borrowed and as long in sum as those of `remote`: both callers build them so.
+    /// Reads through another thread if the main one has ended before it. As for [`Self::call_through`].
     fn call(&self, local: &[libc::iovec], remote: &[libc::iovec], wanted: usize) -> io::Result<()> {
+        let result = Self::call_through(self.pid, local, remote, wanted);
+        match &result {
+            Err(error) if is_gone(error) => {
+                let other = living_thread(self.pid.cast_unsigned()).cast_signed();
+                if other == self.pid { result } else { Self::call_through(other, local, remote, wanted) }
+            }
+            _ => result,
+        }
+    }
+
+    /// The ranges of `local` must be exclusively borrowed and as long in sum as those of `remote`: both callers build them so.
+    fn call_through(
+        thread: libc::pid_t,
+        local: &[libc::iovec],
+        remote: &[libc::iovec],
+        wanted: usize,
+    ) -> io::Result<()> {
         // SAFETY: the kernel writes only into `local`, which describes buffers that our callers borrow mutably for the
         // time of the call; it checks `remote` against the other process's address space, never against ours.
         let got = unsafe {
             libc::process_vm_readv(
-                self.pid,
+                thread,
                 local.as_ptr(),
                 local.len() as libc::c_ulong,
                 remote.as_ptr(),

@@ -11,6 +11,7 @@ use pyobs_abi::unwind::PROCESS_MAPPINGS_MAX;
 
 use self::lines::Line;
 use crate::files::FileId;
+use crate::machine::living_thread;
 
 /// Mappings that are kept of a process, which is what the kernel side looks through.
 const KEPT_MAX: usize = PROCESS_MAPPINGS_MAX as usize;
@@ -51,6 +52,7 @@ impl Mapping {
     /// lies in another mount namespace; then the path as the process sees it.
     pub fn ways(&self, pid: u32) -> [PathBuf; 2] {
         let inside = self.path.strip_prefix("/").unwrap_or(&self.path);
+        let pid = living_thread(pid);
         [
             PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", self.start, self.end)),
             PathBuf::from(format!("/proc/{pid}/root")).join(inside),
@@ -71,7 +73,7 @@ pub struct Mappings {
 
 impl Mappings {
     pub fn of(pid: u32) -> std::io::Result<Self> {
-        let file = std::fs::File::open(format!("/proc/{pid}/maps"))?;
+        let file = std::fs::File::open(format!("/proc/{}/maps", living_thread(pid)))?;
         Self::parse(std::io::BufReader::with_capacity(64 << 10, file))
     }
 

@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 
 use rustix::fs::{Access, Mode, OFlags, access, open};
 
-use crate::machine::utc;
+use crate::machine::{living_thread, utc};
 
 /// What lies behind so many bytes of a file is not looked for.
 const SIZE_MAX: u64 = 4 << 20;
@@ -39,7 +39,7 @@ pub fn line(pid: Option<u32>, file: &str, line: u32, before: &str) -> Option<Str
 fn has_our_files(pid: u32) -> bool {
     let mounts = |of: &str| fs::read_link(format!("/proc/{of}/ns/mnt")).ok();
     let root = |of: &str| fs::metadata(format!("/proc/{of}/root/")).ok().map(|status| (status.dev(), status.ino()));
-    let of = pid.to_string();
+    let of = living_thread(pid).to_string();
     let is_same = mounts(&of).is_some_and(|theirs| mounts("self") == Some(theirs));
     is_same && root(&of).is_some_and(|theirs| root("self") == Some(theirs))
 }

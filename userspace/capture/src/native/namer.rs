@@ -15,6 +15,7 @@ use super::names::{Name, Names, Source};
 use crate::doctor::kernel_version;
 use crate::files::{self, FileId};
 use crate::kernel::cost::{Duty, ThreadTime};
+use crate::machine::living_thread;
 use crate::privileges::{self, Keep};
 use crate::process_maps::Mapping;
 
@@ -164,5 +165,10 @@ fn source(
             file
         }
     };
-    Some(Source { id, file, path: mapping.path().to_owned(), root: PathBuf::from(format!("/proc/{pid}/root")) })
+    Some(Source {
+        id,
+        file,
+        path: mapping.path().to_owned(),
+        root: PathBuf::from(format!("/proc/{}/root", living_thread(pid))),
+    })
 }

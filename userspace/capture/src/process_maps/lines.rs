@@ -5,6 +5,8 @@ use std::io::{self, BufRead, BufReader};
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::machine::living_thread;
+
 /// Mappings of any kind that one look at a process reads. The kernel's own limit is 65,530 by default (`vm.max_map_count`). A look
 /// that ends here is counted.
 pub const LINES_MAX: usize = 65_536;
@@ -73,7 +75,7 @@ pub struct Extent {
 
 /// Hands over the mappings of a process by address, at most [`LINES_MAX`], until `take` breaks.
 pub fn each(pid: u32, take: impl FnMut(&Line<'_>) -> ControlFlow<()>) -> io::Result<Extent> {
-    let file = File::open(format!("/proc/{pid}/maps"))?;
+    let file = File::open(format!("/proc/{}/maps", living_thread(pid)))?;
     let extent = parse(BufReader::with_capacity(64 << 10, file), LINES_MAX, take)?;
     if extent.is_cut_short {
         CUT_SHORT.fetch_add(1, Ordering::Relaxed);

@@ -10,6 +10,7 @@ use super::pools::{self, Shape};
 use super::{scan, segments};
 use crate::cpython::attached::Attached;
 use crate::cpython::version::Version;
+use crate::machine;
 use crate::memory::ProcessMemory;
 
 /// What is read of a process's environment.
@@ -89,7 +90,7 @@ impl Allocator {
 /// `PYTHONMALLOC=mimalloc`, or `mimalloc_debug` (3.13+).
 fn asks_for_mimalloc(pid: u32) -> bool {
     let mut environment = Vec::new();
-    let file = File::open(format!("/proc/{pid}/environ"));
+    let file = File::open(format!("/proc/{}/environ", machine::living_thread(pid)));
     let is_read = file.and_then(|file| file.take(ENVIRONMENT_MAX).read_to_end(&mut environment)).is_ok();
     is_read && environment.split(|byte| *byte == 0).any(|variable| variable.starts_with(b"PYTHONMALLOC=mimalloc"))
 }

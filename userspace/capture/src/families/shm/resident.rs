@@ -18,6 +18,7 @@ use pyobs_model::{Event, Nanos, Pid, ProcessRef, Reason, Resident, SegmentChange
 use super::person::Person;
 use super::{Live, Shm};
 use crate::kernel::cost;
+use crate::machine;
 
 /// How often each process is looked at.
 const EVERY: Duration = Duration::from_secs(5);
@@ -130,8 +131,9 @@ impl Shm {
                 events.push(Event::Segment { at: now, id, change });
             }
         }
-        let status =
-            process.and_then(|process| Some((process, fs::read_to_string(format!("/proc/{pid}/status")).ok()?)));
+        let status = process.and_then(|process| {
+            Some((process, fs::read_to_string(format!("/proc/{}/status", machine::living_thread(pid))).ok()?))
+        });
         if let Some((process, status)) = status
             && let Some(resident) = of_status(&status)
         {
@@ -144,7 +146,8 @@ impl Shm {
 
     /// What lies in a process's mappings of each segment. Tells how much memory these have, too.
     fn shown(&mut self, pid: u32, now: Nanos, events: &mut Vec<Event>) -> Option<BTreeMap<SegmentId, Shown>> {
-        let mut smaps = BufReader::new(File::open(format!("/proc/{pid}/smaps")).ok()?.take(SMAPS_MAX));
+        let thread = machine::living_thread(pid);
+        let mut smaps = BufReader::new(File::open(format!("/proc/{thread}/smaps")).ok()?.take(SMAPS_MAX));
         let mut shown: BTreeMap<SegmentId, Shown> = BTreeMap::new();
         let mut ranges: BTreeMap<SegmentId, Range<u64>> = BTreeMap::new();
         let mut mapping = None;
@@ -168,7 +171,7 @@ impl Shm {
             events.push(Event::Loss { at: now, reason: Reason::ResidentUnreadable, count: 1 });
         }
         for (id, range) in ranges {
-            let link = format!("/proc/{pid}/map_files/{:x}-{:x}", range.start, range.end);
+            let link = format!("/proc/{thread}/map_files/{:x}-{:x}", range.start, range.end);
             let Ok(found) = fs::metadata(link) else { continue };
             let bytes = found.blocks().saturating_mul(BLOCK);
             let is_it = self.live.get(&id).is_some_and(|live: &Live| live.inode.ino == found.ino());

@@ -11,6 +11,7 @@ use pyobs_abi::shm::{Facts, Inode};
 use pyobs_model::SegmentKind;
 
 use super::FOLDER;
+use crate::machine;
 use crate::process_maps::lines;
 
 /// Device numbers, as the kernel has them.
@@ -95,6 +96,7 @@ pub struct Shown {
 impl Devices {
     /// What a process has of segments: of those that `is_known`, and with `others` of all that it may share.
     pub fn of_process(&self, pid: u32, others: bool, is_known: impl Fn(&Inode) -> bool) -> Shown {
+        let pid = machine::living_thread(pid);
         let mut mappings = Vec::new();
         let read = lines::each(pid, |line| {
             let key = Inode { ino: line.inode, dev: line.device.0 << 20 | line.device.1, padding: 0 };
@@ -157,7 +159,7 @@ impl Devices {
 
 /// The process that a process's descriptor stands for (Documentation/filesystems/proc.rst, pidfd files).
 pub fn behind_pidfd(pid: u32, pidfd: u64) -> Option<u32> {
-    let about = fs::read_to_string(format!("/proc/{pid}/fdinfo/{pidfd}")).ok()?;
+    let about = fs::read_to_string(format!("/proc/{}/fdinfo/{pidfd}", machine::living_thread(pid))).ok()?;
     about.lines().find_map(|line| line.strip_prefix("Pid:"))?.trim().parse().ok()
 }
 

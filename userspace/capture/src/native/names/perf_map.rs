@@ -7,6 +7,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 use super::inside;
+use crate::machine::living_thread;
 
 /// What is read of a map at a time. A larger one is read on with the next question.
 const READ_MAX: usize = 4 << 20;
@@ -150,7 +151,7 @@ fn open(pid: u32) -> Option<(File, (u64, u64, u64))> {
         field("Uid:")?.split_ascii_whitespace().take(2).filter_map(|user| user.parse().ok()).collect();
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let started: u64 = stat.rsplit(')').next()?.split_ascii_whitespace().nth(19)?.parse().ok()?;
-    let root = format!("/proc/{pid}/root");
+    let root = format!("/proc/{}/root", living_thread(pid));
     let file = inside::open(Path::new(&root), Path::new(&format!("tmp/perf-{own}.map")), false)?;
     let metadata = file.metadata().ok()?;
     let is_trusted = metadata.uid() == 0 || users.contains(&metadata.uid());
