@@ -4,8 +4,9 @@ use pyobs_tests::{Case, Record, Recording, Workload, case, json, needs, rule, wo
 
 use crate::python;
 
-/// Programs that switch between threads all the time.
-const FLOOD: usize = 4;
+/// Programs that switch between threads all the time: 380,000 switches a second on two CPUs. With four it is 280,000, and Linux 6.18
+/// was seen to leave its own threads (RCU, writeback) without a CPU for minutes, whether pyobs ran or not.
+const FLOOD: usize = 2;
 const SECONDS: f64 = 6.0;
 
 pub fn cases() -> Vec<Case> {
