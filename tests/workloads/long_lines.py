@@ -1,7 +1,7 @@
-"""Functions of so many lines that their line tables take 0.1, 0.4 and more than 8 MB, some lines of which take time.
+"""Runs functions of 15,000 and 60,000 lines, and one whose line table has more than 8 MiB. Five lines of each take time.
 
-Prints the CPU seconds of each of these lines and the size of the line table: {"functions": [{"name", "bytes", "lines": [[line,
-seconds], ...]}, ...]}. The lines of the last function are not known: its table is larger than what pyobs reads.
+Prints the CPU seconds of these lines and the size of each line table: {"functions": [{"name", "bytes", "lines": [[line,
+seconds], ...]}, ...]}. pyobs does not read the last table.
 """
 
 import json
@@ -25,7 +25,7 @@ def burn(line, seconds):
 
 
 def made(count):
-    """A function of so many lines, of which five call `burn`."""
+    """Returns a function of `count` lines, five of which call `burn`."""
     slow = {10, count // 10, count // 4, count // 2, count - 10}
     lines = ["def of_%d_lines(burn, seconds):" % count]
     for line in range(2, count + 1):

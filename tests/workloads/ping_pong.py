@@ -1,4 +1,4 @@
-"""Two threads hand a byte to and fro, as often as they can, until they are killed, and for a minute at the most."""
+"""Two threads pass a byte back and forth as fast as they can. The program ends after a minute unless it is killed before."""
 import os
 import socket
 import threading

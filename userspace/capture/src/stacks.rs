@@ -87,12 +87,13 @@ impl Reading {
         let has_time = self.tables.spend(Duration::ZERO, now).is_zero();
         let tables = if has_time { LongTables::Read } else { LongTables::LeaveOut };
         let (memory, layout) = (ProcessMemory::new(pid), &python.layout);
-        let code = names::read_code(&memory, raw.address, raw.check(), layout, python.code_type, tables)?;
-        if code.has_long_table() {
+        let code = names::read_code(&memory, raw.address, raw.check(), layout, python.code_type, tables);
+        // A long table may have been read before the object turned out to have changed.
+        if code.as_ref().map_or(true, CodeObject::has_long_table) {
             self.tables.spend(now.elapsed(), Instant::now());
         }
-        self.learned = true;
-        Ok(code)
+        self.learned |= code.is_ok();
+        code
     }
 }
 

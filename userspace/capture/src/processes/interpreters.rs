@@ -11,7 +11,7 @@ use crate::kernel::object::Object;
 use crate::machine;
 use crate::process_maps::Mappings;
 
-/// Interpreters that the user is told of.
+/// At most this many refused interpreters are reported.
 const REFUSED_MAX: usize = 100;
 
 impl Processes {

@@ -211,7 +211,7 @@ fn a_thread_that_is_over_is_told_and_forgotten() {
 
 #[test]
 fn stacks_that_are_long_in_being_named_are_waited_for() {
-    // A thread that ends meanwhile, each of whose sleeps was drawn.
+    // Every sleep is drawn, and the thread ends before its stack has a name.
     let mut kernel = Kernel::new(libc::SYS_read as u64);
     let key = kernel.asleep(5_000);
     kernel.woken(5_000, 6_000, (1, 1_000), ALWAYS, None);
@@ -222,7 +222,7 @@ fn stacks_that_are_long_in_being_named_are_waited_for() {
     kernel.look_without_thread(10..=12);
     assert!(kernel.offcpu.threads.is_empty());
 
-    // A thread of which one sleep in four was drawn.
+    // One sleep in four is drawn.
     let mut kernel = Kernel::new(libc::SYS_read as u64);
     let key = kernel.asleep(5_000);
     kernel.woken(5_000, 6_000, (4, 4_000), 1 << 30, None);
