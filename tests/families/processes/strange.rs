@@ -68,6 +68,9 @@ fn main_thread_ended(before: bool) {
         let used = used_s(pid, &tids);
         let recording = Record::new().rate(RATE).pid(pid).seconds(2.5).run();
         let truth = used_s(pid, &tids).into_iter().zip(used).map(|(after, before)| after - before).collect();
+        // It removes its segment.
+        let ended = program.wait();
+        assert!(ended.status.success(), "{ended:?}");
         (recording, truth, pid)
     } else {
         let recording = Record::new().rate(RATE).command(program).run();
