@@ -25,7 +25,7 @@ def burn(line, seconds):
 
 
 def made(count):
-    """Returns a function of `count` lines, five of which call `burn`."""
+    """Builds a function with `count` lines that calls `burn` on five of them."""
     slow = {10, count // 10, count // 4, count // 2, count - 10}
     lines = ["def of_%d_lines(burn, seconds):" % count]
     for line in range(2, count + 1):

@@ -7,7 +7,7 @@ use std::io;
 use super::lines::{Format, Place, Walked};
 use crate::memory::Memory;
 
-/// The table of a function of a million lines has less. In bytes.
+/// Larger tables are not read. In bytes.
 pub const LONG_MAX: u64 = 8 << 20;
 const PIECE: usize = 16 << 10;
 
