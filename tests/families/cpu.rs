@@ -167,8 +167,12 @@ fn too_deep_stacks_keep_the_leaf_and_are_counted() -> Case {
         assert_eq!(python.last().unwrap().0, "bottom", "{python:?}");
         assert!((500..2003).contains(&python.len()), "{} frames", python.len());
         assert!(python[..python.len() - 1].iter().all(|frame| frame.0 == "recurse"), "{python:?}");
-        let truncated = json::count(&recording.report, "/stacks/truncated");
-        assert!(truncated >= stack.samples, "{truncated} are counted as truncated, but {} are", stack.samples);
+        // Shares, because an export sums the weights of samples, and the report counts the samples.
+        let all: u64 = recording.stacks().iter().map(|stack| stack.samples).sum();
+        let count = |pointer| json::number(&recording.report, pointer);
+        let truncated = count("/stacks/truncated") / count("/stacks/samples");
+        let least = stack.samples as f64 / all as f64 * 0.97;
+        compare::at_least("share of stacks that are counted as truncated", truncated, least);
     };
     case("stacks_of_2000_frames_keep_the_leaf_and_are_counted_as_truncated", body)
         .needs(needs::root())
