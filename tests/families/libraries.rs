@@ -251,12 +251,10 @@ fn often(python: &Python) {
     let sentences = json::list(&recording.report, "/cost/shed");
     let [sentence] = sentences else { panic!("{sentences:#?}") };
     let sentence = sentence.as_str().unwrap();
-    let pattern =
-        "^arenas of libraries are not followed any more: that cost ([0-9.]+) % of a core, and ([0-9.]+) % are allowed";
+    let pattern = "^pyobs used ([0-9.]+) % of the machine with a budget of ([0-9.]+) %: arenas of libraries are not followed any more";
     let cost = Regex::new(pattern).unwrap().captures(sentence).unwrap_or_else(|| panic!("{sentence}"));
     let [cost, allowed] = [1, 2].map(|group| cost[group].parse::<f64>().unwrap());
-    let cpus = std::thread::available_parallelism().unwrap().get() as f64;
-    assert!(cost > allowed && allowed <= BUDGET * cpus + 0.005, "{sentence}");
+    assert!(cost > allowed && (allowed - BUDGET).abs() < 0.005, "{sentence}");
     let found = arenas(&recording, "pool");
     let [arena] = found[..] else { panic!("{found:#?}\n{}", recording.stderr) };
     let (seen, all) = (json::count(arena, "/objects_born"), json::count(&told, "/born"));

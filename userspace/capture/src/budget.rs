@@ -2,8 +2,8 @@
 //!
 //! Once a second the session reports what each family has cost. [`Arbiter`] takes the measure that does the least harm for each
 //! percent saved until the predicted cost fits, and takes it back once the predicted cost leaves room. It knows no family's
-//! programs: the session applies what [`Arbiter::level`] says. Families that hold a bound of their own inside a second
-//! (windows of `eval`, probes of `nrt`) receive [`Arbiter::allowance`].
+//! programs: the session applies what [`Arbiter::level`] says. The windows of `eval` open and close several times a second, on
+//! what [`Arbiter::allowance`] leaves them.
 
 mod ladder;
 #[cfg(test)]
@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use pyobs_model::Nanos;
 
 pub use self::ladder::Measure;
-use self::ladder::{Ladder, SLEEPS, WATCHPOINTS, samples};
+use self::ladder::{LIBRARIES, Ladder, MEM_INFOS, SLEEPS, TRANSFERS, WATCHPOINTS, samples};
 
 /// In the first seconds every file and every stack is new: what user space does then does not count.
 const START: Nanos = Nanos(3_000_000_000);
@@ -37,7 +37,7 @@ const TRIAL_LENGTH: u32 = 10;
 /// A family's part of the time in user space is at most this many times its time in the kernel. The rest is what looking costs,
 /// whatever there is to see.
 const USER_MAX: f64 = 4.0;
-/// A family with a bound of its own is never left with less than this share of the budget.
+/// Calls are never left with less than this share of the budget, and no probes are taken away that cost less.
 const ALLOWANCE_MIN: f64 = 0.25;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,6 +103,8 @@ pub struct Change {
 /// Shares of a core over one second.
 type Shares = [f64; FAMILIES];
 
+const LADDERS: usize = 6;
+
 struct Observed {
     at: Nanos,
     kernel: [Nanos; FAMILIES],
@@ -114,7 +116,7 @@ pub struct Arbiter {
     budget: f64,
     cpus: f64,
     binds: Binds,
-    ladders: [Ladder; 3],
+    ladders: [Ladder; LADDERS],
     last: Option<Observed>,
     /// Since the last change, the latest at the back.
     seconds: VecDeque<Shares>,
@@ -136,6 +138,9 @@ impl Arbiter {
                 Ladder::new(Family::Samples, samples(rate_hz), binds.samples),
                 Ladder::new(Family::Sleeps, SLEEPS, binds.sleeps),
                 Ladder::new(Family::Watchpoints, WATCHPOINTS, binds.named),
+                Ladder::new(Family::MemInfos, MEM_INFOS, binds.named),
+                Ladder::new(Family::Libraries, LIBRARIES, binds.named),
+                Ladder::new(Family::Transfers, TRANSFERS, binds.named),
             ],
             last: None,
             seconds: VecDeque::new(),
@@ -150,9 +155,9 @@ impl Arbiter {
         self.ladders.iter().find(|ladder| ladder.family == family).map_or(1.0, Ladder::keeps)
     }
 
-    /// What a family with a bound of its own may cost now, in percent of a core: what the others leave.
-    pub fn allowance(&self, family: Family) -> f64 {
-        let others = self.seconds.back().map_or(0.0, |shares| self.total(shares) - self.counted(shares, family));
+    /// What calls may cost now, in percent of a core: what the others leave.
+    pub fn allowance(&self) -> f64 {
+        let others = self.seconds.back().map_or(0.0, |shares| self.total(shares) - self.counted(shares, Family::Calls));
         (self.budget - others).max(self.budget * ALLOWANCE_MIN) * 100.0
     }
 
@@ -183,7 +188,7 @@ impl Arbiter {
         if self.is_above() {
             self.give_up();
         }
-        if before == self.levels() && before.iter().any(|level| *level > 0) {
+        if before == self.levels() && self.ladders.iter().any(|ladder| ladder.previous().is_some()) {
             self.take_up(cost);
         }
         self.changes(before, cost, at)
@@ -200,11 +205,17 @@ impl Arbiter {
     /// Takes measures until the cost of the last second would have fitted.
     fn give_up(&mut self) {
         let Some(mut shares) = self.seconds.back().copied() else { return };
+        // What cannot be taken back is judged over the whole window.
+        let is_lasting =
+            self.seconds.len() == WINDOW && self.seconds.iter().all(|shares| self.total(shares) > self.budget);
         while self.total(&shares) > self.budget * TARGET {
             let budget = self.budget;
             let worth = |ladder: &Ladder| {
                 let cost = shares[ladder.family as usize];
-                let step = ladder.next().filter(|_| cost > ladder.reserve() * budget)?;
+                let step = ladder.next().filter(|step| is_lasting || !step.is_final)?;
+                if cost <= ladder.reserve() * budget {
+                    return None;
+                }
                 let saved = cost * (1.0 - step.keeps / ladder.keeps());
                 (saved > WORTH * budget).then(|| step.harm / saved)
             };
@@ -247,7 +258,7 @@ impl Arbiter {
         }
         self.waited = if cost < self.budget * TARGET { self.waited + 1 } else { 0 };
         if self.waited >= if self.trial.is_some() { 1 } else { self.patience } {
-            let given_up = self.ladders.iter_mut().filter(|ladder| ladder.level > 0);
+            let given_up = self.ladders.iter_mut().filter(|ladder| ladder.previous().is_some());
             if let Some(ladder) = given_up.max_by(|one, other| one.harm().total_cmp(&other.harm())) {
                 ladder.level -= 1;
                 (self.trial, self.waited) = (Some(0), 0);
@@ -255,11 +266,11 @@ impl Arbiter {
         }
     }
 
-    fn levels(&self) -> [usize; 3] {
+    fn levels(&self) -> [usize; LADDERS] {
         std::array::from_fn(|index| self.ladders[index].level)
     }
 
-    fn changes(&mut self, before: [usize; 3], cost: f64, at: Nanos) -> Vec<Change> {
+    fn changes(&mut self, before: [usize; LADDERS], cost: f64, at: Nanos) -> Vec<Change> {
         let changed: Vec<usize> =
             (0..before.len()).filter(|index| self.ladders[*index].level != before[*index]).collect();
         if !changed.is_empty() {

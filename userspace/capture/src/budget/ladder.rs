@@ -1,6 +1,6 @@
 //! What the families offer to give up, step by step.
 
-use super::Family;
+use super::{ALLOWANCE_MIN, Family};
 
 /// One step: what is given up, and what that does to the figures.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -14,10 +14,17 @@ pub struct Measure {
     pub harm: f64,
     /// The share of what the family does that is left, and of its cost about as much.
     pub keeps: f64,
+    /// Whether it cannot be taken back, because what happens meanwhile would be missing for good.
+    pub is_final: bool,
 }
 
 const fn measure(name: &'static str, what: &'static str, effect: &'static str, harm: f64, one_in: u32) -> Measure {
-    Measure { name, what, effect, harm, keeps: 1.0 / one_in as f64 }
+    Measure { name, what, effect, harm, keeps: 1.0 / one_in as f64, is_final: false }
+}
+
+/// A family's probes are taken away.
+const fn probes_off(what: &'static str, effect: &'static str) -> Measure {
+    Measure { name: "probes off", what, effect, harm: 256.0, keeps: 0.0, is_final: true }
 }
 
 const FEWER_SAMPLES: &str = "shares of time rest on fewer samples";
@@ -58,6 +65,22 @@ pub(super) const WATCHPOINTS: &[Measure] = &[
     measure("watchpoints 1/64", "one watchpoint in 64 is set", FEWER_WATCHPOINTS, 6.0, 64),
 ];
 
+const LIVES_ON: &str = "what lived then is shown as alive";
+pub(super) const MEM_INFOS: &[Measure] = &[probes_off("MemInfos are not followed any more", LIVES_ON)];
+pub(super) const LIBRARIES: &[Measure] = &[probes_off("arenas of libraries are not followed any more", LIVES_ON)];
+
+/// A transfer costs some 25 µs to follow to its end, and 2 to count (docs/families/ucx.md).
+pub(super) const TRANSFERS: &[Measure] = &[
+    measure(
+        "counted only",
+        "transfers are counted when they are submitted",
+        "their ends and stages are unknown",
+        16.0,
+        8,
+    ),
+    probes_off("transfers are not followed any more", "what was under way then has no end"),
+];
+
 /// The measures of one family, and how many are taken.
 pub(super) struct Ladder {
     pub(super) family: Family,
@@ -87,7 +110,11 @@ impl Ladder {
 
     /// The share of the budget that is the family's own: while it costs no more, giving something up would not help.
     pub(super) fn reserve(&self) -> f64 {
-        if self.family == Family::Samples { 0.5 } else { 0.0 }
+        match self.next() {
+            Some(measure) if measure.is_final => ALLOWANCE_MIN,
+            _ if self.family == Family::Samples => 0.5,
+            _ => 0.0,
+        }
     }
 
     pub(super) fn measure(&self, level: usize) -> Option<&'static Measure> {
@@ -103,10 +130,11 @@ impl Ladder {
         self.measures.get(self.level).filter(|_| self.is_bound)
     }
 
-    /// The level without the last measure; `None` if no measure is taken.
+    /// What would be kept without the last measure; `None` if no measure is taken, or the last one is final.
     pub(super) fn previous(&self) -> Option<f64> {
         let before = self.level.checked_sub(1)?;
-        Some(self.measure(before).map_or(1.0, |measure| measure.keeps))
+        let last = self.measure(self.level).filter(|measure| !measure.is_final);
+        last.map(|_| self.measure(before).map_or(1.0, |measure| measure.keeps))
     }
 
     /// Of the last measure that was taken.

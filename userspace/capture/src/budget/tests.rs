@@ -6,14 +6,16 @@ const ALL: Binds = Binds { samples: true, sleeps: true, named: true };
 const DEFAULT: Binds = Binds { samples: true, sleeps: true, named: false };
 
 /// What families would cost if nothing were given up, as shares of a core.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 struct Load {
     samples: f64,
     sleeps: f64,
     /// Of sleeps what is there whatever is given up.
     fixed: f64,
     watchpoints: f64,
+    calls: f64,
     mem_infos: f64,
+    transfers: f64,
     rest: f64,
     /// In user space, whatever is given up.
     user: f64,
@@ -40,8 +42,15 @@ impl Bench {
     }
 
     fn look(&mut self) {
-        const KNOWN: [Family; 5] =
-            [Family::Samples, Family::Sleeps, Family::Watchpoints, Family::MemInfos, Family::Rest];
+        const KNOWN: [Family; 7] = [
+            Family::Samples,
+            Family::Sleeps,
+            Family::Watchpoints,
+            Family::Calls,
+            Family::MemInfos,
+            Family::Transfers,
+            Family::Rest,
+        ];
         let cost = |family| Cost { family, kernel: Nanos::from_secs_f64(self.kernel[family as usize]) };
         let (at, user) = (Nanos::from_secs_f64(self.second.into()), Nanos::from_secs_f64(self.user));
         let new = self.arbiter.observe(at, &KNOWN.map(cost), user);
@@ -55,7 +64,9 @@ impl Bench {
                 (Family::Samples, load.samples * keeps(Family::Samples)),
                 (Family::Sleeps, load.sleeps * keeps(Family::Sleeps) + load.fixed),
                 (Family::Watchpoints, load.watchpoints * keeps(Family::Watchpoints)),
-                (Family::MemInfos, load.mem_infos),
+                (Family::Calls, load.calls),
+                (Family::MemInfos, load.mem_infos * keeps(Family::MemInfos)),
+                (Family::Transfers, load.transfers * keeps(Family::Transfers)),
                 (Family::Rest, load.rest),
             ];
             for (family, cost) in costs {
@@ -74,8 +85,18 @@ impl Bench {
     }
 }
 
-const QUIET_LOAD: Load =
-    Load { samples: 0.002, sleeps: 0.001, fixed: 0.0, watchpoints: 0.0, mem_infos: 0.0, rest: 0.0, user: 0.0 };
+const NOTHING: Load = Load {
+    samples: 0.0,
+    sleeps: 0.0,
+    fixed: 0.0,
+    watchpoints: 0.0,
+    calls: 0.0,
+    mem_infos: 0.0,
+    transfers: 0.0,
+    rest: 0.0,
+    user: 0.0,
+};
+const QUIET_LOAD: Load = Load { samples: 0.002, sleeps: 0.001, ..NOTHING };
 
 #[test]
 fn a_load_that_fits_is_left_alone() {
@@ -124,7 +145,7 @@ fn everything_is_back_five_seconds_after_the_load_has_gone() {
 #[test]
 fn a_little_above_is_judged_over_three_seconds() {
     let mut bench = Bench::new(1.0, 1, ALL);
-    let above = Load { samples: 0.012, ..Load::default() };
+    let above = Load { samples: 0.012, ..NOTHING };
     bench.run(QUIET_LOAD, 10).run(above, 1).run(QUIET_LOAD, 10);
     assert!(bench.changes.is_empty(), "{:?}", bench.changes);
     bench.run(above, 4);
@@ -134,7 +155,7 @@ fn a_little_above_is_judged_over_three_seconds() {
 #[test]
 fn stacks_of_sleeps_go_before_samples() {
     let mut bench = Bench::new(1.0, 1, ALL);
-    bench.run(Load { samples: 0.006, sleeps: 0.05, ..Load::default() }, 3);
+    bench.run(Load { samples: 0.006, sleeps: 0.05, ..NOTHING }, 3);
     assert_eq!(bench.keeps(), [1.0, 1.0 / 64.0, 1.0]);
     assert_eq!(bench.changes[0].1.family, "offcpu");
     assert_eq!((bench.changes[0].1.before, bench.changes[0].1.after), (None, Some("stacks 1/64")));
@@ -143,9 +164,9 @@ fn stacks_of_sleeps_go_before_samples() {
 #[test]
 fn samples_are_not_given_up_for_what_they_do_not_cost() {
     let mut bench = Bench::new(1.0, 1, ALL);
-    bench.run(Load { samples: 0.004, rest: 0.03, ..Load::default() }, 3600);
+    bench.run(Load { samples: 0.004, rest: 0.03, ..NOTHING }, 3600);
     assert_eq!(bench.keeps(), [1.0; 3], "half of the budget is theirs");
-    bench.run(Load { samples: 0.07, rest: 0.03, ..Load::default() }, 60);
+    bench.run(Load { samples: 0.07, rest: 0.03, ..NOTHING }, 60);
     assert_eq!(bench.keeps()[0], 1.0 / 16.0);
 }
 
@@ -157,13 +178,13 @@ fn families_that_were_named_are_bound_only_by_a_typed_budget() {
     assert!(bench.changes.is_empty(), "{:?}", bench.changes);
     let typed_rate = Binds { samples: false, sleeps: true, named: false };
     let mut bench = Bench::new(1.0, 1, typed_rate);
-    bench.run(Load { samples: 0.5, sleeps: 0.5, ..Load::default() }, 60);
+    bench.run(Load { samples: 0.5, sleeps: 0.5, ..NOTHING }, 60);
     assert_eq!(bench.keeps(), [1.0, 1.0 / 64.0, 1.0]);
 }
 
 #[test]
 fn the_budget_is_a_share_of_all_cpus() {
-    let load = Load { samples: 0.3, ..Load::default() };
+    let load = Load { samples: 0.3, ..NOTHING };
     let mut bench = Bench::new(1.0, 64, ALL);
     bench.run(load, 60);
     assert!(bench.changes.is_empty(), "{:?}", bench.changes);
@@ -177,21 +198,21 @@ fn the_budget_is_a_share_of_all_cpus() {
 #[test]
 fn a_cost_that_measures_do_not_lower_is_tried_again_and_ever_less_often() {
     let mut bench = Bench::new(1.0, 1, ALL);
-    let quiet = Load { sleeps: 0.0, fixed: 0.004, ..Load::default() };
+    let quiet = Load { sleeps: 0.0, fixed: 0.004, ..NOTHING };
     bench.run(Load { sleeps: 0.2, ..quiet }, 20);
     let shed = bench.keeps()[1];
     assert!(shed < 1.0);
     bench.run(quiet, 5);
     assert_eq!(bench.keeps()[1], 1.0, "the prediction says eight times as much, and a trial says otherwise");
     let mut bench = Bench::new(1.0, 1, ALL);
-    bench.run(Load { sleeps: 0.2, fixed: 0.001, ..Load::default() }, 3600);
+    bench.run(Load { sleeps: 0.2, fixed: 0.001, ..NOTHING }, 3600);
     let above = bench.told.iter().filter(|cost| **cost > 0.01).count();
     assert!(above < 20, "{above} seconds in an hour above the budget");
 }
 
 #[test]
 fn user_space_counts_after_the_start_and_is_divided_as_the_kernel_s_time() {
-    let load = Load { samples: 0.004, rest: 0.004, user: 0.03, ..Load::default() };
+    let load = Load { samples: 0.004, rest: 0.004, user: 0.03, ..NOTHING };
     let mut bench = Bench::new(1.0, 1, ALL);
     bench.run(load, 3);
     assert!(bench.changes.is_empty());
@@ -202,13 +223,45 @@ fn user_space_counts_after_the_start_and_is_divided_as_the_kernel_s_time() {
 }
 
 #[test]
-fn a_family_with_a_bound_of_its_own_may_cost_what_the_others_leave() {
+fn calls_may_cost_what_the_others_leave() {
     let mut bench = Bench::new(1.0, 1, ALL);
-    assert!((bench.arbiter.allowance(Family::MemInfos) - 1.0).abs() < 1e-9);
-    bench.run(Load { samples: 0.004, mem_infos: 0.002, ..Load::default() }, 5);
-    assert!((bench.arbiter.allowance(Family::MemInfos) - 0.6).abs() < 1e-3);
-    bench.run(Load { rest: 0.03, ..Load::default() }, 5);
-    assert!((bench.arbiter.allowance(Family::MemInfos) - 0.25).abs() < 1e-3);
+    assert!((bench.arbiter.allowance() - 1.0).abs() < 1e-9);
+    bench.run(Load { samples: 0.004, calls: 0.002, ..NOTHING }, 5);
+    assert!((bench.arbiter.allowance() - 0.6).abs() < 1e-3);
+    bench.run(Load { rest: 0.03, ..NOTHING }, 5);
+    assert!((bench.arbiter.allowance() - 0.25).abs() < 1e-3);
+}
+
+#[test]
+fn probes_go_for_good_and_only_where_they_cost_too_much_for_three_seconds() {
+    let mut bench = Bench::new(1.0, 1, ALL);
+    let quiet = Load { samples: 0.002, ..NOTHING };
+    let above = Load { mem_infos: 0.05, ..quiet };
+    for _ in 0..5 {
+        bench.run(above, 2).run(quiet, 5);
+    }
+    assert!(bench.changes.is_empty(), "{:?}", bench.changes);
+    bench.run(above, 3);
+    assert_eq!(bench.arbiter.level(Family::MemInfos), 0.0);
+    assert_eq!(bench.keeps(), [1.0; 3], "nothing else would have helped");
+    bench.run(quiet, 3600);
+    assert_eq!(bench.arbiter.level(Family::MemInfos), 0.0);
+    let [(_, change)] = &bench.changes[..] else { panic!("{:?}", bench.changes) };
+    assert_eq!((change.family, change.after), ("nrt", Some("probes off")));
+    let mut bench = Bench::new(1.0, 1, ALL);
+    bench.run(Load { mem_infos: 0.002, rest: 0.03, ..NOTHING }, 60);
+    assert!(bench.changes.is_empty(), "they cost little: {:?}", bench.changes);
+}
+
+#[test]
+fn transfers_are_counted_before_their_probes_go_and_are_followed_again() {
+    let mut bench = Bench::new(1.0, 1, ALL);
+    bench.run(Load { transfers: 0.05, ..QUIET_LOAD }, 60);
+    assert_eq!(bench.arbiter.level(Family::Transfers), 0.125);
+    bench.run(QUIET_LOAD, 5);
+    assert_eq!(bench.arbiter.level(Family::Transfers), 1.0);
+    bench.run(Load { transfers: 0.5, ..QUIET_LOAD }, 8);
+    assert_eq!(bench.arbiter.level(Family::Transfers), 0.0);
 }
 
 #[test]

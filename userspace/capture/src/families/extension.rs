@@ -4,7 +4,6 @@ use std::ffi::CString;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::time::{Duration, Instant};
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic, OpKind};
 use pyobs_model::Nanos;
@@ -72,14 +71,12 @@ pub fn attach_to(
 /// Files that have probes.
 const FILES_MAX: usize = 64;
 
-/// What becomes of lives that are not followed any more.
-pub const LIVES_ON: &str = "what lived then is told as alive";
-
 /// The probes of a family. They are closed beside the work: each takes the kernel milliseconds.
 #[derive(Default)]
 pub struct Probes {
     files: usize,
     all: Vec<OwnedFd>,
+    is_closed: bool,
 }
 
 impl Probes {
@@ -98,27 +95,14 @@ impl Probes {
         self.all.push(probe);
     }
 
-    /// Takes them away where they cost more than they may. Returns a sentence when it does: `what` is followed no more,
-    /// and what becomes of the rest.
-    pub fn hold_budget(
-        &mut self,
-        meter: &mut Meter,
-        (run_time, runs): (Duration, u64),
-        what: &str,
-        rest: &str,
-    ) -> Option<String> {
-        let excess = meter.exceeds(run_time, runs)?;
-        Some(self.give_up(meter, excess, what, rest))
+    /// Takes them away for good.
+    pub fn close(&mut self) {
+        self.is_closed = true;
+        close_later(std::mem::take(&mut self.all));
     }
 
-    /// Takes them away for good, for they cost too much. Returns that sentence.
-    pub fn give_up(&mut self, meter: &mut Meter, excess: Excess, what: &str, rest: &str) -> String {
-        meter.over = true;
-        close_later(std::mem::take(&mut self.all));
-        let Excess { share, budget } = excess;
-        format!(
-            "{what} are not followed any more: that cost {share:.2} % of a core, and {budget:.2} % are allowed; {rest}"
-        )
+    pub fn is_closed(&self) -> bool {
+        self.is_closed
     }
 }
 
@@ -139,9 +123,6 @@ pub fn returns(elf: &Elf<'_>, start: u64, size: u64) -> Vec<u64> {
     returns.map(|instruction| instruction.ip()).collect()
 }
 
-/// Over which time the budget is held.
-pub const SPAN: Duration = Duration::from_secs(2);
-
 /// Whether the kernel carries out the instruction itself that the code begins with, instead of stepping over a copy of it
 /// (arch/x86/kernel/uprobes.c): a register that is pushed, and what does nothing.
 pub fn is_carried_out(code: &[u8]) -> bool {
@@ -153,29 +134,10 @@ pub fn is_carried_out(code: &[u8]) -> bool {
     }
 }
 
-/// What hits cost.
+/// What hits cost besides their programs.
 pub struct Meter {
     costs: TrapCosts,
-    /// The share of one core that hits may cost, in percent, if there is a bound.
-    budget: Option<f64>,
     hits: Hits,
-    /// The hits at the beginning of the present span, and when that was.
-    span: (Hits, Instant),
-    over: bool,
-}
-
-/// The shares of a core that hits have cost, over a span, and may cost, in percent.
-#[derive(Clone, Copy, Debug)]
-pub struct Excess {
-    share: f64,
-    budget: f64,
-}
-
-impl Excess {
-    /// How many times as much as they may.
-    pub fn times(self) -> f64 {
-        self.share / self.budget
-    }
 }
 
 /// How often control came to instructions of either kind.
@@ -191,29 +153,11 @@ impl Hits {
         let of = |hits: u64, each: u32| hits.saturating_mul(each.into());
         of(self.cheap, costs.cheap).saturating_add(of(self.stepped, costs.stepped))
     }
-
-    fn since(self, before: Self) -> Self {
-        let (cheap, stepped) = (self.cheap.saturating_sub(before.cheap), self.stepped.saturating_sub(before.stepped));
-        Self { cheap, stepped }
-    }
 }
 
 impl Meter {
-    pub fn new(uprobes: Uprobes, budget: Option<f64>) -> io::Result<Self> {
-        Ok(Self {
-            costs: uprobes.trap_costs()?,
-            budget,
-            hits: Hits::default(),
-            span: (Hits::default(), Instant::now()),
-            over: false,
-        })
-    }
-
-    /// Hits may cost so much of a core from now on, in percent, where they are bound at all.
-    pub fn allow(&mut self, percent: f64) {
-        if let Some(budget) = &mut self.budget {
-            *budget = percent;
-        }
+    pub fn new(uprobes: Uprobes) -> io::Result<Self> {
+        Ok(Self { costs: uprobes.trap_costs()?, hits: Hits::default() })
     }
 
     pub fn hit(&mut self) {
@@ -225,31 +169,8 @@ impl Meter {
         self.hits = hits;
     }
 
-    /// What hits have cost so far besides their programs.
     pub fn trap_cost(&self) -> Nanos {
         Nanos(self.hits.cost(self.costs))
-    }
-
-    /// Whether they were given up, for they have cost more than they may.
-    pub fn is_over(&self) -> bool {
-        self.over
-    }
-
-    /// To be called now and then: whether they have cost too much over the span that ends now, if one does.
-    pub fn exceeds(&mut self, run_time: Duration, runs: u64) -> Option<Excess> {
-        let program_cost = u64::try_from(run_time.as_nanos()).unwrap_or(u64::MAX).checked_div(runs)?;
-        let (before, since) = self.span;
-        let elapsed = since.elapsed();
-        if self.over || elapsed < SPAN {
-            return None;
-        }
-        self.span = (self.hits, Instant::now());
-        let new = self.hits.since(before);
-        let programs = new.cheap.saturating_add(new.stepped).saturating_mul(program_cost);
-        let spent = new.cost(self.costs).saturating_add(programs) as f64 / 1e9;
-        let share = spent / elapsed.as_secs_f64() * 100.0;
-        let budget = self.budget.filter(|budget| share > *budget)?;
-        Some(Excess { share, budget })
     }
 }
 
@@ -272,9 +193,7 @@ mod tests {
     #[test]
     fn hits_cost_what_their_instructions_do() {
         let costs = TrapCosts { cheap: 700, stepped: 10_000 };
-        let before = Hits { cheap: 10, stepped: 1 };
-        let now = Hits { cheap: 1010, stepped: 3 };
-        assert_eq!(now.since(before).cost(costs), 720_000);
-        assert_eq!(before.since(now).cost(costs), 0);
+        assert_eq!(Hits { cheap: 1000, stepped: 2 }.cost(costs), 720_000);
+        assert_eq!(Hits::default().cost(costs), 0);
     }
 }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use pyobs_abi::nrt::{Death, data};
 use pyobs_model::{Event, MemInfoChange, MemInfoId, Nanos, Reason};
 
-use super::extension::{Extension, LIVES_ON, Meter, Probes, returns};
+use super::extension::{Extension, Meter, Probes, returns};
 use crate::elf::Elf;
 use crate::files::FileId;
 use crate::kernel::uprobes::Uprobes;
@@ -77,11 +77,11 @@ impl Nrt {
         self.start = start;
     }
 
-    pub fn new(programs: Programs, budget: Option<f64>, start: Nanos) -> io::Result<Self> {
+    pub fn new(programs: Programs, start: Nanos) -> io::Result<Self> {
         let uprobes = Uprobes::of_this_kernel()?;
         Ok(Self {
             programs,
-            meter: Meter::new(uprobes, budget)?,
+            meter: Meter::new(uprobes)?,
             uprobes,
             probes: Probes::default(),
             seen: HashSet::new(),
@@ -96,7 +96,7 @@ impl Nrt {
     /// Puts probes on the runtime where a process has it. Returns what cannot be done, in words.
     pub fn follow<'a>(&mut self, mappings: impl Iterator<Item = (u32, &'a Mapping)>) -> Vec<String> {
         let mut notes = Vec::new();
-        if self.meter.is_over() {
+        if self.probes.is_closed() {
             return notes;
         }
         for (pid, mapping) in mappings.filter(|(_, mapping)| mapping.name.starts_with(MODULE)) {
@@ -211,14 +211,9 @@ impl Nrt {
         self.meter.trap_cost()
     }
 
-    /// See [`Meter::allow`].
-    pub fn allow(&mut self, percent: f64) {
-        self.meter.allow(percent);
-    }
-
-    /// Takes the probes away when they cost more than they may. Returns a sentence when it does.
-    pub fn hold_budget(&mut self, run_time: Duration, runs: u64) -> Option<String> {
-        self.probes.hold_budget(&mut self.meter, (run_time, runs), "MemInfos", LIVES_ON)
+    /// Takes the probes away, for good.
+    pub fn close(&mut self) {
+        self.probes.close();
     }
 }
 

@@ -98,8 +98,9 @@ pub struct Ucx {
     /// Transfers that were told of as being under way, and their processes.
     slow: HashMap<u64, u32>,
     told_at: Instant,
-    /// It was said that transfers are only counted.
+    /// It was said that transfers are only counted, and whether they are now.
     has_counted: bool,
+    is_counted: bool,
     every: u32,
     every_max: u32,
 }
@@ -110,22 +111,19 @@ impl Ucx {
         self.start = start;
     }
 
-    pub fn new(programs: Programs, maps: Maps, budget: Option<f64>, start: Nanos) -> io::Result<Self> {
+    pub fn new(programs: Programs, maps: Maps, is_bound: bool, start: Nanos) -> io::Result<Self> {
         let uprobes = Uprobes::of_this_kernel()?;
-        let progress = match budget {
-            Some(_) => None,
-            None => Some(Progress::new(programs.progress.try_clone()?, uprobes)),
-        };
+        let progress = if is_bound { None } else { Some(Progress::new(programs.progress.try_clone()?, uprobes)) };
         let programs = Arc::new(programs);
         Ok(Self {
             progress,
             ends: Ends::new(Arc::clone(&programs), uprobes),
-            pace: Pace::new(budget),
+            pace: Pace::default(),
             stray_until: 0,
             is_cheap: true,
             programs,
             maps,
-            meter: Meter::new(uprobes, budget)?,
+            meter: Meter::new(uprobes)?,
             uprobes,
             probes: Probes::default(),
             seen: HashSet::new(),
@@ -137,6 +135,7 @@ impl Ucx {
             slow: HashMap::new(),
             told_at: Instant::now(),
             has_counted: false,
+            is_counted: false,
             every: 1,
             every_max: 1,
         })
@@ -145,7 +144,7 @@ impl Ucx {
     /// Puts probes on the libraries where a process has them. Returns what cannot be done, in words.
     pub fn follow<'a>(&mut self, mappings: impl Iterator<Item = (u32, &'a Mapping)>) -> Vec<String> {
         let mut notes = Vec::new();
-        if self.meter.is_over() {
+        if self.probes.is_closed() {
             return notes;
         }
         let known =
@@ -206,7 +205,7 @@ impl Ucx {
 
     /// A function that completes transfers was seen.
     pub fn called_back(&mut self, callback: &Callback) {
-        if self.callbacks.len() >= CALLBACKS_MAX || self.meter.is_over() {
+        if self.callbacks.len() >= CALLBACKS_MAX || self.probes.is_closed() {
             return;
         }
         // Of a process that has gone, and in memory without a file (a closure of libffi's): given back is all that is seen.
@@ -349,7 +348,7 @@ impl Ucx {
 
     /// Tells of transfers that are long under way, at the end of all. Without probes nobody knows what has become of them.
     fn tell_open(&mut self, now: Nanos, only: Option<u32>, all: bool, events: &mut Vec<Event>) {
-        if self.meter.is_over() {
+        if self.probes.is_closed() {
             return;
         }
         let (at, now) = (now, now.0.saturating_add(self.start.0));

@@ -322,9 +322,9 @@ impl Object {
         Ok(nrt::Programs { birth: self.load_uprobe(birth)?, death: self.load_uprobe(death)? })
     }
 
-    /// How long these have run, and how often.
-    pub fn nrt_run_time(&self) -> (Duration, u64) {
-        self.run_time_of(NRT.into_iter())
+    /// How long these have run.
+    pub fn nrt_run_time(&self) -> Duration {
+        self.run_time_of(NRT.into_iter()).0
     }
 
     /// Loads the programs for arenas of libraries, and takes the map of their sites; to be called once.
@@ -334,9 +334,9 @@ impl Object {
         Ok((programs, take(&mut self.ebpf, "ARENA_SITES")?))
     }
 
-    /// How long these have run, and how often.
-    pub fn libraries_run_time(&self) -> (Duration, u64) {
-        self.run_time_of(LIBRARIES.into_iter())
+    /// How long these have run.
+    pub fn libraries_run_time(&self) -> Duration {
+        self.run_time_of(LIBRARIES.into_iter()).0
     }
 
     fn load_uprobe(&mut self, name: &'static str) -> Result<OwnedFd, ObjectError> {

@@ -75,7 +75,9 @@ impl Session {
         if !changes.is_empty() {
             self.apply(at, changes);
         }
-        self.allow();
+        if let Some(eval) = &mut self.eval {
+            eval.allow(self.arbiter.allowance());
+        }
         self.cost_at = Instant::now();
     }
 
@@ -91,28 +93,21 @@ impl Session {
         if let Some(redundancy) = &mut self.redundancy {
             redundancy.keep(self.arbiter.level(Family::Watchpoints));
         }
+        if let Some(ucx) = &mut self.ucx {
+            ucx.keep(self.arbiter.level(Family::Transfers), at, &mut self.scratch);
+        }
+        let is_off = |family| self.arbiter.level(family) == 0.0;
+        if let Some(nrt) = self.nrt.as_mut().filter(|_| is_off(Family::MemInfos)) {
+            nrt.close();
+        }
+        if let Some(libraries) = self.libraries.as_mut().filter(|_| is_off(Family::Libraries)) {
+            libraries.close();
+        }
         for Change { family, before, after, sentence } in changes {
             for (measure, on) in [(before, false), (after, true)] {
                 self.scratch.extend(measure.map(|measure| Event::measure(at, family, measure, on)));
             }
             self.scratch.extend(sentence.map(|what| Event::Shed { at, what: Arc::from(what) }));
-        }
-    }
-
-    /// Families that hold a bound themselves may cost what the others leave.
-    fn allow(&mut self) {
-        let arbiter = &self.arbiter;
-        if let Some(eval) = &mut self.eval {
-            eval.allow(arbiter.allowance(Family::Calls));
-        }
-        if let Some(nrt) = &mut self.nrt {
-            nrt.allow(arbiter.allowance(Family::MemInfos));
-        }
-        if let Some(libraries) = &mut self.libraries {
-            libraries.allow(arbiter.allowance(Family::Libraries));
-        }
-        if let Some(ucx) = &mut self.ucx {
-            ucx.allow(arbiter.allowance(Family::Transfers));
         }
     }
 

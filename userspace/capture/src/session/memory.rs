@@ -1,8 +1,6 @@
 //! The families that are about memory, in a session.
 
-use std::sync::Arc;
-
-use pyobs_model::{Event, Nanos};
+use pyobs_model::Nanos;
 
 use super::{Asked, Options, Session, StartError, Targets, budget};
 use crate::budget::{Cost, Family};
@@ -29,11 +27,6 @@ pub(super) fn look_at_calls(
     Ok(Some(Sideband::open(cpus)?))
 }
 
-/// A family's probes are taken away for good: what lived meanwhile would be unknown to new ones.
-pub(super) fn probes_off(at: Nanos, family: &str, what: String) -> [Event; 2] {
-    [Event::measure(at, family, "probes off", true), Event::Shed { at, what: Arc::from(what) }]
-}
-
 impl Session {
     pub(super) fn follow_memory(&mut self, asked: &mut Asked) {
         if asked.has("arena") {
@@ -57,45 +50,32 @@ impl Session {
         if options.libraries.is_empty() {
             return Ok(None);
         }
-        let budget = options.budget_binds_calls.then_some(options.budget_of_a_core());
         let (programs, sites) = self.object.take_libraries()?;
-        let (libraries, notes) = Libraries::new(&options.libraries, programs, sites, budget, (self.start, ids))
-            .map_err(StartError::Uprobes)?;
+        let (libraries, notes) =
+            Libraries::new(&options.libraries, programs, sites, (self.start, ids)).map_err(StartError::Uprobes)?;
         self.notes.extend(notes);
         Ok(Some(libraries))
     }
 
-    /// Takes probes away that cost more than they may. Returns what each family has cost, and the traps' part of it.
-    pub(super) fn account_memory(&mut self) -> [Option<(Cost, Nanos)>; 2] {
-        let nrt = self.nrt.as_mut().map(|nrt| {
-            let (time, runs) = self.object.nrt_run_time();
-            let traps = nrt.trap_cost();
-            ("nrt", nrt.hold_budget(time, runs), (budget::of(Family::MemInfos, time, traps), traps))
-        });
-        let libraries = self.libraries.as_mut().map(|libraries| {
-            let (time, runs) = self.object.libraries_run_time();
-            let traps = libraries.trap_cost();
-            ("arena", libraries.hold_budget(time, runs), (budget::of(Family::Libraries, time, traps), traps))
-        });
-        let at = self.now();
-        [nrt, libraries].map(|accounted| {
-            let (family, sentence, cost) = accounted?;
-            self.scratch.extend(sentence.into_iter().flat_map(|what| probes_off(at, family, what)));
-            Some(cost)
-        })
+    /// What each family has cost, and the traps' part of it.
+    pub(super) fn account_memory(&self) -> [Option<(Cost, Nanos)>; 2] {
+        let cost = |family, time, traps| (budget::of(family, time, traps), traps);
+        let nrt = self.nrt.as_ref().map(|nrt| cost(Family::MemInfos, self.object.nrt_run_time(), nrt.trap_cost()));
+        let libraries = self.libraries.as_ref();
+        let libraries = libraries.map(|it| cost(Family::Libraries, self.object.libraries_run_time(), it.trap_cost()));
+        [nrt, libraries]
     }
 
     /// MemInfos take probes, which take rights as long as new processes may come.
     pub(super) fn follow_nrt(&mut self, asked: &mut Asked) {
         if asked.has("nrt") {
-            let nrt = self.start_nrt(&asked.options);
+            let nrt = self.start_nrt();
             self.nrt = asked.keep(&["nrt"], nrt);
         }
     }
 
-    fn start_nrt(&mut self, options: &Options) -> Result<Nrt, StartError> {
-        let budget = options.budget_binds_calls.then_some(options.budget_of_a_core());
-        Nrt::new(self.object.load_nrt()?, budget, self.start).map_err(StartError::Uprobes)
+    fn start_nrt(&mut self) -> Result<Nrt, StartError> {
+        Nrt::new(self.object.load_nrt()?, self.start).map_err(StartError::Uprobes)
     }
 
     /// A record without a stack.

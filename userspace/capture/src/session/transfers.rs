@@ -2,7 +2,7 @@
 
 use pyobs_model::{Nanos, TransferId};
 
-use super::{Asked, Options, Session, StartError, budget, memory};
+use super::{Asked, Options, Session, StartError, budget};
 use crate::budget::{Cost, Family};
 use crate::families::ucx::{self, Ucx};
 use crate::record::{self, Life, Stack};
@@ -22,9 +22,8 @@ impl Session {
     }
 
     fn start_transfers(&mut self, options: &Options) -> Result<Ucx, StartError> {
-        let budget = options.budget_binds_calls.then_some(options.budget_of_a_core());
         let (programs, maps) = self.object.take_transfers()?;
-        Ucx::new(programs, maps, budget, self.start).map_err(StartError::Uprobes)
+        Ucx::new(programs, maps, options.budget_binds_calls, self.start).map_err(StartError::Uprobes)
     }
 
     pub(super) fn transferred(&mut self, record: &record::Ucx) {
@@ -57,14 +56,11 @@ impl Session {
         ucx.tick(now, at_the_end, self.processes.watched(), &mut self.object.control, &mut self.scratch);
     }
 
-    /// Follows less where that costs more than it may. Returns what the family has cost, and the traps' part of it.
+    /// What the family has cost, and the traps' part of it.
     pub(super) fn account_transfers(&mut self) -> Option<(Cost, Nanos)> {
         let ucx = self.ucx.as_mut()?;
         let (time, runs) = self.object.transfers_run_time();
         let traps = ucx.trap_cost(runs, self.object.transfers_stepped());
-        let sentence = ucx.hold_budget(time, runs);
-        let at = self.now();
-        self.scratch.extend(sentence.into_iter().flat_map(|what| memory::probes_off(at, "ucx", what)));
         Some((budget::of(Family::Transfers, time, traps), traps))
     }
 }

@@ -7,7 +7,6 @@ mod lives;
 use std::collections::HashSet;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::time::Duration;
 
 use aya::maps::{Array, MapData};
 use pyobs_abi::arena::library::{Hit, SITES_MAX, Site, flags};
@@ -19,7 +18,7 @@ use self::lives::{Lives, Where};
 use super::Ids;
 use crate::elf::{Elf, Symbol};
 use crate::families::Purpose;
-use crate::families::extension::{Extension, LIVES_ON, Meter, Probes, returns};
+use crate::families::extension::{Extension, Meter, Probes, returns};
 use crate::files::FileId;
 use crate::kernel::uprobes::Uprobes;
 use crate::pattern::is_like;
@@ -59,13 +58,12 @@ impl Libraries {
         named: &[Named],
         programs: Programs,
         mut sites: Array<MapData, Site>,
-        budget: Option<f64>,
         (start, ids): (Nanos, Ids),
     ) -> io::Result<(Self, Vec<String>)> {
         let uprobes = Uprobes::of_this_kernel()?;
         let mut own = Self {
             programs,
-            meter: Meter::new(uprobes, budget)?,
+            meter: Meter::new(uprobes)?,
             uprobes,
             descriptions: Vec::new(),
             sites: Vec::new(),
@@ -106,7 +104,7 @@ impl Libraries {
     /// Puts probes on libraries where a process has them. Returns what cannot be done, in words.
     pub fn follow<'a>(&mut self, mappings: impl Iterator<Item = (u32, &'a Mapping)>) -> Vec<String> {
         let mut notes = Vec::new();
-        if self.meter.is_over() {
+        if self.probes.is_closed() {
             return notes;
         }
         for (pid, mapping) in mappings {
@@ -214,14 +212,9 @@ impl Libraries {
         self.meter.trap_cost()
     }
 
-    /// See [`Meter::allow`].
-    pub fn allow(&mut self, percent: f64) {
-        self.meter.allow(percent);
-    }
-
-    /// Takes the probes away when they cost more than they may. Returns a sentence when it does.
-    pub fn hold_budget(&mut self, run_time: Duration, runs: u64) -> Option<String> {
-        self.probes.hold_budget(&mut self.meter, (run_time, runs), "arenas of libraries", LIVES_ON)
+    /// Takes the probes away, for good.
+    pub fn close(&mut self) {
+        self.probes.close();
     }
 }
 

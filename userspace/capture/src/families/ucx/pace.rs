@@ -9,7 +9,6 @@ use pyobs_model::{Event, Library, Nanos, Transfers};
 
 use super::told::operation_of;
 use super::{SLOW, TOLD, Ucx};
-use crate::families::extension::SPAN;
 
 /// The name of the measure in `shed`.
 const COUNTED_ONLY: &str = "counted only";
@@ -32,13 +31,6 @@ const MOMENTS_SHARE: f64 = 0.005;
 const MOMENT_S: f64 = 1.2;
 /// One in so many is told of singly then, at the most.
 const MOMENT: u32 = 40;
-/// Such a moment is a quarter of the span over which a budget is held: up to so many times as many as may be followed all the time
-/// may be followed for it.
-const MORE_FOR_A_MOMENT: f64 = 2.0;
-/// Where fewer cost too much, that number is divided: by so much at the most, and so often at the most.
-const LESS: f64 = 4.0;
-const LESS_TIMES: u32 = 4;
-
 /// Transfers a second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Rate {
@@ -76,34 +68,27 @@ enum Turn {
     Follow,
 }
 
+#[derive(Debug)]
 pub(super) struct Pace {
     state: State,
-    /// For how long.
-    steady: Duration,
-    is_bound: bool,
-    /// From how many on they are counted.
-    fast: Rate,
-    /// How often that was lowered, for fewer cost too much, and whether it was just now.
-    lowered: u32,
-    is_dear: bool,
+    /// They are only counted for the budget.
+    is_held: bool,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { state: State::Followed(Duration::ZERO), is_held: false }
+    }
 }
 
 impl Pace {
-    /// `budget` in percent of one core, where one binds.
-    pub(super) fn new(budget: Option<f64>) -> Self {
-        let allowed = budget.map_or(FAST, |budget| budget / 100.0 / COST_S);
-        Self {
-            state: State::Followed(Duration::ZERO),
-            steady: Duration::ZERO,
-            is_bound: budget.is_some(),
-            fast: Rate { all: allowed.min(FAST), ucxx: allowed.min(FAST_UCXX) },
-            lowered: 0,
-            is_dear: false,
-        }
-    }
-
     pub(super) fn is_followed(&self) -> bool {
         matches!(self.state, State::Followed(_))
+    }
+
+    /// They are only counted because there are so many.
+    fn is_counted(&self) -> bool {
+        matches!(self.state, State::Counted(_)) && !self.is_held
     }
 
     /// They cannot be counted only.
@@ -111,38 +96,14 @@ impl Pace {
         self.state = State::Followed(Duration::ZERO);
     }
 
-    /// Whether those that are counted, as many as that, are followed for a moment now and then.
-    fn has_moments(&self, rate: Rate) -> bool {
-        !self.is_bound || rate.all <= self.fast.all * MORE_FOR_A_MOMENT
-    }
-
-    /// Over a span they have cost so many times as much as they may. Whether they need not be given up, for it gets less.
-    fn slow_down(&mut self, times: f64) -> bool {
-        match self.state {
-            // The span had another state as well.
-            _ if self.steady < SPAN => true,
-            State::Followed(_) if self.lowered < LESS_TIMES => {
-                let times = times.min(LESS);
-                self.fast = Rate { all: self.fast.all / times, ucxx: self.fast.ucxx / times };
-                self.lowered += 1;
-                self.is_dear = true;
-                true
-            }
-            State::Leaving => true,
-            State::Followed(_) | State::Counted(_) => false,
-        }
-    }
-
     /// Takes how many were counted a second over the time since the last call, and whether it can be left at that.
     fn next(&mut self, rate: Rate, elapsed: Duration, may_count: bool) -> Option<Turn> {
-        self.steady += elapsed;
-        let (fast, is_dear) = (self.fast, std::mem::take(&mut self.is_dear));
-        let is_fast = |share: f64| [rate.all >= fast.all * share, rate.ucxx >= fast.ucxx * share];
+        let is_fast = |share: f64| [rate.all >= FAST * share, rate.ucxx >= FAST_UCXX * share];
         let (state, turn) = match self.state {
             State::Followed(before) => {
                 let [is_fast, has_many] = is_fast(1.0);
                 let long = if has_many { before + elapsed } else { Duration::ZERO };
-                if may_count && (is_fast || is_dear || long > LASTING) {
+                if may_count && (self.is_held || is_fast || long > LASTING) {
                     (State::Leaving, Some(Turn::Count))
                 } else {
                     (State::Followed(long), None)
@@ -151,9 +112,9 @@ impl Pace {
             State::Leaving => (State::Counted(Duration::ZERO), Some(Turn::Leave)),
             State::Counted(before) => {
                 let long = before + elapsed;
-                if !may_count || !is_fast(SLOWER).contains(&true) {
+                if !may_count || !(self.is_held || is_fast(SLOWER).contains(&true)) {
                     (State::Followed(Duration::ZERO), Some(Turn::Follow))
-                } else if long >= rate.period() && self.has_moments(rate) {
+                } else if !self.is_held && long >= rate.period() {
                     (State::Followed(LASTING), Some(Turn::Follow))
                 } else {
                     (State::Counted(long), None)
@@ -161,9 +122,6 @@ impl Pace {
             }
         };
         self.state = state;
-        if turn.is_some() {
-            self.steady = Duration::ZERO;
-        }
         turn
     }
 }
@@ -178,7 +136,8 @@ impl Ucx {
         control: &mut Array<MapData, u64>,
         events: &mut Vec<Event>,
     ) -> bool {
-        let turn = self.pace.next(rate, elapsed, self.may_count());
+        let may_count = self.may_count();
+        let turn = self.pace.next(rate, elapsed, may_count);
         match turn {
             Some(Turn::Count) => match control.set(control::COUNTED, counted::NEW, 0) {
                 Ok(()) => self.stray_until = u64::MAX,
@@ -187,26 +146,18 @@ impl Ucx {
             Some(Turn::Leave) => {
                 self.ends.suspend();
                 self.tell_left(now, events);
-                events.push(Event::measure(now, "ucx", COUNTED_ONLY, true));
                 // Otherwise it is asked of each whether it was followed.
                 let _ = control.set(control::COUNTED, counted::ALL, 0);
                 self.tell_every(((rate.all / TOLD).ceil() as u32).clamp(1, MOMENT), control);
-                if !std::mem::replace(&mut self.has_counted, true) {
-                    let moments = if self.pace.has_moments(rate) {
-                        let period = rate.period().as_secs_f64();
-                        format!(", and for a moment in {period:.0} seconds followed to their ends")
-                    } else {
-                        ", for that is what the budget allows".to_owned()
-                    };
+                if self.pace.is_counted() && !std::mem::replace(&mut self.has_counted, true) {
+                    let (rate, period) = (rate.all, rate.period().as_secs_f64());
                     let what = format!(
-                        "{:.0} transfers a second: they are counted when they are submitted{moments}",
-                        rate.all
+                        "{rate:.0} transfers a second: they are counted when they are submitted, and for a moment in {period:.0} seconds followed to their ends"
                     );
                     events.push(Event::Shed { at: now, what: what.into() });
                 }
             }
             Some(Turn::Follow) => {
-                events.push(Event::measure(now, "ucx", COUNTED_ONLY, false));
                 // Without them they end unseen, as before.
                 let _ = self.ends.resume();
                 let _ = control.set(control::COUNTED, counted::UNREGISTERED, 0);
@@ -214,31 +165,33 @@ impl Ucx {
             }
             None => {}
         }
+        self.tell_measure(now, events);
         turn.is_some()
+    }
+
+    /// Tells when a measure begins and ends that was not taken for the budget.
+    fn tell_measure(&mut self, now: Nanos, events: &mut Vec<Event>) {
+        let is_counted = self.pace.is_counted();
+        if std::mem::replace(&mut self.is_counted, is_counted) != is_counted {
+            events.push(Event::measure(now, "ucx", COUNTED_ONLY, is_counted));
+        }
     }
 
     /// A transfer of several buffers goes on from call to call: it cannot be counted by one of them.
     fn may_count(&self) -> bool {
         let has_several =
             |kind: &Kind| matches!(kind.operation & !OF_UCXX, operation::MULTI_SEND | operation::MULTI_RECV);
-        !self.totals.keys().any(has_several) && !self.meter.is_over()
+        !self.totals.keys().any(has_several) && !self.probes.is_closed()
     }
 
-    /// See `Meter::allow`.
-    pub fn allow(&mut self, percent: f64) {
-        self.meter.allow(percent);
-    }
-
-    /// Counts transfers where it costs more than it may to follow them, and takes the probes away where that costs more, too.
-    /// Returns a sentence then.
-    pub fn hold_budget(&mut self, run_time: Duration, runs: u64) -> Option<String> {
-        let excess = self.meter.exceeds(run_time, runs)?;
-        if self.may_count() && self.pace.slow_down(excess.times()) {
-            return None;
+    /// Keeps a share of what it does, for the budget: follows transfers, counts them only, or takes the probes away for good.
+    pub fn keep(&mut self, share: f64, now: Nanos, events: &mut Vec<Event>) {
+        self.pace.is_held = share < 1.0;
+        self.tell_measure(now, events);
+        if share == 0.0 {
+            self.ends.close();
+            self.probes.close();
         }
-        self.ends.close();
-        let rest = "what was under way then is not told of";
-        Some(self.probes.give_up(&mut self.meter, excess, "transfers", rest))
     }
 
     /// What is under way ends unseen. What is registered and not submitted yet is counted then.
@@ -286,7 +239,7 @@ mod tests {
 
     #[test]
     fn many_are_counted_and_few_are_followed() {
-        let mut pace = Pace::new(None);
+        let mut pace = Pace::default();
         let told = turns(&mut pace, &[9e3, 4e4, 2e5, 2e5, 6e3, 4e3, 4e3]);
         assert_eq!(told, [None, Some(Turn::Count), Some(Turn::Leave), None, None, Some(Turn::Follow), None]);
     }
@@ -294,7 +247,7 @@ mod tests {
     #[test]
     fn they_are_followed_for_a_moment_now_and_then() {
         let followed = |rate: f64| {
-            let told = turns(&mut Pace::new(None), &[rate; 500]);
+            let told = turns(&mut Pace::default(), &[rate; 500]);
             told.iter().filter(|turn| **turn == Some(Turn::Follow)).count()
         };
         // In 125 seconds.
@@ -305,7 +258,7 @@ mod tests {
 
     #[test]
     fn where_they_cannot_be_counted_they_are_followed() {
-        let mut pace = Pace::new(None);
+        let mut pace = Pace::default();
         assert_eq!(pace.next(of_ucx(1e6), TICK, false), None);
         turns(&mut pace, &[1e6; 3]);
         assert_eq!(pace.next(of_ucx(1e6), TICK, false), Some(Turn::Follow));
@@ -313,7 +266,7 @@ mod tests {
 
     #[test]
     fn many_of_ucxx_are_counted_when_they_last() {
-        let mut pace = Pace::new(None);
+        let mut pace = Pace::default();
         let mut next = |rate| pace.next(Rate { all: rate, ucxx: rate }, TICK, true);
         // Not two seconds.
         assert!([2e3; 8].map(&mut next).iter().all(Option::is_none));
@@ -328,47 +281,13 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_allows_fewer() {
-        let mut pace = Pace::new(Some(1.0));
-        assert_eq!(turns(&mut pace, &[300.0, 500.0]), [None, Some(Turn::Count)]);
-        assert_eq!(turns(&mut Pace::new(Some(100.0)), &[9e3]), [None]);
-    }
-
-    #[test]
-    fn what_costs_too_much_is_given_up_only_when_it_was_counted_for_all_of_the_time() {
-        let mut pace = Pace::new(Some(1.0));
-        assert!(pace.slow_down(9.0));
-        assert_eq!(turns(&mut pace, &[2e5]), [Some(Turn::Count)]);
-        assert!(pace.slow_down(9.0));
-        assert_eq!(turns(&mut pace, &[2e5, 2e5]), [Some(Turn::Leave), None]);
-        assert!(pace.slow_down(9.0));
-        // It is two seconds now.
-        assert_eq!(turns(&mut pace, &[2e5; 7]), [None; 7]);
-        assert!(!pace.slow_down(9.0));
-    }
-
-    #[test]
-    fn where_few_cost_too_much_they_are_counted_then_and_given_up_in_the_end() {
-        let mut pace = Pace::new(Some(1.0));
-        assert_eq!(turns(&mut pace, &[150.0; 8]), [None; 8]);
-        assert!(pace.slow_down(2.0));
-        // Of 400 a second it allows 200 now.
-        assert_eq!(turns(&mut pace, &[150.0; 4]), [Some(Turn::Count), Some(Turn::Leave), None, None]);
-        assert_eq!(turns(&mut pace, &[90.0, 90.0, 250.0]), [Some(Turn::Follow), None, Some(Turn::Count)]);
-        let mut pace = Pace::new(Some(1.0));
-        let is_left = |_: &u32| {
-            turns(&mut pace, &[1.0; 12]);
-            pace.slow_down(2.0)
-        };
-        assert_eq!((0..9).take_while(is_left).count(), 4);
-    }
-
-    #[test]
-    fn a_moment_is_for_as_many_as_a_budget_allows() {
-        let moments = |rate| {
-            let told = turns(&mut Pace::new(Some(1.0)), &[rate; 200]);
-            told.iter().filter(|turn| **turn == Some(Turn::Follow)).count()
-        };
-        assert_eq!((moments(700.0), moments(900.0)), (4, 0));
+    fn for_the_budget_all_are_counted_without_a_moment() {
+        let mut pace = Pace { is_held: true, ..Pace::default() };
+        let told = turns(&mut pace, &[3.0; 500]);
+        assert_eq!(told[..2], [Some(Turn::Count), Some(Turn::Leave)]);
+        assert_eq!(told[2..], [None; 498]);
+        assert!(!pace.is_counted());
+        pace.is_held = false;
+        assert_eq!(turns(&mut pace, &[3.0]), [Some(Turn::Follow)]);
     }
 }
