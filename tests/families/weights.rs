@@ -43,6 +43,10 @@ fn main() -> ExitCode {
         case("bursts_at_50_hz_have_their_seconds_when_samples_are_dropped", || {
             shares_are_true(&record(&["bursts", "16", "50"], &SCARCE));
         }),
+        case("bursts_at_the_rate_of_the_sampler_have_their_seconds_when_samples_are_dropped", || {
+            shares_are_true(&record(&["bursts", "12", "99"], &SCARCE));
+        }),
+        case("the_samples_that_are_kept_are_drawn_by_lot", drawn_by_lot),
         case("known_shares_are_within_what_is_stated_when_samples_are_dropped", known_shares),
     ])
 }
@@ -87,6 +91,22 @@ fn known_shares() {
         assert!(stated < 2.0 * by_chance, "{burner}: ± {stated}, by chance {by_chance}");
     }
     compare::within("CPU seconds, seen and known", all_seen, all_known, POINTS.max(DEVIATIONS / samples.sqrt()));
+}
+
+/// How far apart the samples of a busy loop are, by the CPU time that each stands for. At random, they are rarely as far apart
+/// as on average (a geometric distribution: one in four at the most). With a stride, they all are.
+fn drawn_by_lot() {
+    let recording = record(&["fresh", "12"], &[&["--probe", "cpu"], &SCARCE[..]].concat());
+    let database = rusqlite::Connection::open(&recording.file).unwrap();
+    let mut statement = database.prepare("SELECT at_ns, weight_ns FROM samples ORDER BY at_ns").unwrap();
+    let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+    let samples: Vec<(f64, f64)> = rows.collect::<Result<_, _>>().unwrap();
+    let gaps = samples.windows(2).map(|pair| (pair[1].0 - pair[0].0, pair[1].1));
+    let kept: Vec<f64> = gaps.filter(|(_, weight)| *weight > 1.5e9 / 99.0).map(|(gap, weight)| gap / weight).collect();
+    compare::at_least("samples that stand for others", kept.len() as f64, 40.0);
+    let average = kept.iter().filter(|gap| (0.75..1.25).contains(*gap)).count() as f64 / kept.len() as f64;
+    println!("  {} samples, of which {average:.3} are as far apart as on average", kept.len());
+    assert!(average < 0.5, "{kept:.2?}");
 }
 
 /// CPU seconds of each marker and their shares, against what the program measured by its thread's clock.
