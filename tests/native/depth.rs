@@ -8,11 +8,11 @@ use crate::programs::start;
 use crate::verdict::Least;
 use crate::watch::{Plan, watch};
 
-const DEPTHS: [u32; 4] = [1, 50, 200, 512];
+const DEPTHS: [u32; 4] = [1, 50, 200, 1000];
 /// Up to 3.10 each Python frame has C frames of its own.
 const VERSIONS: [&str; 3] = ["3.8", "3.11", "3.13"];
 /// As many pages as a stack of [`NATIVE_MAX`] frames may have.
-const PLAN: Plan = Plan { samples: 200, seconds: 1, rate_hz: 200, pages: 256, from_the_start: false };
+const PLAN: Plan = Plan { samples: 200, seconds: 1, rate_hz: 200, pages: 512, from_the_start: false };
 const LEAST: Least = Least { whole: 0.98, compared: 0.8 };
 
 pub fn cases() -> Vec<Case> {
@@ -25,7 +25,7 @@ pub fn cases() -> Vec<Case> {
     }
     let body = || through_c("3.12", 200);
     cases.push(case("depth/3.12::200_levels_through_c", body).needs(needs::python("3.12")));
-    for (version, work, slow) in [("3.8", "depth:1000", Ok(())), ("3.11", "through_c:700", needs::all())] {
+    for (version, work, slow) in [("3.8", "depth:2000", Ok(())), ("3.11", "through_c:1400", needs::all())] {
         let body = move || beyond(version, work);
         let name = format!("depth/{version}::{work}_is_cut_at_the_root");
         cases.push(case(name, body).needs(needs::python(version)).needs(slow));

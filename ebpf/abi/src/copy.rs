@@ -5,7 +5,7 @@ use crate::shared;
 
 pub const PAGE_SIZE: usize = 4096;
 /// Pages of one stack at the most.
-pub const PAGES_MAX: u32 = 256;
+pub const PAGES_MAX: u32 = 512;
 /// How far below the stack pointer the copy begins at the latest: rules for the end of a function say of registers that
 /// they lie there when they have been taken off the stack already.
 pub const BELOW: u64 = 512;

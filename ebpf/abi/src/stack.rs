@@ -4,9 +4,9 @@ use crate::record::Header;
 use crate::shared;
 
 /// Python frames of one stack that are walked at the most; deeper ones are cut on the root's side.
-pub const FRAMES_MAX: usize = 512;
+pub const FRAMES_MAX: usize = 1024;
 /// Native frames. Up to CPython 3.10 each Python frame has some of its own: four on 3.8.
-pub const NATIVE_MAX: usize = 2560;
+pub const NATIVE_MAX: usize = 5120;
 /// Kernel frames that are taken at the most.
 pub const KERNEL_MAX: usize = 64;
 

@@ -7,15 +7,15 @@ use super::{are_whole, python_frames};
 
 const RATE: u32 = 999;
 /// Frames that are walked at the most.
-const MOST: usize = 512;
+const MOST: usize = 1024;
 
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for python in Python::all() {
-        for frames in [1, 50, 200, 512] {
+        for frames in [1, 50, 200, 1024] {
             cases.push(of(python, &format!("all_of_{frames}_frames_are_there"), frames));
         }
-        cases.push(of(python, "of_800_frames_those_at_the_leaf_are_there", 800));
+        cases.push(of(python, "of_1300_frames_those_at_the_leaf_are_there", 1300));
     }
     cases
 }

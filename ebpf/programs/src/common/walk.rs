@@ -28,10 +28,10 @@ use super::{
     ring,
 };
 
-/// Steps of a walk: every frame, and the shims between them.
-const STEPS: u32 = (NATIVE_MAX + 3 * FRAMES_MAX) as u32;
+/// Steps of a walk: of all frames and the shims between them, a quarter of what each step can take, as some take fewer.
+const STEPS: u32 = (NATIVE_MAX + 3 * FRAMES_MAX) as u32 / (FRAMES_A_STEP / 4);
 /// A power of two that holds all that a stack can have, so that a mask bounds every index.
-const WORDS: usize = 4096;
+const WORDS: usize = 8192;
 const _: () = assert!(KERNEL_MAX + NATIVE_MAX + 2 * FRAMES_MAX < WORDS);
 /// What is read of Python frames at once; a power of two, so that a mask bounds every index.
 pub const WINDOW_WORDS: usize = (FRAME_MAX + WINDOW_MAX) / 8;
