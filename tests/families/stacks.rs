@@ -6,6 +6,8 @@
 mod calls;
 #[path = "stacks/depths.rs"]
 mod depths;
+#[path = "stacks/greenlets.rs"]
+mod greenlets;
 #[path = "stacks/half_published.rs"]
 mod half_published;
 #[path = "stacks/names.rs"]
@@ -23,6 +25,7 @@ fn main() -> ExitCode {
     cases.extend(names::cases());
     cases.extend(calls::cases());
     cases.extend(half_published::cases());
+    cases.extend(greenlets::cases());
     pyobs_tests::run(cases)
 }
 

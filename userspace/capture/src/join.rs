@@ -1,6 +1,8 @@
 //! Puts Python frames among the native ones: in place of the C frames of the interpreter's loop that run them.
 
-use pyobs_abi::stack::{COUNT_UNKNOWN, loop_count};
+use std::ops::Range;
+
+use pyobs_abi::stack::{COUNT_UNKNOWN, loop_count, native_address};
 
 /// A frame of a whole stack, by its number among the frames of its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +58,26 @@ pub fn join(words: &[u64], frames: usize, halves: Halves, joined: &mut Vec<Joine
     next == frames || !halves.native_complete
 }
 
+/// How many native frames, leaf first, are a greenlet's own, if the stack is one's: those up to its outermost Python frame. Beyond
+/// lies the code of greenlet that began it, and then what is left of the C frames of whoever ran before.
+pub fn greenlet_part(words: &[u64], frames: usize, one_each: bool, greenlet: &Range<u64>) -> Option<usize> {
+    if frames == 0 {
+        return None;
+    }
+    let (mut ran, mut outermost) = (0, None);
+    for (number, word) in words.iter().enumerate() {
+        match loop_count(*word) {
+            Some(_) if one_each => (ran, outermost) = (ran + 1, Some(number)),
+            Some(COUNT_UNKNOWN) | None => {}
+            Some(count) => (ran, outermost) = (ran + count as usize, Some(number)),
+        }
+        if ran >= frames && greenlet.contains(&native_address(*word)) {
+            return outermost.map(|number| number + 1);
+        }
+    }
+    None
+}
+
 #[cfg(test)]
 mod tests {
     use pyobs_abi::stack::{loop_word, native_word};
@@ -98,6 +120,22 @@ mod tests {
         let unknown = run(COUNT_UNKNOWN);
         assert_eq!(shown(&[unknown, C, unknown, C, unknown, C], 2, halves), ("n0 n1 p0 n3 p1 n5".to_owned(), true));
         assert_eq!(shown(&[C, unknown, C], 2, halves), ("n0 p0 n2 p1".to_owned(), false));
+    }
+
+    #[test]
+    fn a_greenlet_begins_with_its_first_python_frame() {
+        const SWITCH: u64 = native_word(0x9010);
+        let code = 0x9000..0x9100;
+        let unknown = run(COUNT_UNKNOWN);
+        let kept = |words: &[u64], frames, one_each| greenlet_part(words, frames, one_each, &code);
+        // It switches to another now, and was begun by one whose C frames are still there.
+        let stack = [SWITCH, C, run(2), C, run(1), C, SWITCH, C, unknown, C];
+        assert_eq!(kept(&stack, 3, false), Some(5));
+        let stack = [SWITCH, C, unknown, C, unknown, C, SWITCH, C, unknown, C];
+        assert_eq!(kept(&stack, 2, true), Some(5));
+        // The first that a thread has ends with the thread's.
+        assert_eq!(kept(&[SWITCH, C, run(2), C, run(1), C], 3, false), None);
+        assert_eq!(kept(&[SWITCH, C], 0, false), None);
     }
 
     #[test]

@@ -4,6 +4,7 @@ pub mod lines;
 
 use std::collections::HashMap;
 use std::io::BufRead;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -69,7 +70,12 @@ pub struct Mappings {
     left_out: u64,
     /// Mappings of any kind, which is what a look at them costs.
     lines: usize,
+    /// The code of the extension module `greenlet._greenlet`.
+    greenlet: Option<(u64, u64)>,
 }
+
+/// What the file of greenlet's extension module begins with.
+const GREENLET: &str = "_greenlet.";
 
 impl Mappings {
     pub fn of(pid: u32) -> std::io::Result<Self> {
@@ -86,7 +92,9 @@ impl Mappings {
             line.clear();
         }
         let (kept, left_out) = seen.into_kept(KEPT_MAX);
-        Ok(Self { kept, left_out, lines })
+        let greenlet = kept.iter().find(|mapping| mapping.name.starts_with(GREENLET));
+        let greenlet = greenlet.map(|mapping| (mapping.start, mapping.end));
+        Ok(Self { kept, left_out, lines, greenlet })
     }
 
     /// How many executable mappings are not among them.
@@ -107,6 +115,11 @@ impl Mappings {
     pub fn find(&self, address: u64) -> Option<&Mapping> {
         let after = self.kept.partition_point(|mapping| mapping.start <= address);
         self.kept[..after].last().filter(|mapping| mapping.has(address))
+    }
+
+    /// The addresses of greenlet's code, in a process that has some.
+    pub fn greenlet(&self) -> Option<Range<u64>> {
+        self.greenlet.map(|(start, end)| start..end)
     }
 
     pub fn iter(&self) -> std::slice::Iter<'_, Mapping> {

@@ -16,7 +16,7 @@ use crate::cpython::attached::Attached;
 use crate::cpython::names::{self, CodeObject, LongTables};
 use crate::files::FileId;
 use crate::intern::Interner;
-use crate::join::{Halves, Joined, join};
+use crate::join::{Halves, Joined, greenlet_part, join};
 use crate::kernel::cost::Bucket;
 use crate::kernel::symbols::Symbols;
 use crate::memory::ProcessMemory;
@@ -135,14 +135,20 @@ impl<P> Stacks<P> {
         events: &mut Vec<Event>,
         purpose: impl FnOnce(Outcome) -> P,
     ) {
-        let mut outcome = outcome(stack);
+        let one_each = watched.python.as_ref().is_some_and(|python| python.layout.frame.owner.is_none());
+        let is_complete = stack.sample.walk == walk::COMPLETE;
+        let greenlet = watched.greenlet().filter(|_| is_complete);
+        let greenlet = greenlet.and_then(|code| greenlet_part(&stack.native, stack.frames.len(), one_each, &code));
+        let words = &stack.native[..greenlet.unwrap_or(stack.native.len())];
+        let is_whole = greenlet.is_some() && stack.sample.flags & flags::UNJOINED == 0;
+        let mut outcome = if is_whole { Outcome::Complete } else { outcome(stack) };
         let halves = Halves {
-            one_each: watched.python.as_ref().is_some_and(|python| python.layout.frame.owner.is_none()),
-            native_complete: stack.sample.native == native::COMPLETE,
+            one_each,
+            native_complete: greenlet.is_some() || stack.sample.native == native::COMPLETE,
             python_truncated: stack.sample.walk == walk::TRUNCATED,
         };
         let mut joined = std::mem::take(&mut self.joined);
-        if !join(&stack.native, stack.frames.len(), halves, &mut joined) && outcome == Outcome::Complete {
+        if !join(words, stack.frames.len(), halves, &mut joined) && outcome == Outcome::Complete {
             outcome = Outcome::Cut(Reason::FramesUnjoined);
         }
         let (mut frames, mut gaps) = (Vec::with_capacity(joined.len() + stack.kernel.len()), Vec::new());

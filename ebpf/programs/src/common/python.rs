@@ -32,6 +32,9 @@ const LOWEST_OBJECT: u64 = 4096;
 /// More than a `PyThreadState` of 3.11 takes.
 const THREAD_STATE_MAX: u64 = 4096;
 
+/// The C frames in which a greenlet begins, up to its first `_PyCFrame`, take less than this.
+const GREENLET_START_MAX: u64 = 16 << 10;
+
 /// Where a step from a Python frame leads.
 pub enum Step {
     To(u64),
@@ -124,10 +127,14 @@ impl Walk {
     /// The present C frame's chain has led to its end.
     #[inline(always)]
     fn end_chain(&mut self, previous: u64) -> i64 {
-        if previous == 0 && self.ends_too_soon() {
+        let is_last = previous == 0 && self.ends_greenlet();
+        if previous == 0 && !is_last && self.ends_too_soon() {
             return self.drop_chain(walk::FRAME_INVALID);
         }
         self.set_count(self.eval, self.sample.frames.wrapping_sub(self.chain_start));
+        if is_last {
+            return self.end(walk::COMPLETE);
+        }
         self.expected = previous;
         self.previous_chain_start = self.chain_start;
         self.eval += 1;
@@ -150,10 +157,35 @@ impl Walk {
         if eval.word != 0 {
             return false;
         }
-        let cframe = eval.end.wrapping_sub(self.distance);
-        // `previous` follows `current_frame`.
-        let outer = user::<u64>(cframe.wrapping_add(self.layout.cframe_frame.into()).wrapping_add(8));
-        outer.is_none_or(|outer| outer.wrapping_sub(self.state) >= THREAD_STATE_MAX)
+        let cframe = self.cframe(eval.end.wrapping_sub(self.distance));
+        cframe.is_none_or(|[_, outer]| !self.is_in_thread_state(outer))
+    }
+
+    /// Whether a chain that ends in nothing is a greenlet's, below which lie C frames of whoever ran before. A greenlet begins with a
+    /// `_PyCFrame` of its own on the C stack, which has no frame and leads to the thread state's (`set_new_cframe` in greenlet's
+    /// TPythonState.cpp, 3.x). Below the first C frame of an interpreter, there is only the thread state's.
+    #[inline(always)]
+    fn ends_greenlet(&self) -> bool {
+        if !self.anchored || self.eval + 1 >= self.evals || self.sample.frames == self.chain_start {
+            return false;
+        }
+        let Some(eval) = self.eval_at(self.eval) else { return false };
+        let Some([_, outer]) = self.cframe(eval.end.wrapping_sub(self.distance)) else { return false };
+        if outer < eval.end || outer.wrapping_sub(eval.end) >= GREENLET_START_MAX {
+            return false;
+        }
+        self.cframe(outer).is_some_and(|[frame, previous]| frame == 0 && self.is_in_thread_state(previous))
+    }
+
+    /// `current_frame` and `previous` of a `_PyCFrame`, which lie side by side.
+    #[inline(always)]
+    fn cframe(&self, address: u64) -> Option<[u64; 2]> {
+        user(address.wrapping_add(self.layout.cframe_frame.into()))
+    }
+
+    #[inline(always)]
+    fn is_in_thread_state(&self, address: u64) -> bool {
+        address.wrapping_sub(self.state) < THREAD_STATE_MAX
     }
 
     /// Whether the present frame was met before in its chain. What is kept to be met again is the frame at each power of two,

@@ -1,5 +1,6 @@
 //! One process that is watched.
 
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -39,6 +40,11 @@ impl Watched {
     /// The executable mapping that holds an address.
     pub fn mapping(&self, address: u64) -> Option<&Mapping> {
         self.mappings.find(address)
+    }
+
+    /// See [`Mappings::greenlet`].
+    pub fn greenlet(&self) -> Option<Range<u64>> {
+        self.mappings.greenlet()
     }
 
     /// Takes over a memory map and has the kernel side know it.
