@@ -16,7 +16,6 @@ use crate::{
         files::{File, Mapping, Table},
         maps::control,
         ring,
-        task::Task,
     },
     shm::watched,
 };
@@ -32,7 +31,7 @@ pub fn mapped(call: &Call) {
         return;
     }
     let is_anonymous = call.fourth() & MAP_ANONYMOUS != 0;
-    let open = || Table::of(Task::current())?.file(call.fifth() as u32);
+    let open = || Table::current().file(call.fifth() as u32);
     tell(whom, if is_anonymous { NOTHING } else { open().map_or(UNKNOWN, |file| file.0) });
 }
 

@@ -8,7 +8,11 @@ use aya_ebpf::{
 };
 use pyobs_abi::shm::{Facts, Inode as Key};
 
-use super::{maps::HAS_FIND_VMA, memory::kernel, task::Task};
+use super::{
+    maps::HAS_FIND_VMA,
+    memory::kernel,
+    task::{Task, TypedTask},
+};
 
 macro_rules! offsets {
     ($($name:ident)*) => { $(#[unsafe(no_mangle)] static $name: Global<u32> = Global::new(0);)* };
@@ -32,32 +36,50 @@ fn at<T>(structure: u64, offset: &Global<u32>) -> Option<T> {
     kernel(structure.wrapping_add(offset.load().into()))
 }
 
-/// A `struct fdtable *`.
+/// What a `struct fdtable` holds.
 #[derive(Clone, Copy)]
-pub struct Table(u64);
+pub struct Table {
+    size: u32,
+    files: u64,
+    close_on_exec: u64,
+}
 
 impl Table {
+    /// Of the current process.
+    #[inline(always)]
+    pub fn current() -> Self {
+        let table = TypedTask::current().0.follow(&TASK_FILES).follow(&FILES_TABLE);
+        Self {
+            size: table.field(&TABLE_SIZE),
+            files: table.field(&TABLE_FILES),
+            close_on_exec: table.field(&TABLE_CLOSE_ON_EXEC),
+        }
+    }
+
+    /// Of another one.
     #[inline(always)]
     pub fn of(task: Task) -> Option<Self> {
-        let files: u64 = at(task.0, &TASK_FILES)?;
-        at(files, &FILES_TABLE).map(Self)
+        let table: u64 = at(at(task.0, &TASK_FILES)?, &FILES_TABLE)?;
+        Some(Self {
+            size: at(table, &TABLE_SIZE)?,
+            files: at(table, &TABLE_FILES)?,
+            close_on_exec: at(table, &TABLE_CLOSE_ON_EXEC)?,
+        })
     }
 
     #[inline(always)]
     pub fn file(self, fd: u32) -> Option<File> {
-        if fd >= at::<u32>(self.0, &TABLE_SIZE)? {
+        if fd >= self.size {
             return None;
         }
-        let files: u64 = at(self.0, &TABLE_FILES)?;
-        let file: u64 = kernel(files.wrapping_add(8 * u64::from(fd)))?;
+        let file: u64 = kernel(self.files.wrapping_add(8 * u64::from(fd)))?;
         (file != 0).then_some(File(file))
     }
 
     /// Of a descriptor that has a file.
     #[inline(always)]
     pub fn is_closed_on_exec(self, fd: u32) -> bool {
-        let Some(bits) = at::<u64>(self.0, &TABLE_CLOSE_ON_EXEC) else { return false };
-        let word: u64 = kernel(bits.wrapping_add(8 * u64::from(fd / 64))).unwrap_or(0);
+        let word: u64 = kernel(self.close_on_exec.wrapping_add(8 * u64::from(fd / 64))).unwrap_or(0);
         word >> (fd % 64) & 1 != 0
     }
 }

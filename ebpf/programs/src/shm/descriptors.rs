@@ -10,7 +10,6 @@ use crate::common::{
     files::{TMPFS, Table},
     maps::count_loss,
     memory::user,
-    task::Task,
 };
 
 /// In place of a path's address.
@@ -53,7 +52,7 @@ fn is_segment(fd: u32, path: u64, made: &mut Key) -> bool {
 
 #[inline(always)]
 fn known_or_begun(fd: u32, path: u64, made: &mut Key) -> Option<()> {
-    let file = Table::of(Task::current())?.file(fd)?;
+    let file = Table::current().file(fd)?;
     let inode = file.inode()?;
     if path != NO_PATH && facts(inode).is_some() {
         return Some(());
@@ -97,7 +96,7 @@ fn descriptor(what: u32, fd: u32, from: u64) -> Option<()> {
     if !holds && !gets {
         return None;
     }
-    let table = Table::of(Task::current())?;
+    let table = Table::current();
     let file = table.file(fd)?;
     let inode = file.inode()?;
     let facts = match facts(inode) {
@@ -120,8 +119,7 @@ fn descriptor(what: u32, fd: u32, from: u64) -> Option<()> {
 /// dup2() or dup3() is going to put a descriptor in the place of another.
 #[inline(never)]
 pub fn replace(old: u32, new: u32) {
-    let Some(table) = Table::of(Task::current()) else { return };
-    if table.file(old).is_some() {
+    if Table::current().file(old).is_some() {
         tell(what::CLOSED, new);
     }
 }

@@ -5,10 +5,7 @@ use pyobs_abi::shm::{Facts, Hull, Inode as Key, MAPPED_AT, flags, what};
 use super::{begin, facts, hold, hull, send, watched};
 use crate::{
     calls::Call,
-    common::{
-        files::{File, Mapping, TMPFS, Table},
-        task::Task,
-    },
+    common::files::{File, Mapping, TMPFS, Table},
 };
 
 /// Of mmap(2).
@@ -47,7 +44,7 @@ pub fn mapped(call: &Call, start: u64) -> Option<Key> {
     if !shared && hull().is_none() {
         return None;
     }
-    let file = Table::of(Task::current())?.file(call.fifth() as u32)?;
+    let file = Table::current().file(call.fifth() as u32)?;
     let inode = file.inode()?;
     if let Some(facts) = facts(inode) {
         tell(facts, start, end, offset);
