@@ -3,8 +3,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::SystemTime;
 
-use pyobs_tests::{Case, Folder, Python, Record, Workload, case, command, compare, executable, json, needs, workload};
+use pyobs_tests::{
+    Case, Folder, Python, Record, Workload, case, command, compare, executable, json, needs, shared_library_named,
+    workload,
+};
 
 use super::{RATE, burn, is_named, python, samples_in};
 
@@ -12,11 +16,19 @@ pub fn cases() -> Vec<Case> {
     let mut cases: Vec<Case> = Python::all().iter().filter_map(|python| embedder(python, "")).collect();
     // Without programs at system calls, the kernel's side-band records tell of it.
     cases.extend(needs::python("3.12").ok().and_then(|python| embedder(&python, "_by_side_band")));
+    // With and without an interpreter that says itself where its data is.
+    cases.extend(["3.8", "3.13"].map(|version| {
+        let name = format!("python{version}::one_that_maps_its_code_a_second_time_is_attached_to");
+        case(name, || mapped_twice(version)).needs(needs::python(version))
+    }));
     cases.extend([
         case("an_interpreter_under_another_name_is_found", || copied(false)).needs(needs::python("3.12")),
         case("a_deleted_interpreter_is_found", || copied(true)).needs(needs::python("3.12")),
         case("one_that_is_written_over_another_is_not_taken_for_it", rewritten)
             .needs(needs::python("3.8"))
+            .needs(needs::python("3.12"))
+            .needs(needs::program("cc")),
+        case("a_library_that_is_written_over_another_and_keeps_its_times_has_its_own_names", written_over)
             .needs(needs::python("3.12"))
             .needs(needs::program("cc")),
         case("one_in_other_namespaces_is_found_and_its_paths_are_its_own", namespaces)
@@ -102,6 +114,18 @@ fn used_s(pid: u32, tids: &serde_json::Value) -> Vec<f64> {
     ["alpha", "beta"].map(of).to_vec()
 }
 
+/// The second mapping lies below the interpreter, and pyobs meets it first.
+fn mapped_twice(version: &str) {
+    let python = needs::python(version).unwrap();
+    let mut program = Workload::start(python.script(workload("second_mapping.py")));
+    program.wait_for("ready");
+    let pid = program.pid();
+    let recording = Record::new().rate(RATE).pid(pid).run();
+    let ended = program.wait();
+    assert!(ended.status.success(), "{ended:?}");
+    is_named(&recording, &python, pid, "burn", 1.5);
+}
+
 /// Two libraries in one file, one after the other: device and inode are the same.
 fn rewritten() {
     let folder = Folder::new();
@@ -123,6 +147,42 @@ fn rewritten() {
     let recording = recording.stop();
     for (python, pid) in ran {
         is_named(&recording, &python, pid, "embedded", 0.1);
+    }
+}
+
+/// Two builds of a library in one file, one after the other: device, inode, size and time of modification are the same.
+fn written_over() {
+    const NAMES: [&str; 2] = ["native_first_one", "native_other_one"];
+    const CALLS: &str = "\
+import ctypes, sys, time
+code = getattr(ctypes.CDLL(sys.argv[1]), sys.argv[2])
+until = time.process_time() + 1
+while time.process_time() < until: code(10**6)";
+    let folder = Folder::new();
+    let build = |name: &str| {
+        let library = folder.join(name);
+        fs::read(shared_library_named(&workload("late_code.c"), &library, &[&format!("-Dlate_code={name}")])).unwrap()
+    };
+    let builds = NAMES.map(build);
+    assert_eq!(builds[0].len(), builds[1].len());
+    let place = folder.join("library.so");
+    let recording = Record::new().rate(RATE).start();
+    let pids = [0, 1].map(|number| {
+        fs::write(&place, &builds[number]).unwrap();
+        fs::File::options().write(true).open(&place).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
+        let mut program = needs::python("3.12").unwrap().inline(CALLS);
+        program.arg(&place).arg(NAMES[number]);
+        let program = Workload::start(program);
+        let pid = program.pid();
+        let ended = program.wait();
+        assert!(ended.status.success(), "{ended:?}");
+        pid
+    });
+    let recording = recording.stop();
+    for (number, pid) in pids.into_iter().enumerate() {
+        let [own, other] = [number, 1 - number].map(|number| samples_in(&recording, pid, NAMES[number]));
+        compare::at_least(&format!("samples of {}", NAMES[number]), own as f64, f64::from(RATE) * 0.7);
+        assert_eq!(other, 0, "samples of {} in the other's process", NAMES[1 - number]);
     }
 }
 

@@ -175,6 +175,13 @@ impl<'data> Elf<'data> {
         Some(code.p_vaddr(LE).wrapping_sub(code.p_offset(LE)))
     }
 
+    /// Link-time address of the file's first byte, where that is loaded.
+    pub fn header(&self) -> Option<u64> {
+        let first =
+            self.segments.iter().find(|segment| segment.p_type(LE) == elf::PT_LOAD && segment.p_offset(LE) == 0)?;
+        Some(first.p_vaddr(LE))
+    }
+
     pub fn is_code(&self, address: u64) -> bool {
         self.in_segment(address, elf::PF_X)
     }

@@ -8,11 +8,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use foldhash::HashMap;
+use object::elf;
 use pyobs_model::Reason;
 
 use crate::cpython::find::{self, InspectError, Interpreter};
 use crate::elf::Elf;
 use crate::libc_layout::{LibcLayout, inspect_libc};
+use crate::memory::{Memory, ProcessMemory};
 use crate::process_maps::Mapping;
 use crate::skim::{fill_loaded, skim};
 
@@ -46,6 +48,8 @@ pub struct ElfInterpreter {
     pub facts: Interpreter,
     /// Link-time address less file offset, of the executable segment.
     delta: u64,
+    /// Link-time address of the file's first byte.
+    header: Option<u64>,
 }
 
 impl ElfInterpreter {
@@ -53,7 +57,25 @@ impl ElfInterpreter {
     pub fn bias(&self, mapping: &Mapping) -> u64 {
         mapping.start.wrapping_sub(mapping.offset).wrapping_sub(self.delta)
     }
+
+    /// Whether the file is loaded where this mapping says, and not only a part of its code mapped a second time.
+    pub fn is_loaded_at(&self, mapping: &Mapping, memory: &ProcessMemory) -> bool {
+        let Some(header) = self.header else { return true };
+        let mut start = [0; elf::ELFMAG.len()];
+        memory.read(header.wrapping_add(self.bias(mapping)), &mut start).is_ok() && start == elf::ELFMAG
+    }
+
+    /// Whether this copy of the interpreter runs: dlmopen(3) loads a second one that nobody may have started.
+    pub fn is_started(&self, mapping: &Mapping, memory: &ProcessMemory) -> bool {
+        let Some(code_type) = self.facts.code_type else { return true };
+        let flags = memory.read_u64(code_type.wrapping_add(self.bias(mapping)).wrapping_add(TYPE_FLAGS));
+        flags.is_ok_and(|flags| flags & TYPE_READY != 0)
+    }
 }
+
+/// `tp_flags` of a `PyTypeObject`, which has been there since 3.0, and Py_TPFLAGS_READY of it (Include/cpython/object.h, Include/object.h).
+const TYPE_FLAGS: u64 = 168;
+const TYPE_READY: u64 = 1 << 12;
 
 /// Larger files are taken for something else: interpreters with all their debug information have some 40 MiB.
 const SIZE_MAX: u64 = 1 << 30;
@@ -65,62 +87,80 @@ const TRUST: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
 pub struct Files {
-    known: HashMap<FileId, Known>,
+    known: HashMap<FileId, Arc<FileFacts>>,
+    /// How each file was when it was looked at last, and when that was.
+    stamps: HashMap<FileId, (Stamp, Instant)>,
     /// Files that turned out to be others than they were.
     changed: Vec<FileId>,
 }
 
-#[derive(Debug)]
-struct Known {
-    stamp: Stamp,
-    since: Instant,
-    facts: Arc<FileFacts>,
-}
-
-/// Tells a file from one that was written over it, or that has the inode of one that is gone.
+/// Tells a file from one that was written over it, or that has the inode of one that is gone. Programs that copy or unpack set the time
+/// of modification; nobody sets that of the last change of the inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Stamp {
     size: u64,
     modified: (i64, i64),
+    changed: (i64, i64),
 }
 
 impl Stamp {
     pub fn of(metadata: &Metadata) -> Self {
-        Self { size: metadata.len(), modified: (metadata.mtime(), metadata.mtime_nsec()) }
+        Self {
+            size: metadata.len(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        }
     }
 }
 
 impl Files {
     /// Whether a process that maps this file has to be looked at: it holds an interpreter, or is not known now.
     pub fn may_be_interpreter(&self, id: FileId) -> bool {
-        self.known.get(&id).is_none_or(|known| known.facts.is_of_interest() || known.since.elapsed() > TRUST)
+        self.known.get(&id).is_none_or(|facts| facts.is_of_interest() || !self.is_trusted(id))
+    }
+
+    fn is_trusted(&self, id: FileId) -> bool {
+        self.stamps.get(&id).is_some_and(|(_, since)| since.elapsed() <= TRUST)
+    }
+
+    /// Finds out whether files are others than they were, where a process has mapped them.
+    pub fn check<'a>(&mut self, pid: u32, mappings: impl Iterator<Item = &'a Mapping>) {
+        for mapping in mappings {
+            if let Some(id) = mapping.file
+                && !self.is_trusted(id)
+                && let Ok(stamp) = stamp(pid, mapping)
+            {
+                self.note(id, stamp);
+            }
+        }
+    }
+
+    /// Notes how a file is now, and forgets what is known of another one.
+    fn note(&mut self, id: FileId, stamp: Stamp) {
+        if self.stamps.len() >= FILES_MAX {
+            self.stamps.clear();
+            self.known.clear();
+        }
+        if self.stamps.insert(id, (stamp, Instant::now())).is_some_and(|(before, _)| before != stamp) {
+            self.known.remove(&id);
+            self.changed.push(id);
+        }
     }
 
     /// What the file behind a mapping is. A failure to read it is not remembered: it may pass.
     pub fn facts(&mut self, pid: u32, mapping: &Mapping) -> io::Result<Arc<FileFacts>> {
         let Some(id) = mapping.file else { return Ok(Arc::default()) };
-        let known = self.known.get_mut(&id);
-        if let Some(known) =
-            known.as_ref().filter(|known| !known.facts.is_of_interest() && known.since.elapsed() <= TRUST)
-        {
-            return Ok(Arc::clone(&known.facts));
+        if self.may_be_interpreter(id) {
+            self.note(id, stamp(pid, mapping)?);
         }
-        let stamp = stamp(pid, mapping)?;
-        if let Some(known) = known {
-            if known.stamp == stamp {
-                known.since = Instant::now();
-                return Ok(Arc::clone(&known.facts));
-            }
-            self.changed.push(id);
+        if let Some(facts) = self.known.get(&id) {
+            return Ok(Arc::clone(facts));
         }
         let facts = match open(pid, mapping)? {
             Some((file, size)) => Arc::new(look(&file, size)),
             None => Arc::default(),
         };
-        if self.known.len() >= FILES_MAX {
-            self.known.clear();
-        }
-        self.known.insert(id, Known { stamp, since: Instant::now(), facts: Arc::clone(&facts) });
+        self.known.insert(id, Arc::clone(&facts));
         Ok(facts)
     }
 
@@ -129,8 +169,8 @@ impl Files {
         let Ok(Some((file, metadata))) = open_regular(path) else { return };
         let device = metadata.dev();
         let id = FileId { device: (rustix::fs::major(device), rustix::fs::minor(device)), inode: metadata.ino() };
-        let facts = Arc::new(look(&file, metadata.len()));
-        self.known.insert(id, Known { stamp: Stamp::of(&metadata), since: Instant::now(), facts });
+        self.note(id, Stamp::of(&metadata));
+        self.known.insert(id, Arc::new(look(&file, metadata.len())));
     }
 
     /// The files that have changed since the last call: what else was made of them is of the old ones.
@@ -204,8 +244,8 @@ fn examine(bytes: &[u8]) -> FileFacts {
         }
     };
     let interpreter = found.and_then(|facts| {
-        let delta = Elf::parse(bytes).ok()?.code_delta()?;
-        Some(ElfInterpreter { facts, delta })
+        let elf = Elf::parse(bytes).ok()?;
+        Some(ElfInterpreter { facts, delta: elf.code_delta()?, header: elf.header() })
     });
     FileFacts { interpreter, refused, libc: inspect_libc(bytes).ok().flatten() }
 }

@@ -268,6 +268,10 @@ impl Processes {
             return;
         }
         let is_new = mappings.left_out() > 0 && watched.mappings.left_out() == 0;
+        let before = Rc::clone(&watched.mappings);
+        self.files.check(pid, mappings.iter().filter(|mapping| before.find(mapping.start) != Some(*mapping)));
+        self.forget_changed();
+        let Some(watched) = self.watched.get_mut(&pid) else { return };
         self.native.want_all(pid, &mappings);
         watched.place(mappings, &mut self.native);
         self.maps_read += 1;
@@ -275,6 +279,14 @@ impl Processes {
         self.set(pid, entry, object, events);
         if is_new {
             events.push(self.lost(Reason::MappingsLeftOut, 1));
+        }
+    }
+
+    /// Forgets what was made of files that are others now.
+    fn forget_changed(&mut self) {
+        for file in self.files.take_changed() {
+            self.native.forget(file);
+            self.changed_files.push(file);
         }
     }
 
@@ -334,6 +346,8 @@ impl Processes {
         if mappings.left_out() > 0 && before.is_none_or(|watched| watched.mappings.left_out() == 0) {
             events.push(self.lost(Reason::MappingsLeftOut, 1));
         }
+        self.files.check(pid, mappings.iter());
+        self.forget_changed();
         self.native.want_all(pid, &mappings);
         let mut watched = Watched {
             id,

@@ -233,6 +233,7 @@ impl<P> Stacks<P> {
     /// Takes away the names of a file that is another now.
     pub fn forget(&mut self, file: FileId) {
         self.known.retain(|key, _| key.image != Image::File(file));
+        self.namer.forget(file);
     }
 
     /// Whether Python code that was not known came up since the last call.

@@ -129,6 +129,11 @@ impl Namer {
         self.awaited.store(true, Ordering::Relaxed);
     }
 
+    /// Opens a file again that is another now.
+    pub fn forget(&mut self, file: FileId) {
+        self.open.remove(&file);
+    }
+
     /// Answers that a place has no name.
     pub fn give_up(&mut self, key: Key, module: Arc<str>) {
         self.given_up.push((key, module, Vec::new()));

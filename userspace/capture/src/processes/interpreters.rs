@@ -1,5 +1,6 @@
 //! Which processes run CPython.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use pyobs_abi::process;
@@ -7,9 +8,14 @@ use pyobs_model::{Event, Reason};
 
 use super::{Pending, Processes, RETRY_AFTER, TRIES, TRIES_A_STEP};
 use crate::cpython::attached::{self, Attachment, NotAttached};
+use crate::files::{ElfInterpreter, FileFacts, FileId};
 use crate::kernel::object::Object;
 use crate::machine;
-use crate::process_maps::Mappings;
+use crate::memory::ProcessMemory;
+use crate::process_maps::{Mapping, Mappings};
+
+/// Executable mappings of interpreters in one process that are looked at.
+const INTERPRETERS_MAX: usize = 16;
 
 /// At most this many refused interpreters are reported.
 const REFUSED_MAX: usize = 100;
@@ -20,10 +26,7 @@ impl Processes {
         // A process that has ended, or whose map we may not read, holds nothing for us.
         let Ok(mappings) = self.read_map(pid) else { return };
         let found = self.examine(pid, &mappings, tries);
-        for file in self.files.take_changed() {
-            self.native.forget(file);
-            self.changed_files.push(file);
-        }
+        self.forget_changed();
         let found = match found {
             Ok(Some(found)) => found,
             Ok(None) => {
@@ -66,7 +69,7 @@ impl Processes {
     }
 
     fn examine(&mut self, pid: u32, mappings: &Mappings, tries: u32) -> Result<Option<Attachment>, NotAttached> {
-        let (mut interpreter, mut libc) = (None, None);
+        let (mut interpreters, mut libc) = (Vec::new(), None);
         for mapping in mappings.iter().filter(|mapping| mapping.file.is_some()) {
             // Unreadable is a file that went away with its process, or one on a file system that root may not read.
             let Ok(facts) = self.files.facts(pid, mapping) else { continue };
@@ -77,17 +80,29 @@ impl Processes {
                 self.refuse(&mapping.name, &refusal.sentence);
                 return Err(NotAttached::Never(refusal.reason));
             }
-            if facts.interpreter.is_some() && interpreter.is_none() {
-                interpreter = mapping.file.map(|file| (mapping, file, facts));
+            if facts.interpreter.is_some() && interpreters.len() < INTERPRETERS_MAX {
+                interpreters.extend(mapping.file.map(|file| (mapping, file, facts)));
             }
         }
-        let Some((mapping, file, facts)) = interpreter else { return Ok(None) };
+        let memory = ProcessMemory::new(pid);
+        // Of several, the one that runs.
+        let rank = |(mapping, _, facts): &&(&Mapping, FileId, Arc<FileFacts>)| {
+            let is = |test: fn(&ElfInterpreter, &Mapping, &ProcessMemory) -> bool| {
+                facts.interpreter.as_ref().is_some_and(|found| test(found, mapping, &memory))
+            };
+            is(ElfInterpreter::is_loaded_at).then(|| is(ElfInterpreter::is_started))
+        };
+        let chosen = match &interpreters[..] {
+            [only] => Some(only),
+            several => several.iter().rev().max_by_key(rank),
+        };
+        let Some((mapping, file, facts)) = chosen else { return Ok(None) };
         let Some(found) = &facts.interpreter else { return Ok(None) };
         if libc.is_none() && tries < TRIES_A_STEP {
             // The C library comes later than what needs it, if it is one that we know.
             return Err(NotAttached::NotYet);
         }
-        attached::attach(pid, file, found, mapping, libc.as_ref()).map(Some)
+        attached::attach(pid, *file, found, mapping, libc.as_ref()).map(Some)
     }
 
     /// Tells the user of an interpreter that is not watched, once for all of its processes.
