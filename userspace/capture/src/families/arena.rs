@@ -33,10 +33,10 @@ const ARENAS_MAX: usize = 65_536;
 /// How often those are looked at that nobody has seen yet, and how many: each takes some 20 µs, once.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 const NEW_LOOKS: usize = 1024;
-/// Arenas checked per turn. Turns may use a thousandth of a CPU plus what was saved, so that a process that lives only a few
+/// Arenas checked per turn. Turns may use this share of a CPU plus what was saved, so that a process that lives only a few
 /// seconds is still checked every second.
 const LOOKS: usize = 256;
-const LOOK_SHARE: f64 = 0.001;
+const LOOK_SHARE: f64 = 0.0005;
 const LOOK_SAVED_MAX: Duration = Duration::from_millis(20);
 /// Memory of an arena's size that has no pools in it after so many looks, and this time, is none.
 const TRIES: u32 = 4;

@@ -18,9 +18,9 @@ use crate::kernel::cost;
 /// How often; and, where something is suspected, how soon again.
 const EVERY: Duration = Duration::from_secs(10);
 const AGAIN: Duration = Duration::from_millis(500);
-/// An iteration is slow on a machine with very many mappings, so all of them together may use 1/1000 of a CPU. While something is
+/// An iteration is slow on a machine with very many mappings, so all of them together may use 1/4000 of a CPU. While something is
 /// suspected, which is rare, they may use 1/100.
-const SHARE: u32 = 1000;
+const SHARE: u32 = 4000;
 const SHARE_AGAIN: u32 = 100;
 /// A look at a process through `/proc` costs about a millisecond.
 const AT_ONCE: usize = 8;

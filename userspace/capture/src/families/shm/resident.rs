@@ -27,7 +27,7 @@ const AT_ONCE: Duration = Duration::from_millis(2);
 const AT_THE_END: Duration = Duration::from_millis(300);
 /// Share of one CPU that reading `smaps` may use, plus what was saved: with few processes each is read every [`EVERY`], with many
 /// less often.
-const SHARE: f64 = 0.001;
+const SHARE: f64 = 0.0003;
 const SAVED_MAX: Duration = Duration::from_millis(20);
 /// A process with very many mappings takes long. It pauses for so many times as long, and no more than `CHARGE_MAX` of it
 /// counts against `SHARE`, so that the others do not wait for it.

@@ -19,7 +19,7 @@ pub(super) const TYPES: [&str; 2] = ["btf_trace_sched_waking", "btf_trace_sched_
 const SLEEP_PERIOD: u64 = 20_000_000;
 /// Stacks of sleeps per CPU and second. A stack takes some 30 µs in the kernel and in user space together, so that these are at
 /// most 0.5 % of a CPU.
-const SLEEP_STACKS: u64 = 160;
+const SLEEP_STACKS: u64 = 60;
 /// They are never fewer than this.
 const SLEEP_STACKS_MIN: u64 = 32;
 
