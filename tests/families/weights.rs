@@ -93,8 +93,8 @@ fn known_shares() {
     compare::within("CPU seconds, seen and known", all_seen, all_known, POINTS.max(DEVIATIONS / samples.sqrt()));
 }
 
-/// How far apart the samples of a busy loop are, by the CPU time that each stands for. At random, they are rarely as far apart
-/// as on average (a geometric distribution: one in four at the most). With a stride, they all are.
+/// Compares the gap before each sample of a busy loop with the CPU time that the sample stands for. With random dropping the gaps have
+/// a geometric distribution, and a quarter of them at most are near the mean. With a fixed stride all of them are.
 fn drawn_by_lot() {
     let recording = record(&["fresh", "12"], &[&["--probe", "cpu"], &SCARCE[..]].concat());
     let database = rusqlite::Connection::open(&recording.file).unwrap();

@@ -58,8 +58,8 @@ pub fn join(words: &[u64], frames: usize, halves: Halves, joined: &mut Vec<Joine
     next == frames || !halves.native_complete
 }
 
-/// How many native frames, leaf first, are a greenlet's own, if the stack is one's: those up to its outermost Python frame. Beyond
-/// lies the code of greenlet that began it, and then what is left of the C frames of whoever ran before.
+/// The number of native frames, leaf first, that belong to a greenlet: those up to its outermost Python frame. The frames beyond are
+/// greenlet's own code and the C frames of another greenlet. `None` if the stack is not a greenlet's.
 pub fn greenlet_part(words: &[u64], frames: usize, one_each: bool, greenlet: &Range<u64>) -> Option<usize> {
     if frames == 0 {
         return None;

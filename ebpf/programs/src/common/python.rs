@@ -161,9 +161,9 @@ impl Walk {
         cframe.is_none_or(|[_, outer]| !self.is_in_thread_state(outer))
     }
 
-    /// Whether a chain that ends in nothing is a greenlet's, below which lie C frames of whoever ran before. A greenlet begins with a
-    /// `_PyCFrame` of its own on the C stack, which has no frame and leads to the thread state's (`set_new_cframe` in greenlet's
-    /// TPythonState.cpp, 3.x). Below the first C frame of an interpreter, there is only the thread state's.
+    /// Whether a chain whose last frame has no caller is a greenlet's. The C frames below it belong to another greenlet. A greenlet
+    /// starts with a `_PyCFrame` of its own on the C stack, which has no frame and points to the thread state's (`set_new_cframe` in
+    /// TPythonState.cpp of greenlet 3). The first C frame of an interpreter points to the thread state's directly.
     #[inline(always)]
     fn ends_greenlet(&self) -> bool {
         if !self.anchored || self.eval + 1 >= self.evals || self.sample.frames == self.chain_start {

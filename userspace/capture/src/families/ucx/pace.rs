@@ -86,7 +86,7 @@ impl Pace {
         matches!(self.state, State::Followed(_))
     }
 
-    /// They are only counted because there are so many.
+    /// Whether transfers are only counted, because of their number and not of the budget.
     fn is_counted(&self) -> bool {
         matches!(self.state, State::Counted(_)) && !self.is_held
     }
