@@ -69,7 +69,8 @@ const LIVES_ON: &str = "what lived then is shown as alive";
 pub(super) const MEM_INFOS: &[Measure] = &[probes_off("MemInfos are not followed any more", LIVES_ON)];
 pub(super) const LIBRARIES: &[Measure] = &[probes_off("arenas of libraries are not followed any more", LIVES_ON)];
 
-/// A transfer costs some 25 µs to follow to its end, and 2 to count (docs/families/ucx.md).
+/// Following a transfer to its end takes three to seven traps, most of them at instructions that the kernel steps over. Counting it
+/// takes one at an instruction that the kernel carries out itself (docs/families/ucx.md).
 pub(super) const TRANSFERS: &[Measure] = &[
     measure(
         "counted only",

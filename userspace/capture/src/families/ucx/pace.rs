@@ -31,6 +31,7 @@ const MOMENTS_SHARE: f64 = 0.005;
 const MOMENT_S: f64 = 1.2;
 /// One in so many is told of singly then, at the most.
 const MOMENT: u32 = 40;
+
 /// Transfers a second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Rate {
@@ -136,8 +137,7 @@ impl Ucx {
         control: &mut Array<MapData, u64>,
         events: &mut Vec<Event>,
     ) -> bool {
-        let may_count = self.may_count();
-        let turn = self.pace.next(rate, elapsed, may_count);
+        let turn = self.pace.next(rate, elapsed, self.may_count());
         match turn {
             Some(Turn::Count) => match control.set(control::COUNTED, counted::NEW, 0) {
                 Ok(()) => self.stray_until = u64::MAX,
