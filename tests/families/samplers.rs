@@ -75,12 +75,12 @@ fn main() -> ExitCode {
         }),
         case("deep_stacks_are_cut_at_the_root_and_say_so", || {
             for bounded in [false, true] {
-                assert_all(&walk(1000, bounded), Outcome::Truncated, 512);
+                assert_all(&walk(1300, bounded), Outcome::Truncated, 1024);
             }
         }),
-        case("five_hundred_frames_are_walked_to_their_end", || {
+        case("a_thousand_frames_are_walked_to_their_end", || {
             for bounded in [false, true] {
-                assert_all(&walk(498, bounded), Outcome::Complete, 500);
+                assert_all(&walk(1000, bounded), Outcome::Complete, 1002);
             }
         }),
     ];
