@@ -1,6 +1,7 @@
 """perfetto_trace.py FILE: a trace as Perfetto's own descriptors have it, as JSON: {"slices": [{"track": [names, the process
-first], "tid", "name", "category", "from_ns", "to_ns", "args": {}, "arrows": [], "ends": []}], "counters": {name: [[ns, value]]}}.
-What these descriptors do not know is an error, and so is an end without a beginning."""
+first], "tid", "name", "category", "from_ns", "to_ns", "args": {}, "arrows": [], "ends": []}], "counters": {name: [[ns,
+value]]}, "samples": [{"tid", "frames": [names, the outermost first]}]}. What these descriptors do not know is an error, and
+so is an end without a beginning."""
 import json
 import sys
 
@@ -11,7 +12,8 @@ trace = Trace.FromString(data)
 trace.DiscardUnknownFields()
 assert trace.ByteSize() == len(data), "it has fields that the descriptors do not know"
 
-tracks, slices, opened, counters = {}, [], {}, {}
+tracks, slices, opened, counters, samples = {}, [], {}, {}, []
+functions, frames, stacks = {}, {}, {}
 
 
 def name(track):
@@ -34,6 +36,13 @@ for packet in trace.packet:
     if packet.HasField("track_descriptor"):
         tracks[packet.track_descriptor.uuid] = packet.track_descriptor
         continue
+    interned = packet.interned_data
+    functions.update((one.iid, one.str.decode()) for one in interned.function_names)
+    frames.update((one.iid, functions[one.function_name_id]) for one in interned.frames)
+    stacks.update((one.iid, [frames[frame] for frame in one.frame_ids]) for one in interned.callstacks)
+    if packet.HasField("perf_sample"):
+        samples.append({"tid": packet.perf_sample.tid, "frames": stacks[packet.perf_sample.callstack_iid]})
+        continue
     event, at = packet.track_event, packet.timestamp
     uuid = event.track_uuid
     if event.type == TrackEvent.TYPE_SLICE_BEGIN:
@@ -48,4 +57,4 @@ for packet in trace.packet:
     else:
         assert event.type == TrackEvent.TYPE_COUNTER
         counters.setdefault(name(tracks[uuid]), []).append([at, event.counter_value])
-print(json.dumps({"slices": slices, "counters": counters}))
+print(json.dumps({"slices": slices, "counters": counters, "samples": samples}))

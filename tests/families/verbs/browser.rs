@@ -165,8 +165,11 @@ pub fn perfetto() {
                  (select group_concat(distinct name) from thread) as threads, \
                  (select count(*) from slice where category = 'wait') as waits, \
                  (select sum(dur) from slice where category = 'wait') as length, \
-                 (select count(*) from counter) as counts";
-    let columns = "['refused', 'processes', 'threads', 'waits', 'length', 'counts']";
+                 (select count(*) from counter join process_counter_track track on track.id = track_id) as counts, \
+                 (select count(*) from perf_sample where callsite_id is not null) as samples, \
+                 (select count(distinct callsite.id) from stack_profile_callsite callsite \
+                  join stack_profile_frame frame on frame.id = frame_id where frame.name like 'spin (%') as spins";
+    let columns = "['refused', 'processes', 'threads', 'waits', 'length', 'counts', 'samples', 'spins']";
     let sql = "document.querySelector('a[href=\"#!/query\"]')";
     let ready = format!(
         "{sql} !== null && window.app?.trace?.engine && (window.answer ??= (app.trace.engine.query(\"{query}\").then(
@@ -175,7 +178,9 @@ pub fn perfetto() {
     );
     let changes = "window.answer + ';' + location.hash";
     let [_, after] = press(&folder, Press { page: &page, ready: &ready, press: sql, changes, ..Press::default() });
-    let [refused, processes, threads, waits, length, counts, _] = after.split(';').collect::<Vec<_>>()[..] else {
+    let [refused, processes, threads, waits, length, counts, samples, spins, _] =
+        after.split(';').collect::<Vec<_>>()[..]
+    else {
         panic!("{after}")
     };
     assert_eq!(refused, "0", "{after}");
@@ -188,4 +193,6 @@ pub fn perfetto() {
     assert_eq!(length, lengths.iter().sum::<u64>().to_string());
     let counters = trace["counters"].as_object().unwrap().values();
     assert_eq!(counts, counters.map(|values| values.as_array().unwrap().len()).sum::<usize>().to_string());
+    assert_eq!(samples, json::list(&trace, "/samples").len().to_string());
+    assert_ne!(spins, "0", "{after}");
 }

@@ -179,7 +179,8 @@ pub fn firefox() {
     assert!(sleeps > 0, "threads that start and join sleep");
 }
 
-/// By Perfetto's own descriptors: the threads' waits are there, on tracks of the threads, and nothing overlaps by half.
+/// By Perfetto's own descriptors: the threads' waits are there, on tracks of the threads, and nothing overlaps by half; so are
+/// samples, one for each sampling period of CPU time.
 pub fn perfetto() {
     let trace = recording().perfetto();
     let slices = json::list(&trace, "/slices");
@@ -193,6 +194,17 @@ pub fn perfetto() {
     assert!(tracks.is_superset(&pids), "{tracks:?} {pids:?}");
     let arenas = json::list(&trace, "/counters/arenas");
     assert!(arenas.iter().any(|at| at[1].as_u64() >= Some(256 << 10)), "{arenas:?}");
+    let samples = json::list(&trace, "/samples");
+    let rate = json::number(&recording().report, "/recording/rate_hz");
+    // Of each thread less than a period is left over.
+    compare::close("CPU seconds", samples.len() as f64 / rate, cpu_s(), tracks.len() as f64 / rate);
+    for function in BURNED {
+        let name = format!("{function} ({function}.py)");
+        assert!(
+            samples.iter().any(|sample| sample["frames"].as_array().unwrap().contains(&name.clone().into())),
+            "{name}"
+        );
+    }
 }
 
 /// In a browser: its script runs, nothing is refused, and nothing is asked of a network.

@@ -121,7 +121,7 @@ pub enum Error {
     #[error("the recording has no `{0}` data, for {probes} off; record with it on, or leave --weight out", probes = probes_of(*.0))]
     NoData(Weight),
     #[error(
-        "the recording has nothing with a beginning and an end, for offcpu, gil, arena, shm and ucx were off; leave --probe out"
+        "the recording has no samples, waits, transfers or memory, for cpu, offcpu, gil, arena, shm and ucx were off; leave --probe out"
     )]
     NoTimeline,
     #[error("the output could not be written: {0}")]

@@ -1,10 +1,11 @@
-//! A timeline for Perfetto: a track for each thread with its waits, one below it with what it did with transfers, arrows from
-//! the thread that asked to the one that was woken, each transfer as a slice with its stages, and the memory of arenas and
-//! segments as counters.
+//! A timeline for Perfetto: for each thread its samples and a track with its waits, one below it with what it did with
+//! transfers, arrows from the thread that asked to the one that was woken, each transfer as a slice with its stages, and the
+//! memory of arenas and segments as counters.
 
 mod lives;
 mod memory;
 pub mod proto;
+mod samples;
 mod trace;
 mod waits;
 
@@ -27,7 +28,7 @@ const TRANSFER: &str = "transfer";
 const THREAD: &str = "thread";
 const SHED: &str = "shed";
 /// What anything here comes from.
-const FAMILIES: [&str; 5] = ["offcpu", "gil", "arena", "shm", "ucx"];
+const FAMILIES: [&str; 6] = ["cpu", "offcpu", "gil", "arena", "shm", "ucx"];
 
 /// A thread has to do with a transfer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -92,6 +93,7 @@ pub(crate) fn write(model: &Model, options: &Options, out: &mut dyn Write) -> Re
         write_transfer(model, *id, state, *bytes, &mut trace)?;
     }
     write_queues(model, &options.selection, &mut trace)?;
+    samples::write(model, &options.selection, &mut trace)?;
     waits::write(model, &options.selection, &mut trace)?;
     write_sheds(model, &mut trace)?;
     memory::write(model, &options.selection, &mut trace)

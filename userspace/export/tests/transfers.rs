@@ -132,8 +132,8 @@ fn only_what_is_selected_is_told() {
 }
 
 #[test]
-fn a_recording_of_samples_only_is_refused_with_what_to_do() {
-    let model = Model::new(meta("h"), History::All);
+fn a_recording_of_nothing_that_is_drawn_is_refused_with_what_to_do() {
+    let model = Model::new(Meta { probes: vec!["eval".to_owned()], ..meta("h") }, History::All);
     let error = export(&model, Format::Perfetto, &Options::default(), &mut Vec::new()).unwrap_err();
     assert!(matches!(error, Error::NoTimeline) && error.to_string().contains("leave --probe out"));
     assert!(timeline(&builder().model, &Options::default()).slices.is_empty());

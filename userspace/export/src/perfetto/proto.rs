@@ -21,9 +21,22 @@ pub struct TracePacket {
     pub trusted_packet_sequence_id: Option<u32>,
     #[prost(message, optional, tag = "11")]
     pub track_event: Option<TrackEvent>,
+    /// What numbers in this packet and later ones stand for.
+    #[prost(message, optional, tag = "12")]
+    pub interned_data: Option<InternedData>,
+    /// A sum of [`CLEARED`] and [`NEEDS`].
+    #[prost(uint32, optional, tag = "13")]
+    pub sequence_flags: Option<u32>,
     #[prost(message, optional, tag = "60")]
     pub track_descriptor: Option<TrackDescriptor>,
+    #[prost(message, optional, tag = "66")]
+    pub perf_sample: Option<PerfSample>,
 }
+
+/// The packet begins the writer's interned data (`SEQ_INCREMENTAL_STATE_CLEARED`).
+pub const CLEARED: u32 = 1;
+/// The packet makes no sense without them (`SEQ_NEEDS_INCREMENTAL_STATE`).
+pub const NEEDS: u32 = 2;
 
 #[derive(Clone, PartialEq, Message)]
 pub struct TrackDescriptor {
@@ -110,4 +123,74 @@ pub struct DebugAnnotation {
     pub string_value: Option<String>,
     #[prost(string, optional, tag = "10")]
     pub name: Option<String>,
+}
+
+/// The messages of samples are in protos/perfetto/trace/profiling/profile_packet.proto and profile_common.proto, and those
+/// interned in protos/perfetto/trace/interned_data/interned_data.proto.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct PerfSample {
+    #[prost(uint32, optional, tag = "1")]
+    pub cpu: Option<u32>,
+    #[prost(uint32, optional, tag = "2")]
+    pub pid: Option<u32>,
+    #[prost(uint32, optional, tag = "3")]
+    pub tid: Option<u32>,
+    #[prost(uint64, optional, tag = "4")]
+    pub callstack_iid: Option<u64>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct InternedData {
+    #[prost(message, repeated, tag = "5")]
+    pub function_names: Vec<InternedString>,
+    #[prost(message, repeated, tag = "6")]
+    pub frames: Vec<Frame>,
+    #[prost(message, repeated, tag = "7")]
+    pub callstacks: Vec<Callstack>,
+    #[prost(message, repeated, tag = "17")]
+    pub mapping_paths: Vec<InternedString>,
+    #[prost(message, repeated, tag = "18")]
+    pub source_paths: Vec<InternedString>,
+    #[prost(message, repeated, tag = "19")]
+    pub mappings: Vec<Mapping>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct InternedString {
+    #[prost(uint64, optional, tag = "1")]
+    pub iid: Option<u64>,
+    #[prost(bytes = "vec", optional, tag = "2")]
+    pub str: Option<Vec<u8>>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct Frame {
+    #[prost(uint64, optional, tag = "1")]
+    pub iid: Option<u64>,
+    #[prost(uint64, optional, tag = "2")]
+    pub function_name_id: Option<u64>,
+    #[prost(uint64, optional, tag = "3")]
+    pub mapping_id: Option<u64>,
+    #[prost(uint64, optional, tag = "5")]
+    pub source_path_iid: Option<u64>,
+    #[prost(uint32, optional, tag = "6")]
+    pub line_number: Option<u32>,
+}
+
+/// Frames, the outermost first.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct Callstack {
+    #[prost(uint64, optional, tag = "1")]
+    pub iid: Option<u64>,
+    #[prost(uint64, repeated, packed = "false", tag = "2")]
+    pub frame_ids: Vec<u64>,
+}
+
+/// A file whose code runs.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct Mapping {
+    #[prost(uint64, optional, tag = "1")]
+    pub iid: Option<u64>,
+    #[prost(uint64, repeated, packed = "false", tag = "7")]
+    pub path_string_ids: Vec<u64>,
 }

@@ -10,8 +10,8 @@ use pyobs_model::{Model, Nanos, Operation, ProcessRef, Tid, TransferId};
 
 use super::lives::Lives;
 use super::proto::{
-    CounterDescriptor, DebugAnnotation, Kind, ProcessDescriptor, ThreadDescriptor, TracePacket, TrackDescriptor,
-    TrackEvent, Unit,
+    CLEARED, CounterDescriptor, DebugAnnotation, InternedData, Kind, NEEDS, PerfSample, ProcessDescriptor,
+    ThreadDescriptor, TracePacket, TrackDescriptor, TrackEvent, Unit,
 };
 use crate::escape::{self, MAX_NAME};
 use crate::{Error, names};
@@ -53,11 +53,12 @@ pub(super) struct Trace<'a> {
     out: &'a mut dyn Write,
     lives: Lives,
     tracks: BTreeMap<Track, u64>,
+    is_begun: bool,
 }
 
 impl<'a> Trace<'a> {
     pub(super) fn new(model: &'a Model, out: &'a mut dyn Write) -> Self {
-        Self { model, out, lives: Lives::of(model), tracks: BTreeMap::new() }
+        Self { model, out, lives: Lives::of(model), tracks: BTreeMap::new(), is_begun: false }
     }
 
     /// The process that stands for this one: what one track has is told together, in the order of its times.
@@ -106,6 +107,19 @@ impl<'a> Trace<'a> {
         descriptor.uuid = Some(uuid);
         self.put(TracePacket { track_descriptor: Some(descriptor), ..TracePacket::default() })?;
         Ok(uuid)
+    }
+
+    /// Tells of a track, if that has not been done yet.
+    pub(super) fn describe(&mut self, track: Track) -> Result<(), Error> {
+        self.track(track).map(drop)
+    }
+
+    /// A sample, and what it has that is new to the trace.
+    pub(super) fn sample(&mut self, at: Nanos, fresh: InternedData, sample: PerfSample) -> Result<(), Error> {
+        let interned_data = (fresh != InternedData::default()).then_some(fresh);
+        let (timestamp, perf_sample) = (Some(at.0), Some(sample));
+        let sequence_flags = Some(NEEDS);
+        self.put(TracePacket { timestamp, interned_data, sequence_flags, perf_sample, ..TracePacket::default() })
     }
 
     /// Slices of one track, of which one lies in another or beside it: what would reach out of another ends with it.
@@ -166,8 +180,11 @@ impl<'a> Trace<'a> {
         self.put(TracePacket { timestamp: Some(at.0), track_event: Some(event), ..TracePacket::default() })
     }
 
-    fn put(&mut self, packet: TracePacket) -> Result<(), Error> {
-        let packet = TracePacket { trusted_packet_sequence_id: Some(SEQUENCE), ..packet };
+    fn put(&mut self, mut packet: TracePacket) -> Result<(), Error> {
+        packet.trusted_packet_sequence_id = Some(SEQUENCE);
+        if !std::mem::replace(&mut self.is_begun, true) {
+            packet.sequence_flags = Some(packet.sequence_flags.unwrap_or(0) | CLEARED);
+        }
         let mut bytes = Vec::new();
         encode_key(PACKET, WireType::LengthDelimited, &mut bytes);
         encode_varint(packet.encoded_len() as u64, &mut bytes);

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use prost::Message;
-use pyobs_export::perfetto::proto::{Kind, Trace, TrackDescriptor};
+use pyobs_export::perfetto::proto::{
+    CLEARED, Callstack, Frame, InternedData, InternedString, Kind, Mapping, NEEDS, Trace, TrackDescriptor,
+};
 use pyobs_export::{Format, Options, escape, export};
 use pyobs_model::Model;
 
@@ -22,9 +24,20 @@ pub struct Slice {
     pub ends: Vec<u64>,
 }
 
+/// A sample of a thread's CPU time.
+#[derive(Clone, Debug)]
+pub struct Computed {
+    pub at: u64,
+    pub pid: u32,
+    pub tid: u32,
+    /// Names, the outermost first.
+    pub frames: Vec<String>,
+}
+
 #[derive(Debug, Default)]
 pub struct Timeline {
     pub slices: Vec<Slice>,
+    pub samples: Vec<Computed>,
     /// Values by the track's name.
     pub counters: BTreeMap<String, Vec<(f64, i64)>>,
 }
@@ -41,8 +54,45 @@ fn name(track: &TrackDescriptor) -> String {
     process.or(thread).or(track.name.clone()).unwrap()
 }
 
+/// What the numbers of samples, frames and files stand for.
+#[derive(Default)]
+struct Interned {
+    strings: [BTreeMap<u64, String>; 3],
+    files: BTreeMap<u64, Mapping>,
+    frames: BTreeMap<u64, Frame>,
+    stacks: BTreeMap<u64, Callstack>,
+}
+
+impl Interned {
+    fn take(&mut self, data: InternedData) {
+        let texts = [data.function_names, data.mapping_paths, data.source_paths];
+        for (known, texts) in self.strings.iter_mut().zip(texts) {
+            for InternedString { iid, str } in texts {
+                let text = String::from_utf8(str.unwrap()).unwrap();
+                assert!(!text.chars().any(escape::is_unsafe), "{text:?}");
+                assert!(known.insert(iid.unwrap(), text).is_none());
+            }
+        }
+        self.files.extend(data.mappings.into_iter().map(|file| (file.iid.unwrap(), file)));
+        self.frames.extend(data.frames.into_iter().map(|frame| (frame.iid.unwrap(), frame)));
+        self.stacks.extend(data.callstacks.into_iter().map(|stack| (stack.iid.unwrap(), stack)));
+    }
+
+    #[track_caller]
+    fn names(&self, stack: u64) -> Vec<String> {
+        let [functions, paths, sources] = &self.strings;
+        let name = |frame: &u64| {
+            let frame = &self.frames[frame];
+            assert!(self.files[&frame.mapping_id.unwrap()].path_string_ids.iter().all(|path| paths.contains_key(path)));
+            assert!(frame.source_path_iid.is_none_or(|source| sources.contains_key(&source)));
+            functions[&frame.function_name_id.unwrap()].clone()
+        };
+        self.stacks[&stack].frame_ids.iter().map(name).collect()
+    }
+}
+
 /// Tracks are described before they are used, times of a track go forward, each end has a beginning, and an arrow that ends
-/// began before.
+/// began before; numbers have a meaning before they are used.
 #[track_caller]
 pub fn timeline(model: &Model, options: &Options) -> Timeline {
     let mut bytes = Vec::new();
@@ -50,9 +100,24 @@ pub fn timeline(model: &Model, options: &Options) -> Timeline {
     let mut tracks: BTreeMap<u64, TrackDescriptor> = BTreeMap::new();
     let mut open: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
     let mut last: BTreeMap<u64, u64> = BTreeMap::new();
-    let mut all = Timeline::default();
-    for packet in Trace::decode(bytes.as_slice()).unwrap().packet {
+    let (mut all, mut interned) = (Timeline::default(), Interned::default());
+    for (number, packet) in Trace::decode(bytes.as_slice()).unwrap().packet.into_iter().enumerate() {
         assert_ne!(packet.trusted_packet_sequence_id.unwrap(), 0);
+        let flags = packet.sequence_flags.unwrap_or(0);
+        assert_eq!(flags & CLEARED != 0, number == 0);
+        interned.take(packet.interned_data.unwrap_or_default());
+        if let Some(sample) = packet.perf_sample {
+            assert!(flags & NEEDS != 0, "{sample:?}");
+            let (at, frames) = (packet.timestamp.unwrap(), interned.names(sample.callstack_iid.unwrap()));
+            let (pid, tid) = (sample.pid.unwrap(), sample.tid.unwrap());
+            let is_known = tracks
+                .values()
+                .filter_map(|track| track.thread.as_ref())
+                .any(|thread| (thread.pid, thread.tid) == (i32::try_from(pid).ok(), i32::try_from(tid).ok()));
+            assert!(is_known, "{sample:?}");
+            all.samples.push(Computed { at, pid, tid, frames });
+            continue;
+        }
         if let Some(track) = packet.track_descriptor {
             assert!(track.parent_uuid.is_none_or(|parent| tracks.contains_key(&parent)), "{track:?}");
             assert!(!name(&track).chars().any(escape::is_unsafe));

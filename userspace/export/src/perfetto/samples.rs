@@ -1,0 +1,118 @@
+//! What threads computed, as the samples of `perf` that Perfetto draws flame graphs of, for each thread and process.
+//!
+//! Such a sample has no weight there: one is written for each sampling period of CPU time, and what a sample stands for beyond
+//! whole periods is carried over to the thread's next one.
+
+use std::collections::HashMap;
+
+use pyobs_model::{Frame, FrameId, FrameKind, Model, Nanos, ProcessRef, Sample, Selection, StackId, Tid};
+
+use super::proto::{Callstack, Frame as FrameMessage, InternedData, InternedString, Mapping, PerfSample};
+use super::trace::{Trace, Track};
+use crate::escape::{self, MAX_NAME};
+use crate::{Error, names};
+
+/// A recording may hold any weight; of one sample there are no more than these.
+const COPIES_MAX: u64 = 1 << 10;
+
+/// What the trace knows by number. Each number is sent with its meaning before it is used.
+#[derive(Default)]
+struct Interned {
+    frames: HashMap<FrameId, u64>,
+    files: HashMap<String, u64>,
+    stacks: HashMap<StackId, u64>,
+    /// What has not been sent yet.
+    fresh: InternedData,
+}
+
+pub(super) fn write(model: &Model, selection: &Selection, trace: &mut Trace<'_>) -> Result<(), Error> {
+    let period = model.meta().period();
+    let mut interned = Interned::default();
+    let mut rest: HashMap<(ProcessRef, Tid), u64> = HashMap::new();
+    for sample in model.cpu().selected(selection) {
+        let Some(state) = model.process(sample.process) else { continue };
+        let thread = (trace.process(sample.process), sample.tid);
+        let copies = copies(sample, period, rest.entry(thread).or_default());
+        if copies == 0 {
+            continue;
+        }
+        trace.describe(Track::Thread(thread.0, thread.1))?;
+        let stack = interned.stack(model, sample.stack);
+        let fresh = std::mem::take(&mut interned.fresh);
+        let message = PerfSample {
+            cpu: Some(sample.cpu),
+            pid: Some(state.process.pid.0),
+            tid: Some(sample.tid.0),
+            callstack_iid: Some(stack),
+        };
+        trace.sample(sample.at, fresh, message.clone())?;
+        for _ in 1..copies {
+            trace.sample(sample.at, InternedData::default(), message.clone())?;
+        }
+    }
+    Ok(())
+}
+
+/// How many periods a sample ends. `rest` is what its thread has beyond whole ones.
+fn copies(sample: &Sample, period: Nanos, rest: &mut u64) -> u64 {
+    let period = period.0.max(1);
+    let sum = rest.saturating_add(sample.weight.0);
+    *rest = sum % period;
+    (sum / period).min(COPIES_MAX)
+}
+
+impl Interned {
+    fn stack(&mut self, model: &Model, id: StackId) -> u64 {
+        if let Some(number) = self.stacks.get(&id) {
+            return *number;
+        }
+        let frames = model.stack(id).iter();
+        let frame_ids = frames.filter_map(|id| Some(self.frame(*id, model.frame(*id)?))).collect();
+        let number = next(self.stacks.len());
+        self.stacks.insert(id, number);
+        self.fresh.callstacks.push(Callstack { iid: Some(number), frame_ids });
+        number
+    }
+
+    fn frame(&mut self, id: FrameId, frame: &Frame) -> u64 {
+        if let Some(number) = self.frames.get(&id) {
+            return *number;
+        }
+        let file = frame.file.as_deref().or(frame.module.as_deref()).unwrap_or_default();
+        let file = self.file(&escape::line(file, MAX_NAME));
+        let number = next(self.frames.len());
+        self.frames.insert(id, number);
+        // Lines tell frames of one function apart, which a flame graph would draw side by side.
+        self.fresh.function_names.push(string(number, &names::frame(frame, false)));
+        let is_python = frame.kind == FrameKind::Python;
+        self.fresh.frames.push(FrameMessage {
+            iid: Some(number),
+            function_name_id: Some(number),
+            mapping_id: Some(file),
+            source_path_iid: is_python.then_some(file),
+            line_number: frame.line.filter(|_| is_python),
+        });
+        number
+    }
+
+    fn file(&mut self, path: &str) -> u64 {
+        if let Some(number) = self.files.get(path) {
+            return *number;
+        }
+        let number = next(self.files.len());
+        self.files.insert(path.to_owned(), number);
+        self.fresh.mapping_paths.push(string(number, path));
+        self.fresh.source_paths.push(string(number, path));
+        self.fresh.mappings.push(Mapping { iid: Some(number), path_string_ids: vec![number] });
+        number
+    }
+}
+
+/// Numbers are not 0.
+fn next(known: usize) -> u64 {
+    known as u64 + 1
+}
+
+fn string(number: u64, text: &str) -> InternedString {
+    InternedString { iid: Some(number), str: Some(text.as_bytes().to_vec()) }
+}

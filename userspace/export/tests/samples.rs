@@ -1,0 +1,77 @@
+//! Samples in a Perfetto trace, which have no weights there.
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use common::perfetto::timeline;
+use common::{Builder, frame};
+use pyobs_export::Options;
+use pyobs_model::*;
+
+const MS: u64 = 1_000_000;
+
+fn sample(at: u64, tid: u32, stack: StackId, weight: u64) -> Event {
+    let (at, process, weight) = (Nanos(at * MS), ProcessRef(0), Nanos(weight));
+    Event::Sample(Sample { at, process, tid: Tid(tid), cpu: 1, stack, weight, outcome: Outcome::Complete })
+}
+
+#[test]
+fn a_sample_is_as_many_as_it_stands_for() {
+    let mut it = Builder::new("h");
+    it.process(0, 42, "python3.12 main.py", &[(42, "MainThread"), (43, "worker")]);
+    let main = frame(FrameKind::Python, "main", "/srv/main.py", 3, 1);
+    let [near, far] = [10, 11].map(|line| frame(FrameKind::Python, "step", "/srv/step.py", line, 9));
+    let leaf = frame(FrameKind::Native, "dgemm", "libblas.so.3", 0, 0);
+    let first = it.stack(&[main.clone(), near, leaf]);
+    let second = it.stack(&[main, far]);
+    // The sampling period is 10 ms.
+    for (at, tid, stack, weight) in [
+        (10, 42, first, 10 * MS),
+        (20, 42, second, 25 * MS),
+        (30, 43, second, 4 * MS),
+        (40, 42, first, 5 * MS),
+        (50, 43, first, 7 * MS),
+        (60, 42, first, 0),
+    ] {
+        it.model.apply(&sample(at, tid, stack, weight));
+    }
+    let all = timeline(&it.model, &Options::default());
+    let told: Vec<(u64, u32, u32)> = all.samples.iter().map(|it| (it.at / MS, it.pid, it.tid)).collect();
+    assert_eq!(told, [(10, 42, 42), (20, 42, 42), (20, 42, 42), (40, 42, 42), (50, 42, 43)]);
+    assert_eq!(all.samples[0].frames, ["main (main.py)", "step (step.py)", "dgemm (libblas.so.3)"]);
+    assert_eq!(all.samples[1].frames, ["main (main.py)", "step (step.py)"]);
+}
+
+#[test]
+fn shares_are_those_of_the_weights() {
+    let mut it = Builder::new("h");
+    it.process(0, 42, "python3.12 main.py", &[(42, "MainThread")]);
+    let [often, seldom] = ["often", "seldom"].map(|name| it.stack(&[frame(FrameKind::Python, name, "/a.py", 2, 1)]));
+    let mut expected: BTreeMap<String, u64> = BTreeMap::new();
+    for round in 0..1000 {
+        let (stack, name, weight) = if round % 3 == 0 { (seldom, "seldom", 31 * MS) } else { (often, "often", 4 * MS) };
+        *expected.entry(format!("{name} (a.py)")).or_default() += weight;
+        it.model.apply(&sample(round, 42, stack, weight));
+    }
+    let mut told: BTreeMap<String, u64> = BTreeMap::new();
+    for sample in timeline(&it.model, &Options::default()).samples {
+        *told.entry(sample.frames.concat()).or_default() += 10 * MS;
+    }
+    let all: u64 = expected.values().sum();
+    assert!(told.values().sum::<u64>() <= all && told.values().sum::<u64>() + 10 * MS > all);
+    for (name, time) in expected {
+        assert!(told[&name].abs_diff(time) * 50 < all, "{name}: {} and {time} of {all}", told[&name]);
+    }
+}
+
+#[test]
+fn any_weight_is_bounded() {
+    let mut it = Builder::new("h");
+    it.process(0, 42, "python3.12 main.py", &[(42, "MainThread")]);
+    let stack = it.stack(&[frame(FrameKind::Python, "main", "/a.py", 2, 1)]);
+    for at in [1, 2] {
+        it.model.apply(&sample(at, 42, stack, u64::MAX));
+    }
+    assert_eq!(timeline(&it.model, &Options::default()).samples.len(), 2048);
+}
