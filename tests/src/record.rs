@@ -242,7 +242,7 @@ impl Recording {
     /// Those that arguments such as `--tid 17` select.
     #[track_caller]
     pub fn stacks_selected(&self, selection: &[&str]) -> Vec<Stack> {
-        folded::parse(&self.export("folded", &[&["--lines"], selection].concat()))
+        folded::parse(&self.export("folded", &[&["--lines", "--native", "full"], selection].concat()))
     }
 
     /// The stacks of one process.

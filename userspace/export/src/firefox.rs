@@ -146,8 +146,8 @@ impl<'a> Builder<'a> {
             return *stack;
         }
         let mut stack = None;
-        for frame in self.model.stack(id) {
-            if let Some(frame) = self.frame(thread, *frame) {
+        for frame in self.options.native.frames(self.model, id) {
+            if let Some(frame) = self.frame(thread, frame) {
                 stack = Some(self.profile.intern_stack(thread, stack, frame));
             }
         }

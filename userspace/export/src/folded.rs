@@ -85,12 +85,10 @@ impl Stacks {
             let process = *processes.entry(key.process).or_insert_with(|| names.id(name(&state.process), None));
             let mut at = 0;
             nodes[at].add(count);
-            let stack = model.stack(key.stack).iter().filter_map(|id| {
-                let frame = model.frame(*id)?;
+            let stack = options.native.frames(model, key.stack).filter_map(|id| {
+                let frame = model.frame(id)?;
                 Some(
-                    *frames
-                        .entry(*id)
-                        .or_insert_with(|| names.id(names::frame(frame, options.lines), Some(frame.kind))),
+                    *frames.entry(id).or_insert_with(|| names.id(names::frame(frame, options.lines), Some(frame.kind))),
                 )
             });
             for name in std::iter::once(process).chain(stack) {

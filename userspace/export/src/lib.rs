@@ -20,7 +20,7 @@ use std::fmt;
 use std::io::{self, Write};
 use std::str::FromStr;
 
-pub use pyobs_model::views::Weight;
+pub use pyobs_model::views::{Native, Weight};
 use pyobs_model::{Model, Selection};
 pub use words::words;
 
@@ -103,6 +103,8 @@ pub struct Options {
     pub weight: Weight,
     /// Tells the lines of a function apart.
     pub lines: bool,
+    /// Not asked by `json`.
+    pub native: Native,
     /// The heading of a picture; without one it says what it shows.
     pub title: Option<String>,
     /// Bounds the lists that grow with the program, in `json`.

@@ -93,7 +93,7 @@ pub(crate) fn write(model: &Model, options: &Options, out: &mut dyn Write) -> Re
         write_transfer(model, *id, state, *bytes, &mut trace)?;
     }
     write_queues(model, &options.selection, &mut trace)?;
-    samples::write(model, &options.selection, &mut trace)?;
+    samples::write(model, options, &mut trace)?;
     waits::write(model, &options.selection, &mut trace)?;
     write_sheds(model, &mut trace)?;
     memory::write(model, &options.selection, &mut trace)

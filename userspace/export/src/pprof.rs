@@ -91,8 +91,9 @@ impl<'a> Builder<'a> {
         }
         self.mapping(&self.programs(rows.keys().map(|place| place.process).collect()));
         for (place, value) in rows {
-            let frames = self.model.stack(place.stack).iter().rev();
-            let location_id = frames.filter_map(|frame| self.location(*frame)).collect();
+            let mut location_id: Vec<u64> =
+                options.native.frames(self.model, place.stack).filter_map(|frame| self.location(frame)).collect();
+            location_id.reverse();
             let label = self.label(place.process, place.tid);
             self.profile.sample.push(Sample { location_id, value, label });
         }

@@ -73,8 +73,8 @@ impl Serialize for Samples<'_> {
 }
 
 pub(crate) fn write(model: &Model, options: &Options, out: &mut dyn Write) -> Result<(), Error> {
-    let look =
-        Look { by: if options.lines { By::Line } else { By::Function }, python_only: false, weight: options.weight };
+    let by = if options.lines { By::Line } else { By::Function };
+    let look = Look { by, native: options.native, weight: options.weight };
     let mut threads: BTreeMap<(ProcessRef, Tid), Vec<(StackId, u64)>> = BTreeMap::new();
     let (mut numbers, mut frames) = (HashMap::new(), Vec::new());
     for (_, place, weight) in options.weight.pieces(model, &options.selection) {

@@ -1,12 +1,12 @@
-//! Samples in a Perfetto trace, which have no weights there.
+//! Samples in a Perfetto trace, which have no weights there, and the native frames that stacks have.
 
 mod common;
 
 use std::collections::BTreeMap;
 
 use common::perfetto::timeline;
-use common::{Builder, frame};
-use pyobs_export::Options;
+use common::{Builder, exported, frame};
+use pyobs_export::{Format, Native, Options};
 use pyobs_model::*;
 
 const MS: u64 = 1_000_000;
@@ -74,4 +74,37 @@ fn any_weight_is_bounded() {
         it.model.apply(&sample(at, 42, stack, u64::MAX));
     }
     assert_eq!(timeline(&it.model, &Options::default()).samples.len(), 2048);
+}
+
+#[test]
+fn what_the_interpreter_does_for_a_python_frame_is_that_frames() {
+    use FrameKind::{Kernel, Native as Code, Python};
+    let mut it = Builder::new("h");
+    it.process(0, 42, "python3.12 main.py", &[(42, "MainThread")]);
+    let native = |function, module| frame(Code, function, module, 0, 0);
+    let eval = || native("_PyEval_EvalFrameDefault", "libpython3.12.so.1.0");
+    let [main, step] = [("main", 1), ("step", 9)].map(|(name, line)| frame(Python, name, "/srv/main.py", line, line));
+    let start = || [native("_start", "python3.12"), native("__libc_start_main", "libc.so.6"), eval()];
+    let call = || [native("method_vectorcall", "libpython3.12.so.1.0"), native("apply", "ext.so"), eval()];
+    let leaf = [native("dgemm", "libblas.so.3"), frame(Kernel, "asm_exc_page_fault", "vmlinux", 0, 0)];
+    let whole: Vec<Frame> =
+        start().into_iter().chain([main.clone()]).chain(call()).chain([step.clone()]).chain(leaf).collect();
+    it.samples(0, 42, 3, Outcome::Complete, &whole);
+    let computing: Vec<Frame> =
+        [main, step].into_iter().chain([eval(), native("long_mul", "libpython3.12.so.1.0")]).collect();
+    it.samples(0, 42, 2, Outcome::Complete, &computing);
+    // The interpreter starts, and has no Python frame yet.
+    it.samples(0, 42, 1, Outcome::NoPython, &start());
+    let folded = |native| exported(&it.model, Format::Folded, &Options { native, ..Options::default() });
+    let begins = "python3.12 (42);_start (python3.12);__libc_start_main (libc.so.6);_PyEval_EvalFrameDefault (libpython3.12.so.1.0)";
+    assert_eq!(
+        folded(Native::default()),
+        format!(
+            "python3.12 (42);__libc_start_main (libc.so.6);main (main.py);apply (ext.so);step (main.py);\
+             dgemm (libblas.so.3);asm_exc_page_fault [kernel] 3\n{begins} 1\n\
+             python3.12 (42);main (main.py);step (main.py) 2\n"
+        )
+    );
+    assert_eq!(folded(Native::None), format!("{begins} 1\npython3.12 (42);main (main.py);step (main.py) 5\n"));
+    assert!(folded(Native::Full).contains("main (main.py);method_vectorcall (libpython3.12.so.1.0);apply (ext.so);"));
 }

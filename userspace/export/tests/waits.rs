@@ -4,7 +4,7 @@ mod common;
 
 use common::perfetto::{Slice, timeline};
 use common::{Builder, OF_SAMPLES, checked_speedscope, exported, frame, in_words, meta, parsed_svg};
-use pyobs_export::{Error, Format, Options, Weight, export};
+use pyobs_export::{Error, Format, Native, Options, Weight, export};
 use pyobs_model::*;
 use serde_json::Value;
 
@@ -174,6 +174,7 @@ fn counts_of_sampled_gil_waits_are_bounds_and_times_are_exact() {
 
 #[test]
 fn folded_times_are_whole_microseconds() {
+    let of = |weight| Options { native: Native::Full, ..of(weight) };
     let text = exported(&example(), Format::Folded, &of(Weight::OffCpu));
     let expected = "python3.12 (4242);receive (net.py);recv (libc.so.6);schedule [kernel] 1000000\n\
                     python3.12 (4242);receive (net.py);take_gil (python3.12) 500000\n";

@@ -1,6 +1,7 @@
 //! The state that events add up to.
 
 mod cost;
+mod interpreters;
 mod memory;
 
 use std::collections::{BTreeMap, HashMap};
@@ -8,6 +9,7 @@ use std::sync::Arc;
 
 pub use self::cost::{Cost, Shed};
 use self::cost::{Costs, Sheds};
+use self::interpreters::Interpreters;
 use crate::families::{
     arena::Arenas, cpu::Cpu, eval::Eval, gil::Gil, nrt::Nrt, offcpu::OffCpu, redundancy::Redundancy, shm::Shm, ucx::Ucx,
 };
@@ -94,6 +96,7 @@ pub struct Model {
     now: Nanos,
     processes: Vec<ProcessState>,
     frames: Vec<Frame>,
+    interpreters: Interpreters,
     /// For each frame the first one seen of its function.
     functions: Vec<FrameId>,
     function_ids: HashMap<Function, FrameId>,
@@ -122,6 +125,7 @@ impl Model {
             now: Nanos(0),
             processes: Vec::new(),
             frames: Vec::new(),
+            interpreters: Interpreters::default(),
             functions: Vec::new(),
             function_ids: HashMap::new(),
             stacks: Vec::new(),
@@ -154,6 +158,7 @@ impl Model {
                     let function = self.function_ids.entry(Function::of(frame)).or_insert(*id);
                     self.functions.push(*function);
                     self.frames.push(frame.clone());
+                    self.interpreters.add(&self.frames);
                 }
             }
             Event::Stack { id, frames } => {
@@ -384,6 +389,11 @@ impl Model {
     /// Whether this is a frame of Python code.
     pub fn is_python(&self, id: FrameId) -> bool {
         self.frame(id).is_some_and(|frame| frame.kind == FrameKind::Python)
+    }
+
+    /// Whether this is native code of an interpreter.
+    pub fn is_interpreter(&self, id: FrameId) -> bool {
+        self.interpreters.has(id)
     }
 
     /// The frame that stands for all lines of `id`'s function.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pyobs_model::families::Times;
 use pyobs_model::findings::{self, Severity};
 use pyobs_model::report::Report;
-use pyobs_model::views::{self, By, GilRow, Look, Weight};
+use pyobs_model::views::{self, By, GilRow, Look, Native, Weight};
 use pyobs_model::*;
 
 const MS: u64 = 1_000_000;
@@ -312,7 +312,7 @@ fn frames_and_trees_are_of_the_weight_that_is_asked_for() {
     model.apply(&Event::GilWait(wait(4, Some(COMPUTE), 1, 30)));
     let everything = Selection::default();
     for (weight, total, leaf) in [(Weight::Cpu, 10_101_010, 0), (Weight::OffCpu, 750, 1), (Weight::Gil, 30, 1)] {
-        let look = Look { by: By::Line, python_only: true, weight };
+        let look = Look { by: By::Line, native: Native::None, weight };
         let view = views::frames(&model, &everything, look, false);
         assert_eq!((view.total, view.rows[0].frame), (total, FrameId(leaf)), "{weight}");
         let tree = views::tree(&model, &everything, look);

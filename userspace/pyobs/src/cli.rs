@@ -8,7 +8,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
-use pyobs_export::{Format, Weight};
+use pyobs_export::{Format, Native, Weight};
 
 use crate::exit::{Failure, output};
 use crate::probes::{self, Probes};
@@ -187,11 +187,19 @@ pub(crate) struct Export {
     /// Tell apart the lines of a function, not only functions
     #[arg(long)]
     pub(crate) lines: bool,
+
+    /// Native frames that stacks with Python frames have: full, all; libraries, all but the interpreter's own; none
+    #[arg(long, value_name = "WHAT", default_value_t, value_parser = natives())]
+    pub(crate) native: Native,
 }
 
 fn formats() -> impl TypedValueParser<Value = Format> {
     let known = Format::ALL.iter().map(|format| PossibleValue::new(format.name()).help(help(*format)));
     PossibleValuesParser::new(known).try_map(|name| name.parse::<Format>())
+}
+
+fn natives() -> impl TypedValueParser<Value = Native> {
+    PossibleValuesParser::new(Native::ALL.map(Native::name)).try_map(|name| name.parse::<Native>())
 }
 
 fn help(format: Format) -> &'static str {
@@ -237,6 +245,10 @@ pub(crate) struct Diff {
     /// What the flame graph's widths mean, as in `export` [default: cpu]
     #[arg(long, value_name = "WEIGHT", value_parser = parse_weight, requires = "format")]
     pub(crate) weight: Option<Weight>,
+
+    /// Native frames of the flame graph, as in `export` [default: libraries]
+    #[arg(long, value_name = "WHAT", value_parser = natives(), requires = "format")]
+    pub(crate) native: Option<Native>,
 
     /// At most so many changes of each kind, in words [default: 20]
     #[arg(long, value_name = "N", allow_negative_numbers = true, conflicts_with_all = ["json", "format"])]

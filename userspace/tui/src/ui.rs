@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use pyobs_model::findings::{self, Board};
-use pyobs_model::views::{By, Look, Weight};
+use pyobs_model::views::{By, Look, Native, Weight};
 use pyobs_model::{Model, Nanos};
 use ratatui::layout::Rect;
 
@@ -79,7 +79,7 @@ impl Ui {
             size: (80, 24),
             window: if is_live { Window::Seconds(10) } else { Window::All },
             span: None,
-            look: Look { by: By::Line, python_only: true, weight },
+            look: Look { by: By::Line, native: Native::None, weight },
             paused: None,
             picked: None,
             filters: BTreeMap::new(),

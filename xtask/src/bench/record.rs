@@ -106,7 +106,7 @@ pub(super) fn report(file: &Path) -> Result<Value> {
 /// One line a stack: its frames, root first, and its samples.
 pub(super) fn folded(recorded: &Recorded) -> Result<Vec<(Vec<String>, f64)>> {
     let mut export = Command::new(repo::pyobs());
-    export.arg("export").arg(&recorded.file).args(["--format", "folded", "-o", "/dev/stdout"]);
+    export.arg("export").arg(&recorded.file).args(["--format", "folded", "--native", "full", "-o", "/dev/stdout"]);
     output(&mut export)?.lines().map(stack).collect()
 }
 

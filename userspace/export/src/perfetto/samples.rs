@@ -5,12 +5,12 @@
 
 use std::collections::HashMap;
 
-use pyobs_model::{Frame, FrameId, FrameKind, Model, Nanos, ProcessRef, Sample, Selection, StackId, Tid};
+use pyobs_model::{Frame, FrameId, FrameKind, Model, Nanos, ProcessRef, Sample, StackId, Tid};
 
 use super::proto::{Callstack, Frame as FrameMessage, InternedData, InternedString, Mapping, PerfSample};
 use super::trace::{Trace, Track};
 use crate::escape::{self, MAX_NAME};
-use crate::{Error, names};
+use crate::{Error, Native, Options, names};
 
 /// A recording may hold any weight; of one sample there are no more than these.
 const COPIES_MAX: u64 = 1 << 10;
@@ -25,11 +25,11 @@ struct Interned {
     fresh: InternedData,
 }
 
-pub(super) fn write(model: &Model, selection: &Selection, trace: &mut Trace<'_>) -> Result<(), Error> {
+pub(super) fn write(model: &Model, options: &Options, trace: &mut Trace<'_>) -> Result<(), Error> {
     let period = model.meta().period();
     let mut interned = Interned::default();
     let mut rest: HashMap<(ProcessRef, Tid), u64> = HashMap::new();
-    for sample in model.cpu().selected(selection) {
+    for sample in model.cpu().selected(&options.selection) {
         let Some(state) = model.process(sample.process) else { continue };
         let thread = (trace.process(sample.process), sample.tid);
         let copies = copies(sample, period, rest.entry(thread).or_default());
@@ -37,7 +37,7 @@ pub(super) fn write(model: &Model, selection: &Selection, trace: &mut Trace<'_>)
             continue;
         }
         trace.describe(Track::Thread(thread.0, thread.1))?;
-        let stack = interned.stack(model, sample.stack);
+        let stack = interned.stack(model, sample.stack, options.native);
         let fresh = std::mem::take(&mut interned.fresh);
         let message = PerfSample {
             cpu: Some(sample.cpu),
@@ -62,12 +62,12 @@ fn copies(sample: &Sample, period: Nanos, rest: &mut u64) -> u64 {
 }
 
 impl Interned {
-    fn stack(&mut self, model: &Model, id: StackId) -> u64 {
+    fn stack(&mut self, model: &Model, id: StackId, native: Native) -> u64 {
         if let Some(number) = self.stacks.get(&id) {
             return *number;
         }
-        let frames = model.stack(id).iter();
-        let frame_ids = frames.filter_map(|id| Some(self.frame(*id, model.frame(*id)?))).collect();
+        let frames = native.frames(model, id);
+        let frame_ids = frames.filter_map(|id| Some(self.frame(id, model.frame(id)?))).collect();
         let number = next(self.stacks.len());
         self.stacks.insert(id, number);
         self.fresh.callstacks.push(Callstack { iid: Some(number), frame_ids });

@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use std::io::Write;
 
 use pyobs_model::families::cpu::Sum;
-use pyobs_model::views::{self, By, CpuLineRow, Look};
+use pyobs_model::views::{self, By, CpuLineRow, Look, Native};
 use pyobs_model::{Frame, FrameKind, Model, Selection, Shed};
 
 use crate::names::{grouped, meta, time};
@@ -143,7 +143,7 @@ impl Letter<'_> {
 
     fn frames(&mut self, by: By, title: &str, note: &str) {
         let view =
-            views::cpu_lines(self.model, &Selection::default(), Look { by, python_only: true, ..Look::default() });
+            views::cpu_lines(self.model, &Selection::default(), Look { by, native: Native::None, ..Look::default() });
         if view.rows.is_empty() {
             return;
         }

@@ -6,6 +6,7 @@ mod frames;
 mod held;
 mod lines;
 mod machine;
+mod native;
 mod pairs;
 mod processes;
 mod redundancy;
@@ -24,6 +25,7 @@ pub use cpu_frames::{CpuLineRow, CpuLines, CpuRow, cpu_frames, cpu_lines};
 pub use frames::{FrameRow, FramesView, frames};
 pub use lines::{asked_at, own_line};
 pub use machine::{CpuLine, GilLine, Machine, MemoryLine, TransfersLine, machine};
+pub use native::Native;
 pub use pairs::{PairNode, pair_tree};
 pub use processes::{ProcessRow, processes};
 pub use redundancy::{RedundancyView, lies_in, redundancy, stores};
@@ -61,18 +63,13 @@ impl By {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Look {
     pub by: By,
-    /// Leaves out native and kernel frames of stacks that have Python frames, so that a Python line's own share
-    /// includes the native code below it. Stacks without Python frames stay whole.
-    pub python_only: bool,
+    pub native: Native,
     pub weight: Weight,
 }
 
 impl Look {
     /// The frames of a stack as this look sees them, root first.
     pub fn frames(self, model: &Model, stack: StackId) -> impl Iterator<Item = FrameId> + '_ {
-        let frames = model.stack(stack);
-        let is_python = |id: &FrameId| model.is_python(*id);
-        let skip = self.python_only && frames.iter().any(is_python);
-        frames.iter().filter(move |id| !skip || is_python(id)).map(move |id| self.by.frame(model, *id))
+        self.native.frames(model, stack).map(move |id| self.by.frame(model, id))
     }
 }

@@ -11,7 +11,8 @@ pub(super) fn run(arguments: &Diff) -> Result<(), Failure> {
     let (before, after) = (load(&arguments.before)?, load(&arguments.after)?);
     let text = in_memory(|out| {
         if arguments.format.is_some() {
-            let options = Options { weight: arguments.weight.unwrap_or_default(), ..Options::default() };
+            let (weight, native) = (arguments.weight.unwrap_or_default(), arguments.native.unwrap_or_default());
+            let options = Options { weight, native, ..Options::default() };
             diff::picture(&before, &after, &options, out)
         } else if arguments.json {
             diff::json(&before, &after, out)

@@ -38,7 +38,13 @@ fn is_same(one: &Path, other: &Path) -> bool {
 
 fn options(arguments: &Export, model: &Model) -> Result<Options, Failure> {
     let selection = selection(arguments, model)?;
-    Ok(Options { selection, weight: arguments.weight, lines: arguments.lines, ..Options::default() })
+    Ok(Options {
+        selection,
+        weight: arguments.weight,
+        lines: arguments.lines,
+        native: arguments.native,
+        ..Options::default()
+    })
 }
 
 fn selection(arguments: &Export, model: &Model) -> Result<Selection, Failure> {

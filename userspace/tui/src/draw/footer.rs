@@ -79,7 +79,6 @@ impl Hint {
             Action::Pause if ui.position.is_some() => "play",
             Action::Pause if ui.paused.is_some() => "go on",
             Action::By if ui.look.by == By::Line => "functions",
-            Action::Fold if ui.look.python_only => "native",
             _ => binding.hint,
         };
         let words = screen.hint(binding.action, usual, model, ui);

@@ -2,15 +2,13 @@
 
 mod boxes;
 mod layout;
-mod natives;
 
-use pyobs_model::views::{self, Look, NodeId, Tree};
+use pyobs_model::views::{self, Look, Native, NodeId, Tree};
 use pyobs_model::{FrameId, Model, ProcessRef};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use self::layout::{height, layout};
-use self::natives::{Natives, without_glue};
 use super::names::matches;
 use super::stacks;
 use crate::binding::{Action, BY, Keys, MEASURE, bind};
@@ -33,7 +31,7 @@ static ABOUT: About = About {
             bind(&[Key::Right], Action::Right, "", "the box to the right"),
             MEASURE,
             BY,
-            bind(&[Key::Char('f')], Action::Fold, "native", "native (n:), kernel (k:): below Python, none, or all"),
+            bind(&[Key::Char('f')], Action::Fold, "native", "native (n:), kernel (k:): of libraries, none, or all"),
         ],
     }],
 };
@@ -46,7 +44,7 @@ const BELOW: u16 = 2;
 
 pub(crate) struct FlameScreen {
     tree: Tree,
-    natives: Natives,
+    native: Native,
     /// Nodes are numbered anew with each computation; what was meant is kept as a path.
     zoom_path: Vec<Step>,
     selected_path: Vec<Step>,
@@ -65,7 +63,7 @@ impl Default for FlameScreen {
     fn default() -> Self {
         Self {
             tree: Tree { nodes: Vec::new() },
-            natives: Natives::default(),
+            native: Native::default(),
             zoom_path: Vec::new(),
             selected_path: Vec::new(),
             zoom: Tree::ROOT,
@@ -190,11 +188,7 @@ impl Screen for FlameScreen {
 
     fn compute(&mut self, model: &Model, ui: &mut Ui) {
         let scope = ui.scope(model);
-        let look = Look { python_only: self.natives == Natives::None, ..scope.look };
-        self.tree = views::tree(model, &scope.selection, look);
-        if self.natives == Natives::Leaf {
-            self.tree = without_glue(model, &self.tree);
-        }
+        self.tree = views::tree(model, &scope.selection, Look { native: self.native, ..scope.look });
         self.zoom = self.find(&self.zoom_path);
         self.selected = self.find(&self.selected_path);
         if !self.tree.path(self.selected).contains(&self.zoom) {
@@ -223,7 +217,7 @@ impl Screen for FlameScreen {
         }
         match action {
             Action::Fold => {
-                self.natives = self.natives.next();
+                self.native = self.native.next();
                 return Outcome::View;
             }
             Action::Open => {
@@ -257,21 +251,14 @@ impl Screen for FlameScreen {
     }
 
     fn hint(&self, action: Action, usual: &'static str, model: &Model, _ui: &Ui) -> &'static str {
-        match (action, self.natives.next()) {
-            (Action::Fold, Natives::Leaf) => "leaf native",
-            (Action::Fold, Natives::None) => "no native",
-            (Action::Fold, Natives::All) => "all native",
+        match action {
+            Action::Fold => stacks::native(self.native.next()),
             _ => stacks::hint(action, usual, model),
         }
     }
 
     fn chips(&self, ui: &Ui) -> Vec<Chip> {
-        let native = match self.natives {
-            Natives::Leaf => "leaf native",
-            Natives::None => "no native",
-            Natives::All => "all native",
-        };
-        stacks::chips(ui.look, native)
+        stacks::chips(ui.look, stacks::native(self.native))
     }
 
     fn is_empty(&self, _model: &Model, _ui: &Ui) -> bool {

@@ -23,7 +23,8 @@ use crate::ui::Ui;
 use crate::{number, text};
 
 const DETAIL: &str = "callers, callees and lines of the frame";
-const FOLD: Binding = bind(&[Char('f')], Action::Fold, "fold", "fold native (n:) and kernel (k:) code into Python");
+const FOLD: Binding =
+    bind(&[Char('f')], Action::Fold, "native", "native (n:), kernel (k:): of libraries, none, or all");
 const CALLS: Binding = bind(&[Char('c')], Action::Calls, "calls", "counted calls, or samples");
 const SPLIT: Binding = bind(&[Char('p')], Action::Split, "split", "a row a process, or all processes in one");
 
@@ -249,7 +250,7 @@ impl Screen for FramesScreen {
         if self.open.shows_calls && self.depth() == 0 {
             return vec![Chip(4, "calls")];
         }
-        stacks::chips(ui.look, if ui.look.python_only { "native folded" } else { "native shown" })
+        stacks::chips(ui.look, stacks::native(ui.look.native))
     }
 
     fn is_empty(&self, _model: &Model, _ui: &Ui) -> bool {

@@ -1,7 +1,7 @@
 //! What the screens of stacks have in common: how stacks are looked at, and what is said of that.
 
 use pyobs_model::Model;
-use pyobs_model::views::{By, Look, Weight};
+use pyobs_model::views::{By, Look, Native, Weight};
 
 use crate::binding::Action;
 use crate::screen::Chip;
@@ -14,7 +14,7 @@ pub(super) fn look_after(action: Action, model: &Model, look: Look) -> Option<Lo
     match action {
         Action::By if look.by == By::Line => Some(Look { by: By::Function, ..look }),
         Action::By => Some(Look { by: By::Line, ..look }),
-        Action::Fold => Some(Look { python_only: !look.python_only, ..look }),
+        Action::Fold => Some(Look { native: look.native.next(), ..look }),
         Action::Measure => {
             let at = Weight::ALL.iter().position(|weight| *weight == look.weight).unwrap_or(0);
             let others = Weight::ALL.iter().cycle().skip(at + 1).take(Weight::ALL.len());
@@ -27,7 +27,10 @@ pub(super) fn look_after(action: Action, model: &Model, look: Look) -> Option<Lo
 
 pub(super) fn hint(action: Action, usual: &'static str, model: &Model) -> &'static str {
     let weights = Weight::ALL.iter().filter(|weight| weight.is_known(model)).count();
-    if action == Action::Measure && weights < 2 { "" } else { usual }
+    match action {
+        Action::Measure if weights < 2 => "",
+        _ => usual,
+    }
 }
 
 pub(super) fn chips(look: Look, native: &'static str) -> Vec<Chip> {
@@ -41,6 +44,15 @@ pub(super) fn chips(look: Look, native: &'static str) -> Vec<Chip> {
     // The usual measure need not be named if there is little room.
     let rank = if look.weight == Weight::Cpu { 0 } else { 4 };
     vec![Chip(rank, measure), by_chip(look.by), Chip(1, native)]
+}
+
+/// The native code that is shown.
+pub(super) fn native(native: Native) -> &'static str {
+    match native {
+        Native::Full => "all native",
+        Native::Libraries => "libraries",
+        Native::None => "no native",
+    }
 }
 
 pub(super) fn by_chip(by: By) -> Chip {

@@ -42,13 +42,6 @@ pub(crate) fn log(meta: Meta, mut events: Vec<Event>) -> ReplayLog {
     log
 }
 
-pub(crate) fn fill(mut model: Model, events: &[Event]) -> Model {
-    for event in events {
-        model.apply(event);
-    }
-    model
-}
-
 pub(crate) fn python(function: &str, file: &str, line: u32) -> Frame {
     Frame {
         kind: FrameKind::Python,

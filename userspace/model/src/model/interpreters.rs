@@ -1,0 +1,100 @@
+//! Which native frames are the interpreter's own.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use crate::{Frame, FrameId, FrameKind};
+
+/// The interpreter loop, whole or in parts of it that the compiler made (Python/ceval.c).
+const LOOP: &str = "_PyEval_EvalFrameDefault";
+
+/// The frames of modules that are interpreters: by their file's name, or because the interpreter loop was seen in them,
+/// as in programs that CPython is linked into.
+#[derive(Debug, Default)]
+pub(super) struct Interpreters {
+    modules: HashSet<Arc<str>>,
+    /// By the frame's number.
+    is_own: Vec<bool>,
+}
+
+impl Interpreters {
+    pub(super) fn has(&self, frame: FrameId) -> bool {
+        self.is_own.get(frame.0 as usize).copied().unwrap_or(false)
+    }
+
+    /// Takes the last of all frames.
+    pub(super) fn add(&mut self, frames: &[Frame]) {
+        let Some(frame) = frames.last() else { return };
+        let Some(module) = native_module(frame) else { return self.is_own.push(false) };
+        let is_known = self.modules.contains(module);
+        self.is_own.push(is_known);
+        if !is_known && (is_interpreter(module) || frame.function.starts_with(LOOP)) {
+            self.modules.insert(Arc::clone(module));
+            for (frame, is_own) in frames.iter().zip(&mut self.is_own) {
+                *is_own |= native_module(frame) == Some(module);
+            }
+        }
+    }
+}
+
+fn native_module(frame: &Frame) -> Option<&Arc<str>> {
+    frame.module.as_ref().filter(|_| frame.kind == FrameKind::Native)
+}
+
+/// `python3.12`, `python3.13t`, `python3.8-dbg`, `libpython3.8m.so.1.0`.
+fn is_interpreter(module: &str) -> bool {
+    let name = module.rsplit('/').next().unwrap_or(module);
+    let (is_library, rest) = match name.strip_prefix("lib") {
+        Some(rest) => (true, rest),
+        None => (false, name),
+    };
+    let Some(rest) = rest.strip_prefix("python") else { return false };
+    let (version, ending) = match rest.split_once(".so") {
+        Some((version, ending)) if is_library => (version, ending),
+        _ if is_library => return false,
+        _ => (rest, ""),
+    };
+    let version = version.strip_suffix("-dbg").unwrap_or(version).trim_end_matches(['d', 'm', 't', 'u']);
+    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    is_number(version) && is_number(ending)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn native(function: &str, module: &str) -> Frame {
+        Frame {
+            kind: FrameKind::Native,
+            function: function.into(),
+            module: Some(module.into()),
+            file: None,
+            line: None,
+            first_line: None,
+        }
+    }
+
+    #[test]
+    fn interpreters_are_known_by_their_names() {
+        let known = ["python", "python3", "python3.12", "python3.13t", "python3.8d", "python3.11-dbg", "python3.6m"];
+        for name in known.into_iter().chain(["libpython3.8m.so.1.0", "libpython3.13t.so", "/usr/bin/python3.9"]) {
+            assert!(is_interpreter(name), "{name}");
+        }
+        for name in
+            ["libpython_helper.so", "python-config", "pythonw.py", "libc.so.6", "_multiarray.cpython-312.so", ""]
+        {
+            assert!(!is_interpreter(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_module_with_the_loop_is_an_interpreter_from_its_first_frame_on() {
+        let mut frames = Vec::new();
+        let mut interpreters = Interpreters::default();
+        for (function, module) in [("main", "app"), ("memcpy", "libc.so.6"), (LOOP, "app"), ("PyList_New", "app")] {
+            frames.push(native(function, module));
+            interpreters.add(&frames);
+        }
+        assert_eq!([0, 1, 2, 3].map(|id| interpreters.has(FrameId(id))), [true, false, true, true]);
+    }
+}
