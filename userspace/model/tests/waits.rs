@@ -412,6 +412,51 @@ fn a_convoy_on_a_busy_machine_is_found() {
 }
 
 #[test]
+fn threads_that_wait_behind_one_are_one_finding() {
+    let mut model = convoy(400, 5 * MS, MS / 10, 9 * SECOND);
+    for (tid, waited) in [(50, 6 * MS), (51, 4 * MS), (52, 3 * MS)] {
+        for round in 1..=400 {
+            let wait = wait(10 * SECOND * round / 400, Some(COMPUTE), 1, waited);
+            model.apply(&Event::GilWait(GilWait { tid: Tid(tid), ..wait }));
+        }
+    }
+    let found = findings::find(&model, &Selection::default());
+    let [finding] = &found[..] else { panic!("{found:#?}") };
+    assert_eq!(finding.summary, "4 threads, such as 50, wait 6.0 ms for the GIL each time, behind 42 (MainThread)");
+    assert!(finding.detail.contains("So did 43 (io) 2.00 s, 51 1.60 s, 52 1.20 s."), "{}", finding.detail);
+    assert_eq!(finding.evidence["waiter_tids"], findings::Evidence::Text("50 43 51 52".to_owned()));
+    assert_eq!(finding.evidence["waits"], findings::Evidence::Count(1600));
+}
+
+#[test]
+fn what_the_holder_does_is_stated() {
+    let of = |ran: u64, asleep: u64| {
+        let mut model = convoy(100, 50 * MS, MS / 10, ran.min(SECOND));
+        for tick in 0..ran * 100 / SECOND {
+            let (at, outcome, weight) = (Nanos(tick * 10 * MS), Outcome::Complete, Nanos(10 * MS));
+            let (process, tid, stack) = (PROCESS, MAIN, COMPUTE);
+            model.apply(&Event::Sample(Sample { at, process, tid, cpu: 0, stack, weight, outcome }));
+        }
+        model.apply(&held(9 * SECOND, MAIN, ran));
+        model.apply(&Event::Sleep(Sleep { tid: MAIN, ..sleep(9 * SECOND, COMPUTE, 1, asleep, asleep) }));
+        for round in 1..=100 {
+            model.apply(&Event::GilWait(wait(10 * SECOND * round / 100, Some(COMPUTE), 1, 10 * MS)));
+        }
+        let found = findings::find(&model, &Selection::default());
+        let [finding] = &found[..] else { panic!("{found:#?}") };
+        finding.detail.clone()
+    };
+    for (ran, asleep, said) in [
+        (9 * SECOND, 0, "it runs native code that keeps the GIL."),
+        (3 * SECOND, 0, "it ran for 3.00 s of the 10.00 s in which it could, and had no CPU otherwise"),
+        (SECOND, 9 * SECOND, "it slept for 9.00 s, in code that keeps the GIL."),
+    ] {
+        let detail = of(ran, asleep);
+        assert!(detail.contains(said) && !detail.contains("gives the GIL away only when"), "{said}: {detail}");
+    }
+}
+
+#[test]
 fn what_is_no_convoy_is_not_found() {
     for (why, model) in [
         ("nobody computes", convoy(400, 5 * MS, MS / 10, 4 * SECOND)),

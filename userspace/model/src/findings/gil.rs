@@ -1,9 +1,10 @@
 //! Threads that wait for the GIL longer than they use it.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
 use super::{Cost, Evidence, Finding, Severity, Target, commonest, mean, name, place, seconds};
-use crate::views::{self, By, GilRow, GilShare};
+use crate::views::{self, By, GilRow, GilShare, GilThread};
 use crate::{Model, Nanos, ProcessRef, Selection, Tid, WaitReason};
 
 /// A thread computes and so holds the GIL more than this share of the time,
@@ -20,40 +21,88 @@ const BEHIND: f64 = 0.5;
 const USED: f64 = 0.5;
 /// From this share on the loss is serious.
 const SERIOUS: f64 = 0.5;
+/// Waits that are longer than this on average, in seconds, are not for the switch interval alone.
+const LONG: f64 = 0.010;
+/// A holder that ran for less than this part of the time in which it could has too little of the CPU.
+const STARVED: f64 = 0.5;
+/// Other waiters that are named.
+const NAMED: usize = 8;
 
-/// Threads that wait a switch interval whenever they need the GIL for a moment (the convoy effect).
+/// Threads that wait a switch interval or longer whenever they need the GIL for a moment (the convoy effect): one finding
+/// for each thread that they wait behind.
 pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
-    let mut rows: HashMap<(ProcessRef, Tid), Vec<GilRow>> = HashMap::new();
+    let mut rows: HashMap<ProcessRef, BTreeMap<Tid, Vec<GilRow>>> = HashMap::new();
     for row in views::gil_waits(model, selection, By::Line) {
-        rows.entry((row.process, row.waiter)).or_default().push(row);
+        rows.entry(row.process).or_default().entry(row.waiter).or_default().push(row);
     }
-    let mut found = Vec::new();
     let shares = views::gil_shares(model, selection);
-    let times =
-        times(model, selection, shares.iter().filter_map(|(process, share)| Some((*process, share.holder()?.0))));
-    for (process, share) in shares {
-        let Some((holder, _)) = share.holder() else { continue };
-        let held = had(&share, holder, times.get(&(process, holder)).copied().unwrap_or_default());
-        if share.observed == Nanos(0) || held <= HELD * seconds(share.observed) {
+    let none = BTreeMap::new();
+    let rows_of = |process: &ProcessRef| rows.get(process).unwrap_or(&none);
+    let candidates = shares.iter().flat_map(|(process, share)| {
+        let waited_for = longest_behind(rows_of(process)).into_iter().max_by_key(|(_, time)| *time);
+        let both = share.holder().map(|(tid, _)| tid).into_iter().chain(waited_for.map(|(tid, _)| tid));
+        both.map(|tid| (*process, tid))
+    });
+    let times = times(model, selection, candidates);
+    let mut found = Vec::new();
+    for (process, share) in &shares {
+        let rows = rows_of(process);
+        let behind = longest_behind(rows);
+        let had = times.iter().filter(|((of, _), _)| of == process).map(|((_, tid), spent)| {
+            let least = behind.get(tid).map_or(0.0, |time| seconds(*time));
+            Holder { tid: *tid, held: had(share, *tid, *spent).max(least), spent: *spent }
+        });
+        let Some(holder) = had.max_by(|one, other| one.held.total_cmp(&other.held)) else { continue };
+        if share.observed == Nanos(0) || holder.held <= HELD * seconds(share.observed) {
             continue;
         }
-        for (waiter, thread) in &share.threads {
-            let rows = rows.get(&(process, *waiter)).map_or(&[][..], Vec::as_slice);
-            let elsewhere = rows.iter().filter(|row| row.holder.is_some_and(|tid| tid != holder));
-            let elsewhere: f64 = elsewhere.map(|row| seconds(row.times.total)).sum();
-            let wanted = seconds(thread.wanted.total);
-            if *waiter != holder
-                && thread.wanted.count >= WAITS
-                && mean(thread.wanted) >= seconds(MEAN)
-                && wanted >= LOST * seconds(share.observed)
-                && elsewhere <= (1.0 - BEHIND) * wanted
-                && seconds(thread.held) < USED * wanted
-            {
-                found.push(convoy(model, process, &share, (holder, held), *waiter, rows));
-            }
+        let mut waiters: Vec<Tid> = share.threads.keys().copied().filter(|tid| *tid != holder.tid).collect();
+        waiters.retain(|tid| is_held_up(share, *tid, holder.tid, rows.get(tid).map_or(&[], Vec::as_slice)));
+        waiters.sort_by_key(|tid| Reverse(share.threads[tid].wanted.total));
+        if !waiters.is_empty() {
+            found.push(convoy(model, *process, share, &holder, &waiters, rows));
         }
     }
     found
+}
+
+/// Of each thread, for how long at most another one waited behind it.
+fn longest_behind(rows: &BTreeMap<Tid, Vec<GilRow>>) -> HashMap<Tid, Nanos> {
+    let mut longest: HashMap<Tid, Nanos> = HashMap::new();
+    for rows in rows.values() {
+        let mut behind: HashMap<Tid, Nanos> = HashMap::new();
+        for row in rows {
+            if let Some(holder) = row.holder {
+                let sum = behind.entry(holder).or_default();
+                *sum = sum.saturating_add(row.times.total);
+            }
+        }
+        for (holder, time) in behind {
+            let longest = longest.entry(holder).or_default();
+            *longest = time.max(*longest);
+        }
+    }
+    longest
+}
+
+fn is_held_up(share: &GilShare, waiter: Tid, holder: Tid, rows: &[GilRow]) -> bool {
+    let thread = share.threads[&waiter];
+    let elsewhere = rows.iter().filter(|row| row.holder.is_some_and(|tid| tid != holder));
+    let elsewhere: f64 = elsewhere.map(|row| seconds(row.times.total)).sum();
+    let wanted = seconds(thread.wanted.total);
+    thread.wanted.count >= WAITS
+        && mean(thread.wanted) >= seconds(MEAN)
+        && wanted >= LOST * seconds(share.observed)
+        && elsewhere <= (1.0 - BEHIND) * wanted
+        && seconds(thread.held) < USED * wanted
+}
+
+/// The thread that others wait behind.
+struct Holder {
+    tid: Tid,
+    /// For how many seconds it had the GIL.
+    held: f64,
+    spent: Spent,
 }
 
 /// What is known of a thread's time.
@@ -89,38 +138,81 @@ fn times(
 /// For how many seconds a thread had the GIL. Samples see it while it runs; where it had to share a CPU with others, it kept the
 /// GIL while it was ready and did not run: as much of that time as of the time in which it ran.
 fn had(share: &GilShare, tid: Tid, spent: Spent) -> f64 {
-    let thread = share.threads.get(&tid).copied().unwrap_or_default();
-    let held = seconds(thread.held);
-    if spent.ran == Nanos(0) {
-        return held;
-    }
+    let held = seconds(share.threads.get(&tid).copied().unwrap_or_default().held);
     let ran = seconds(spent.ran);
-    let awake = seconds(share.observed) - seconds(thread.wanted.total) - seconds(spent.asleep);
-    held.max((held / ran).min(1.0) * awake)
+    if ran == 0.0 { held } else { held.max((held / ran).min(1.0) * awake(share, tid, spent)) }
+}
+
+/// For how many seconds it ran or was ready to.
+fn awake(share: &GilShare, tid: Tid, spent: Spent) -> f64 {
+    let wanted = share.threads.get(&tid).copied().unwrap_or_default().wanted;
+    seconds(share.observed) - seconds(wanted.total) - seconds(spent.asleep)
+}
+
+/// What the holder did that made the others wait, and what to try.
+fn reason(model: &Model, share: &GilShare, holder: &Holder, mean: f64) -> (String, &'static str) {
+    let compute = "Have the thread that holds the GIL compute in another process, or in code that releases it.";
+    if mean <= LONG {
+        let text = "A thread that computes gives the GIL away only when the switch interval (sys.getswitchinterval, 5 ms by \
+                    default) is over.";
+        return (text.to_owned(), compute);
+    }
+    let (ran, asleep) = (seconds(holder.spent.ran), seconds(holder.spent.asleep));
+    let awake = awake(share, holder.tid, holder.spent);
+    let longer = "That is longer than the switch interval (5 ms by default)";
+    if !model.is_on("offcpu") {
+        return (format!("{longer}: it runs native code that keeps the GIL, sleeps with it, or has no CPU."), compute);
+    }
+    if asleep >= awake {
+        let text = format!("{longer}: it slept for {asleep:.2} s, in code that keeps the GIL.");
+        return (text, "Have the code that sleeps release the GIL (Py_BEGIN_ALLOW_THREADS; ctypes.CDLL, not PyDLL).");
+    }
+    if ran < STARVED * awake {
+        let text = format!(
+            "{longer}: it ran for {ran:.2} s of the {awake:.2} s in which it could, and had no CPU otherwise; others had it, or \
+             its cgroup is throttled."
+        );
+        return (text, "Give the process more CPU, or run fewer threads that compute.");
+    }
+    (format!("{longer}: it runs native code that keeps the GIL."), compute)
 }
 
 fn convoy(
     model: &Model,
     process: ProcessRef,
     share: &GilShare,
-    (holder, held): (Tid, f64),
-    waiter: Tid,
-    rows: &[GilRow],
+    holder: &Holder,
+    waiters: &[Tid],
+    rows: &BTreeMap<Tid, Vec<GilRow>>,
 ) -> Finding {
     let thread = |tid: Tid| share.threads.get(&tid).copied().unwrap_or_default();
+    // The one that waited longest is told of first.
+    let waiter = waiters[0];
+    let rows = rows.get(&waiter).map_or(&[][..], Vec::as_slice);
     let (wanted, observed) = (thread(waiter).wanted, seconds(share.observed));
-    let (lost, held_share) = (seconds(wanted.total) / observed, (held / observed).min(1.0));
+    let (lost, held_share) = (seconds(wanted.total) / observed, (holder.held / observed).min(1.0));
     let waiter_line = commonest(rows.iter().map(|row| (row.frame, row.times.total)));
-    let behind = rows.iter().filter(|row| row.holder == Some(holder));
+    let behind = rows.iter().filter(|row| row.holder == Some(holder.tid));
     let holder_line = commonest(behind.map(|row| (row.holder_frame, row.times.total)));
     let (waiter_line, holder_line) = (place(model, waiter_line), place(model, holder_line));
-    let (waiter_name, holder_name) = (name(model, process, waiter), name(model, process, holder));
+    let (waiter_name, holder_name) = (name(model, process, waiter), name(model, process, holder.tid));
     let mean_ms = mean(wanted) * 1e3;
+    let others = waiters
+        .iter()
+        .skip(1)
+        .take(NAMED)
+        .map(|tid| format!("{} {:.2} s", name(model, process, *tid), seconds(thread(*tid).wanted.total)));
+    let others: Vec<String> = others.collect();
+    let others = match waiters.len().saturating_sub(1 + NAMED) {
+        _ if others.is_empty() => String::new(),
+        0 => format!(" So did {}.", others.join(", ")),
+        more => format!(" So did {} and {more} more.", others.join(", ")),
+    };
+    let (reason, advice) = reason(model, share, holder, mean(wanted));
     let detail = format!(
         "Thread {waiter_name} waited {} {} for the GIL, {mean_ms:.1} ms on average and {:.2} s of {observed:.2} s in \
-         all ({:.0}%), mostly at {waiter_line}. Thread {holder_name} held it {:.0}% of the time, mostly at {holder_line}. \
-         A thread that computes gives the GIL away only when the switch interval (sys.getswitchinterval, 5 ms by \
-         default) is over.",
+         all ({:.0}%), mostly at {waiter_line}.{others} Thread {holder_name} held it {:.0}% of the time, mostly at \
+         {holder_line}. {reason}",
         wanted.count,
         // The stacks of pieces were sampled, which hides where a wait begins.
         if thread(waiter).sampled.is_exact() { "times" } else { "switch intervals or less" },
@@ -128,27 +220,37 @@ fn convoy(
         lost * 100.0,
         held_share * 100.0,
     );
-    let advice = "Have the thread that holds the GIL compute in another process, or in code that releases it.";
+    let sum = |each: fn(&GilThread) -> f64| waiters.iter().map(|tid| each(&thread(*tid))).sum::<f64>();
+    let tids: Vec<String> = waiters.iter().map(Tid::to_string).collect();
     let evidence = BTreeMap::from([
         ("waiter_tid", Evidence::Count(u64::from(waiter.0))),
+        ("waiter_tids", Evidence::Text(tids.join(" "))),
         ("waiter_line", Evidence::Text(waiter_line)),
-        ("waits", Evidence::Count(wanted.count)),
-        ("waited_s", Evidence::Number(seconds(wanted.total))),
-        ("holder_tid", Evidence::Count(u64::from(holder.0))),
+        ("waits", Evidence::Count(waiters.iter().map(|tid| thread(*tid).wanted.count).sum())),
+        ("waited_s", Evidence::Number(sum(|thread| seconds(thread.wanted.total)))),
+        ("holder_tid", Evidence::Count(u64::from(holder.tid.0))),
         ("holder_line", Evidence::Text(holder_line)),
-        ("held_s", Evidence::Number(held)),
+        ("held_s", Evidence::Number(holder.held)),
         ("observed_s", Evidence::Number(observed)),
     ]);
+    let summary = match waiters.len() {
+        1 => format!("thread {waiter_name} waits {mean_ms:.1} ms for the GIL each time, behind {holder_name}"),
+        many => {
+            format!(
+                "{many} threads, such as {waiter_name}, wait {mean_ms:.1} ms for the GIL each time, behind {holder_name}"
+            )
+        }
+    };
     Finding {
         id: "gil/convoy",
         severity: if lost >= SERIOUS { Severity::Serious } else { Severity::Warning },
-        summary: format!("thread {waiter_name} waits {mean_ms:.1} ms for the GIL each time, behind {holder_name}"),
+        summary,
         detail,
         advice: advice.to_owned(),
         process: Some(process),
         pid: model.process(process).map(|state| state.process.pid),
         evidence,
-        cost: Cost::time(lost),
+        cost: Cost::time(sum(|thread| seconds(thread.wanted.total)) / observed),
         target: Some(Target::GilWaits(waiter)),
     }
 }
