@@ -55,6 +55,63 @@ fn a_name_is_residue_when_all_who_held_it_have_ended() {
     assert_eq!(verdict(&of(SegmentKind::File, &changes)), Verdict::Released);
 }
 
+const SECOND: u64 = 1_000_000_000;
+
+/// Segments of one maker with these names, whose last holder ends at 1 s, and a tracker whose parent is this process.
+fn left_behind(names: &[&str], parent: Option<Pid>, now: u64) -> Model {
+    let mut model = model();
+    let process =
+        |pid, ppid, command: &str| Process { pid, ppid, command: command.into(), python: None, started: None };
+    model.apply(&Event::Process { id: ProcessRef(0), process: process(MAKER, OTHER, "python main.py") });
+    model.apply(&Event::Process { id: ProcessRef(1), process: process(OTHER, Pid(1), "python main.py") });
+    if let Some(parent) = parent {
+        let command = "python -c from multiprocessing.resource_tracker import main;main(4)";
+        model.apply(&Event::Process { id: ProcessRef(2), process: process(TRACKER, parent, command) });
+    }
+    for (name, number) in names.iter().zip(0..) {
+        let (name, creator) = (Some((*name).into()), Some(MAKER));
+        let (kind, linked, bytes) = (SegmentKind::Shm, true, 4096 * (u64::from(number) + 1));
+        let ino = u64::from(number);
+        let segment = Segment { dev: 27, ino, generation: 2, kind, name, linked, bytes, creator };
+        for (at, change) in
+            [(1, SegmentChange::Begun(segment)), (2, holds(MAKER, 1, 1)), (SECOND, SegmentChange::Ended { pid: MAKER })]
+        {
+            model.apply(&Event::Segment { at: Nanos(at), id: SegmentId(number), change });
+        }
+    }
+    model.apply(&Event::ProcessEnd { id: ProcessRef(0), at: Nanos(SECOND) });
+    model.advance(Nanos(now));
+    model
+}
+
+#[test]
+fn what_its_tracker_is_about_to_remove_is_not_left_behind() {
+    for (names, parent, now, expected) in [
+        (&["psm_1"], None, SECOND, true),
+        (&["psm_1"], Some(MAKER), 2 * SECOND, false),
+        (&["psm_1"], Some(OTHER), 2 * SECOND, false),
+        (&["psm_1"], Some(Pid(77)), 2 * SECOND, true),
+        (&["psm_1"], Some(OTHER), 7 * SECOND, true),
+        (&["torch_12_3_4"], None, 2 * SECOND, false),
+        (&["torch_12_3_4"], None, 7 * SECOND, true),
+    ] {
+        let told = !found(&left_behind(names, parent, now)).is_empty();
+        assert_eq!(told, expected, "{names:?}, tracker of {parent:?}, at {now}");
+    }
+    let found = findings::find(&left_behind(&["psm_1"], Some(OTHER), 7 * SECOND), &Selection::default());
+    let told = "the resource tracker 30 removes it when process 20 ends, and not before";
+    assert!(found[0].detail.contains(told), "{}", found[0].detail);
+}
+
+#[test]
+fn segments_of_one_line_are_one_finding() {
+    let found = findings::find(&left_behind(&["a", "b", "c", "d"], None, SECOND), &Selection::default());
+    let [finding] = &found[..] else { panic!("{found:#?}") };
+    assert_eq!(finding.summary, "d and 3 more (40 KiB) are left behind by processes that have ended");
+    assert_eq!(finding.evidence["segments"], Evidence::Count(4));
+    assert_eq!(finding.evidence["bytes"], Evidence::Count(40_960));
+}
+
 /// What is said of an earlier time is what was said then.
 #[test]
 fn a_time_has_the_verdict_that_there_was_then() {

@@ -150,7 +150,7 @@ fn awake(share: &GilShare, tid: Tid, spent: Spent) -> f64 {
 }
 
 /// What the holder did that made the others wait, and what to try.
-fn reason(model: &Model, share: &GilShare, holder: &Holder, mean: f64) -> (String, &'static str) {
+fn reason(share: &GilShare, holder: &Holder, mean: f64) -> (String, &'static str) {
     let compute = "Have the thread that holds the GIL compute in another process, or in code that releases it.";
     if mean <= LONG {
         let text = "A thread that computes gives the GIL away only when the switch interval (sys.getswitchinterval, 5 ms by \
@@ -160,12 +160,12 @@ fn reason(model: &Model, share: &GilShare, holder: &Holder, mean: f64) -> (Strin
     let (ran, asleep) = (seconds(holder.spent.ran), seconds(holder.spent.asleep));
     let awake = awake(share, holder.tid, holder.spent);
     let longer = "That is longer than the switch interval (5 ms by default)";
-    if !model.is_on("offcpu") {
-        return (format!("{longer}: it runs native code that keeps the GIL, sleeps with it, or has no CPU."), compute);
-    }
     if asleep >= awake {
         let text = format!("{longer}: it slept for {asleep:.2} s, in code that keeps the GIL.");
         return (text, "Have the code that sleeps release the GIL (Py_BEGIN_ALLOW_THREADS; ctypes.CDLL, not PyDLL).");
+    }
+    if ran == 0.0 {
+        return (format!("{longer}: it runs native code that keeps the GIL, sleeps with it, or has no CPU."), compute);
     }
     if ran < STARVED * awake {
         let text = format!(
@@ -208,7 +208,7 @@ fn convoy(
         0 => format!(" So did {}.", others.join(", ")),
         more => format!(" So did {} and {more} more.", others.join(", ")),
     };
-    let (reason, advice) = reason(model, share, holder, mean(wanted));
+    let (reason, advice) = reason(share, holder, mean(wanted));
     let detail = format!(
         "Thread {waiter_name} waited {} {} for the GIL, {mean_ms:.1} ms on average and {:.2} s of {observed:.2} s in \
          all ({:.0}%), mostly at {waiter_line}.{others} Thread {holder_name} held it {:.0}% of the time, mostly at \

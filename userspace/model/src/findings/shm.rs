@@ -1,43 +1,104 @@
 //! Shared segments that nobody will remove, or that were removed too early.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use super::{Cost, Evidence, Finding, Severity, Target, own_place, size};
+use super::{Cost, Evidence, Finding, Severity, Target, UNKNOWN_PLACE, own_place, size};
 use crate::families::shm::{State, Unlink, Verdict};
 use crate::views;
-use crate::{Model, SegmentId, Selection};
+use crate::{Model, Nanos, Process, SegmentId, Selection};
 
 /// In the command line of the process that `multiprocessing` starts to clean up after others.
 const TRACKER: &str = "multiprocessing.resource_tracker";
 
+/// What cleans up after others does so within this time of their end.
+const CLEANED: Nanos = Nanos(5_000_000_000);
+/// What `torch_shm_manager` removes is called so (aten/src/ATen/MapAllocator.cpp, NewProcessWideShmHandle).
+const OF_TORCH: &str = "torch_";
+/// Generations of processes between the one that started a tracker and one that uses it.
+const GENERATIONS: usize = 16;
+
 pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
     let selection = &selection.lasting();
+    let end = selection.end().min(model.now());
     let mut found = Vec::new();
+    // What is made at one line is one finding; where the line is not known, what one process made.
+    let mut left: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for (id, state) in views::segments(model, selection) {
-        if state.verdict_at(selection.end()) == Verdict::Residue {
-            found.push(residue(model, id, state));
+        let is_cleaned = || is_fresh(state, end) && (is_of_torch(state) || tracker(model, state, end).is_some());
+        if state.verdict_at(selection.end()) == Verdict::Residue && !is_cleaned() {
+            let line = own_place(model, state.stack);
+            let maker = state.segment.creator.filter(|_| line == UNKNOWN_PLACE);
+            left.entry((line, maker)).or_default().push((id, state));
         }
         let unlinked = state.unlinked.filter(|unlink| selection.has_time(unlink.at));
         found.extend(unlinked.and_then(|unlink| unlinked_in_use(model, id, state, &unlink)));
     }
+    found.extend(left.values().map(|segments| residue(model, segments, end)));
     found
 }
 
-fn residue(model: &Model, id: SegmentId, state: &State) -> Finding {
-    let (name, size, line) = (named(state), size(state.segment.bytes), own_place(model, state.stack));
+/// Whether the last who held it has ended a moment ago.
+fn is_fresh(state: &State, end: Nanos) -> bool {
+    let last = state.past.iter().filter_map(|past| past.ended).filter(|ended| *ended < end).max();
+    end.saturating_sub(last.unwrap_or(state.begun)) < CLEANED
+}
+
+fn is_of_torch(state: &State) -> bool {
+    state.segment.name.as_deref().is_some_and(|name| name.starts_with(OF_TORCH))
+}
+
+/// The resource tracker that lives on, of who made a segment or of a process that it descends from.
+fn tracker<'a>(model: &'a Model, state: &State, end: Nanos) -> Option<&'a Process> {
+    let mut family = Vec::new();
+    let mut next = state.segment.creator;
+    while let Some(pid) = next.filter(|pid| family.len() < GENERATIONS && !family.contains(pid)) {
+        family.push(pid);
+        next = model.process_at(pid, state.begun).map(|(_, state)| state.process.ppid);
+    }
+    let lives = |ended: Option<Nanos>| ended.is_none_or(|ended| ended >= end);
+    let mut processes = model.processes().map(|(_, state)| state).filter(|state| lives(state.ended));
+    let is_tracker = |process: &Process| process.command.contains(TRACKER) && family.contains(&process.ppid);
+    processes.find(|state| is_tracker(&state.process)).map(|state| &state.process)
+}
+
+/// Segments that were made at one line and are left behind.
+fn residue(model: &Model, segments: &[(SegmentId, &State)], end: Nanos) -> Finding {
+    let taken = |state: &State| state.allocated.unwrap_or(state.segment.bytes);
+    let largest = segments.iter().copied().max_by_key(|(id, state)| (taken(state), Reverse(*id)));
+    let (id, state) = largest.unwrap_or(segments[0]);
+    let bytes: u64 = segments.iter().fold(0, |sum, (_, state)| sum.saturating_add(state.segment.bytes));
+    let (name, line, count) = (named(state), own_place(model, state.stack), segments.len());
+    let (what, has, all, it, them) = match count {
+        1 => (name, "has", size(bytes), "it", "It"),
+        _ => (format!("{name} and {} more", count - 1), "have", size(bytes), "them", "They"),
+    };
+    let (left, name_s) = if count == 1 { ("is", "its name") } else { ("are", "their names") };
     let maker = match state.segment.creator {
-        Some(pid) => format!("Process {pid} made it at {line}."),
-        None => "It was there before the recording began.".to_owned(),
+        Some(pid) if count == 1 => format!("Process {pid} made it at {line}."),
+        Some(_) => format!("{count} segments were made at {line}."),
+        None => format!("{them} {} there before the recording began.", if count == 1 { "was" } else { "were" }),
+    };
+    let until = match tracker(model, state, end) {
+        Some(tracker) => {
+            format!(
+                "the resource tracker {} removes {it} when process {} ends, and not before",
+                tracker.pid, tracker.ppid
+            )
+        }
+        None => format!("nobody will remove {it}, and the memory stays taken until the machine restarts"),
     };
     let detail = format!(
-        "{name} has {size} and still has its name in the folder of shared memory, but every process that held it has \
-         ended: nobody will remove it, and its memory stays taken until the machine restarts. {maker}"
+        "{what} {has} {all} and still {has} {name_s} in the folder of shared memory, but every process that held {it} has \
+         ended: {until}. {maker}"
     );
-    let advice = "Remove it from the folder of shared memory, and have the program unlink its segments when it ends, \
+    let advice = "Remove what is left from the folder of shared memory, and have the program unlink its segments when it ends, \
                   or as soon as all who need them have them.";
-    let summary = format!("{name} ({size}) is left behind by processes that have ended");
+    let summary = format!("{what} ({all}) {left} left behind by processes that have ended");
     let mut finding = finding(model, (id, state), "shm/residue", (summary, detail, advice));
-    finding.cost = Cost::bytes(state.allocated.unwrap_or(state.segment.bytes));
+    finding.evidence.insert("segments", Evidence::Count(count as u64));
+    finding.evidence.insert("bytes", Evidence::Count(bytes));
+    finding.cost = Cost::bytes(segments.iter().fold(0, |sum, (_, state)| sum.saturating_add(taken(state))));
     finding
 }
 
