@@ -1,4 +1,5 @@
-/* What tells an interpreter that pyobs does not read, with -DPYPY of PyPy, else of CPython 2.7. Runs for a second. */
+/* What tells an interpreter that pyobs does not read, with -DPYPY of PyPy, else of CPython 2.7. Runs for a second; with an
+   argument for half a minute. */
 #include <time.h>
 #include <unistd.h>
 
@@ -10,9 +11,10 @@ void *PyGILState_GetThisThreadState(void) { return _PyThreadState_Current; }
 const char *Py_GetVersion(void) { return "2.7.18"; }
 #endif
 
-int main(void)
+int main(int count, char **arguments)
 {
+    (void)arguments;
     while (clock() < CLOCKS_PER_SEC / 2);
-    sleep(1);
+    sleep(count > 1 ? 30 : 1);
     return 0;
 }

@@ -25,8 +25,11 @@ pub fn cases() -> Vec<Case> {
         case("a_program_that_is_watched_and_no_python_is_opened_once", watched_are_opened_once),
     ];
     let cases = cases.into_iter().map(|case| case.needs(needs::program("strace")).needs(needs::program("sleep")));
-    let named = case("interpreters_that_are_not_read_are_named_once", not_read).needs(needs::program("cc"));
-    cases.chain([named]).map(|case| case.needs(needs::root())).collect()
+    let named = [
+        case("interpreters_that_are_not_read_are_named_once", not_read),
+        case("doctor_tells_of_interpreters_that_are_not_read", not_read_by_doctor),
+    ];
+    cases.chain(named.map(|case| case.needs(needs::program("cc")))).map(|case| case.needs(needs::root())).collect()
 }
 
 fn not_read() {
@@ -45,6 +48,25 @@ fn not_read() {
     }
     let samples: u64 = json::list(&recording.report, "/processes").iter().map(|row| json::count(row, "/samples")).sum();
     assert!(samples > 50, "their native frames are seen: {:#}", recording.report["processes"]);
+}
+
+fn not_read_by_doctor() {
+    let folder = Folder::new();
+    let old = executable_named(&workload("other_interpreters.c"), &folder.join("python2.7"), &[]);
+    let mut running = command(old);
+    running.arg("long");
+    let _running = Workload::start(running);
+    let mut doctor = command(pyobs());
+    doctor.args(["doctor", "--json"]);
+    let told = Workload::start(doctor).wait();
+    let told = json::parse(&told.stdout);
+    let check = |name: &str| json::list(&told, "/checks").iter().find(|check| check["name"] == name).cloned();
+    let unread = check("interpreters that are not read").expect("a check of its own");
+    assert_eq!(unread["status"], "degraded");
+    let why = json::text(&unread, "/why");
+    assert!(why.contains("1 × python2.7: CPython 2.7.18 is older than 3.6"), "{why}");
+    let read = check("running interpreters").unwrap();
+    assert!(!json::text(&read, "/why").contains("python2.7"), "{read:#}");
 }
 
 /// With a name that nobody else runs.

@@ -1,64 +1,72 @@
-//! Which Python programs run now, by the names of their executables.
+//! Which Python programs run now, found as a recording finds them, and which of them it cannot read.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 
-use super::{ALL, Area, Check};
+use super::{ALL, Area, Check, Status};
+use crate::files::Files;
+use crate::process_maps::Mappings;
+
+/// Interpreters that are not read are named up to here.
+const REFUSED_MAX: usize = 10;
 
 pub(super) fn examine(checks: &mut Vec<Check>) {
     let mut area = Area::new("python", checks);
-    let (found, unseen) = running();
-    let why = if found.is_empty() && unseen > 0 {
-        format!("none that this user may look at; {unseen} processes are others'")
-    } else if found.is_empty() {
-        "no process runs a program named python; an embedded interpreter has another name, and is found all the same"
-            .to_owned()
-    } else {
-        let names: Vec<_> = found.iter().map(|(name, count)| format!("{count} × {name}")).collect();
-        names.join(", ")
+    let Running { found, refused, unseen } = running();
+    let listed = |names: &BTreeMap<String, usize>| {
+        names.iter().map(|(name, count)| format!("{count} × {name}")).collect::<Vec<_>>().join(", ")
+    };
+    let why = match (found.is_empty(), unseen) {
+        (true, 0) => "no process runs one now; one that starts later is found".to_owned(),
+        (true, unseen) => format!("none that this user may look at; {unseen} processes are others'"),
+        _ => listed(&found),
     };
     area.works("running interpreters", ALL, why);
+    if !refused.is_empty() {
+        let why: Vec<_> =
+            refused.iter().take(REFUSED_MAX).map(|(sentence, count)| format!("{count} × {sentence}")).collect();
+        let todo = "run the programs by CPython 3.6 to 3.15 to see their Python frames; native frames are seen as it is";
+        area.lacks("interpreters that are not read", &[], Status::Degraded, why.join("; "), todo);
+    }
 }
 
-/// How many there are of each name, and how many processes do not show theirs.
-fn running() -> (BTreeMap<String, usize>, usize) {
-    let (mut found, mut unseen) = (BTreeMap::new(), 0);
-    let Ok(entries) = fs::read_dir("/proc") else { return (found, unseen) };
-    for entry in entries.flatten() {
-        if !entry.file_name().as_encoded_bytes().iter().all(u8::is_ascii_digit) {
-            continue;
-        }
-        let exe = match fs::read_link(entry.path().join("exe")) {
-            Ok(exe) => exe,
-            Err(error) => {
-                unseen += usize::from(error.kind() == io::ErrorKind::PermissionDenied);
-                continue;
-            }
-        };
-        if let Some(name) = exe.file_name().and_then(|name| name.to_str()).and_then(python) {
-            *found.entry(name.to_owned()).or_insert(0) += 1;
+#[derive(Default)]
+struct Running {
+    /// How many processes run which.
+    found: BTreeMap<String, usize>,
+    refused: BTreeMap<String, usize>,
+    /// How many processes do not show what they run.
+    unseen: usize,
+}
+
+fn running() -> Running {
+    let mut running = Running::default();
+    let Ok(entries) = fs::read_dir("/proc") else { return running };
+    let mut files = Files::default();
+    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    for pid in pids {
+        match Mappings::of(pid) {
+            Ok(mappings) => running.examine(pid, &mappings, &mut files),
+            Err(error) => running.unseen += usize::from(error.kind() == io::ErrorKind::PermissionDenied),
         }
     }
-    (found, unseen)
+    running
 }
 
-/// The name itself, when it is `python`, `python3` or `python3.12`, with what the kernel adds to a deleted file cut off.
-fn python(name: &str) -> Option<&str> {
-    let name = name.strip_suffix(" (deleted)").unwrap_or(name);
-    let version = name.strip_prefix("python")?;
-    version.chars().all(|c| c.is_ascii_digit() || matches!(c, '.' | 't' | 'd' | 'm')).then_some(name)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_interpreters_count() {
-        assert_eq!(python("python3.12"), Some("python3.12"));
-        assert_eq!(python("python3.13t (deleted)"), Some("python3.13t"));
-        assert_eq!(python("python-argcomplete"), None);
-        assert_eq!(python("bash"), None);
+impl Running {
+    fn examine(&mut self, pid: u32, mappings: &Mappings, files: &mut Files) {
+        for mapping in mappings.iter().filter(|mapping| mapping.file.is_some()) {
+            let Ok(facts) = files.facts(pid, mapping) else { continue };
+            if let Some(refusal) = &facts.refused {
+                *self.refused.entry(format!("{}: {}", mapping.name, refusal.sentence)).or_default() += 1;
+                return;
+            }
+            if let Some(found) = &facts.interpreter {
+                let of = format!("CPython {} ({})", found.facts.version, mapping.name);
+                *self.found.entry(of).or_default() += 1;
+                return;
+            }
+        }
     }
 }
