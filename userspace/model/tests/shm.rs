@@ -92,8 +92,6 @@ fn what_its_tracker_is_about_to_remove_is_not_left_behind() {
         (&["psm_1"], Some(OTHER), 2 * SECOND, false),
         (&["psm_1"], Some(Pid(77)), 2 * SECOND, true),
         (&["psm_1"], Some(OTHER), 7 * SECOND, true),
-        (&["torch_12_3_4"], None, 2 * SECOND, false),
-        (&["torch_12_3_4"], None, 7 * SECOND, true),
     ] {
         let told = !found(&left_behind(names, parent, now)).is_empty();
         assert_eq!(told, expected, "{names:?}, tracker of {parent:?}, at {now}");
@@ -101,6 +99,14 @@ fn what_its_tracker_is_about_to_remove_is_not_left_behind() {
     let found = findings::find(&left_behind(&["psm_1"], Some(OTHER), 7 * SECOND), &Selection::default());
     let told = "the resource tracker 30 removes it when process 20 ends, and not before";
     assert!(found[0].detail.contains(told), "{}", found[0].detail);
+    for (now, severity, told) in [
+        (2, Severity::Info, "torch_shm_manager removes it if it still runs"),
+        (7, Severity::Warning, "nobody will remove it"),
+    ] {
+        let found = findings::find(&left_behind(&["torch_12_3_4"], None, now * SECOND), &Selection::default());
+        assert_eq!(found[0].severity, severity, "{now}");
+        assert!(found[0].detail.contains(told), "{}", found[0].detail);
+    }
 }
 
 #[test]

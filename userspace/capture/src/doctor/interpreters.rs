@@ -26,7 +26,8 @@ pub(super) fn examine(checks: &mut Vec<Check>) {
     if !refused.is_empty() {
         let why: Vec<_> =
             refused.iter().take(REFUSED_MAX).map(|(sentence, count)| format!("{count} × {sentence}")).collect();
-        let todo = "run the programs by CPython 3.6 to 3.15 to see their Python frames; native frames are seen as it is";
+        let todo =
+            "run the programs by CPython 3.6 to 3.15 to see their Python frames; native frames are seen as it is";
         area.lacks("interpreters that are not read", &[], Status::Degraded, why.join("; "), todo);
     }
 }

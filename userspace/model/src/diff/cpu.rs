@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::noise::{self, Delta};
 use super::{Compared, Place, changed, join};
-use crate::views::{self, By, Look};
+use crate::views::{self, By, Look, Native};
 use crate::{Model, Nanos, Selection};
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -58,7 +58,8 @@ fn count(time_ns: u64, each: f64) -> u64 {
 
 /// Own and total samples of each function, and all samples; of equal weights.
 fn side(model: &Model) -> (BTreeMap<Place, (u64, u64)>, u64) {
-    let view = views::frames(model, &Selection::default(), Look { by: By::Function, ..Look::default() }, false);
+    let look = Look { by: By::Function, native: Native::Full, ..Look::default() };
+    let view = views::frames(model, &Selection::default(), look, false);
     let mut sums: BTreeMap<Place, (u64, u64)> = BTreeMap::new();
     for row in &view.rows {
         let Some(place) = Place::of(model, row.frame) else { continue };

@@ -13,7 +13,7 @@ const TRACKER: &str = "multiprocessing.resource_tracker";
 
 /// What cleans up after others does so within this time of their end.
 const CLEANED: Nanos = Nanos(5_000_000_000);
-/// What `torch_shm_manager` removes is called so (aten/src/ATen/MapAllocator.cpp, NewProcessWideShmHandle).
+/// What `torch_shm_manager`, which is no Python, removes is called so (aten/src/ATen/MapAllocator.cpp, NewProcessWideShmHandle).
 const OF_TORCH: &str = "torch_";
 /// Generations of processes between the one that started a tracker and one that uses it.
 const GENERATIONS: usize = 16;
@@ -25,7 +25,7 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
     // What is made at one line is one finding; where the line is not known, what one process made.
     let mut left: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for (id, state) in views::segments(model, selection) {
-        let is_cleaned = || is_fresh(state, end) && (is_of_torch(state) || tracker(model, state, end).is_some());
+        let is_cleaned = || is_fresh(state, end) && tracker(model, state, end).is_some();
         if state.verdict_at(selection.end()) == Verdict::Residue && !is_cleaned() {
             let line = own_place(model, state.stack);
             let maker = state.segment.creator.filter(|_| line == UNKNOWN_PLACE);
@@ -79,12 +79,16 @@ fn residue(model: &Model, segments: &[(SegmentId, &State)], end: Nanos) -> Findi
         Some(_) => format!("{count} segments were made at {line}."),
         None => format!("{them} {} there before the recording began.", if count == 1 { "was" } else { "were" }),
     };
+    let may_be_removed = is_fresh(state, end) && is_of_torch(state);
     let until = match tracker(model, state, end) {
         Some(tracker) => {
             format!(
                 "the resource tracker {} removes {it} when process {} ends, and not before",
                 tracker.pid, tracker.ppid
             )
+        }
+        None if may_be_removed => {
+            format!("torch_shm_manager removes {it} if it still runs; else nobody will, and the memory stays taken")
         }
         None => format!("nobody will remove {it}, and the memory stays taken until the machine restarts"),
     };
@@ -96,6 +100,9 @@ fn residue(model: &Model, segments: &[(SegmentId, &State)], end: Nanos) -> Findi
                   or as soon as all who need them have them.";
     let summary = format!("{what} ({all}) {left} left behind by processes that have ended");
     let mut finding = finding(model, (id, state), "shm/residue", (summary, detail, advice));
+    if may_be_removed {
+        finding.severity = Severity::Info;
+    }
     finding.evidence.insert("segments", Evidence::Count(count as u64));
     finding.evidence.insert("bytes", Evidence::Count(bytes));
     finding.cost = Cost::bytes(segments.iter().fold(0, |sum, (_, state)| sum.saturating_add(taken(state))));
