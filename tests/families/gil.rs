@@ -8,7 +8,7 @@ use serde_json::Value;
 const RATE: u32 = 499;
 const SECONDS: &str = "3";
 const SHARE: f64 = 0.05;
-/// Standard deviations of sampling within which a figure has to be.
+/// Tolerance for sampled figures, in standard deviations.
 const DEVIATIONS: f64 = 3.0;
 
 fn main() -> ExitCode {
@@ -104,7 +104,7 @@ fn two_compute(python: &Python) {
         println!(
             "  {function} waited {total:.3} s: {seen:.3} s behind {other}, {on_its_way:.3} s for it to take the GIL"
         );
-        // Which wait is behind whom rests on stacks that are drawn by lot.
+        // The attribution rests on a random sample of stacks.
         let stacks: u64 = rows.iter().map(|row| json::count(row, "/stacks")).sum();
         let least = total * (1.0 - SHARE - DEVIATIONS * (SHARE * (1.0 - SHARE) / stacks as f64).sqrt());
         let behind_other = seen + on_its_way;

@@ -103,7 +103,7 @@ pub struct Options {
     pub weight: Weight,
     /// Tells the lines of a function apart.
     pub lines: bool,
-    /// Not asked by `json`.
+    /// Ignored by `json`, which has all frames.
     pub native: Native,
     /// The heading of a picture; without one it says what it shows.
     pub title: Option<String>,

@@ -391,7 +391,7 @@ impl Model {
         self.frame(id).is_some_and(|frame| frame.kind == FrameKind::Python)
     }
 
-    /// Whether this is native code of an interpreter.
+    /// Whether this is one of the interpreter's own native frames.
     pub fn is_interpreter(&self, id: FrameId) -> bool {
         self.interpreters.has(id)
     }

@@ -188,7 +188,7 @@ pub(crate) struct Export {
     #[arg(long)]
     pub(crate) lines: bool,
 
-    /// Native frames that stacks with Python frames have: full, all; libraries, all but the interpreter's own; none
+    /// Native frames to show below and between Python frames: all of them, all but the interpreter's own, or none
     #[arg(long, value_name = "WHAT", default_value_t, value_parser = natives())]
     pub(crate) native: Native,
 }

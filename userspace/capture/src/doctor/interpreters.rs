@@ -1,4 +1,4 @@
-//! Which Python programs run now, found as a recording finds them, and which of them it cannot read.
+//! Running Python programs, found the way a recording finds them, and those among them that pyobs cannot read.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,36 +8,40 @@ use super::{ALL, Area, Check, Status};
 use crate::files::Files;
 use crate::process_maps::Mappings;
 
-/// Interpreters that are not read are named up to here.
-const REFUSED_MAX: usize = 10;
+/// Kinds of interpreters that are listed.
+const LISTED: usize = 10;
 
 pub(super) fn examine(checks: &mut Vec<Check>) {
     let mut area = Area::new("python", checks);
     let Running { found, refused, unseen } = running();
-    let listed = |names: &BTreeMap<String, usize>| {
-        names.iter().map(|(name, count)| format!("{count} × {name}")).collect::<Vec<_>>().join(", ")
-    };
     let why = match (found.is_empty(), unseen) {
         (true, 0) => "no process runs one now; one that starts later is found".to_owned(),
         (true, unseen) => format!("none that this user may look at; {unseen} processes are others'"),
-        _ => listed(&found),
+        _ => list(&found, ", "),
     };
     area.works("running interpreters", ALL, why);
     if !refused.is_empty() {
-        let why: Vec<_> =
-            refused.iter().take(REFUSED_MAX).map(|(sentence, count)| format!("{count} × {sentence}")).collect();
         let todo =
-            "run the programs by CPython 3.6 to 3.15 to see their Python frames; native frames are seen as it is";
-        area.lacks("interpreters that are not read", &[], Status::Degraded, why.join("; "), todo);
+            "run these programs on CPython 3.6 to 3.15 to see their Python frames; their native frames are seen anyway";
+        area.lacks("interpreters that are not read", &[], Status::Degraded, list(&refused, "; "), todo);
     }
+}
+
+/// The names with their numbers of processes.
+fn list(names: &BTreeMap<String, usize>, separator: &str) -> String {
+    let mut listed: Vec<String> = names.iter().take(LISTED).map(|(name, count)| format!("{count} × {name}")).collect();
+    if names.len() > LISTED {
+        listed.push(format!("{} others", names.len() - LISTED));
+    }
+    listed.join(separator)
 }
 
 #[derive(Default)]
 struct Running {
-    /// How many processes run which.
+    /// Numbers of processes, by interpreter.
     found: BTreeMap<String, usize>,
     refused: BTreeMap<String, usize>,
-    /// How many processes do not show what they run.
+    /// Processes that this user may not look at.
     unseen: usize,
 }
 

@@ -21,7 +21,7 @@ pub struct TracePacket {
     pub trusted_packet_sequence_id: Option<u32>,
     #[prost(message, optional, tag = "11")]
     pub track_event: Option<TrackEvent>,
-    /// What numbers in this packet and later ones stand for.
+    /// Definitions of ids that this packet and later ones use.
     #[prost(message, optional, tag = "12")]
     pub interned_data: Option<InternedData>,
     /// A sum of [`CLEARED`] and [`NEEDS`].
@@ -33,9 +33,9 @@ pub struct TracePacket {
     pub perf_sample: Option<PerfSample>,
 }
 
-/// The packet begins the writer's interned data (`SEQ_INCREMENTAL_STATE_CLEARED`).
+/// The writer's interned data starts anew with this packet (`SEQ_INCREMENTAL_STATE_CLEARED`).
 pub const CLEARED: u32 = 1;
-/// The packet makes no sense without them (`SEQ_NEEDS_INCREMENTAL_STATE`).
+/// The packet refers to interned data (`SEQ_NEEDS_INCREMENTAL_STATE`).
 pub const NEEDS: u32 = 2;
 
 #[derive(Clone, PartialEq, Message)]
@@ -125,8 +125,8 @@ pub struct DebugAnnotation {
     pub name: Option<String>,
 }
 
-/// The messages of samples are in protos/perfetto/trace/profiling/profile_packet.proto and profile_common.proto, and those
-/// interned in protos/perfetto/trace/interned_data/interned_data.proto.
+/// From protos/perfetto/trace/profiling/profile_packet.proto. The interned messages below are from profile_common.proto beside it
+/// and from protos/perfetto/trace/interned_data/interned_data.proto.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct PerfSample {
     #[prost(uint32, optional, tag = "1")]
@@ -177,7 +177,7 @@ pub struct Frame {
     pub line_number: Option<u32>,
 }
 
-/// Frames, the outermost first.
+/// Frame ids, outermost first.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct Callstack {
     #[prost(uint64, optional, tag = "1")]

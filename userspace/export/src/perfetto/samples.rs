@@ -1,7 +1,7 @@
-//! What threads computed, as the samples of `perf` that Perfetto draws flame graphs of, for each thread and process.
+//! CPU samples as Perfetto's `perf` samples, from which it draws a flame graph per thread and per process.
 //!
-//! Such a sample has no weight there: one is written for each sampling period of CPU time, and what a sample stands for beyond
-//! whole periods is carried over to the thread's next one.
+//! Perfetto's samples have no weight, so one is written per sampling period of CPU time. The remainder carries over to the
+//! thread's next sample.
 
 use std::collections::HashMap;
 
@@ -12,16 +12,16 @@ use super::trace::{Trace, Track};
 use crate::escape::{self, MAX_NAME};
 use crate::{Error, Native, Options, names};
 
-/// A recording may hold any weight; of one sample there are no more than these.
+/// At most this many copies of one sample: a recording may hold any weight.
 const COPIES_MAX: u64 = 1 << 10;
 
-/// What the trace knows by number. Each number is sent with its meaning before it is used.
+/// Interned frames, files and stacks. Each is sent before it is referred to.
 #[derive(Default)]
 struct Interned {
     frames: HashMap<FrameId, u64>,
     files: HashMap<String, u64>,
     stacks: HashMap<StackId, u64>,
-    /// What has not been sent yet.
+    /// Entries that are still to be sent.
     fresh: InternedData,
 }
 
@@ -53,7 +53,7 @@ pub(super) fn write(model: &Model, options: &Options, trace: &mut Trace<'_>) -> 
     Ok(())
 }
 
-/// How many periods a sample ends. `rest` is what its thread has beyond whole ones.
+/// How many whole periods a sample completes. `rest` is the thread's CPU time since the last whole one.
 fn copies(sample: &Sample, period: Nanos, rest: &mut u64) -> u64 {
     let period = period.0.max(1);
     let sum = rest.saturating_add(sample.weight.0);
@@ -82,7 +82,7 @@ impl Interned {
         let file = self.file(&escape::line(file, MAX_NAME));
         let number = next(self.frames.len());
         self.frames.insert(id, number);
-        // Lines tell frames of one function apart, which a flame graph would draw side by side.
+        // Without the line: a flame graph would draw each line of a function as a box of its own.
         self.fresh.function_names.push(string(number, &names::frame(frame, false)));
         let is_python = frame.kind == FrameKind::Python;
         self.fresh.frames.push(FrameMessage {
@@ -108,7 +108,7 @@ impl Interned {
     }
 }
 
-/// Numbers are not 0.
+/// Interned ids start at 1.
 fn next(known: usize) -> u64 {
     known as u64 + 1
 }

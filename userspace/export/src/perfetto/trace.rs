@@ -109,12 +109,12 @@ impl<'a> Trace<'a> {
         Ok(uuid)
     }
 
-    /// Tells of a track, if that has not been done yet.
+    /// Writes a track's descriptor, unless it has been written.
     pub(super) fn describe(&mut self, track: Track) -> Result<(), Error> {
         self.track(track).map(drop)
     }
 
-    /// A sample, and what it has that is new to the trace.
+    /// Writes a sample with the interned entries that it needs first.
     pub(super) fn sample(&mut self, at: Nanos, fresh: InternedData, sample: PerfSample) -> Result<(), Error> {
         let interned_data = (fresh != InternedData::default()).then_some(fresh);
         let (timestamp, perf_sample) = (Some(at.0), Some(sample));

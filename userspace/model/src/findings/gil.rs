@@ -21,11 +21,11 @@ const BEHIND: f64 = 0.5;
 const USED: f64 = 0.5;
 /// From this share on the loss is serious.
 const SERIOUS: f64 = 0.5;
-/// Waits that are longer than this on average, in seconds, are not for the switch interval alone.
+/// The switch interval alone does not explain waits that average more than this, in seconds.
 const LONG: f64 = 0.010;
-/// A holder that ran for less than this part of the time in which it could has too little of the CPU.
+/// A holder is starved of CPU if it ran for less than this share of the time it was runnable.
 const STARVED: f64 = 0.5;
-/// Other waiters that are named.
+/// Waiters named in the detail, besides the one that waited longest.
 const NAMED: usize = 8;
 
 /// Threads that wait a switch interval or longer whenever they need the GIL for a moment (the convoy effect): one finding
@@ -36,23 +36,21 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
         rows.entry(row.process).or_default().entry(row.waiter).or_default().push(row);
     }
     let shares = views::gil_shares(model, selection);
-    let none = BTreeMap::new();
-    let rows_of = |process: &ProcessRef| rows.get(process).unwrap_or(&none);
-    let candidates = shares.iter().flat_map(|(process, share)| {
-        let waited_for = longest_behind(rows_of(process)).into_iter().max_by_key(|(_, time)| *time);
-        let both = share.holder().map(|(tid, _)| tid).into_iter().chain(waited_for.map(|(tid, _)| tid));
-        both.map(|tid| (*process, tid))
-    });
-    let times = times(model, selection, candidates);
+    // For each process, the threads that may be what the others wait behind.
+    let candidates: BTreeMap<ProcessRef, Vec<Candidate>> = shares
+        .iter()
+        .map(|(process, share)| (*process, candidates(share, rows.entry(*process).or_default())))
+        .collect();
+    let threads = candidates.iter().flat_map(|(process, of)| of.iter().map(|one| (*process, one.tid)));
+    let times = times(model, selection, threads);
     let mut found = Vec::new();
     for (process, share) in &shares {
-        let rows = rows_of(process);
-        let behind = longest_behind(rows);
-        let had = times.iter().filter(|((of, _), _)| of == process).map(|((_, tid), spent)| {
-            let least = behind.get(tid).map_or(0.0, |time| seconds(*time));
-            Holder { tid: *tid, held: had(share, *tid, *spent).max(least), spent: *spent }
+        let rows = &rows[process];
+        let held = candidates[process].iter().map(|Candidate { tid, least }| {
+            let spent = times.get(&(*process, *tid)).copied().unwrap_or_default();
+            Holder { tid: *tid, held: had(share, *tid, spent).max(seconds(*least)), spent }
         });
-        let Some(holder) = had.max_by(|one, other| one.held.total_cmp(&other.held)) else { continue };
+        let Some(holder) = held.max_by(|one, other| one.held.total_cmp(&other.held)) else { continue };
         if share.observed == Nanos(0) || holder.held <= HELD * seconds(share.observed) {
             continue;
         }
@@ -66,8 +64,25 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
     found
 }
 
-/// Of each thread, for how long at most another one waited behind it.
-fn longest_behind(rows: &BTreeMap<Tid, Vec<GilRow>>) -> HashMap<Tid, Nanos> {
+/// A thread that may hold the GIL most of the time.
+struct Candidate {
+    tid: Tid,
+    /// It held the GIL for at least this long, because another thread waited behind it.
+    least: Nanos,
+}
+
+/// The thread that samples saw holding the GIL longest, and the one that another thread waited behind longest: a thread that
+/// sleeps with the GIL has no samples.
+fn candidates(share: &GilShare, rows: &BTreeMap<Tid, Vec<GilRow>>) -> Vec<Candidate> {
+    let behind = longest_wait_behind(rows);
+    let waited_for = behind.iter().max_by_key(|(tid, time)| (**time, Reverse(**tid))).map(|(tid, _)| *tid);
+    let sampled = share.holder().map(|(tid, _)| tid);
+    let tids = sampled.into_iter().chain(waited_for.filter(|tid| Some(*tid) != sampled));
+    tids.map(|tid| Candidate { tid, least: behind.get(&tid).copied().unwrap_or_default() }).collect()
+}
+
+/// For each holder, the longest total time that any single thread waited behind it.
+fn longest_wait_behind(rows: &BTreeMap<Tid, Vec<GilRow>>) -> HashMap<Tid, Nanos> {
     let mut longest: HashMap<Tid, Nanos> = HashMap::new();
     for rows in rows.values() {
         let mut behind: HashMap<Tid, Nanos> = HashMap::new();
@@ -97,10 +112,10 @@ fn is_held_up(share: &GilShare, waiter: Tid, holder: Tid, rows: &[GilRow]) -> bo
         && seconds(thread.held) < USED * wanted
 }
 
-/// The thread that others wait behind.
+/// The thread that the others wait behind.
 struct Holder {
     tid: Tid,
-    /// For how many seconds it had the GIL.
+    /// Seconds for which it held the GIL.
     held: f64,
     spent: Spent,
 }
@@ -143,13 +158,13 @@ fn had(share: &GilShare, tid: Tid, spent: Spent) -> f64 {
     if ran == 0.0 { held } else { held.max((held / ran).min(1.0) * awake(share, tid, spent)) }
 }
 
-/// For how many seconds it ran or was ready to.
+/// Seconds for which it was running or runnable.
 fn awake(share: &GilShare, tid: Tid, spent: Spent) -> f64 {
     let wanted = share.threads.get(&tid).copied().unwrap_or_default().wanted;
     seconds(share.observed) - seconds(wanted.total) - seconds(spent.asleep)
 }
 
-/// What the holder did that made the others wait, and what to try.
+/// Why the holder keeps the others waiting, and what to try.
 fn reason(share: &GilShare, holder: &Holder, mean: f64) -> (String, &'static str) {
     let compute = "Have the thread that holds the GIL compute in another process, or in code that releases it.";
     if mean <= LONG {
@@ -161,7 +176,7 @@ fn reason(share: &GilShare, holder: &Holder, mean: f64) -> (String, &'static str
     let awake = awake(share, holder.tid, holder.spent);
     let longer = "That is longer than the switch interval (5 ms by default)";
     if asleep >= awake {
-        let text = format!("{longer}: it slept for {asleep:.2} s, in code that keeps the GIL.");
+        let text = format!("{longer}: it slept for {asleep:.2} s in code that keeps the GIL.");
         return (text, "Have the code that sleeps release the GIL (Py_BEGIN_ALLOW_THREADS; ctypes.CDLL, not PyDLL).");
     }
     if ran == 0.0 {
@@ -169,7 +184,7 @@ fn reason(share: &GilShare, holder: &Holder, mean: f64) -> (String, &'static str
     }
     if ran < STARVED * awake {
         let text = format!(
-            "{longer}: it ran for {ran:.2} s of the {awake:.2} s in which it could, and had no CPU otherwise; others had it, or \
+            "{longer}: it was runnable for {awake:.2} s and got the CPU for {ran:.2} s of it; other programs had the CPU, or \
              its cgroup is throttled."
         );
         return (text, "Give the process more CPU, or run fewer threads that compute.");
@@ -186,7 +201,7 @@ fn convoy(
     rows: &BTreeMap<Tid, Vec<GilRow>>,
 ) -> Finding {
     let thread = |tid: Tid| share.threads.get(&tid).copied().unwrap_or_default();
-    // The one that waited longest is told of first.
+    // Sorted by total wait time: the first one waited longest.
     let waiter = waiters[0];
     let rows = rows.get(&waiter).map_or(&[][..], Vec::as_slice);
     let (wanted, observed) = (thread(waiter).wanted, seconds(share.observed));

@@ -11,18 +11,19 @@ use crate::{Model, Nanos, Process, SegmentId, Selection};
 /// In the command line of the process that `multiprocessing` starts to clean up after others.
 const TRACKER: &str = "multiprocessing.resource_tracker";
 
-/// What cleans up after others does so within this time of their end.
+/// A resource tracker, or torch's manager, removes what is left within this time of the last user's exit.
 const CLEANED: Nanos = Nanos(5_000_000_000);
-/// What `torch_shm_manager`, which is no Python, removes is called so (aten/src/ATen/MapAllocator.cpp, NewProcessWideShmHandle).
+/// Prefix of the segments that `torch_shm_manager` removes (aten/src/ATen/MapAllocator.cpp, NewProcessWideShmHandle). It is no
+/// Python program, so the model does not know whether it still runs.
 const OF_TORCH: &str = "torch_";
-/// Generations of processes between the one that started a tracker and one that uses it.
+/// How far up the process tree to look for the process that started the tracker.
 const GENERATIONS: usize = 16;
 
 pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
     let selection = &selection.lasting();
     let end = selection.end().min(model.now());
     let mut found = Vec::new();
-    // What is made at one line is one finding; where the line is not known, what one process made.
+    // One finding for each line that made segments, or for each process where the line is unknown.
     let mut left: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for (id, state) in views::segments(model, selection) {
         let is_cleaned = || is_fresh(state, end) && tracker(model, state, end).is_some();
@@ -38,7 +39,7 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
     found
 }
 
-/// Whether the last who held it has ended a moment ago.
+/// Whether the last process that held it exited a moment ago.
 fn is_fresh(state: &State, end: Nanos) -> bool {
     let last = state.past.iter().filter_map(|past| past.ended).filter(|ended| *ended < end).max();
     end.saturating_sub(last.unwrap_or(state.begun)) < CLEANED
@@ -48,7 +49,7 @@ fn is_of_torch(state: &State) -> bool {
     state.segment.name.as_deref().is_some_and(|name| name.starts_with(OF_TORCH))
 }
 
-/// The resource tracker that lives on, of who made a segment or of a process that it descends from.
+/// The resource tracker of the segment's creator, or of one of its ancestors, if it is still running.
 fn tracker<'a>(model: &'a Model, state: &State, end: Nanos) -> Option<&'a Process> {
     let mut family = Vec::new();
     let mut next = state.segment.creator;
@@ -62,7 +63,7 @@ fn tracker<'a>(model: &'a Model, state: &State, end: Nanos) -> Option<&'a Proces
     processes.find(|state| is_tracker(&state.process)).map(|state| &state.process)
 }
 
-/// Segments that were made at one line and are left behind.
+/// A finding for segments that one line, or one process, left behind.
 fn residue(model: &Model, segments: &[(SegmentId, &State)], end: Nanos) -> Finding {
     let taken = |state: &State| state.allocated.unwrap_or(state.segment.bytes);
     let largest = segments.iter().copied().max_by_key(|(id, state)| (taken(state), Reverse(*id)));

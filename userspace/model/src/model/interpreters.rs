@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use crate::{Frame, FrameId, FrameKind};
 
-/// The interpreter loop, whole or in parts of it that the compiler made (Python/ceval.c).
+/// The interpreter loop (Python/ceval.c). Compilers add suffixes such as `.cold` to parts of it.
 const LOOP: &str = "_PyEval_EvalFrameDefault";
 
-/// The frames of modules that are interpreters: by their file's name, or because the interpreter loop was seen in them,
-/// as in programs that CPython is linked into.
+/// Modules that are interpreters, by their file name or because the interpreter loop was seen in them, as in a program that
+/// links CPython statically.
 #[derive(Debug, Default)]
 pub(super) struct Interpreters {
     modules: HashSet<Arc<str>>,
-    /// By the frame's number.
+    /// Indexed by frame id.
     is_own: Vec<bool>,
 }
 
@@ -22,7 +22,7 @@ impl Interpreters {
         self.is_own.get(frame.0 as usize).copied().unwrap_or(false)
     }
 
-    /// Takes the last of all frames.
+    /// Classifies the last frame, which is new.
     pub(super) fn add(&mut self, frames: &[Frame]) {
         let Some(frame) = frames.last() else { return };
         let Some(module) = native_module(frame) else { return self.is_own.push(false) };

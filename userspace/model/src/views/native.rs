@@ -1,15 +1,15 @@
-//! How much native code is shown beside Python's.
+//! How much native code is shown with Python code.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::{FrameId, FrameKind, Model, StackId};
 
-/// Which native and kernel frames are shown of stacks that have Python frames. Stacks without any stay whole.
+/// Which native and kernel frames to show in stacks that have Python frames. Stacks without Python frames stay whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Native {
     Full,
-    /// Not the interpreter's own: what it does for a Python frame is that frame's.
+    /// All but the interpreter's own frames, whose time belongs to the Python frame that they execute.
     #[default]
     Libraries,
     /// None: a Python frame's own share includes the native code below it.
@@ -27,7 +27,7 @@ impl Native {
         }
     }
 
-    /// The one that a key turns to.
+    /// The next setting when the key is pressed.
     #[must_use]
     pub fn next(self) -> Self {
         match self {

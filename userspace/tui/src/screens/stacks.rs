@@ -27,10 +27,7 @@ pub(super) fn look_after(action: Action, model: &Model, look: Look) -> Option<Lo
 
 pub(super) fn hint(action: Action, usual: &'static str, model: &Model) -> &'static str {
     let weights = Weight::ALL.iter().filter(|weight| weight.is_known(model)).count();
-    match action {
-        Action::Measure if weights < 2 => "",
-        _ => usual,
-    }
+    if action == Action::Measure && weights < 2 { "" } else { usual }
 }
 
 pub(super) fn chips(look: Look, native: &'static str) -> Vec<Chip> {
@@ -46,7 +43,7 @@ pub(super) fn chips(look: Look, native: &'static str) -> Vec<Chip> {
     vec![Chip(rank, measure), by_chip(look.by), Chip(1, native)]
 }
 
-/// The native code that is shown.
+/// How a chip names the native code that is shown.
 pub(super) fn native(native: Native) -> &'static str {
     match native {
         Native::Full => "all native",
