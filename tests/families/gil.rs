@@ -24,6 +24,7 @@ fn main() -> ExitCode {
         cases.push(of_this("threads_of_c_code_wait_for_it_before_their_first_frame", before_the_first_frame));
         cases.push(of_this("one_alone_waits_for_nobody", one_alone).needs(needs::few(python)));
         cases.push(of_this("one_that_reads_beside_one_that_computes_is_a_convoy", convoy));
+        cases.push(of_this("one_that_sleeps_with_it_is_said_to_sleep", asleep).needs(needs::few(python)));
         cases.push(of_this("without_contention_there_is_no_convoy", calm).needs(needs::few(python)));
     }
     pyobs_tests::run(cases)
@@ -179,6 +180,17 @@ fn convoy(python: &Python) {
         let named: Option<u64> = line(&finding["evidence"][key]);
         assert!(named.is_some_and(|line| lines.contains(&line)), "{key} is not in {lines:?}: {finding:#}");
     }
+}
+
+fn asleep(python: &Python) {
+    let (recording, threads) = record(python, "asleep");
+    let (waiter, holder) = (thread(&threads, "now_and_then"), thread(&threads, "asleep_with_it"));
+    let found = convoys(&recording);
+    let [finding] = found[..] else { panic!("not one finding but {found:#?}; {:#}", gil_of(&recording, waiter)) };
+    assert_eq!(finding["evidence"]["waiter_tid"], waiter["tid"], "{finding:#}");
+    assert_eq!(finding["evidence"]["holder_tid"], holder["tid"], "{finding:#}");
+    let detail = json::text(finding, "/detail");
+    assert!(detail.contains("in code that keeps the GIL") && !detail.contains("switch interval ("), "{detail}");
 }
 
 fn calm(python: &Python) {

@@ -1,10 +1,11 @@
 """gil.py MODE SECONDS: threads that want the GIL, or do not, and know how long each of them waited for it.
 
-MODE is one of `two` (both compute), `single`, `convoy` (one computes, one writes and reads a byte at a time) and `calm` (one
-computes without the GIL, one does little). The last line that it prints is JSON: {"threads": [{"tid": …, "function": …,
-"lines": [first, last], "waited_s": [at least, at the most], "cpu_s": …, "wall_s": …}, …]}; `waited_s` is how long the thread
-did not run, which is its wait for the GIL where it waits for nothing else.
+MODE is one of `two` (both compute), `single`, `convoy` (one computes, one writes and reads a byte at a time), `asleep` (one
+sleeps with the GIL, one does little) and `calm` (one computes without the GIL, one does little). The last line that it prints
+is JSON: {"threads": [{"tid": …, "function": …, "lines": [first, last], "waited_s": [at least, at the most], "cpu_s": …,
+"wall_s": …}, …]}; `waited_s` is how long the thread did not run, which is its wait for the GIL where it waits for nothing else.
 """
+import ctypes
 import json
 import os
 import sys
@@ -58,7 +59,15 @@ def work(function, until):
     SEEN.append(row)
 
 
+def asleep_with_it(until):
+    # PyDLL calls without releasing the GIL.
+    keep = ctypes.PyDLL(None)
+    while time.perf_counter() < until:
+        keep.usleep(40000)
+
+
 MODES = {
+    "asleep": [asleep_with_it, now_and_then],
     "two": [spin_a, spin_b],
     "single": [spin_a],
     "convoy": [spin_a, byte_by_byte],

@@ -24,7 +24,9 @@ const SERIOUS: f64 = 0.5;
 /// The switch interval alone does not explain waits that average more than this, in seconds.
 const LONG: f64 = 0.010;
 /// A holder is starved of CPU if it ran for less than this share of the time it was runnable.
-const STARVED: f64 = 0.5;
+const STARVED: f64 = 0.4;
+/// A holder sleeps with the GIL if it was awake for less than the rest of the time for which it held it.
+const ASLEEP: f64 = 0.5;
 /// Waiters named in the detail, besides the one that waited longest.
 const NAMED: usize = 8;
 
@@ -164,32 +166,30 @@ fn awake(share: &GilShare, tid: Tid, spent: Spent) -> f64 {
     seconds(share.observed) - seconds(wanted.total) - seconds(spent.asleep)
 }
 
-/// Why the holder keeps the others waiting, and what to try.
+/// Why the holder keeps the others waiting, and what to try. Whoever waits wakes up every switch interval, and these sleeps are what
+/// is counted where stacks are sampled, so that the length of a wait alone does not tell.
 fn reason(share: &GilShare, holder: &Holder, mean: f64) -> (String, &'static str) {
-    let compute = "Have the thread that holds the GIL compute in another process, or in code that releases it.";
-    if mean <= LONG {
-        let text = "A thread that computes gives the GIL away only when the switch interval (sys.getswitchinterval, 5 ms by \
-                    default) is over.";
-        return (text.to_owned(), compute);
-    }
-    let (ran, asleep) = (seconds(holder.spent.ran), seconds(holder.spent.asleep));
-    let awake = awake(share, holder.tid, holder.spent);
-    let longer = "That is longer than the switch interval (5 ms by default)";
-    if asleep >= awake {
-        let text = format!("{longer}: it slept for {asleep:.2} s in code that keeps the GIL.");
+    let ran = seconds(holder.spent.ran);
+    let awake = awake(share, holder.tid, holder.spent).max(0.0);
+    let slept = holder.held - awake;
+    if slept > ASLEEP * holder.held && holder.spent.asleep > Nanos(0) {
+        let text = format!("It slept for at least {slept:.2} s of that time, in code that keeps the GIL.");
         return (text, "Have the code that sleeps release the GIL (Py_BEGIN_ALLOW_THREADS; ctypes.CDLL, not PyDLL).");
     }
-    if ran == 0.0 {
-        return (format!("{longer}: it runs native code that keeps the GIL, sleeps with it, or has no CPU."), compute);
-    }
-    if ran < STARVED * awake {
+    if ran > 0.0 && ran < STARVED * awake {
         let text = format!(
-            "{longer}: it was runnable for {awake:.2} s and got the CPU for {ran:.2} s of it; other programs had the CPU, or \
-             its cgroup is throttled."
+            "It was runnable for {awake:.2} s and got the CPU for {ran:.2} s of it: other programs had the CPU, or its cgroup is \
+             throttled."
         );
         return (text, "Give the process more CPU, or run fewer threads that compute.");
     }
-    (format!("{longer}: it runs native code that keeps the GIL."), compute)
+    let text = if mean > LONG {
+        "That is longer than the switch interval (sys.getswitchinterval, 5 ms by default): it runs native code that keeps the GIL."
+    } else {
+        "Python code gives the GIL away when the switch interval (sys.getswitchinterval, 5 ms by default) is over, native code \
+         only when it releases it or returns."
+    };
+    (text.to_owned(), "Have the thread that holds the GIL compute in another process, or in code that releases it.")
 }
 
 fn convoy(
@@ -248,13 +248,13 @@ fn convoy(
         ("held_s", Evidence::Number(holder.held)),
         ("observed_s", Evidence::Number(observed)),
     ]);
+    let how_long = match thread(waiter).sampled.is_exact() {
+        true => format!("{mean_ms:.1} ms for the GIL each time"),
+        false => format!("for the GIL {:.0}% of the time", lost * 100.0),
+    };
     let summary = match waiters.len() {
-        1 => format!("thread {waiter_name} waits {mean_ms:.1} ms for the GIL each time, behind {holder_name}"),
-        many => {
-            format!(
-                "{many} threads, such as {waiter_name}, wait {mean_ms:.1} ms for the GIL each time, behind {holder_name}"
-            )
-        }
+        1 => format!("thread {waiter_name} waits {how_long}, behind {holder_name}"),
+        many => format!("{many} threads, such as {waiter_name}, wait {how_long}, behind {holder_name}"),
     };
     Finding {
         id: "gil/convoy",
