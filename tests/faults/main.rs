@@ -9,6 +9,7 @@ mod churn;
 mod confined;
 mod flood;
 mod garbage;
+mod held_up;
 mod hostile;
 mod kernel;
 mod killed;
@@ -45,7 +46,8 @@ fn main() -> ExitCode {
         hostile::cases,
         logs::cases,
     ];
-    let alone: [fn() -> Vec<Case>; 9] = [
+    let alone: [fn() -> Vec<Case>; 10] = [
+        held_up::cases,
         flood::cases,
         kernel::cases,
         rights::cases,

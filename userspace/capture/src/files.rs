@@ -1,5 +1,6 @@
 //! What mapped files are, asked once per file and remembered, so that a program that is not CPython costs a look-up.
 
+use std::convert::identity;
 use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -10,7 +11,9 @@ use std::time::{Duration, Instant};
 use foldhash::HashMap;
 use object::elf;
 use pyobs_model::Reason;
+use rustix::fs::{AtFlags, CWD, Statx, StatxFlags, StatxTimestamp};
 
+use crate::blocking::{self, HeldUp, PATIENCE};
 use crate::cpython::find::{self, InspectError, Interpreter};
 use crate::elf::Elf;
 use crate::libc_layout::{LibcLayout, inspect_libc};
@@ -84,6 +87,11 @@ const FILES_MAX: usize = 65_536;
 
 /// For how long a file that is of no interest is taken to be the same. Others are asked each time.
 const TRUST: Duration = Duration::from_secs(1);
+/// A slow disk gives a file's content in this time; one that takes longer does not answer.
+const READ_FOR: Duration = Duration::from_millis(1500);
+
+/// Files that did not answer, by device and inode.
+static HELD_UP: HeldUp<(u32, u32), u64> = HeldUp::new();
 
 #[derive(Debug, Default)]
 pub struct Files {
@@ -110,6 +118,11 @@ impl Stamp {
             modified: (metadata.mtime(), metadata.mtime_nsec()),
             changed: (metadata.ctime(), metadata.ctime_nsec()),
         }
+    }
+
+    fn as_known(status: &Statx) -> Self {
+        let time = |of: StatxTimestamp| (of.tv_sec, of.tv_nsec.into());
+        Self { size: status.stx_size, modified: time(status.stx_mtime), changed: time(status.stx_ctime) }
     }
 }
 
@@ -157,7 +170,7 @@ impl Files {
             return Ok(Arc::clone(facts));
         }
         let facts = match open(pid, mapping)? {
-            Some((file, size)) => Arc::new(look(&file, size)),
+            Some((file, size)) => Arc::new(read_from(mapping, move || look(&file, size))?),
             None => Arc::default(),
         };
         self.known.insert(id, Arc::clone(&facts));
@@ -185,20 +198,54 @@ impl FileFacts {
     }
 }
 
+/// What the kernel knows of a file by itself, behind a link in `/proc` to an open or mapped one: all of a file in memory or on a disk.
+/// A file system that may not answer is not asked, and what it said when the file was opened is as new as the code that runs.
+pub fn status(link: impl rustix::path::Arg) -> rustix::io::Result<Statx> {
+    known_of(link, AtFlags::empty())
+}
+
+/// As [`status`], of a link itself.
+pub fn link_status(path: impl rustix::path::Arg) -> rustix::io::Result<Statx> {
+    known_of(path, AtFlags::SYMLINK_NOFOLLOW)
+}
+
+fn known_of(path: impl rustix::path::Arg, how: AtFlags) -> rustix::io::Result<Statx> {
+    rustix::fs::statx(CWD, path, AtFlags::STATX_DONT_SYNC | how, StatxFlags::BASIC_STATS)
+}
+
 fn stamp(pid: u32, mapping: &Mapping) -> io::Result<Stamp> {
-    let [first, second] = mapping.ways(pid);
-    fs::metadata(first).or_else(|_| fs::metadata(second)).map(|metadata| Stamp::of(&metadata))
+    let [mapped, named] = mapping.ways(pid);
+    if let Ok(known) = status(mapped) {
+        return Ok(Stamp::as_known(&known));
+    }
+    let metadata = ask(mapping, PATIENCE, move || fs::metadata(named));
+    metadata.and_then(identity).map(|metadata| Stamp::of(&metadata))
+}
+
+/// Reads what is mapped, from a file that is open.
+pub fn read_from<T: Send + 'static>(mapping: &Mapping, work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
+    ask(mapping, READ_FOR, work)
+}
+
+fn ask<T: Send + 'static>(
+    mapping: &Mapping,
+    patience: Duration,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<T> {
+    match mapping.file {
+        Some(id) => HELD_UP.run((id.device, id.inode), u64::eq, patience, work),
+        None => blocking::run_for(patience, work),
+    }
 }
 
 /// Opens the file behind a mapping, and says how large it is; `None` for what is no regular file.
 pub fn open(pid: u32, mapping: &Mapping) -> io::Result<Option<(File, u64)>> {
-    let mut failure = io::Error::from(io::ErrorKind::NotFound);
-    for way in mapping.ways(pid) {
-        match open_regular(&way) {
-            Ok(found) => return Ok(found.map(|(file, metadata)| (file, metadata.len()))),
-            Err(error) => failure = error,
-        }
-    }
+    let [first, second] = mapping.ways(pid);
+    let opened = ask(mapping, PATIENCE, move || open_regular(&first).or_else(|_| open_regular(&second)));
+    let mut failure = match opened.and_then(identity) {
+        Ok(found) => return Ok(found.map(|(file, metadata)| (file, metadata.len()))),
+        Err(error) => error,
+    };
     if failure.kind() == io::ErrorKind::NotFound && mapping.is_deleted() {
         failure = io::Error::other("it was deleted or replaced on disk, and the kernel does not open what is mapped");
     }

@@ -4,6 +4,7 @@
 //! [`pyobs_model::Event`]s with every frame named. Nothing watched is stopped, written to or waited for: memory is
 //! read by `process_vm_readv`, files through `/proc/PID/map_files`.
 
+mod blocking;
 mod budget;
 mod copies;
 pub mod cpython;

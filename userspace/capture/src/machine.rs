@@ -9,6 +9,7 @@ use procfs::process::Process as ProcProcess;
 use pyobs_model::{Meta, Nanos};
 use rustix::time::{ClockId, clock_getres, clock_gettime};
 
+use crate::blocking;
 use crate::session::Options;
 
 /// `CLOCK_MONOTONIC`, the clock of the kernel's records.
@@ -138,7 +139,9 @@ impl Facts {
     pub fn of(pid: u32) -> Option<Self> {
         let process = ProcProcess::new(pid.try_into().ok()?).ok()?;
         let stat = process.stat().ok()?;
-        let words = fs::read(format!("/proc/{}/cmdline", living_thread(pid))).unwrap_or_default();
+        // The kernel reads it out of the process's memory.
+        let words = blocking::run(move || fs::read(format!("/proc/{}/cmdline", living_thread(pid))));
+        let words = words.and_then(std::convert::identity).unwrap_or_default();
         // A program that names itself, as setproctitle does, leaves blanks up to where its arguments ended.
         let words = &words[..words.iter().rposition(|byte| !matches!(byte, 0 | b' ')).map_or(0, |last| last + 1)];
         let words = &words[..words.len().min(COMMAND_MAX)];

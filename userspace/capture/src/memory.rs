@@ -8,11 +8,14 @@
 //! What comes back was written by a stranger. Nothing here believes a length: the caller gives the buffer, a read fills
 //! all of it or fails, and an address that does not fit the process is `EFAULT` like any other unmapped one.
 //!
+//! A page may never come, if its owner answers for it himself: reads are done by a thread that can be left behind.
+//!
 //! A pid may be given to another process. Code that keeps a [`ProcessMemory`] keeps the start time beside it, and drops it when the
 //! process ends or calls exec.
 
 use std::io;
 
+use crate::blocking::{HeldUp, PATIENCE};
 use crate::machine::living_thread;
 
 /// One piece of a batch: where, and the buffer it fills.
@@ -64,74 +67,81 @@ impl ProcessMemory {
     }
 }
 
+/// Reads that nobody answered.
+static HELD_UP: HeldUp<libc::pid_t, Vec<(u64, usize)>> = HeldUp::new();
+
 /// The kernel's UIO_MAXIOV: more pieces than these in one call are EINVAL.
 const RANGES_PER_CALL: usize = 1024;
 
 impl Memory for ProcessMemory {
     fn read(&self, address: u64, into: &mut [u8]) -> io::Result<()> {
-        let remote = [remote(address, into.len())];
-        let local = [local(into)];
-        self.call(&local, &remote, into.len())
+        self.read_many(&mut [(address, into)])
     }
 
     fn read_many(&self, ranges: &mut [Range<'_>]) -> io::Result<()> {
-        for chunk in ranges.chunks_mut(RANGES_PER_CALL) {
-            let remotes: Vec<_> = chunk.iter().map(|(address, into)| remote(*address, into.len())).collect();
-            let locals: Vec<_> = chunk.iter_mut().map(|(_, into)| local(into)).collect();
-            let wanted = remotes.iter().map(|range| range.iov_len).sum();
-            self.call(&locals, &remotes, wanted)?;
+        let pid = self.pid;
+        let wanted: Vec<(u64, usize)> = ranges.iter().map(|(address, into)| (*address, into.len())).collect();
+        let asked = wanted.clone();
+        let bytes =
+            HELD_UP.run((pid, wanted), |one, other| overlap(one, other), PATIENCE, move || fetch(pid, &asked))??;
+        let mut rest = bytes.as_slice();
+        for (_, into) in ranges {
+            let (own, others) = rest.split_at(into.len());
+            into.copy_from_slice(own);
+            rest = others;
         }
         Ok(())
     }
 }
 
-impl ProcessMemory {
-    /// Reads through another thread if the main one has ended before it. As for [`Self::call_through`].
-    fn call(&self, local: &[libc::iovec], remote: &[libc::iovec], wanted: usize) -> io::Result<()> {
-        let result = Self::call_through(self.pid, local, remote, wanted);
-        match &result {
-            Err(error) if is_gone(error) => {
-                let other = living_thread(self.pid.cast_unsigned()).cast_signed();
-                if other == self.pid { result } else { Self::call_through(other, local, remote, wanted) }
-            }
-            _ => result,
-        }
-    }
+fn overlap(some: &[(u64, usize)], others: &[(u64, usize)]) -> bool {
+    let end = |(start, length): (u64, usize)| start.saturating_add(length as u64);
+    some.iter().any(|one| others.iter().any(|other| one.0 < end(*other) && other.0 < end(*one)))
+}
 
-    /// The ranges of `local` must be exclusively borrowed and as long in sum as those of `remote`: both callers build them so.
-    fn call_through(
-        thread: libc::pid_t,
-        local: &[libc::iovec],
-        remote: &[libc::iovec],
-        wanted: usize,
-    ) -> io::Result<()> {
-        // SAFETY: the kernel writes only into `local`, which describes buffers that our callers borrow mutably for the
-        // time of the call; it checks `remote` against the other process's address space, never against ours.
-        let got = unsafe {
-            libc::process_vm_readv(
-                thread,
-                local.as_ptr(),
-                local.len() as libc::c_ulong,
-                remote.as_ptr(),
-                remote.len() as libc::c_ulong,
-                0,
-            )
-        };
-        match usize::try_from(got) {
-            Ok(got) if got == wanted => Ok(()),
-            // Reading stopped at a page that is not there: the part before it is of no use to anyone.
-            Ok(_) => Err(io::Error::from_raw_os_error(libc::EFAULT)),
-            Err(_) => Err(io::Error::last_os_error()),
+/// The bytes of all ranges, one after the other.
+fn fetch(pid: libc::pid_t, ranges: &[(u64, usize)]) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; ranges.iter().map(|(_, length)| length).sum()];
+    let mut rest = bytes.as_mut_slice();
+    for chunk in ranges.chunks(RANGES_PER_CALL) {
+        let remote: Vec<libc::iovec> = chunk.iter().map(|(address, length)| remote(*address, *length)).collect();
+        let (own, others) = rest.split_at_mut(chunk.iter().map(|(_, length)| length).sum());
+        call(pid, own, &remote)?;
+        rest = others;
+    }
+    Ok(bytes)
+}
+
+/// Reads through another thread if the main one has ended before it. As for [`call_through`].
+fn call(pid: libc::pid_t, local: &mut [u8], remote: &[libc::iovec]) -> io::Result<()> {
+    let result = call_through(pid, local, remote);
+    match &result {
+        Err(error) if is_gone(error) => {
+            let other = living_thread(pid.cast_unsigned()).cast_signed();
+            if other == pid { result } else { call_through(other, local, remote) }
         }
+        _ => result,
+    }
+}
+
+/// Fills `local`, which is as long as the ranges of `remote` together.
+fn call_through(thread: libc::pid_t, local: &mut [u8], remote: &[libc::iovec]) -> io::Result<()> {
+    let into = libc::iovec { iov_base: local.as_mut_ptr().cast(), iov_len: local.len() };
+    // SAFETY: the kernel writes only into `local`, which is borrowed mutably for the time of the call; it checks `remote` against
+    // the other process's address space, never against ours.
+    let got = unsafe {
+        libc::process_vm_readv(thread, &raw const into, 1, remote.as_ptr(), remote.len() as libc::c_ulong, 0)
+    };
+    match usize::try_from(got) {
+        Ok(got) if got == local.len() => Ok(()),
+        // Reading stopped at a page that is not there: the part before it is of no use to anyone.
+        Ok(_) => Err(io::Error::from_raw_os_error(libc::EFAULT)),
+        Err(_) => Err(io::Error::last_os_error()),
     }
 }
 
 fn remote(address: u64, length: usize) -> libc::iovec {
     libc::iovec { iov_base: std::ptr::without_provenance_mut(address as usize), iov_len: length }
-}
-
-fn local(into: &mut [u8]) -> libc::iovec {
-    libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() }
 }
 
 /// True for the error of a process that is no more.

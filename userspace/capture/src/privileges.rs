@@ -11,7 +11,7 @@ use rustix::thread::{
 };
 use thiserror::Error;
 
-use crate::rights;
+use crate::{blocking, rights};
 
 /// Memory and files of the watched processes, through `process_vm_readv` and `/proc/PID/root`.
 const READING: CapabilitySet = CapabilitySet::SYS_PTRACE.union(CapabilitySet::DAC_READ_SEARCH);
@@ -67,7 +67,7 @@ pub fn drop_but_watching(kernel: (u32, u32)) -> Result<Dropped, DropError> {
 /// machine is gone before one of many equals gets its turn. What pyobs uses is bounded by its budget.
 pub fn go_first() {
     // Without the right to it, it is as all others are.
-    let _ = rustix::process::nice(NICENESS);
+    let _ = rustix::process::setpriority_process(None, NICENESS);
 }
 
 fn drop_all_but(wanted: CapabilitySet) -> Result<Dropped, DropError> {
@@ -87,6 +87,8 @@ fn drop_all_but(wanted: CapabilitySet) -> Result<Dropped, DropError> {
     set_no_new_privs(true).map_err(failed("no_new_privs"))?;
     let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
     set_capabilities(None, sets).map_err(failed("capset"))?;
+    // It still has those rights that this thread had.
+    blocking::renew();
     Ok(Dropped { kept })
 }
 

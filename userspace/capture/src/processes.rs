@@ -18,6 +18,7 @@ use crate::cpython::attached::Attached;
 use crate::families::eval::Running;
 use crate::files::{FileId, Files};
 use crate::frame_cache::FrameCache;
+use crate::kernel::cost::thread_time;
 use crate::kernel::object::Object;
 use crate::kernel::sideband::{Behind, Mapped};
 use crate::loader;
@@ -373,10 +374,4 @@ impl Processes {
     fn lost(&self, reason: Reason, count: u64) -> Event {
         Event::Loss { at: machine::monotonic().saturating_sub(self.start), reason, count }
     }
-}
-
-/// CPU time of this thread.
-fn thread_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }

@@ -7,10 +7,14 @@ use std::os::unix::fs::MetadataExt;
 
 use rustix::fs::{Access, Mode, OFlags, access, open};
 
+use crate::blocking::{HeldUp, PATIENCE};
 use crate::machine::{living_thread, utc};
 
 /// What lies behind so many bytes of a file is not looked for.
 const SIZE_MAX: u64 = 4 << 20;
+
+/// Files of file systems that answer no more, by the process that names them.
+static HELD_UP: HeldUp<Option<u32>, String> = HeldUp::new();
 
 /// A line of a file, counted from 1 on, where it can be read and is surely what ran: the file has not been changed since
 /// `before` (RFC 3339, UTC), and the process, if there is one yet, has the same files as this one.
@@ -18,6 +22,11 @@ const SIZE_MAX: u64 = 4 << 20;
 /// A program can say of its code that it comes from any file. So only what the user who runs pyobs may read is read, whatever
 /// pyobs itself may.
 pub fn line(pid: Option<u32>, file: &str, line: u32, before: &str) -> Option<String> {
+    let (way, before) = (file.to_owned(), before.to_owned());
+    HELD_UP.run((pid, file.to_owned()), String::eq, PATIENCE, move || read(pid, &way, line, &before)).ok().flatten()
+}
+
+fn read(pid: Option<u32>, file: &str, line: u32, before: &str) -> Option<String> {
     if !file.starts_with('/') || pid.is_some_and(|pid| !has_our_files(pid)) {
         return None;
     }

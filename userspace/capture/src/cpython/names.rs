@@ -184,7 +184,11 @@ pub fn read_code(
 }
 
 fn unreadable(error: &io::Error) -> Reason {
-    if is_gone(error) { Reason::ProcessGone } else { Reason::CodeUnreadable }
+    match error.kind() {
+        _ if is_gone(error) => Reason::ProcessGone,
+        io::ErrorKind::TimedOut => Reason::ReadHeldUp,
+        _ => Reason::CodeUnreadable,
+    }
 }
 
 /// Where the words are that are read of a code object.

@@ -23,7 +23,9 @@ pub struct Extension {
 impl Extension {
     pub fn open(pid: u32, mapping: &Mapping) -> Result<Self, String> {
         let (file, size) = files::open(pid, mapping).map_err(|error| error.to_string())?.ok_or("it is no file")?;
-        let bytes = read_loaded(&file, size).ok_or("it cannot be read")?;
+        let copy = file.try_clone().map_err(|error| error.to_string())?;
+        let bytes = files::read_from(mapping, move || read_loaded(&copy, size));
+        let bytes = bytes.map_err(|error| error.to_string())?.ok_or("it cannot be read")?;
         Ok(Self { file, bytes })
     }
 

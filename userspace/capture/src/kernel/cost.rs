@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use rustix::time::ClockId;
 
+use crate::blocking;
+
 /// Turns the kernel's BPF run time statistics on for as long as it lives. They cost some 20 ns a program run, for
 /// every BPF program of the machine, and go off with the last holder.
 pub struct Statistics {
@@ -112,7 +114,7 @@ impl Duty {
 }
 
 /// CPU time of a thread of this process so far; `None` when it has ended.
-fn of_thread(thread: i32) -> Option<Duration> {
+pub fn of_thread(thread: i32) -> Option<Duration> {
     // CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED: see include/linux/posix-timers_types.h.
     let clock = (!thread << 3) | 6;
     let mut time = std::mem::MaybeUninit::<libc::timespec>::uninit();
@@ -131,8 +133,13 @@ pub fn cpu_time() -> Duration {
     clock(ClockId::ProcessCPUTime)
 }
 
-/// CPU time of the calling thread so far.
+/// CPU time of the calling thread so far, with what others have done for it.
 pub fn thread_time() -> Duration {
+    own_time() + blocking::helped()
+}
+
+/// CPU time of the calling thread itself so far.
+pub fn own_time() -> Duration {
     clock(ClockId::ThreadCPUTime)
 }
 

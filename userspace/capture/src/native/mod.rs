@@ -10,6 +10,7 @@ pub mod namer;
 pub mod names;
 mod ranges;
 pub mod rules;
+mod seat;
 mod shelf;
 pub mod store;
 pub mod table;

@@ -1,17 +1,19 @@
 //! Looks native functions up in a thread of its own: the debug information of a library takes a second to read.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use foldhash::HashMap;
+use foldhash::{HashMap, HashSet};
 
 use super::images::Image;
 use super::names::{Name, Names, Source};
+use super::seat::{self, Seat, Watch};
 use crate::doctor::kernel_version;
 use crate::files::{self, FileId};
 use crate::kernel::cost::{Duty, ThreadTime};
@@ -59,12 +61,24 @@ impl Question {
     }
 }
 
-pub struct Namer {
+/// What a thread passes on to the one that replaces it.
+struct Work {
     /// Those of one look together, for each message wakes the thread.
+    questions: Mutex<Receiver<Vec<Question>>>,
+    /// Of the last message, those that are left.
+    rest: Mutex<VecDeque<Question>>,
+    answers: Sender<Vec<Answer>>,
+    time: ThreadTime,
+    awaited: AtomicBool,
+}
+
+pub struct Namer {
     questions: Sender<Vec<Question>>,
     answers: Receiver<Vec<Answer>>,
-    time: ThreadTime,
-    awaited: Arc<AtomicBool>,
+    work: Arc<Work>,
+    watch: Watch<Image>,
+    /// Images whose files do not answer.
+    held_up: HashSet<Image>,
     /// What [`Self::flush`] will ask.
     collected: HashMap<(Image, u32), Question>,
     open: HashMap<FileId, (Arc<File>, Instant)>,
@@ -76,30 +90,20 @@ impl Namer {
     pub fn start() -> std::io::Result<Self> {
         let (questions, receiver) = channel::<Vec<Question>>();
         let (sender, answers) = channel();
-        let time = ThreadTime::default();
-        let own = time.clone();
-        let awaited = Arc::<AtomicBool>::default();
-        let is_awaited = Arc::clone(&awaited);
-        thread::Builder::new().name("pyobs-names".to_owned()).spawn(move || {
-            own.begin();
-            let mut duty = Duty::begin();
-            // It reads what strangers wrote.
-            let _ = privileges::drop_after_attach(kernel_version(), Keep::Reading);
-            let mut names = Names::default();
-            for questions in receiver {
-                let answers = questions.into_iter().flat_map(|question| question.answers(&mut names)).collect();
-                own.note();
-                if sender.send(answers).is_err() {
-                    return;
-                }
-                duty.rest(&is_awaited);
-            }
-        })?;
+        let work = Arc::new(Work {
+            questions: Mutex::new(receiver),
+            rest: Mutex::default(),
+            answers: sender,
+            time: ThreadTime::default(),
+            awaited: AtomicBool::new(false),
+        });
+        let watch = Work::go_on(&work)?;
         Ok(Self {
             questions,
             answers,
-            time,
-            awaited,
+            work,
+            watch,
+            held_up: HashSet::default(),
             collected: HashMap::default(),
             open: HashMap::default(),
             given_up: Vec::new(),
@@ -108,6 +112,9 @@ impl Namer {
 
     /// Collects a place that a process has in this mapping.
     pub fn ask(&mut self, key: Key, pid: u32, mapping: &Mapping) {
+        if self.held_up.contains(&key.image) {
+            return self.give_up(key, Arc::clone(&mapping.name));
+        }
         let open = &mut self.open;
         let question = self.collected.entry((key.image, key.pid)).or_insert_with(|| Question {
             image: key.image,
@@ -121,12 +128,12 @@ impl Namer {
 
     /// What it has cost so far.
     pub fn thread_time(&self) -> ThreadTime {
-        self.time.clone()
+        self.work.time.clone()
     }
 
     /// The recording has ended, and waits for the names that are missing.
     pub fn hurry(&self) {
-        self.awaited.store(true, Ordering::Relaxed);
+        self.work.awaited.store(true, Ordering::Relaxed);
     }
 
     /// Opens a file again that is another now.
@@ -149,7 +156,51 @@ impl Namer {
     }
 
     pub fn answers(&mut self) -> Vec<Answer> {
+        if let Some(image) = self.watch.held_up() {
+            self.held_up.insert(image);
+            if let Ok(watch) = Work::go_on(&self.work) {
+                self.watch = watch;
+            }
+        }
         self.given_up.drain(..).chain(self.answers.try_iter().flatten()).collect()
+    }
+}
+
+impl Work {
+    /// Starts a thread: the first one, or one that replaces another.
+    fn go_on(work: &Arc<Self>) -> std::io::Result<Watch<Image>> {
+        let (seat, watch) = seat::pair();
+        let work = Arc::clone(work);
+        thread::Builder::new().name("pyobs-names".to_owned()).spawn(move || work.answer(&seat))?;
+        Ok(watch)
+    }
+
+    fn answer(&self, seat: &Seat<Image>) {
+        self.time.begin();
+        let mut duty = Duty::begin();
+        // It reads what strangers wrote.
+        let _ = privileges::drop_after_attach(kernel_version(), Keep::Reading);
+        let mut names = Names::default();
+        while let Some(question) = self.next() {
+            seat.begin(question.image);
+            let answers = question.answers(&mut names).collect();
+            self.time.note();
+            if !seat.end() || self.answers.send(answers).is_err() {
+                return;
+            }
+            duty.rest(&self.awaited);
+        }
+    }
+
+    fn next(&self) -> Option<Question> {
+        loop {
+            let next = self.rest.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+            if next.is_some() {
+                return next;
+            }
+            let asked = self.questions.lock().unwrap_or_else(PoisonError::into_inner).recv().ok()?;
+            self.rest.lock().unwrap_or_else(PoisonError::into_inner).extend(asked);
+        }
     }
 }
 

@@ -9,7 +9,6 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
 use std::ops::Range;
-use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 use pyobs_abi::shm::Inode;
@@ -17,6 +16,7 @@ use pyobs_model::{Event, Nanos, Pid, ProcessRef, Reason, Resident, SegmentChange
 
 use super::person::Person;
 use super::{Live, Shm};
+use crate::files::status;
 use crate::kernel::cost;
 use crate::machine;
 
@@ -172,9 +172,9 @@ impl Shm {
         }
         for (id, range) in ranges {
             let link = format!("/proc/{thread}/map_files/{:x}-{:x}", range.start, range.end);
-            let Ok(found) = fs::metadata(link) else { continue };
-            let bytes = found.blocks().saturating_mul(BLOCK);
-            let is_it = self.live.get(&id).is_some_and(|live: &Live| live.inode.ino == found.ino());
+            let Ok(found) = status(link) else { continue };
+            let bytes = found.stx_blocks.saturating_mul(BLOCK);
+            let is_it = self.live.get(&id).is_some_and(|live: &Live| live.inode.ino == found.stx_ino);
             if is_it && self.account.allocated.insert(id, bytes) != Some(bytes) {
                 events.push(Event::Segment { at: now, id, change: SegmentChange::Allocated(bytes) });
             }

@@ -1,16 +1,17 @@
 //! What `/proc` tells of segments: those that were there before us.
 
 use std::ffi::OsStr;
-use std::fs::{self, Metadata};
+use std::fs;
 use std::ops::{ControlFlow, Range};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use pyobs_abi::shm::{Facts, Inode};
 use pyobs_model::SegmentKind;
+use rustix::fs::{FileType, Statx};
 
 use super::FOLDER;
+use crate::files::{link_status, status};
 use crate::machine;
 use crate::process_maps::lines;
 
@@ -26,7 +27,7 @@ impl Devices {
     pub fn of_this_machine() -> Self {
         let memory = rustix::fs::memfd_create(c"pyobs", rustix::fs::MemfdFlags::CLOEXEC);
         let internal = memory.and_then(rustix::fs::fstat).ok().map(|stat| kernel_device(stat.st_dev));
-        Self { internal, folder: fs::metadata(FOLDER).ok().map(|found| kernel_device(found.dev())) }
+        Self { internal, folder: status(FOLDER).ok().map(|found| inode(&found).dev) }
     }
 
     /// The kind of a segment, and its name without what the kernel puts before it.
@@ -47,18 +48,22 @@ pub fn kernel_device(dev: u64) -> u32 {
     rustix::fs::major(dev) << 20 | rustix::fs::minor(dev)
 }
 
-fn inode(found: &Metadata) -> Inode {
-    Inode { ino: found.ino(), dev: kernel_device(found.dev()), padding: 0 }
+fn inode(found: &Statx) -> Inode {
+    Inode { ino: found.stx_ino, dev: found.stx_dev_major << 20 | found.stx_dev_minor, padding: 0 }
 }
 
-fn facts(found: &Metadata) -> Facts {
-    Facts { inode: inode(found), size: found.size(), generation: 0, links: found.nlink() as u32 }
+fn is_file(found: &Statx) -> bool {
+    FileType::from_raw_mode(found.stx_mode.into()) == FileType::RegularFile
+}
+
+fn facts(found: &Statx) -> Facts {
+    Facts { inode: inode(found), size: found.stx_size, generation: 0, links: found.stx_nlink }
 }
 
 /// Whether the folder of shared memory still has a segment under this name.
 pub fn is_in_folder(inode_of: Inode, name: &[u8]) -> bool {
     let path = Path::new(FOLDER).join(OsStr::from_bytes(name));
-    fs::symlink_metadata(path).is_ok_and(|found| inode(&found) == inode_of)
+    link_status(&path).is_ok_and(|found| inode(&found) == inode_of)
 }
 
 /// How a process has a segment.
@@ -114,10 +119,10 @@ impl Devices {
         }
         for entry in fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten() {
             let Some(fd) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-            let Ok(of_file) = fs::metadata(entry.path()) else { continue };
+            let Ok(of_file) = status(entry.path()) else { continue };
             let key = inode(&of_file);
             let is_wanted = is_known(&key) || found.iter().any(|it| it.facts.inode == key);
-            if of_file.is_file() && (is_wanted || others && self.is_memory(key.dev)) {
+            if is_file(&of_file) && (is_wanted || others && self.is_memory(key.dev)) {
                 let way = Way::Descriptor { fd, close_on_exec: is_closed_on_exec(pid, fd) };
                 found.extend(self.found(&entry.path(), way));
             }
@@ -128,8 +133,8 @@ impl Devices {
     /// The files in the folder of shared memory.
     pub fn of_folder(&self) -> Vec<Found> {
         let entries = fs::read_dir(FOLDER).into_iter().flatten().flatten();
-        let files = entries.filter_map(|entry| Some((entry.file_name(), entry.metadata().ok()?)));
-        let found = files.filter(|(_, found)| found.is_file()).map(|(name, found)| Found {
+        let files = entries.filter_map(|entry| Some((entry.file_name(), link_status(entry.path()).ok()?)));
+        let found = files.filter(|(_, found)| is_file(found)).map(|(name, found)| Found {
             facts: facts(&found),
             kind: SegmentKind::Shm,
             name: name.into_vec(),
@@ -144,7 +149,7 @@ impl Devices {
 
     /// What lies behind a link in `/proc`.
     fn found(&self, link: &Path, way: Way) -> Option<Found> {
-        let facts = facts(&fs::metadata(link).ok()?);
+        let facts = facts(&status(link).ok()?);
         let target = fs::read_link(link).ok()?.into_os_string().into_vec();
         let target = target.strip_suffix(b" (deleted)").unwrap_or(&target);
         let name = target.rsplit(|byte| *byte == b'/').next().unwrap_or(target);

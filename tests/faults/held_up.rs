@@ -1,0 +1,59 @@
+//! Pages and files that never come: a thread that reads one waits until its process is killed.
+
+use std::fs::File;
+use std::time::Duration;
+
+use pyobs_tests::{Case, Record, Recording, Workload, case, compare, json, needs, workload};
+
+use crate::python;
+
+const RATE: u32 = 199;
+
+pub fn cases() -> Vec<Case> {
+    let page = case("held_up/a_page_that_nobody_gives_costs_a_neighbour_nothing", || {
+        let recording = beside("unanswered.py", false);
+        assert!(json::count(&recording.report, "/loss/read_held_up") > 0, "{:#}", recording.report["loss"]);
+    });
+    let stopped =
+        case("held_up/a_page_that_nobody_gives_does_not_keep_ctrl_c_waiting", || drop(beside("unanswered.py", true)));
+    let files = case("held_up/files_that_do_not_answer_cost_a_neighbour_nothing", || {
+        let recording = beside("stuck_files.py", false);
+        let stacks = recording.stacks();
+        let own = stacks.iter().filter(|stack| stack.frames.iter().any(|frame| frame.function == "beside_them"));
+        let samples: u64 = own.map(|stack| stack.samples).sum();
+        assert!(samples > RATE.into(), "{samples} samples of the program that has mapped them");
+    });
+    let fuse = File::open("/dev/fuse").map(drop).map_err(|error| format!("/dev/fuse: {error}"));
+    [page, stopped, files.needs(fuse)].map(|case| case.needs(needs::root()).needs(python())).into()
+}
+
+/// A recording of such a program and of a neighbour ends at all, which it would not if its thread waited.
+fn beside(name: &str, is_stopped: bool) -> Recording {
+    let python = python().unwrap();
+    let program = |name: &str| {
+        let mut program = python.script(workload(name));
+        program.arg("20");
+        program
+    };
+    let mut hostile = Workload::start(program(name));
+    hostile.wait_for("ready");
+    let innocent = Workload::start(program("fault_spin.py"));
+    let record = Record::new().rate(RATE).argument("--budget").argument("50");
+    let record = record.pid(hostile.pid()).pid(innocent.pid());
+    let recording = if is_stopped {
+        let running = record.start();
+        std::thread::sleep(Duration::from_secs(3));
+        running.signal(libc::SIGINT);
+        running.wait()
+    } else {
+        record.seconds(4.0).run()
+    };
+    assert!(recording.status.success(), "{}", recording.stderr);
+    let seconds = json::number(&recording.report, "/recording/duration_s");
+    let own = recording.process(innocent.pid());
+    // It computes all the time, on a machine with a CPU for each of the two.
+    compare::at_least("CPU seconds of the neighbour", json::number(own, "/cpu_s"), seconds * 0.8);
+    let named = recording.stacks_of(innocent.pid()).iter().filter(|stack| !stack.python().is_empty()).count();
+    assert!(named > 0, "the neighbour's functions have names");
+    recording
+}

@@ -1,0 +1,213 @@
+//! Work that a stranger can hold up for ever: a read of a page that nobody ever gives (userfaultfd(2)), a file system that answers
+//! no more.
+//!
+//! The kernel lets a thread that waits for these go only when its process is killed. So each thread that does such work has
+//! another one do it, and leaves that one behind when it takes too long.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering::Relaxed};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::thread::gettid;
+
+use crate::kernel::cost::own_time;
+use crate::privileges;
+
+/// Longer than a busy machine keeps a thread waiting for a CPU, and short enough that Ctrl-C is answered in time after several.
+pub const PATIENCE: Duration = Duration::from_millis(250);
+/// Threads that may be held up at once. Beyond, such work is refused.
+const THREADS_MAX: usize = 64;
+/// What has held up work is left alone for this long.
+const LEFT_ALONE_FOR: Duration = Duration::from_secs(30);
+/// After so many times within [`LEFT_ALONE_FOR`], nothing of that owner is asked for any more.
+const TIMES_MAX: usize = 4;
+
+type Work = Box<dyn FnOnce() + Send>;
+
+struct Helper {
+    queue: Sender<Work>,
+    /// 0 until it has begun.
+    thread: Arc<AtomicI32>,
+}
+
+static THREADS: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    /// CPU time of what was done for this thread.
+    static HELPED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+    /// Ends when this thread does, or lets go of it.
+    static HELPER: RefCell<Option<Helper>> = const { RefCell::new(None) };
+}
+
+/// Does some work that takes no time if nobody holds it up.
+pub fn run<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
+    run_for(PATIENCE, work)
+}
+
+/// What has held up work lately: things, such as files or ranges of memory, each with its owner, such as a device or a process.
+pub struct HeldUp<Owner, Thing>(Mutex<Vec<(Owner, Thing, Instant)>>);
+
+impl<Owner: PartialEq, Thing> HeldUp<Owner, Thing> {
+    pub const fn new() -> Self {
+        Self(Mutex::new(Vec::new()))
+    }
+
+    /// Like [`run_for`], for work on a thing. Fails at once if a thing that `is_it` takes for the same has held up work lately.
+    pub fn run<T: Send + 'static>(
+        &self,
+        (owner, thing): (Owner, Thing),
+        is_it: impl Fn(&Thing, &Thing) -> bool,
+        patience: Duration,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> io::Result<T> {
+        let mut times = 0;
+        for (_, other, _) in self.lately().iter().filter(|(other, ..)| *other == owner) {
+            times += 1;
+            if times >= TIMES_MAX || is_it(&thing, other) {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+        }
+        let result = run_for(patience, work);
+        if result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::TimedOut) {
+            self.lately().push((owner, thing, Instant::now()));
+        }
+        result
+    }
+
+    fn lately(&self) -> MutexGuard<'_, Vec<(Owner, Thing, Instant)>> {
+        let mut lately = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        lately.retain(|(_, _, when)| when.elapsed() < LEFT_ALONE_FOR);
+        lately
+    }
+}
+
+/// Does some work, or fails with `TimedOut` after this time. What it holds then is let go of when it ends, if ever.
+pub fn run_for<T: Send + 'static>(patience: Duration, work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
+    HELPER.with_borrow_mut(|helper| {
+        let own = helper.take().map_or_else(start, Ok)?;
+        let (sender, receiver) = sync_channel(1);
+        let work = move || {
+            let begun = own_time();
+            let result = work();
+            // Nobody waits for it any more if it was held up.
+            let _ = sender.send((result, own_time().saturating_sub(begun)));
+        };
+        // If it has ended, the answer says so.
+        let _ = own.queue.send(Box::new(work));
+        loop {
+            match receiver.recv_timeout(patience) {
+                Ok((result, time)) => {
+                    HELPED.set(helped() + time);
+                    *helper = Some(own);
+                    return Ok(result);
+                }
+                // The machine is busy, which is nobody's fault.
+                Err(RecvTimeoutError::Timeout) if wants_to_run(own.thread.load(Relaxed)) => {}
+                Err(RecvTimeoutError::Timeout) => return Err(io::ErrorKind::TimedOut.into()),
+                Err(RecvTimeoutError::Disconnected) => return Err(io::Error::other("a helping thread has ended")),
+            }
+        }
+    })
+}
+
+/// CPU time of what was done for this thread so far.
+pub fn helped() -> Duration {
+    HELPED.get()
+}
+
+/// Has this thread's later work done with the rights that it has now.
+pub fn renew() {
+    HELPER.with_borrow_mut(|helper| *helper = None);
+}
+
+/// Whether a thread of this process runs or waits for a CPU, as one that is new does.
+pub fn wants_to_run(thread: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap_or_default();
+    // The name before it, in brackets, may be anything.
+    thread == 0 || stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('R'))
+}
+
+fn start() -> io::Result<Helper> {
+    if THREADS.fetch_add(1, Relaxed) >= THREADS_MAX {
+        THREADS.fetch_sub(1, Relaxed);
+        return Err(io::ErrorKind::TimedOut.into());
+    }
+    let (queue, receiver) = channel::<Work>();
+    let thread = Arc::new(AtomicI32::new(0));
+    let of_thread = Arc::clone(&thread);
+    let body = move || {
+        let _counted = Counted;
+        of_thread.store(gettid().as_raw_nonzero().get(), Relaxed);
+        // Somebody waits for it, who may go first.
+        privileges::go_first();
+        receiver.into_iter().for_each(|work| work());
+    };
+    match thread::Builder::new().name("pyobs-reads".to_owned()).spawn(body) {
+        Ok(_) => Ok(Helper { queue, thread }),
+        Err(error) => {
+            THREADS.fetch_sub(1, Relaxed);
+            Err(error)
+        }
+    }
+}
+
+/// One of the threads that are there.
+struct Counted;
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        THREADS.fetch_sub(1, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Barrier};
+
+    use super::*;
+
+    #[test]
+    fn work_is_done_and_what_is_held_up_is_left_behind() {
+        assert_eq!(run(|| 3).unwrap(), 3);
+        let gate = Arc::new(Barrier::new(2));
+        let closed = Arc::clone(&gate);
+        let held_up = run(move || {
+            closed.wait();
+        });
+        assert_eq!(held_up.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(run(|| 4).unwrap(), 4);
+        gate.wait();
+    }
+
+    #[test]
+    fn what_has_held_up_work_is_left_alone() {
+        let held_up = HeldUp::new();
+        let asked = |owner: char, thing: usize, waits: bool| {
+            let patience = Duration::from_millis(if waits { 10 } else { 10_000 });
+            held_up.run((owner, thing), usize::eq, patience, move || {
+                if waits {
+                    thread::sleep(Duration::from_secs(1));
+                }
+            })
+        };
+        assert!(asked('a', 0, false).is_ok());
+        for thing in 1..TIMES_MAX {
+            assert!(asked('a', thing, true).is_err());
+            assert!(asked('a', thing, false).is_err(), "it is not asked again");
+            assert!(asked('a', 0, false).is_ok(), "others are");
+        }
+        assert!(asked('a', TIMES_MAX, true).is_err());
+        assert!(asked('a', 0, false).is_err(), "after so many of one owner, none of it is");
+        assert!(asked('b', 1, false).is_ok());
+    }
+
+    #[test]
+    fn what_panics_does_no_harm() {
+        assert!(run(|| std::panic::resume_unwind(Box::new(()))).is_err());
+        assert_eq!(run(|| 5).unwrap(), 5);
+    }
+}
