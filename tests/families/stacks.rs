@@ -14,6 +14,8 @@ mod half_published;
 mod names;
 #[path = "stacks/points.rs"]
 mod points;
+#[path = "stacks/trampolines.rs"]
+mod trampolines;
 
 use std::process::ExitCode;
 
@@ -26,6 +28,7 @@ fn main() -> ExitCode {
     cases.extend(calls::cases());
     cases.extend(half_published::cases());
     cases.extend(greenlets::cases());
+    cases.extend(trampolines::cases());
     pyobs_tests::run(cases)
 }
 

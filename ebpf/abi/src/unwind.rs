@@ -35,6 +35,8 @@ pub mod cfa {
     pub const DEREF_RBP: u32 = 7;
     /// The word at rsp + 8 * (offset >> 4) (signed), and 8 * (offset & 15) more: OpenSSL's hand-written code.
     pub const DEREF_RSP: u32 = 8;
+    /// CPython's trampoline for perf: rsp + 16, and the frame is not shown. It is not in tables, for it lies in memory without a file.
+    pub const TRAMPOLINE: u32 = 9;
 }
 
 /// Where the caller's rbp is. The return address is always at the CFA - 8.

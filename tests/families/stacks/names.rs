@@ -17,7 +17,7 @@ use serde_json::Value;
 const RATE: u32 = 999;
 
 pub fn cases() -> Vec<Case> {
-    let mut cases = vec![
+    vec![
         case("inlined_calls_have_the_names_and_lines_that_the_debug_information_has", inlined)
             .needs(needs::root())
             .needs(needs::python("3.12"))
@@ -27,12 +27,7 @@ pub fn cases() -> Vec<Case> {
             .needs(needs::root())
             .needs(needs::python("3.12"))
             .needs(needs::compiler(&[])),
-    ];
-    for version in ["3.12", "3.13"] {
-        let name = format!("python{version}::trampolines_have_the_names_of_the_perf_map");
-        cases.push(case(name, move || trampolines(version)).needs(needs::root()).needs(needs::python(version)));
-    }
-    cases
+    ]
 }
 
 /// Functions and their lines, outermost first.
@@ -126,28 +121,6 @@ fn made_code() {
     compare::at_least("samples", all as f64, 20.0);
     compare::at_least(&format!("samples in the inner one: {seen:?}"), of(&names) as f64, all as f64 * 0.6);
     compare::at_least(&format!("samples in the outer one: {seen:?}"), of(&names[..1]) as f64, all as f64 * 0.1);
-}
-
-/// The interpreter's code calls its loop without a frame pointer, so that native frames end there: what is shown is that the code
-/// above a Python function has the name that the map gives it, where there are unwind tables to find it by.
-fn trampolines(version: &str) {
-    let mut command = needs::python(version).unwrap().script(workload("perf_support.py"));
-    command.env("PYTHONPERFSUPPORT", "1");
-    let (recording, names) = with_map(command);
-    let in_map = |function: &str| names.iter().find(|name| name.starts_with(&format!("py::{function}:")));
-    let (expected, other) = (in_map("inner").unwrap(), in_map("outer").unwrap());
-    let (mut all, mut named, mut wrong) = (0, 0, 0);
-    for stack in recording.stacks().iter().filter(|stack| stack.python().last().is_some_and(|leaf| leaf.0 == "inner")) {
-        let leaf = stack.frames.iter().rposition(|frame| frame.function == "inner").unwrap();
-        let made: Vec<&str> =
-            stack.frames[..leaf].iter().map(|frame| &*frame.function).filter(|name| name.starts_with("py::")).collect();
-        all += stack.samples;
-        named += if made.last() == Some(&expected.as_str()) { stack.samples } else { 0 };
-        wrong += if made.iter().any(|name| *name != expected && *name != other) { stack.samples } else { 0 };
-    }
-    compare::at_least("samples", all as f64, 20.0);
-    compare::at_least(&format!("of {all} samples, those with {expected}"), named as f64, all as f64 * 0.5);
-    assert_eq!(wrong, 0, "of {all} samples, those with code that is neither {expected} nor {other}");
 }
 
 /// A recording of a program that prints "ready", and the names in the map that it has kept.

@@ -25,6 +25,28 @@ const SIGNAL_BP: usize = 0;
 const SIGNAL_SP: usize = 5;
 const SIGNAL_IP: usize = 6;
 
+/// A pushed rbp, or room for it, and the return address.
+const TRAMPOLINE_FRAME: u64 = 16;
+
+/// The rule for a return address in a trampoline of `python -X perf`, which is one call with the same code around it for each
+/// function (Python/asm_trampoline.S): of 3.12, and of versions that keep frame pointers.
+#[inline(always)]
+fn trampoline(ip: u64) -> Option<Rule> {
+    /// `sub $8, %rsp; call *%rcx`, `mov %rsp, %rbp; call *%rcx` and `mov %ecx, %edx; call *%rax`: the last four bytes.
+    const CALLS: [u32; 3] = [0xd1ff_08ec, 0xd1ff_e589, 0xd0ff_ca89];
+    /// `add $8, %rsp`, before `ret`.
+    const ADD: u32 = 0x08c4_8348;
+    /// `pop %rbp; ret`.
+    const POP_AND_RETURN: u16 = 0xc35d;
+    const RETURN: u8 = 0xc3;
+    let [call, next, last] = user::<[u32; 3]>(ip.wrapping_sub(4))?;
+    if call == CALLS[0] && next == ADD && last as u8 == RETURN {
+        return Some(Rule::new(cfa::TRAMPOLINE, 0, rbp::SAME, 0));
+    }
+    let keeps_frame_pointers = (call == CALLS[1] || call == CALLS[2]) && next as u16 == POP_AND_RETURN;
+    keeps_frame_pointers.then_some(Rule::new(cfa::TRAMPOLINE, 0, rbp::AT_CFA, 2))
+}
+
 impl Walk {
     /// `Err` is how the walk of the native frames ends.
     #[inline(always)]
@@ -64,6 +86,10 @@ impl Walk {
                 Some(address) => address.wrapping_add(rule.cfa_offset() & 0x78),
                 None => return Err(native::UNREADABLE),
             },
+            cfa::TRAMPOLINE => {
+                self.sample.native_frames = self.sample.native_frames.wrapping_sub(1);
+                return self.trampoline(rule);
+            }
             cfa::END => return Err(native::COMPLETE),
             cfa::UNSUPPORTED => return Err(native::UNSUPPORTED),
             _ => return Err(native::NO_RULE),
@@ -106,6 +132,18 @@ impl Walk {
         let Some(ip) = self.stack_word(frame_end.wrapping_sub(8)) else { return false };
         self.ip = ip;
         true
+    }
+
+    /// Its Python frame stands for it.
+    #[inline(always)]
+    fn trampoline(&mut self, rule: Rule) -> Result<(), u32> {
+        let frame_end = self.sp.wrapping_add(TRAMPOLINE_FRAME);
+        if !self.restore(rule, frame_end) {
+            return Err(native::UNREADABLE);
+        }
+        self.sp = frame_end;
+        self.leaf = false;
+        Ok(())
     }
 
     /// A word of the C stack. A read of user memory costs some 100 ns whatever its size, so it takes along what lies above,
@@ -187,7 +225,7 @@ impl Walk {
         };
         match file.state {
             state::TABLE => Ok(tables::rule(file, pc.wrapping_sub(mapping.base).wrapping_sub(file.origin))),
-            state::FRAME_POINTERS => Ok(Rule::new(cfa::RBP, 2, rbp::AT_CFA, 2)),
+            state::FRAME_POINTERS => Ok(trampoline(self.ip).unwrap_or(Rule::new(cfa::RBP, 2, rbp::AT_CFA, 2))),
             _ => Err(native::NO_TABLE),
         }
     }
