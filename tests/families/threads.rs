@@ -2,10 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
 
+use std::fs;
 use std::process::ExitCode;
 
 use pyobs_tests::{
-    Case, Folder, Python, Record, Recording, Stack, case, compare, json, needs, shared_library, workload,
+    Case, Folder, Python, Record, Recording, Stack, Workload, case, compare, json, needs, shared_library, workload,
 };
 use serde_json::Value;
 
@@ -20,6 +21,7 @@ fn main() -> ExitCode {
     }
     if let Some(python) = Python::all().iter().rfind(|python| python.root.is_none()) {
         cases.push(threads(python, true));
+        cases.push(sleeping(python));
     }
     pyobs_tests::run(cases.into_iter().map(Case::beside).collect())
 }
@@ -47,6 +49,32 @@ fn threads(python: &Python, with_native: bool) -> Case {
     };
     let case = case(name, body).needs(needs::root());
     if with_native { case.needs(needs::program("cc")) } else { case }
+}
+
+const SLEEPERS: &str = "
+import threading, time
+for number in range(5): threading.Thread(target=time.sleep, args=(300,), daemon=True).start()
+print('ready', flush=True)
+time.sleep(300)
+";
+
+/// Threads that do nothing while they are watched are in the report all the same, as `/proc` has them.
+fn sleeping(python: &Python) -> Case {
+    let python = python.clone();
+    let body = move || {
+        let mut program = Workload::start(python.inline(SLEEPERS));
+        program.wait_for("ready");
+        let recording = Record::new().argument("--probe").argument("cpu").pid(program.pid()).seconds(1.0).run();
+        let known = fs::read_dir(format!("/proc/{}/task", program.pid())).unwrap();
+        let mut known: Vec<u64> =
+            known.map(|task| task.unwrap().file_name().to_str().unwrap().parse().unwrap()).collect();
+        let threads = json::list(recording.process(program.pid()), "/threads").iter();
+        let mut told: Vec<u64> = threads.map(|thread| json::count(thread, "/tid")).collect();
+        known.sort_unstable();
+        told.sort_unstable();
+        assert_eq!(told, known, "{}", recording.stderr);
+    };
+    case("threads_that_sleep_all_the_time_are_known", body).needs(needs::root())
 }
 
 fn is_as_the_program_says(recording: &Recording, thread: &Value, truth: &Value) {

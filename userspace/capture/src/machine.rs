@@ -6,6 +6,7 @@ use std::io;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use procfs::process::Process as ProcProcess;
+use pyobs_abi::record::COMM_LEN;
 use pyobs_model::{Meta, Nanos};
 use rustix::time::{ClockId, clock_getres, clock_gettime};
 
@@ -86,6 +87,20 @@ fn is_over(tid: u32) -> bool {
     // The name before it, in brackets, may be anything.
     let state = stat.rsplit(|byte| *byte == b')').next().and_then(|rest| rest.get(1));
     matches!(state, Some(b'Z' | b'X'))
+}
+
+/// Threads of a process with their names, as the kernel's `comm` has them.
+pub fn threads(pid: u32) -> impl Iterator<Item = (u32, [u8; COMM_LEN])> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    tasks.filter_map(|task| {
+        let tid = task.file_name().to_str()?.parse().ok()?;
+        let name = fs::read(task.path().join("comm")).ok()?;
+        let name = name.strip_suffix(b"\n").unwrap_or(&name);
+        let length = name.len().min(COMM_LEN - 1);
+        let mut comm = [0; COMM_LEN];
+        comm[..length].copy_from_slice(&name[..length]);
+        Some((tid, comm))
+    })
 }
 
 /// The children of a process; none where the kernel does not list them (`CONFIG_PROC_CHILDREN`).

@@ -17,6 +17,9 @@ use crate::process_maps::{Mapping, Mappings};
 /// Executable mappings of interpreters in one process that are looked at.
 const INTERPRETERS_MAX: usize = 16;
 
+/// Threads of a process that are named when it is attached to; later ones are named when they are seen.
+const THREADS_MAX: usize = 1024;
+
 /// At most this many refused interpreters are reported.
 const REFUSED_MAX: usize = 100;
 
@@ -60,6 +63,12 @@ impl Processes {
         self.tell_unattached(pid, events);
         let process = self.add(pid, None, Some(attached), process, mappings, events);
         self.set(pid, process, object, events);
+        if let Some(watched) = self.watched.get_mut(&pid) {
+            // A thread that sleeps would not be known until it wakes.
+            for (tid, comm) in machine::threads(pid).take(THREADS_MAX) {
+                watched.see_thread(tid, comm, events);
+            }
+        }
         // Those that it forked before that: nothing else will tell of them.
         for child in machine::children(pid) {
             if !self.watched.contains_key(&child) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use foldhash::HashMap;
 use pyobs_abi::process::{self, SAMPLED};
-use pyobs_abi::record::Header;
+use pyobs_abi::record::COMM_LEN;
 use pyobs_model::{Event, Process, ProcessRef, Tid};
 
 use crate::cpython::attached::Attached;
@@ -61,10 +61,10 @@ impl Watched {
     }
 
     /// Tells a thread's name when it is new.
-    pub fn see_thread(&mut self, header: &Header, events: &mut Vec<Event>) {
-        if self.threads.insert(header.tid, header.comm) != Some(header.comm) {
-            let name = Arc::from(record::name(&header.comm));
-            events.push(Event::Thread { process: self.id, tid: Tid(header.tid), name });
+    pub fn see_thread(&mut self, tid: u32, comm: [u8; COMM_LEN], events: &mut Vec<Event>) {
+        if self.threads.insert(tid, comm) != Some(comm) {
+            let name = Arc::from(record::name(&comm));
+            events.push(Event::Thread { process: self.id, tid: Tid(tid), name });
         }
     }
 }

@@ -145,7 +145,7 @@ impl Session {
         };
         // The record of a GIL's holder has the name of the thread that waits for it.
         if !matches!(record, Record::GilHolder(_)) {
-            watched.see_thread(header, &mut self.scratch);
+            watched.see_thread(header.tid, header.comm, &mut self.scratch);
         }
         watched.count_unattached();
         let (sample, id) = (&stack.sample, watched.id);

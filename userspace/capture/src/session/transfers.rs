@@ -31,7 +31,7 @@ impl Session {
         match record {
             record::Ucx::Done(done) => {
                 if let Some((watched, _)) = self.processes.get(done.header.pid) {
-                    watched.see_thread(&done.header, &mut self.scratch);
+                    watched.see_thread(done.header.tid, done.header.comm, &mut self.scratch);
                     ucx.done(done, watched.id, &mut self.scratch);
                 }
             }
