@@ -37,7 +37,7 @@ pub fn plus_plus_library(source: &Path, folder: &Path) -> PathBuf {
 #[track_caller]
 pub fn python_module(source: &Path, output: &Path, headers: &Path) -> PathBuf {
     let headers = format!("-I{}", headers.display());
-    compile_with("c++", source, output, &["-shared", "-fPIC", "-std=c++17", "-fno-inline", &headers])
+    compile_with("c++", source, output, &["-O2", "-shared", "-fPIC", "-std=c++17", "-fno-inline", &headers])
 }
 
 #[track_caller]

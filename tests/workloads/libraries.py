@@ -4,8 +4,8 @@ pool LIBRARY      arenas of the library made of pool.c: one that ends and one th
                   shared segment, one in memory of CPython's own arenas
 replaced LIBRARY OTHER HOW  the same, after OTHER has taken the library's place on disk: by rename, or by unlink and
                   another file of that name
-quelling FOLDER   arenas of the module in the folder: three that nothing escapes from, one that its last object ends, one
-                  that is lost
+quelling FOLDER   arenas of the package in the folder: three that nothing escapes from, one that its last object ends, one that
+                  is closed a second time without objects, one that is lost
 often LIBRARY     objects that come and go as fast as they can, until SIGUSR2
 numpy             arrays, some of which live at the end; tracemalloc counts them, too
 pyarrow           buffers; the pool counts their bytes
@@ -34,24 +34,31 @@ def settle():
 
 def quelling(folder):
     sys.path.insert(0, folder)
+    warnings.simplefilter("ignore")
     import quelling_blade as qb
 
     def work():
         return [qb.Node() for _ in range(20)]
 
     def clean():
-        with qb.Arena(256):
+        with qb.Arena(qb.Node, 256):
             work()
 
     def last_owner():
         qb.set_fixed(True)
-        with qb.Arena(512):
+        with qb.Arena(qb.Node, 512):
             kept = work()[:4]
         qb.set_fixed(False)
         del kept
 
+    def late():
+        arena = qb.Arena(qb.Node, 256)
+        with arena:
+            kept = work()[:3]
+        del kept
+
     def lose():
-        with qb.Arena(256):
+        with qb.Arena(qb.Node, 256):
             kept = work()[:2]
         kept += [qb.Node() for _ in range(6)]
         del kept
@@ -62,6 +69,7 @@ def quelling(folder):
     for _ in range(3):
         clean()
     last_owner()
+    late()
     lose()
     return qb.counts()
 

@@ -1,5 +1,6 @@
-// A module with the names and the layout of quelling_blade's functions and structures, as far as pyobs knows them, and with
-// its defect: a context that objects escape from leaves its arena on the stack. It counts for itself what it does.
+// quelling_blade's extension module, as far as pyobs knows it: the names, the layout and the calling convention of its functions and
+// structures, a tail call where it has one, and its defect: a context that objects escape from leaves its arena on the stack. It
+// counts for itself what it does.
 #include <Python.h>
 
 #include <cstddef>
@@ -83,10 +84,24 @@ void dealloc(PyObject* object_) {
 }
 }  // namespace arena_allocatable_methods
 
+// A pointer that is passed by value.
+template <typename T>
+class borrowed_ref {
+  public:
+    borrowed_ref(T* ref) : ref(ref) {}
+    T* operator->() const { return ref; }
+
+  private:
+    T* ref;
+};
+
 namespace arena_context_methods {
-PyObject* new_(PyTypeObject* cls, PyObject* args, PyObject*) {
-    Py_ssize_t slab_size = 256;
-    if (!PyArg_ParseTuple(args, "|n", &slab_size)) {
+// The real one has a stack of arenas for each of the types.
+PyObject* new_(PyTypeObject* cls, PyObject* args, PyObject* kwargs) {
+    static const char* const keywords[] = {"types", "slab_size", nullptr};
+    PyObject* types;
+    Py_ssize_t slab_size = 1 << 16;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|n:Arena", const_cast<char**>(keywords), &types, &slab_size)) {
         return nullptr;
     }
     context* self = PyObject_New(context, cls);
@@ -97,16 +112,29 @@ PyObject* new_(PyTypeObject* cls, PyObject* args, PyObject*) {
     return reinterpret_cast<PyObject*>(self);
 }
 
-bool close_impl(context* self) {
+int close_impl(borrowed_ref<context> self) {
     if (self->popped || stack().empty()) {
-        return true;
+        return 0;
     }
-    if (stack().back()->alive > 0 && !fixed) {
-        return PyErr_WarnEx(PyExc_RuntimeWarning, "objects are still alive at arena exit", 1) == 0;
+    long alive = stack().back()->alive;
+    if (alive > 0 && !fixed) {
+        return PyErr_WarnFormat(PyExc_RuntimeWarning, 1, "%ld object%s still alive at arena exit", alive, alive != 1 ? "s are" : " is");
     }
     stack().pop_back();
     self->popped = true;
-    return true;
+    return 0;
+}
+
+PyObject* close(PyObject* self, PyObject*) {
+    context* own = reinterpret_cast<context*>(self);
+    if (own->popped) {
+        PyErr_SetString(PyExc_RuntimeError, "arena context was already closed");
+        return nullptr;
+    }
+    if (close_impl(own)) {
+        return nullptr;
+    }
+    Py_RETURN_NONE;
 }
 
 PyObject* enter(PyObject* self, PyObject*) {
@@ -114,17 +142,12 @@ PyObject* enter(PyObject* self, PyObject*) {
     return self;
 }
 
-PyObject* exit(PyObject* self, PyObject*) {
-    if (!close_impl(reinterpret_cast<context*>(self))) {
-        return nullptr;
-    }
-    Py_RETURN_NONE;
-}
+PyObject* exit(PyObject* self, PyObject*) { return close(self, nullptr); }
 
 void dealloc(PyObject* self) {
     context* own = reinterpret_cast<context*>(self);
-    if (!own->popped) {
-        close_impl(own);
+    if (close_impl(own)) {
+        PyErr_WriteUnraisable(self);
     }
     own->cls.~vector();
     PyObject_Free(self);
@@ -132,6 +155,7 @@ void dealloc(PyObject* self) {
 }  // namespace arena_context_methods
 
 static PyMethodDef context_methods[] = {
+    {"close", arena_context_methods::close, METH_NOARGS, nullptr},
     {"__enter__", arena_context_methods::enter, METH_NOARGS, nullptr},
     {"__exit__", arena_context_methods::exit, METH_VARARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},
@@ -152,7 +176,7 @@ static PyMethodDef functions[] = {
     {nullptr, nullptr, 0, nullptr},
 };
 
-static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "quelling_blade", nullptr, -1, functions,
+static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "arena_allocatable", nullptr, -1, functions,
                                  nullptr, nullptr, nullptr, nullptr};
 static PyTypeObject node = {PyVarObject_HEAD_INIT(nullptr, 0)};
 static PyTypeObject arena_context = {PyVarObject_HEAD_INIT(nullptr, 0)};
@@ -164,14 +188,14 @@ static void add(PyObject* module, const char* name, PyTypeObject* type) {
 }
 }  // namespace qb
 
-PyMODINIT_FUNC PyInit_quelling_blade() {
+PyMODINIT_FUNC PyInit_arena_allocatable() {
     using namespace qb;
-    node.tp_name = "quelling_blade.Node";
+    node.tp_name = "quelling_blade.arena_allocatable.Node";
     node.tp_basicsize = sizeof(object);
     node.tp_flags = Py_TPFLAGS_DEFAULT;
     node.tp_new = arena_allocatable_methods::new_;
     node.tp_dealloc = arena_allocatable_methods::dealloc;
-    arena_context.tp_name = "quelling_blade.Arena";
+    arena_context.tp_name = "quelling_blade.arena_allocatable.Arena";
     arena_context.tp_basicsize = sizeof(context);
     arena_context.tp_flags = Py_TPFLAGS_DEFAULT;
     arena_context.tp_new = arena_context_methods::new_;

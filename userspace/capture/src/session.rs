@@ -252,6 +252,11 @@ impl Session {
         notes
     }
 
+    /// What was asked for by its name and has not been found so far, in words.
+    pub fn unfound(&self) -> Vec<String> {
+        self.libraries.iter().flat_map(Libraries::unfound).collect()
+    }
+
     /// False once every process that was asked for, and every child of it, has ended.
     pub fn targets_alive(&self) -> bool {
         self.processes.targets_alive()

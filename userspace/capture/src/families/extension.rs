@@ -3,9 +3,10 @@
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic, OpKind};
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind};
 use pyobs_model::Nanos;
 
 use crate::elf::Elf;
@@ -119,10 +120,33 @@ const SIZE_MAX: u64 = 64 << 10;
 
 /// The addresses of a function's return instructions.
 pub fn returns(elf: &Elf<'_>, start: u64, size: u64) -> Vec<u64> {
+    ends(elf, start, size, |instruction| instruction.flow_control() == FlowControl::Return)
+}
+
+/// The addresses of a function's tail calls: jumps to other functions, which return in its place. Its own cold part, which the compiler
+/// puts elsewhere, is no other function.
+pub fn tail_calls(elf: &Elf<'_>, start: u64, size: u64) -> Vec<u64> {
+    let own = start..start.saturating_add(size);
+    let cold: Vec<Range<u64>> = elf
+        .symbols()
+        .filter(|(name, _)| name.ends_with(b".cold"))
+        .map(|(_, symbol)| symbol.address..symbol.address.saturating_add(symbol.size))
+        .collect();
+    ends(elf, start, size, |instruction| match instruction.flow_control() {
+        FlowControl::UnconditionalBranch => {
+            let target = instruction.near_branch_target();
+            !own.contains(&target) && !cold.iter().any(|cold| cold.contains(&target))
+        }
+        // By the table of addresses that the loader fills in; a switch jumps by a register.
+        FlowControl::IndirectBranch => instruction.is_ip_rel_memory_operand(),
+        _ => false,
+    })
+}
+
+fn ends(elf: &Elf<'_>, start: u64, size: u64, is_end: impl Fn(&Instruction) -> bool) -> Vec<u64> {
     let Some(code) = elf.bytes(start, size.min(SIZE_MAX)).filter(|_| elf.is_code(start)) else { return Vec::new() };
     let instructions = Decoder::with_ip(64, code, start, DecoderOptions::NONE).into_iter();
-    let returns = instructions.filter(|instruction| instruction.flow_control() == FlowControl::Return);
-    returns.map(|instruction| instruction.ip()).collect()
+    instructions.filter(is_end).map(|instruction| instruction.ip()).collect()
 }
 
 /// Whether the kernel carries out the instruction itself that the code begins with, instead of stepping over a copy of it

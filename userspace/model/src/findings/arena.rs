@@ -35,12 +35,15 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
 /// A library's arena that was closed and stayed on its stack.
 fn leaked(model: &Model, state: &State, closed: Closed) -> Option<Finding> {
     let (kind, bytes) = (&state.arena.kind, size(state.arena.bytes));
-    let escaped = closed.escaped;
+    let (escaped, were) = match closed.escaped {
+        1 => ("1 object".to_owned(), "was"),
+        many => (format!("{many} objects"), "were"),
+    };
     let line = own_place(model, closed.stack);
     let born = own_place(model, state.stack);
     let left = state.objects.born - state.objects.dead;
     let detail = format!(
-        "{escaped} objects were alive when their arena of {kind}, born at {born}, was closed at {line}. {kind} then leaves the \
+        "{escaped} {were} alive when their arena of {kind}, born at {born}, was closed at {line}. {kind} then leaves the \
          arena on the stack of the objects' type, which owns it from then on: it is not given back when the last object has \
          gone, and later objects of the type are made in it. {} objects have been made in it, of which {left} are \
          left.",
@@ -49,7 +52,7 @@ fn leaked(model: &Model, state: &State, closed: Closed) -> Option<Finding> {
     Some(Finding {
         id: "arena/leaked",
         severity: Severity::Warning,
-        summary: format!("an arena of {kind} ({bytes}) is never given back: {escaped} objects escaped at {line}"),
+        summary: format!("an arena of {kind} ({bytes}) is never given back: {escaped} escaped at {line}"),
         detail,
         advice: "Let go of all objects of an arena before its context ends.".to_owned(),
         process: Some(state.arena.process),
@@ -57,7 +60,7 @@ fn leaked(model: &Model, state: &State, closed: Closed) -> Option<Finding> {
         evidence: BTreeMap::from([
             ("address", Evidence::Text(format!("{:#x}", state.arena.address))),
             ("bytes", Evidence::Count(state.arena.bytes)),
-            ("escaped", Evidence::Count(escaped)),
+            ("escaped", Evidence::Count(closed.escaped)),
             ("objects_born", Evidence::Count(state.objects.born)),
             ("objects_dead", Evidence::Count(state.objects.dead)),
             ("line", Evidence::Text(line)),

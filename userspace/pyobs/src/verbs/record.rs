@@ -188,7 +188,7 @@ impl Recording {
 
     /// Detaches, and leaves a complete file; says where it is.
     fn close(mut self) -> Result<(), Failure> {
-        let refusals = self.session.meta().refusals();
+        let (refusals, unfound) = (self.session.meta().refusals(), self.session.unfound());
         self.progress.show_now("ending: functions that were seen last get their names");
         let mut last = Vec::new();
         self.session.finish(&mut last);
@@ -202,9 +202,7 @@ impl Recording {
         }
         let mut writer = self.writer;
         writer.append(&mut last).and_then(|_| writer.finish()).map_err(Failure::failed)?;
-        for refusal in &refusals {
-            exit::say(refusal);
-        }
+        refusals.iter().chain(&unfound).for_each(|sentence| exit::say(sentence));
         exit::say(&summary(&self.path, seconds, samples, lost));
         Ok(())
     }

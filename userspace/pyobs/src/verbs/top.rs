@@ -17,6 +17,8 @@ use crate::exit::Failure;
 
 const PAST: History = History::Window { length: Nanos(600_000_000_000), samples: 500_000 };
 const WAIT: Duration = Duration::from_millis(500);
+/// When it is told that a library has not been found.
+const UNFOUND_AFTER: Nanos = Nanos(10_000_000_000);
 /// When the dashboard falls behind by so much, capture waits for it, and what the kernel's ring cannot hold is counted.
 const BATCHES: usize = 64;
 
@@ -71,6 +73,7 @@ fn capture(mut session: Session, sender: &Sender<Batch>, gone: &OwnedFd) {
         return;
     }
     let send = |batch| sender.blocking_send(batch).is_ok();
+    let mut is_unfound_told = false;
     let last = loop {
         let mut events = Vec::new();
         if let Err(error) = session.poll(WAIT, &mut events) {
@@ -79,7 +82,12 @@ fn capture(mut session: Session, sender: &Sender<Batch>, gone: &OwnedFd) {
         if !events.is_empty() && !send(Batch::Events(events)) {
             break None;
         }
-        for note in session.notes() {
+        let mut notes = session.notes();
+        if !is_unfound_told && session.now() >= UNFOUND_AFTER {
+            notes.extend(session.unfound());
+            is_unfound_told = true;
+        }
+        for note in notes {
             // A dashboard that is gone is seen below.
             let _ = send(Batch::Note(note));
         }

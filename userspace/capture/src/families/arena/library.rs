@@ -4,12 +4,12 @@ mod description;
 mod expression;
 mod lives;
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::io;
 use std::os::fd::OwnedFd;
 
 use aya::maps::{Array, MapData};
-use pyobs_abi::arena::library::{Hit, SITES_MAX, Site, flags};
+use pyobs_abi::arena::library::{Hit, RESULT, SITES_MAX, Site, flags};
 use pyobs_model::{Event, Nanos, ProcessRef};
 
 pub use self::description::Named;
@@ -18,7 +18,7 @@ use self::lives::{Lives, Where};
 use super::Ids;
 use crate::elf::{Elf, Symbol};
 use crate::families::Purpose;
-use crate::families::extension::{Extension, Meter, Probes, returns};
+use crate::families::extension::{Extension, Meter, Probes, returns, tail_calls};
 use crate::files::FileId;
 use crate::kernel::uprobes::Uprobes;
 use crate::pattern::is_like;
@@ -166,7 +166,10 @@ impl Libraries {
             match probe.at {
                 At::Entry => places.push((&self.programs.hit, symbol.address, site)),
                 At::Return => {
-                    let ends = returns(elf, symbol.address, symbol.size);
+                    let mut ends = returns(elf, symbol.address, symbol.size);
+                    if !needs_result(&probe.site) {
+                        ends.extend(tail_calls(elf, symbol.address, symbol.size));
+                    }
                     if !ends.is_empty() && probe.site.flags & flags::ARGUMENTS != 0 {
                         places.push((&self.programs.enter, symbol.address, site));
                     }
@@ -175,6 +178,19 @@ impl Libraries {
             }
         }
         places
+    }
+
+    /// Libraries that no process has had, in words.
+    pub fn unfound(&self) -> Vec<String> {
+        let is_unfound = |number: &usize| !self.seen.iter().any(|(seen, _)| seen == number);
+        let unfound =
+            (0..self.descriptions.len()).filter(is_unfound).filter_map(|number| self.descriptions.get(number));
+        let words = unfound.map(|description| {
+            let modules: BTreeSet<&str> = description.probes.iter().map(|probe| probe.module.as_str()).collect();
+            let modules: Vec<&str> = modules.into_iter().collect();
+            format!("arena={}: no process that is watched has mapped a file {}", description.name, modules.join(" or "))
+        });
+        words.collect()
     }
 
     pub fn hit(&mut self, hit: &Hit, process: ProcessRef, events: &mut Vec<Event>) {
@@ -216,6 +232,11 @@ impl Libraries {
     pub fn close(&mut self) {
         self.probes.close();
     }
+}
+
+/// Whether a site tells what its function returns, which is not known where another function is called in its place.
+fn needs_result(site: &Site) -> bool {
+    site.values.iter().enumerate().any(|(number, value)| site.has >> number & 1 != 0 && value.register == RESULT)
 }
 
 /// The functions whose symbols are like `pattern`, without the parts of them that compilers set aside as seldom used.

@@ -37,14 +37,28 @@ struct Life {
     /// Of the objects that live.
     object_bytes: u64,
     sum: Objects,
-    closed: bool,
+    closed: Closing,
+}
+
+/// Whether an arena was closed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Closing {
+    Open,
+    /// The library has kept it, for objects in it were alive. It may be closed once more.
+    Kept,
+    /// The library has let go of it.
+    Popped,
 }
 
 impl Life {
-    /// What it says of itself.
+    /// What it says of itself. Where new slabs are not told of, it has at least one if their size is known.
     fn objects(&self) -> Objects {
-        let bytes = if self.slab_total > 0 { self.slab_total } else { self.object_bytes };
-        Objects { bytes, ..self.sum }
+        let (slabs, bytes) = match self.slab_total {
+            0 if self.slab_bytes > 0 => (1, self.slab_bytes.max(self.object_bytes)),
+            0 => (self.sum.slabs, self.object_bytes),
+            total => (self.sum.slabs, total),
+        };
+        Objects { slabs, bytes, ..self.sum }
     }
 }
 
@@ -139,7 +153,7 @@ impl Lives {
         events.push(Event::Arena { at: of.at, id, change: ArenaChange::Begun(arena.clone()) });
         let (pid, library, begun) = (of.hit.header.pid, of.library, of.at);
         let (context, slab_bytes, slab_total, object_bytes) = (None, 0, 0, 0);
-        let (sum, closed) = (Objects::default(), false);
+        let (sum, closed) = (Objects::default(), Closing::Open);
         let life = Life { pid, library, begun, arena, context, slab_bytes, slab_total, object_bytes, sum, closed };
         self.lives.insert(id, life);
         if let Some(address) = address {
@@ -172,14 +186,18 @@ impl Lives {
         let by_context = of.hit.value(value::CONTEXT).and_then(|context| self.contexts.get(&of.key(context)));
         let by_address = address.and_then(|address| self.addresses.get(&of.key(address)));
         let Some(id) = by_context.or(by_address).copied() else { return };
-        let Some(life) = self.lives.get_mut(&id).filter(|life| !life.closed) else { return };
-        life.closed = true;
-        self.unplaced.retain(|other| *other != id);
-        let escaped = life.sum.born - life.sum.dead;
         let popped = of.hit.value(value::POPPED).is_none_or(|popped| popped != 0);
-        if popped && escaped == 0 {
+        let closing = if popped { Closing::Popped } else { Closing::Kept };
+        let is_news = |life: &&mut Life| life.closed == Closing::Open || life.closed == Closing::Kept && popped;
+        let Some(life) = self.lives.get_mut(&id).filter(is_news) else { return };
+        life.closed = closing;
+        self.unplaced.retain(|other| *other != id);
+        let alive = life.sum.born - life.sum.dead;
+        if popped && alive == 0 {
             return self.die(id, of.at, events);
         }
+        // A library keeps it for something: an object that had died may live again, when another one leads to it.
+        let escaped = if popped { alive } else { alive.max(1) };
         self.tell(id, of.at, events);
         events.push(Event::Arena { at: of.at, id, change: ArenaChange::Closed { escaped, popped } });
         self.expect_stack(of.hit.header.tid, Purpose::ArenaEscape { arena: id, at: of.at });
@@ -268,7 +286,7 @@ impl Lives {
         life.object_bytes = life.object_bytes.saturating_sub(bytes);
         self.changed.insert(id);
         // The last owner is about to go.
-        if life.closed && of.hit.value(value::USES) == Some(1) {
+        if life.closed != Closing::Open && of.hit.value(value::USES) == Some(1) {
             self.die(id, of.at, events);
         }
     }

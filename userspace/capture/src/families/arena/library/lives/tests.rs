@@ -72,7 +72,7 @@ fn an_arena_that_nothing_escapes_from_dies_when_it_is_closed() {
     library.open(1);
     library.born(10, 0xa0);
     library.lives.tick(Nanos(99), &mut library.events);
-    assert_eq!(library.told(1), ["begun 0", "begun a0", "1-0 in 0: 0"]);
+    assert_eq!(library.told(1), ["begun 0", "begun a0", "1-0 in 1: 100"]);
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn the_last_owner_ends_an_arena_that_was_popped() {
     library.died(10, 2);
     library.died(11, 1);
     library.died(11, 1);
-    assert_eq!(library.told(0), ["begun 0", "begun a0", "2-0 in 0: 0", "closed 2 true", "2-2 in 0: 0", "died"]);
+    assert_eq!(library.told(0), ["begun 0", "begun a0", "2-0 in 1: 100", "closed 2 true", "2-2 in 1: 100", "died"]);
     assert!(matches!(library.lives.stack(8), Some(Purpose::ArenaEscape { .. })));
     assert!(library.lives.stack(8).is_none());
 }
@@ -101,7 +101,7 @@ fn one_that_was_not_popped_lives_on() {
     library.died(10, 2);
     library.died(11, 2);
     library.lives.tick(Nanos(99), &mut library.events);
-    assert_eq!(library.told(0), ["begun 0", "begun a0", "1-0 in 0: 0", "closed 1 false", "2-2 in 0: 0"]);
+    assert_eq!(library.told(0), ["begun 0", "begun a0", "1-0 in 1: 100", "closed 1 false", "2-2 in 1: 100"]);
     library.lives.ended(7, Nanos(100), &mut library.events);
     assert!(library.lives.lives.is_empty() && library.lives.addresses.is_empty() && library.lives.contexts.is_empty());
 }
@@ -117,8 +117,8 @@ fn contexts_nest_and_a_library_without_arenas_has_one() {
     library.close(2, 1);
     library.died(11, 0);
     library.close(1, 1);
-    assert_eq!(library.told(1), ["begun 0", "begun b0", "1-1 in 0: 0", "died"]);
-    assert_eq!(library.told(0), ["begun 0", "begun a0", "1-1 in 0: 0", "died"]);
+    assert_eq!(library.told(1), ["begun 0", "begun b0", "1-1 in 1: 100", "died"]);
+    assert_eq!(library.told(0), ["begun 0", "begun a0", "1-1 in 1: 100", "died"]);
     library.hit(Role::ObjectBorn, &[(value::OBJECT, 20), (value::BYTES, 640)]);
     library.hit(Role::ObjectBorn, &[(value::OBJECT, 21), (value::BYTES, 60)]);
     library.died(20, 0);
@@ -126,6 +126,30 @@ fn contexts_nest_and_a_library_without_arenas_has_one() {
     library.lives.tick(Nanos(99), &mut library.events);
     assert_eq!(library.told(2), ["begun 0", "2-1 in 0: 60"]);
     library.hit(Role::Destroyed, &[(value::ARENA, 0xff)]);
+}
+
+#[test]
+fn one_that_was_kept_is_let_go_of_when_it_is_closed_again() {
+    let mut library = Library::new();
+    library.open(1);
+    library.born(10, 0xa0);
+    library.close(1, 0);
+    library.close(1, 0);
+    library.died(10, 2);
+    library.close(1, 1);
+    let told = ["begun 0", "begun a0", "1-0 in 1: 100", "closed 1 false", "1-1 in 1: 100", "died"];
+    assert_eq!(library.told(0), told);
+}
+
+/// An object that has died lives again when another one leads to it, of which nothing is told.
+#[test]
+fn one_that_is_kept_is_kept_for_something() {
+    let mut library = Library::new();
+    library.open(1);
+    library.born(10, 0xa0);
+    library.died(10, 2);
+    library.close(1, 0);
+    assert_eq!(library.told(0), ["begun 0", "begun a0", "1-1 in 1: 100", "closed 1 false"]);
 }
 
 /// As cuDF would: a launch, a column of its array, a launch that frees it; the same without the last; launches of others.
