@@ -55,7 +55,7 @@ reasons! {
     NativeStackUnreadable = "native_stack_unreadable", "the memory of a native stack could not be read in the kernel";
     NativeStackInvalid = "native_stack_invalid", "a native stack does not lead to its outermost frame";
     FramesUnjoined = "frames_unjoined", "Python frames could not be placed among the native ones";
-    SleepUnseen = "sleep_unseen", "a thread's sleep was not counted: too many threads sleep at once";
+    SleepUnseen = "sleep_unseen", "a thread's sleep was not counted: another thread that sleeps has its place in the table";
     CallUnseen = "call_unseen", "a call's return was not seen, so that its time is not known";
     SystemCallMissed = "system_call_missed", "the kernel ran no program at a system call: it was in the middle of something with BPF on that CPU";
     SegmentTableFull = "segment_table_full", "more shared segments, or processes that hold them, than pyobs keeps";

@@ -13,7 +13,7 @@ use pyobs_export::{Format, Native, Weight};
 use crate::exit::{Failure, output};
 use crate::probes::{self, Probes};
 
-const EXAMPLES: &str = "\
+pub(crate) const EXAMPLES: &str = "\
 EXAMPLES
   sudo pyobs top                              every Python process of this machine, live
   sudo pyobs top --pid 4242                   one process and the children that it starts
@@ -29,8 +29,8 @@ EXIT STATUS
   1  it could not be done
   2  wrong arguments
   3  the machine or the user's rights lack something; `pyobs doctor` says what
-  `record -- COMMAND` exits with the command's status, with 127 when there is no such command, with 126 when it
-  cannot be executed, and with 128 + N when signal N ended it.";
+  `record -- COMMAND` exits with the command's status, with 127 when there is no such
+  command, with 126 when it cannot be executed, and with 128 + N when signal N ended it.";
 
 /// See which lines of which Python functions burn the CPU, in every Python process of the machine, without changing,
 /// restarting or stopping any of them.
@@ -177,7 +177,8 @@ pub(crate) struct Export {
     #[arg(long, value_name = "S", value_parser = parse_seconds, allow_negative_numbers = true)]
     pub(crate) to: Option<f64>,
 
-    /// What widths and counts mean: cpu, samples taken on a CPU; offcpu, time asleep; gil, time waiting for the GIL
+    /// What sizes mean: cpu, CPU time; offcpu, time asleep; gil, time waiting for the GIL; redundant, samples in native code that
+    /// changed nothing; bytes, memory that was not given back
     ///
     /// Times are microseconds in `folded` and `svg`, seconds in `speedscope`, milliseconds
     /// in `firefox`, and nanoseconds in `pprof`. The stacks of `gil` are the waiters'.

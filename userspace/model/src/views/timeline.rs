@@ -117,9 +117,15 @@ pub fn timeline(model: &Model, selection: &Selection, slots: Slots) -> Timeline 
             cells: Cells::Doing(slots.iter().map(Slot::doing).collect()),
         }));
     }
+    // Nearly every process has memory from before the recording: behind all others it crowds out nothing.
+    let mut of_before = Vec::new();
     for lane in arena_lanes(model, &within, slots).into_iter().chain(transfer_lanes(model, &within, slots)) {
-        if let LaneId::Arenas(process, _) | LaneId::Transfers(process, _) = lane.id {
-            of_process.entry(process).or_default().1.push(lane);
+        match lane.id {
+            LaneId::Arenas(_, None) => of_before.push(lane),
+            LaneId::Arenas(process, _) | LaneId::Transfers(process, _) => {
+                of_process.entry(process).or_default().1.push(lane);
+            }
+            _ => {}
         }
     }
     let mut processes: Vec<(f64, Vec<Lane>)> = of_process.into_values().collect();
@@ -127,6 +133,7 @@ pub fn timeline(model: &Model, selection: &Selection, slots: Slots) -> Timeline 
     let mut lanes: Vec<Lane> = shed_lane(model, slots).into_iter().collect();
     lanes.extend(processes.into_iter().flat_map(|(_, lanes)| lanes));
     lanes.extend(segment_lanes(model, &within, slots));
+    lanes.extend(of_before);
     others += lanes.len().saturating_sub(LANES);
     lanes.truncate(LANES);
     Timeline { slots, lanes, others }

@@ -1,9 +1,9 @@
 use std::io::{self, Write};
 
-use clap::CommandFactory;
+use clap::{ArgAction, Command, CommandFactory};
 use clap_mangen::Man;
 
-use crate::cli::Cli;
+use crate::cli::{Cli, EXAMPLES};
 use crate::exit::{Failure, output};
 
 pub(super) fn run() -> Result<(), Failure> {
@@ -23,15 +23,49 @@ fn page() -> io::Result<Vec<u8>> {
     for verb in command.get_subcommands() {
         let man = Man::new(verb.clone());
         let mut part = Vec::new();
-        man.render_synopsis_section(&mut part)?;
         man.render_description_section(&mut part)?;
         man.render_options_section(&mut part)?;
-        writeln!(page, ".SH \"PYOBS {}\"", verb.get_name().to_uppercase())?;
+        writeln!(page, ".SH \"PYOBS {}\"\n.SS SYNOPSIS\n{}", verb.get_name().to_uppercase(), synopsis(verb))?;
         page.extend(below_heading(&part));
     }
-    man.render_extra_section(&mut page)?;
+    page.extend(sections(EXAMPLES).into_bytes());
     man.render_version_section(&mut page)?;
     Ok(page)
+}
+
+/// A verb with its options and their values, which clap_mangen leaves out.
+fn synopsis(verb: &Command) -> String {
+    let options = verb.get_arguments().filter(|argument| !matches!(argument.get_action(), ArgAction::Help));
+    let words = options.map(|argument| {
+        let value = argument.get_value_names().map(|names| names.join(" ")).unwrap_or_default();
+        let value = format!("\\fI{}\\fR", escaped(&value));
+        let word = match argument.get_long() {
+            Some(long) if argument.get_action().takes_values() => format!("\\fB\\-\\-{}\\fR {value}", escaped(long)),
+            Some(long) => format!("\\fB\\-\\-{}\\fR", escaped(long)),
+            None if argument.is_last_set() => format!("\\-\\- {value}"),
+            None => value,
+        };
+        let word = if argument.is_required_set() { word } else { format!("[{word}]") };
+        if matches!(argument.get_action(), ArgAction::Append) { format!("{word}...") } else { word }
+    });
+    let words: Vec<String> = words.collect();
+    format!("\\fBpyobs {}\\fR {}", verb.get_name(), words.join(" "))
+}
+
+/// Text whose headings are the lines that are not indented. Lines stay as they are.
+fn sections(text: &str) -> String {
+    let line = |line: &str| match line.strip_prefix("  ") {
+        Some(line) => format!("{}\n", escaped(line)),
+        None if line.is_empty() => ".fi\n".to_owned(),
+        None => format!(".SH \"{line}\"\n.nf\n"),
+    };
+    text.lines().map(line).chain([".fi\n".to_owned()]).collect()
+}
+
+/// As roff has text: a hyphen is a minus sign, and no line is a request.
+fn escaped(text: &str) -> String {
+    let text = text.replace('\\', "\\e").replace('-', "\\-");
+    if text.starts_with(['.', '\'']) { format!("\\&{text}") } else { text }
 }
 
 /// Sections become subsections.
@@ -52,6 +86,10 @@ mod tests {
                 assert!(page.contains(&format!("--{option}")), "{} --{option}", verb.get_name());
             }
         }
-        assert!(page.contains("EXIT STATUS"));
+        assert!(page.contains(".SH \"EXIT STATUS\""));
+        assert!(page.contains("[fB--pidfR fIPIDfR]..."), "an option has its value");
+        for weight in pyobs_export::Weight::ALL {
+            assert!(page.contains(&format!("{}, ", weight.name())), "{weight} is explained");
+        }
     }
 }

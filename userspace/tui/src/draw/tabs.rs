@@ -8,7 +8,6 @@ use crate::navigation::Navigation;
 use crate::paint::put;
 use crate::screen::Screen;
 use crate::text;
-use crate::theme::Theme;
 use crate::ui::Ui;
 
 /// How much is said of the screens that are not in sight, the most that fits.
@@ -18,13 +17,9 @@ enum Wording {
     Titles,
     /// ` 2 Frames 3 Flame`
     Short,
-    /// ` 2Fram 3Flam`
-    Tight,
     /// ` 2  3 `
     Keys,
 }
-
-const TIGHT: usize = 4;
 
 /// Leaves room for all that stands to the right of it where names can be short for that, else for what is needed there, as
 /// `(all, needed)` cells. Returns the column after the tabs.
@@ -35,7 +30,7 @@ pub(super) fn draw(
     (all, needed): (usize, usize),
     buf: &mut Buffer,
 ) -> u16 {
-    let wordings = [(Wording::Titles, all), (Wording::Short, all), (Wording::Short, needed), (Wording::Tight, needed)];
+    let wordings = [(Wording::Titles, all), (Wording::Short, all), (Wording::Short, needed)];
     let tab = |at: usize, wording| words(&*navigation.screens()[at], at == navigation.at(), wording);
     let all = 0..navigation.screens().len();
     let used = |wording| 2 + all.clone().map(|at| width(&tab(at, wording))).sum::<usize>();
@@ -49,16 +44,11 @@ pub(super) fn draw(
             x = put(buf, area, x, 0, &format!("{key}{name}"), ui.theme.active_tab());
         } else {
             x = put(buf, area, x, 0, &key, ui.theme.key());
-            x = put(buf, area, x, 0, &name, style(ui.theme, wording));
+            x = put(buf, area, x, 0, &name, ui.theme.text());
         }
         ui.hit_areas.add(Rect { x: area.x + begin, width: x - begin, ..area }, Hit::Tab(at));
     }
     x + 1
-}
-
-/// Where names touch their keys, these are what stands out.
-fn style(theme: Theme, wording: Wording) -> ratatui::style::Style {
-    if wording == Wording::Tight { theme.dim() } else { theme.text() }
 }
 
 fn words(screen: &dyn Screen, is_in_sight: bool, wording: Wording) -> (String, String) {
@@ -67,7 +57,6 @@ fn words(screen: &dyn Screen, is_in_sight: bool, wording: Wording) -> (String, S
         _ if is_in_sight => (format!(" {key} "), format!("{} ", screen.about().title)),
         Wording::Titles => (format!(" {key}"), format!(" {} ", screen.about().title)),
         Wording::Short => (format!(" {key}"), format!(" {}", screen.about().short_title)),
-        Wording::Tight => (format!(" {key}"), screen.about().short_title.chars().take(TIGHT).collect()),
         Wording::Keys => (format!(" {key} "), String::new()),
     }
 }

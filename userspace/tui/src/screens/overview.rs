@@ -1,9 +1,10 @@
-//! What deserves to be said first, then the machine in five lines.
+//! What deserves to be said first, the busiest lines, then the machine in five lines.
 
+mod hottest;
 mod lines;
 
 use pyobs_model::findings::{Board, Entry, Key};
-use pyobs_model::views::{self, Machine};
+use pyobs_model::views::{self, By, CpuLines, Look, Machine, Native};
 use pyobs_model::{Model, families};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -46,6 +47,7 @@ const CHECK_NEEDS: u16 = 130;
 #[derive(Default)]
 pub(crate) struct OverviewScreen {
     machine: Machine,
+    hottest: CpuLines,
     listing: Listing<Key>,
 }
 
@@ -123,7 +125,10 @@ impl Screen for OverviewScreen {
     }
 
     fn compute(&mut self, model: &Model, ui: &mut Ui) {
-        self.machine = views::machine(model, &ui.scope(model).everyone(), lines::points(ui.size.0));
+        let everyone = ui.scope(model).everyone();
+        self.machine = views::machine(model, &everyone, lines::points(ui.size.0));
+        let look = Look { by: By::Line, native: Native::None, ..Look::default() };
+        self.hottest = views::cpu_lines(model, &everyone, look);
         ui.find(model);
     }
 
@@ -153,14 +158,15 @@ impl Screen for OverviewScreen {
 
     fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
         let parts = Parts::of(area, ui.board.entries().len());
-        if ui.board.is_empty() {
-            draw_none(model, ui, parts.findings, buf);
+        let (said, used) = if ui.board.is_empty() {
+            (parts.findings, draw_none(model, ui, parts.findings, buf))
         } else {
             self.draw_findings(model, ui, parts.findings, buf);
-        }
-        if let Some(entry) = self.selected(&ui.board) {
-            draw_detail(entry, ui, parts.detail, buf);
-        }
+            let entry = self.selected(&ui.board);
+            (parts.detail, entry.map_or(0, |entry| draw_detail(entry, ui, parts.detail, buf)))
+        };
+        let rest = Rect { y: said.y + used, height: said.height - used, ..said };
+        hottest::draw(&self.hottest, model, ui, rest, buf);
         lines::draw(&self.machine, model, ui, below(parts.machine), buf);
     }
 }
@@ -176,13 +182,15 @@ fn height(board: &Board, body: Rect) -> usize {
     usize::from(Parts::of(body, board.entries().len()).findings.height.saturating_sub(1))
 }
 
-fn draw_detail(entry: &Entry, ui: &Ui, area: Rect, buf: &mut Buffer) {
-    let area = below(area);
+/// Returns how many rows it has used.
+fn draw_detail(entry: &Entry, ui: &Ui, whole: Rect, buf: &mut Buffer) -> u16 {
+    let area = below(whole);
     let width = area.width.saturating_sub(4);
     let seen = text::wrap(&entry.finding.detail, width.into());
     let advice = advice(&entry.finding, width.saturating_sub(LABEL).into());
     // Where there is no room for both, what was seen is cut off.
-    let room = area.height.saturating_sub(advice.len() as u16);
+    let advice_rows = advice.len() as u16;
+    let room = area.height.saturating_sub(advice_rows);
     let rows = room.min(seen.len() as u16);
     for (line, y) in seen.iter().zip(0..rows) {
         let is_cut = y + 1 == rows && seen.len() > rows.into();
@@ -192,9 +200,11 @@ fn draw_detail(entry: &Entry, ui: &Ui, area: Rect, buf: &mut Buffer) {
         put(buf, area, 3, y, label, ui.theme.dim());
         put(buf, area, 3 + LABEL, y, &line, ui.theme.text());
     }
+    (1 + rows + advice_rows).min(whole.height)
 }
 
-fn draw_none(model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
+/// Returns how many rows it has used.
+fn draw_none(model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) -> u16 {
     let theme = ui.theme;
     put(buf, area, 1, 0, &format!("No finding {}.", ui.when(Reach::Window)), theme.good());
     let width = usize::from(area.width).saturating_sub(2);
@@ -208,9 +218,11 @@ fn draw_none(model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
     let is_refused = |family: &str| model.meta().refused.iter().any(|refused| refused.family == family);
     let off = families::NAMES.iter().copied().filter(|family| !model.is_on(family) && !is_refused(family));
     let off: Vec<&str> = off.collect();
-    let Some(first) = off.first() else { return };
+    let Some(first) = off.first() else { return y.min(area.height) };
     let words = format!("Not watched: {}. {}", off.join(", "), ui.how_to_see(first));
-    for (line, y) in text::wrap(&words, width).iter().zip(y..) {
-        put(buf, area, 1, y, line, theme.dim());
+    for line in text::wrap(&words, width) {
+        put(buf, area, 1, y, &line, theme.dim());
+        y += 1;
     }
+    y.min(area.height)
 }

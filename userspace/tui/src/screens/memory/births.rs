@@ -113,7 +113,7 @@ impl Table for BirthTable {
         let used = line.fullness();
         row.right(6, &used.map_or_else(|| "–".to_owned(), share), theme.text());
         row.bar(widths.bar, used.unwrap_or(0.0), theme.total());
-        let age = line.since.map(|since| number::seconds(self.now.saturating_sub(since).as_secs_f64()));
+        let age = line.since.map(|since| number::time(self.now.saturating_sub(since)));
         row.right(widths.age, age.as_deref().unwrap_or("–"), theme.text());
         row.left(widths.kind, &line.kind, theme.dim());
         row.left(widths.process, &process_label(model, Some(line.process)), theme.dim());
