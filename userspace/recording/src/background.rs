@@ -14,10 +14,10 @@ use crate::{Error, Writer};
 /// Events that wait for the disk: some 100 MiB. Beyond, they are dropped and counted.
 const QUEUE_MAX: usize = 500_000;
 /// [`Writer::append`] commits when it is called.
-const APPEND_EVERY: Duration = Duration::from_millis(250);
-/// Events are collected for this long, or until there are this many, for each batch wakes the thread. With the time between two
-/// commits it stays below the second that a cut may cost.
-const SEND_EVERY: Duration = Duration::from_millis(200);
+const APPEND_EVERY: Duration = Duration::from_millis(400);
+/// Events are collected for this long, or until there are this many, for each batch wakes the thread. The one that collects comes by
+/// every 200 ms, and a batch is committed at once: a cut costs less than a second.
+const SEND_EVERY: Duration = Duration::from_millis(500);
 const SEND_AT: usize = 4096;
 
 #[derive(Debug)]

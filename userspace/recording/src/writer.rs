@@ -11,8 +11,8 @@ use crate::tables::{
 };
 use crate::{Error, file, schema};
 
-/// With an append each 250 ms and the time that a commit takes, a cut costs less than a second.
-const COMMIT_EVERY: Duration = Duration::from_millis(600);
+/// Appends that come more often share a commit.
+const COMMIT_EVERY: Duration = Duration::from_millis(400);
 
 /// How long the end of a recording waits for a program that is reading it.
 const FINISH_WAIT: Duration = Duration::from_secs(10);
@@ -54,7 +54,7 @@ impl Writer {
         })
     }
 
-    /// Takes events, and commits what has come when the last commit was 0.6 s ago. Call it every 250 ms, without events
+    /// Takes events, and commits what has come when the last commit was 0.4 s ago. Call it at least that often, without events
     /// when there are none. It waits for the disk; while another program reads the file, it does not wait but commits
     /// later. After an error, all that was committed before is safe and nothing more is taken.
     pub fn append(&mut self, events: &[Event]) -> Result<(), Error> {
