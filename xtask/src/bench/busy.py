@@ -92,8 +92,8 @@ def sleep_until(at):
     time.sleep(max(0, at - time.monotonic()))
 
 
-def record(pyobs, folder, probes, start, end):
-    file = os.path.join(folder, f"busy-{probes}.pyobs")
+def record(pyobs, folder, number, probes, start, end):
+    file = os.path.join(folder, f"busy-{number}-{probes}.pyobs")
     if os.path.exists(file):
         os.remove(file)
     arguments = ["record", "--budget", "100", "--duration", str(end + 3)]
@@ -179,8 +179,8 @@ if __name__ == "__main__":
         eight = [*children(web), load, frames, pool, *children(pool)]
         if len(eight) != 8:
             sys.exit(f"the busy machine has {len(eight)} processes instead of 8")
-        for probes in sys.argv[5:]:
-            print(json.dumps(record(sys.argv[3], sys.argv[4], probes, start, end)), flush=True)
+        for number, probes in enumerate(sys.argv[5:]):
+            print(json.dumps(record(sys.argv[3], sys.argv[4], number, probes, start, end)), flush=True)
         print(json.dumps(py_spy(sys.argv[4], eight)), flush=True)
     finally:
         for part in parts:

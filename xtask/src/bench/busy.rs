@@ -16,6 +16,8 @@ use crate::process::output;
 /// The steady state: all is known that the machine runs, and nothing is read for the first time.
 const WINDOW: [&str; 2] = ["10", "40"];
 const PROBES: [&str; 2] = ["cpu", "default"];
+/// Recordings with each, in turns: these machines are faster in one minute than in another.
+const ROUNDS: usize = 3;
 /// Goals: % of the machine for `--probe cpu` and for the defaults, µs of user time a sample, ns of kernel time a thread switch, and
 /// how often pyobs fits into py-spy.
 const MACHINE: [f64; 2] = [0.4, 1.0];
@@ -57,6 +59,10 @@ impl Recorded {
         self.threads.values().sum()
     }
 
+    fn spent_ns(&self) -> f64 {
+        (self.kernel_ns() + self.user_ns()) / self.seconds
+    }
+
     fn switch_ns(&self) -> f64 {
         SWITCHES.iter().filter_map(|name| self.programs.get(*name)).map(|(time, _)| time).sum::<f64>() / self.switches
     }
@@ -74,24 +80,38 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
     let mut table = Table::new(
         "A busy machine",
         "Eight processes that keep all CPUs busy (gunicorn, pandas, a process pool: `xtask/src/bench/busy`), from second 10 to 40 of a\n\
-         recording with `--budget 100`, so that nothing is dropped. Kernel time is that of pyobs's BPF programs by `bpf_stats`, whose\n\
-         own clock is some 20 ns of each run of a program. User time is that of pyobs's threads by the scheduler's clock, with what\n\
-         they spend in system calls. Then py-spy on each of the eight processes at 100 Hz.",
+         recording with `--budget 100`, so that nothing is dropped: of three recordings each, in turns, the one in the middle. Kernel\n\
+         time is that of pyobs's BPF programs by `bpf_stats`, whose own clock is some 20 ns of each run of a program. User time is\n\
+         that of pyobs's threads by the scheduler's clock, with what they spend in system calls. Then py-spy on each of the eight processes at 100 Hz.",
         COLUMNS,
     )
     .with_raw(&["what", "program or thread", "CPU time (ms/s)", "runs a second", "a run (ns)"]);
     let python = overhead::py_spy(setting)?.with_file_name("python");
     let mut bench = Command::new(python);
-    bench.arg(script("busy.py")).args(WINDOW).arg(crate::repo::pyobs()).arg(&setting.folder).args(PROBES);
+    bench
+        .arg(script("busy.py"))
+        .args(WINDOW)
+        .arg(crate::repo::pyobs())
+        .arg(&setting.folder)
+        .args(PROBES.repeat(ROUNDS));
     let said = output(&mut bench)?;
     let lines: Vec<&str> = said.lines().collect();
-    let [cpu, default, beside] = lines[..] else { bail!("busy.py printed {} lines instead of 3", lines.len()) };
+    let [recordings @ .., beside] = &lines[..] else { bail!("busy.py printed nothing") };
+    if recordings.len() != PROBES.len() * ROUNDS {
+        bail!("busy.py printed {} recordings instead of {}", recordings.len(), PROBES.len() * ROUNDS);
+    }
     let cpus = available_parallelism().map_or(1.0, |cpus| cpus.get() as f64);
     let mut shares = Vec::new();
-    for ((line, (name, args)), most) in
-        [cpu, default].into_iter().zip([("--probe cpu", " --probe cpu"), ("defaults", "")]).zip(MACHINE)
+    for ((at, (name, args)), most) in
+        [("--probe cpu", " --probe cpu"), ("defaults", "")].into_iter().enumerate().zip(MACHINE)
     {
-        let recorded: Recorded = serde_json::from_str(line).with_context(|| format!("{line:?} is no recording"))?;
+        let own = recordings.iter().skip(at).step_by(PROBES.len());
+        let rounds = own.map(|line| serde_json::from_str(line).with_context(|| format!("{line:?} is no recording")));
+        let mut rounds: Vec<Recorded> = rounds.collect::<Result<_>>()?;
+        rounds.sort_by(|one, other| one.spent_ns().total_cmp(&other.spent_ns()));
+        let all = rounds.iter().map(|round| format!("{:.2}", round.spent_ns() / 1e7 / cpus)).collect::<Vec<_>>();
+        table.remark(format!("{name}: {} % of the machine in the {ROUNDS} recordings.", all.join(", ")));
+        let recorded = rounds.swap_remove(ROUNDS / 2);
         let command = format!("pyobs record --budget 100{args}");
         shares.push(show(&mut table, name, &recorded, cpus, &command));
         table.at_most(&format!("{name}: kernel and user time (% of the machine)"), shares[shares.len() - 1], most);
