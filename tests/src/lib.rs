@@ -29,6 +29,7 @@
 
 pub mod compare;
 mod compiler;
+pub mod flaky;
 mod folded;
 mod folder;
 pub mod json;

@@ -7,10 +7,10 @@ use std::sync::{PoisonError, RwLock};
 
 use libtest_mimic::{Arguments, Trial};
 
-use crate::folder;
+use crate::{flaky, folder};
 
-/// How many cases of one program may be tried twice: these machines are busy, and what is watched is real.
-const SECOND_TRIES_MAX: usize = 3;
+/// How many cases of one program may be tried twice: with many others, what fails is broken.
+const SECOND_TRIES_MAX: usize = flaky::MOST;
 static SECOND_TRIES: AtomicUsize = AtomicUsize::new(0);
 
 /// How many cases of one program run at once, of those that may.
@@ -79,14 +79,16 @@ fn trial(case: Case) -> Trial {
     };
     let test = move || {
         if missing.is_empty() {
-            // What fails twice, or with many others, is broken; what fails once was in the way of something else on this
-            // machine, and is told.
+            // What fails twice, or with many others, is broken. What fails once is noted, and fails the run if there is more of it.
             if SECOND_TRIES.load(Relaxed) < SECOND_TRIES_MAX {
                 if catch_unwind(AssertUnwindSafe(&body)).is_ok() {
                     return Ok(());
                 }
                 SECOND_TRIES.fetch_add(1, Relaxed);
                 eprintln!("{name}: failed, and is tried again");
+                body();
+                flaky::note(&name);
+                return Ok(());
             }
             body();
             return Ok(());

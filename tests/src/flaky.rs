@@ -1,0 +1,85 @@
+//! Cases that failed and passed when they were tried again: they are noted, one a line, and bounded.
+
+use std::collections::BTreeMap;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::PathBuf;
+use std::{env, io};
+
+/// How many cases of one run may need a second try.
+pub const MOST: usize = 3;
+/// Runs that are remembered, in which no case may need one twice.
+pub const RUNS: usize = 10;
+
+/// The file of the run that is over, which `cargo xtask test` names. The one of the last runs lies beside it.
+pub fn file() -> Option<PathBuf> {
+    env::var_os("PYOBS_FLAKY").map(PathBuf::from)
+}
+
+/// Notes a case. Several programs may do so at once.
+pub(crate) fn note(name: &str) {
+    let Some(file) = env::var_os("PYOBS_FLAKY_NOTES").map(PathBuf::from) else { return };
+    let program = env::current_exe().ok().and_then(|path| Some(path.file_stem()?.to_string_lossy().into_owned()));
+    // Cargo adds a hash to the program's name.
+    let program = program.unwrap_or_default();
+    let suite = program.rsplit_once('-').map_or(program.as_str(), |(suite, _)| suite);
+    let line = format!("{suite}: {name}\n");
+    let written =
+        OpenOptions::new().create(true).append(true).open(&file).and_then(|mut it| it.write_all(line.as_bytes()));
+    if let Err(error) = written {
+        eprintln!("{}: {error}", file.display());
+    }
+}
+
+/// The cases of the run that is over.
+pub fn noted() -> io::Result<Vec<String>> {
+    let text = file().map(fs::read_to_string).transpose();
+    let text = text.or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(None) } else { Err(error) })?;
+    Ok(text.unwrap_or_default().lines().map(str::to_owned).collect())
+}
+
+/// Adds a run to the last ones, and returns those cases that needed a second try more than once in them. A line is a run.
+pub fn remember(history: &str, run: &[String]) -> (String, Vec<String>) {
+    let earlier = history.lines().map(|line| line.split('\t').filter(|name| !name.is_empty()).collect::<Vec<_>>());
+    let mut runs: Vec<Vec<&str>> = earlier.collect();
+    runs.push(run.iter().map(String::as_str).collect());
+    let mut runs = runs.split_off(runs.len().saturating_sub(RUNS));
+    let mut times: BTreeMap<&str, usize> = BTreeMap::new();
+    for run in &mut runs {
+        run.sort_unstable();
+        run.dedup();
+        for name in run {
+            *times.entry(name).or_default() += 1;
+        }
+    }
+    let often = times.into_iter().filter(|(_, times)| *times > 1).map(|(name, _)| name.to_owned()).collect();
+    let lines: String = runs.iter().map(|run| run.join("\t") + "\n").collect();
+    (lines, often)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn a_case_is_told_of_at_its_second_time_in_ten_runs() {
+        let (history, often) = remember("", &names(&["a", "b"]));
+        assert_eq!((history.as_str(), often), ("a\tb\n", names(&[])));
+        let (history, often) = remember(&history, &names(&["b"]));
+        assert_eq!((history.as_str(), often), ("a\tb\nb\n", names(&["b"])));
+    }
+
+    #[test]
+    fn what_is_longer_ago_is_forgotten() {
+        let mut history = "a\n".to_owned();
+        for _ in 0..RUNS - 1 {
+            history = remember(&history, &[]).0;
+        }
+        assert_eq!(remember(&history, &names(&["a"])).1, names(&[]));
+        assert_eq!(remember("a\n", &names(&["a"])).1, names(&["a"]));
+    }
+}
