@@ -32,6 +32,7 @@ mod compiler;
 pub mod flaky;
 mod folded;
 mod folder;
+pub mod fuzz;
 pub mod json;
 pub mod needs;
 mod places;

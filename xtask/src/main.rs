@@ -5,6 +5,7 @@ mod build;
 mod debian;
 mod demo;
 mod errors;
+mod fuzz;
 mod install;
 mod interpreters;
 mod kernels;
@@ -35,6 +36,8 @@ cargo xtask VERB [ARG]...
   install [--prefix DIR]    put pyobs, its man page and its shell completions where sudo and the shells find them
                             (default: /usr/local)
   kernels [VERSION]...      boot Debian's kernels under QEMU and check every family of probes in each; all without VERSION
+  fuzz [TARGET] [SECONDS]   look for inputs that break the decoders of foreign bytes, ten minutes each without SECONDS; what is
+                            found is a test from then on, in tests/fuzz/corpus
   bench [NAME]...           measure speed, memory and truth, and write docs/BENCHMARKS.md; without NAME the short ones,
                             half an hour in all
   offsets [ARG]...          generate CPython's structure offsets out of interpreters' debug information
@@ -64,6 +67,7 @@ fn run(args: &[String]) -> Result<()> {
         "build" => build::run(rest),
         "install" => install::run(rest),
         "kernels" => kernels::run(rest),
+        "fuzz" => fuzz::run(rest),
         "bench" => bench::run(rest),
         "offsets" => offsets::run(rest),
         "opcodes" => opcodes::run(rest),

@@ -13,6 +13,7 @@ pub mod elf;
 mod families;
 pub mod files;
 mod frame_cache;
+pub mod fuzz;
 mod intern;
 mod join;
 pub mod kernel;

@@ -83,7 +83,7 @@ impl Mappings {
         Self::parse(std::io::BufReader::with_capacity(64 << 10, file))
     }
 
-    fn parse(mut maps: impl BufRead) -> std::io::Result<Self> {
+    pub fn parse(mut maps: impl BufRead) -> std::io::Result<Self> {
         let (mut seen, mut lines) = (Seen::default(), 0);
         let mut line = Vec::new();
         while maps.read_until(b'\n', &mut line)? > 0 {

@@ -132,6 +132,13 @@ fn read_keys(tty: &OwnedFd, stopped: &OwnedFd, sender: &mpsc::Sender<Input>) {
     let _ = sender.blocking_send(Input::Gone);
 }
 
+/// What bytes from a terminal come to: how many keys and movements of the mouse. For the fuzzer.
+pub fn decode_all(bytes: &[u8]) -> usize {
+    let (mut decoder, mut inputs) = (Decoder::default(), Vec::new());
+    decoder.feed(bytes, &mut inputs);
+    inputs.len() + usize::from(decoder.give_up_waiting().is_some())
+}
+
 /// Longer sequences are no keys.
 const SEQUENCE_MAX: usize = 32;
 

@@ -33,6 +33,7 @@ mod ui;
 
 use pyobs_model::{Event, Pid};
 
+pub use input::decode_all;
 pub use replay_log::ReplayLog;
 pub use run::{replay, run};
 pub use theme::Color;

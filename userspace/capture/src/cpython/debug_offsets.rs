@@ -28,7 +28,7 @@ pub enum DebugOffsetsError {
     Field { version: Version, structure: &'static str, field: &'static str, value: u64 },
 }
 
-const COOKIE: [u8; 8] = *b"xdebugpy";
+pub const COOKIE: [u8; 8] = *b"xdebugpy";
 
 /// Larger than any structure of CPython; `_PyRuntimeState` has 350 kB.
 const MAX_SIZE: u64 = 1 << 24;

@@ -7,7 +7,7 @@ mod effects;
 pub mod entries;
 pub mod find;
 pub mod lines;
-mod long_table;
+pub mod long_table;
 mod loops;
 pub mod names;
 pub mod offsets;

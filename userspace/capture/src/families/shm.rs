@@ -5,7 +5,7 @@ mod looks;
 pub mod offsets;
 mod person;
 mod repair;
-mod resident;
+pub mod resident;
 mod scan;
 mod telling;
 

@@ -5,10 +5,10 @@
 //! the files, so nothing in them is believed: they are read, not mapped, in pieces, up to limits, without recursion.
 
 mod debug_file;
-mod demangle;
+pub mod demangle;
 mod dwarf;
 mod inside;
-mod perf_map;
+pub mod perf_map;
 mod recent;
 mod sections;
 mod stubs;

@@ -83,7 +83,7 @@ pub fn each(pid: u32, take: impl FnMut(&Line<'_>) -> ControlFlow<()>) -> io::Res
     Ok(extent)
 }
 
-fn parse(
+pub fn parse(
     mut maps: impl BufRead,
     most: usize,
     mut take: impl FnMut(&Line<'_>) -> ControlFlow<()>,

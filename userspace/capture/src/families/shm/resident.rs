@@ -184,7 +184,7 @@ impl Shm {
 }
 
 /// The first line of a mapping in `/proc/PID/smaps`: its range and its file's inode.
-fn head(line: &str) -> Option<(Range<u64>, Inode)> {
+pub fn head(line: &str) -> Option<(Range<u64>, Inode)> {
     let mut words = line.split_ascii_whitespace();
     let (start, end) = words.next()?.split_once('-')?;
     let hexadecimal = |text: &str| u64::from_str_radix(text, 16).ok();
@@ -195,7 +195,7 @@ fn head(line: &str) -> Option<(Range<u64>, Inode)> {
 }
 
 /// Out of `/proc/PID/status`; a process that has ended has none.
-fn of_status(status: &str) -> Option<Resident> {
+pub fn of_status(status: &str) -> Option<Resident> {
     let kib = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name))?;
         Some(line.trim().split(' ').next()?.parse::<u64>().ok()? << 10)

@@ -52,7 +52,7 @@ impl PerfMaps {
         self.uses += 1;
         if let Some((file, identity)) = open(pid) {
             if self.maps.get(&pid).is_none_or(|map| map.identity != identity) {
-                self.maps.insert(pid, Map { identity, file, read: 0, functions: Vec::new(), used: 0 });
+                self.maps.insert(pid, Map::of(file, identity));
             }
         } else if Path::new(&format!("/proc/{pid}")).exists() {
             // It has no map, or none that we trust. Of a process that has ended the map may still be open.
@@ -77,7 +77,18 @@ impl PerfMaps {
     }
 }
 
+/// The names of functions at addresses, by a map that nobody has read yet.
+pub fn in_file(file: File, addresses: &[u64]) -> Vec<Option<String>> {
+    let mut map = Map::of(file, (0, 0, 0));
+    map.grow();
+    addresses.iter().map(|address| map.find(*address)).collect()
+}
+
 impl Map {
+    fn of(file: File, identity: (u64, u64, u64)) -> Self {
+        Self { identity, file, read: 0, functions: Vec::new(), used: 0 }
+    }
+
     /// Reads what has come to the map.
     fn grow(&mut self) {
         let Ok(size) = self.file.metadata().map(|metadata| metadata.len()) else { return };
