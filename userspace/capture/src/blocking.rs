@@ -23,7 +23,7 @@ pub const PATIENCE: Duration = Duration::from_millis(250);
 const THREADS_MAX: usize = 64;
 /// What has held up work is left alone for this long.
 const LEFT_ALONE_FOR: Duration = Duration::from_secs(30);
-/// After so many times within [`LEFT_ALONE_FOR`], nothing of that owner is asked for any more.
+/// The number of such reads within [`LEFT_ALONE_FOR`] from which on everything of that owner is left alone.
 const TIMES_MAX: usize = 4;
 
 type Work = Box<dyn FnOnce() + Send>;

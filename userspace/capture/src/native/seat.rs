@@ -8,7 +8,7 @@ use crate::blocking::wants_to_run;
 use crate::kernel::cost::of_thread;
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// A thread is held up if it did not run between so many looks in a row and does not wait for a CPU either.
+/// A thread counts as held up after this many looks in a row at which it had not run and was not waiting for a CPU.
 const LOOKS: u32 = 5;
 
 #[derive(Debug)]

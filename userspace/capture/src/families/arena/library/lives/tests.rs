@@ -141,7 +141,7 @@ fn one_that_was_kept_is_let_go_of_when_it_is_closed_again() {
     assert_eq!(library.told(0), told);
 }
 
-/// An object that has died lives again when another one leads to it, of which nothing is told.
+/// The library revives a dead object when another object refers to it, and no probe sees that.
 #[test]
 fn one_that_is_kept_is_kept_for_something() {
     let mut library = Library::new();
