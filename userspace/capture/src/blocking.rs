@@ -8,7 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,10 +20,10 @@ use crate::privileges;
 /// Longer than a busy machine keeps a thread waiting for a CPU, and short enough that Ctrl-C is answered in time after several.
 pub const PATIENCE: Duration = Duration::from_millis(250);
 /// Threads that may be held up at once. Beyond, such work is refused.
-const THREADS_MAX: usize = 64;
-/// What has held up work is left alone for this long.
+const THREADS_MAX: usize = 256;
+/// What has held up work is left alone for this long, and as long as it does so.
 const LEFT_ALONE_FOR: Duration = Duration::from_secs(30);
-/// The number of such reads within [`LEFT_ALONE_FOR`] from which on everything of that owner is left alone.
+/// An owner with this many such things is left alone altogether, so that it holds up no more threads than these.
 const TIMES_MAX: usize = 4;
 
 type Work = Box<dyn FnOnce() + Send>;
@@ -49,7 +49,15 @@ pub fn run<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> io::
 }
 
 /// What has held up work lately: things, such as files or ranges of memory, each with its owner, such as a device or a process.
-pub struct HeldUp<Owner, Thing>(Mutex<Vec<(Owner, Thing, Instant)>>);
+pub struct HeldUp<Owner, Thing>(Mutex<Vec<Entry<Owner, Thing>>>);
+
+struct Entry<Owner, Thing> {
+    owner: Owner,
+    thing: Thing,
+    since: Instant,
+    /// Gone when the work is done after all.
+    work: Weak<()>,
+}
 
 impl<Owner: PartialEq, Thing> HeldUp<Owner, Thing> {
     pub const fn new() -> Self {
@@ -65,22 +73,28 @@ impl<Owner: PartialEq, Thing> HeldUp<Owner, Thing> {
         work: impl FnOnce() -> T + Send + 'static,
     ) -> io::Result<T> {
         let mut times = 0;
-        for (_, other, _) in self.lately().iter().filter(|(other, ..)| *other == owner) {
+        for other in self.lately().iter().filter(|other| other.owner == owner) {
             times += 1;
-            if times >= TIMES_MAX || is_it(&thing, other) {
+            if times >= TIMES_MAX || is_it(&thing, &other.thing) {
                 return Err(io::ErrorKind::TimedOut.into());
             }
         }
-        let result = run_for(patience, work);
+        let own = Arc::new(());
+        let under_way = Arc::downgrade(&own);
+        let result = run_for(patience, move || {
+            let result = work();
+            drop(own);
+            result
+        });
         if result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::TimedOut) {
-            self.lately().push((owner, thing, Instant::now()));
+            self.lately().push(Entry { owner, thing, since: Instant::now(), work: under_way });
         }
         result
     }
 
-    fn lately(&self) -> MutexGuard<'_, Vec<(Owner, Thing, Instant)>> {
+    fn lately(&self) -> MutexGuard<'_, Vec<Entry<Owner, Thing>>> {
         let mut lately = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        lately.retain(|(_, _, when)| when.elapsed() < LEFT_ALONE_FOR);
+        lately.retain(|entry| entry.work.strong_count() > 0 || entry.since.elapsed() < LEFT_ALONE_FOR);
         lately
     }
 }
