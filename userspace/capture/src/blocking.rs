@@ -37,6 +37,7 @@ struct Helper {
 static THREADS: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
+    static IS_ALONE: Cell<bool> = const { Cell::new(false) };
     /// CPU time of what was done for this thread.
     static HELPED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
     /// Ends when this thread does, or lets go of it.
@@ -101,6 +102,9 @@ impl<Owner: PartialEq, Thing> HeldUp<Owner, Thing> {
 
 /// Does some work, or fails with `TimedOut` after this time. What it holds then is let go of when it ends, if ever.
 pub fn run_for<T: Send + 'static>(patience: Duration, work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
+    if IS_ALONE.get() {
+        return Ok(work());
+    }
     HELPER.with_borrow_mut(|helper| {
         let own = helper.take().map_or_else(start, Ok)?;
         let (sender, receiver) = sync_channel(1);
@@ -126,6 +130,11 @@ pub fn run_for<T: Send + 'static>(patience: Duration, work: impl FnOnce() -> T +
             }
         }
     })
+}
+
+/// Has the calling thread do its own work from now on. Nobody may wait for such a thread: it can be held up for ever.
+pub fn stand_alone() {
+    IS_ALONE.set(true);
 }
 
 /// CPU time of what was done for this thread so far.

@@ -177,9 +177,9 @@ fn arenas_segments_and_transfers_have_lanes_of_what_there_is_at_a_time() {
     assert_eq!(
         found,
         [
-            (LaneId::Arenas(PROCESS, None), Cells::Amounts(vec![100, 100, 100, 100, 100, 200, 200, 200, 100, 100])),
             (LaneId::Transfers(PROCESS, Stage::Pending), Cells::Amounts(vec![0, 0, 2, 2, 2, 1, 1, 1, 1, 1])),
             (LaneId::Segment(SegmentId(0)), Cells::Amounts(vec![0, 0, 0, 0, 0, 0, 0, 0, 7, 7])),
+            (LaneId::Arenas(PROCESS, None), Cells::Amounts(vec![100, 100, 100, 100, 100, 200, 200, 200, 100, 100])),
         ]
     );
 }

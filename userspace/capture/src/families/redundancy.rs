@@ -39,6 +39,7 @@ use self::calls::{Again, Calls, Interpreter};
 pub use self::slots::measure as measure_breakpoint;
 use self::source::{Decoded, Precise, Source};
 use self::told::{Order, Told};
+use crate::blocking;
 use crate::doctor::kernel_version;
 use crate::families::eval::Running;
 use crate::privileges;
@@ -61,6 +62,9 @@ pub const LOOKS_PER_SECOND: u32 = 250;
 const PATIENCE: Duration = Duration::from_secs(12);
 const STACKS_MAX: usize = 50_000;
 const TELL_EVERY: Duration = Duration::from_secs(1);
+/// How long the end of a recording waits for the thread, which looks whether it is to stop several times a second.
+const STOP_WAIT: Duration = Duration::from_secs(1);
+const STOP_STEP: Duration = Duration::from_millis(5);
 
 /// The BPF side.
 pub struct Parts {
@@ -136,6 +140,8 @@ impl Redundancy {
             // Where that fails, it watches with more rights than it needs.
             let _ = privileges::drop_but_watching(kernel_version());
             privileges::go_first();
+            // It reads for each of its samples, and handing each read over would take longer than the read.
+            blocking::stand_alone();
             armer.run();
         })?;
         Ok(Self {
@@ -377,10 +383,17 @@ impl Redundancy {
     /// Takes all watchpoints off; what they saw can be told then.
     pub fn stop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            // A panic there has been told by then.
-            let _ = thread.join();
+        let Some(thread) = self.thread.take() else { return };
+        let since = Instant::now();
+        while !thread.is_finished() {
+            if since.elapsed() > STOP_WAIT {
+                // A watched process holds it up. What it has set ends with us.
+                return;
+            }
+            thread::sleep(STOP_STEP);
         }
+        // A panic there has been told by then.
+        let _ = thread.join();
     }
 }
 
