@@ -30,6 +30,8 @@ use crate::record::Stack;
 /// Stands for a function that has no name, and for a code object that could not be read.
 const NATIVE: &str = "<native>";
 const UNREADABLE: &str = "<unreadable>";
+/// How the names of trampolines begin that `python -X perf` makes (Python/perf_trampoline.c).
+const TRAMPOLINE: &str = "py::";
 /// How long a stack waits for the names of its native frames.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Stacks that wait at the most, and native functions that are remembered.
@@ -201,6 +203,9 @@ impl<P> Stacks<P> {
             self.asked.remove(&key);
             let frames: Rc<[FrameId]> = if names.is_empty() {
                 self.nameless_frame(&module, interner, events)
+            } else if key.image == Image::Anonymous && names.iter().all(|name| name.function.starts_with(TRAMPOLINE)) {
+                // Its Python frame stands for it.
+                Rc::from([])
             } else {
                 let frames = names.into_iter().filter_map(|name| {
                     let frame = Frame {
