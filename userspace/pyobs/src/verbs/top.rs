@@ -17,7 +17,7 @@ use crate::exit::Failure;
 
 const PAST: History = History::Window { length: Nanos(600_000_000_000), samples: 500_000 };
 const WAIT: Duration = Duration::from_millis(500);
-/// When the user is told of libraries that have not been found.
+/// Libraries that no process has mapped by then are reported.
 const UNFOUND_AFTER: Nanos = Nanos(10_000_000_000);
 /// When the dashboard falls behind by so much, capture waits for it, and what the kernel's ring cannot hold is counted.
 const BATCHES: usize = 64;
