@@ -67,8 +67,8 @@ const BENCHES: [Bench; 18] = [
     ("eval", eval::run),
 ];
 
-/// Run only when asked for. The others take some 30 minutes together.
-const LONG: [&str; 7] = ["hour", "kernels", "verifier", "ucx", "static", "slowdown", "redundancy"];
+/// Run only when asked for: they take from three minutes to an hour each.
+const LONG: [&str; 8] = ["hour", "overhead", "kernels", "verifier", "ucx", "static", "slowdown", "redundancy"];
 
 /// What every bench needs.
 struct Setting {
