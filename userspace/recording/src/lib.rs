@@ -12,11 +12,13 @@ mod error;
 mod file;
 mod reader;
 mod schema;
+mod table;
 mod tables;
+mod value;
 mod writer;
 
 pub use background::Background;
 pub use error::Error;
 pub use reader::Reader;
-pub use schema::{APPLICATION_ID, VERSION};
+pub use schema::{APPLICATION_ID, VERSION, documentation};
 pub use writer::Writer;

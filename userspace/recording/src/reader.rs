@@ -10,9 +10,10 @@ use rusqlite::limits::Limit;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::tables::{
-    Damage, MAX_TEXT, Range, Source, arena, cpu, eval, gil, health, meta, nrt, offcpu, processes, redundancy, regions,
+    Damage, Range, Reading, Source, arena, cpu, eval, gil, health, meta, nrt, offcpu, processes, redundancy, regions,
     shm, stacks, ucx,
 };
+use crate::value::MAX_TEXT;
 use crate::{Error, file};
 
 /// How long to wait for a commit of a recording that is being written.
@@ -37,7 +38,9 @@ impl Reader {
         let mut damage = Damage::default();
         let connection = connect(path, &mut damage)?;
         let source = Source { connection, path: path.to_owned() };
-        let (meta, finished) = meta::read(&source, &mut damage)?;
+        let mut reading = Reading { source: &source, range: Range::default(), damage };
+        let (meta, finished) = meta::read(&mut reading)?;
+        let damage = reading.damage;
         Ok(Self { source, meta, finished, opening: damage.clone(), damage })
     }
 
@@ -68,31 +71,31 @@ impl Reader {
     }
 
     fn play(&mut self, range: Range, mut each: impl FnMut(Event)) -> Result<(), Error> {
-        let mut damage = self.opening.clone();
         let source = &self.source;
+        let mut reading = Reading { source, range, damage: self.opening.clone() };
         // One transaction, so that a recording that is being written is seen as of one moment.
         let snapshot = source.connection.unchecked_transaction();
         let snapshot = snapshot.map_err(|error| Error::sqlite(source.path(), error))?;
         let mut timed = Vec::new();
-        stacks::read(source, &mut damage, &mut each)?;
-        processes::read(source, &mut damage, &mut timed, &mut each)?;
-        health::read(source, &mut damage, &mut timed)?;
-        offcpu::read(source, &mut damage, range, |event| timed.push(event))?;
-        gil::read(source, &mut damage, range, |event| timed.push(event))?;
-        eval::read(source, &mut damage, range, |event| timed.push(event))?;
-        arena::read(source, &mut damage, range, |event| timed.push(event))?;
-        nrt::read(source, &mut damage, range, |event| timed.push(event))?;
-        redundancy::read(source, &mut damage, range, |event| timed.push(event))?;
-        shm::read(source, &mut damage, range, |event| timed.push(event))?;
-        ucx::read(source, &mut damage, range, |event| timed.push(event))?;
-        regions::read(source, &mut damage, range, |event| timed.push(event))?;
+        stacks::read(&mut reading, &mut each)?;
+        processes::read(&mut reading, &mut timed, &mut each)?;
+        health::read(&mut reading, &mut timed)?;
+        offcpu::read(&mut reading, &mut timed)?;
+        gil::read(&mut reading, &mut timed)?;
+        eval::read(&mut reading, &mut timed)?;
+        arena::read(&mut reading, &mut timed)?;
+        nrt::read(&mut reading, &mut timed)?;
+        redundancy::read(&mut reading, &mut timed)?;
+        shm::read(&mut reading, &mut timed)?;
+        ucx::read(&mut reading, &mut timed)?;
+        regions::read(&mut reading, &mut timed)?;
         timed.sort_by_key(Event::at);
 
         let mut order = Order { timed: timed.into_iter().peekable(), held: BTreeMap::new(), next: 0 };
-        cpu::read(source, &mut damage, range, self.meta.period(), |sample| order.push(sample, &mut each))?;
+        cpu::read(&mut reading, self.meta.period(), |sample| order.push(sample, &mut each))?;
         order.finish(&mut each);
         drop(snapshot);
-        self.damage = damage;
+        self.damage = reading.damage;
         Ok(())
     }
 }

@@ -2,6 +2,7 @@
 
 use rusqlite::Connection;
 
+use crate::table::Description;
 use crate::tables;
 
 /// `PRAGMA application_id`: "pyob" in ASCII.
@@ -21,8 +22,11 @@ pub(crate) const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 /// Creates all tables in an empty database.
 pub(crate) fn create(connection: &Connection) -> rusqlite::Result<()> {
     connection.execute_batch(&format!("PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSION};"))?;
-    for sql in tables::SCHEMA {
-        connection.execute_batch(sql)?;
-    }
-    Ok(())
+    tables::TABLES.iter().copied().flatten().try_for_each(|table| connection.execute_batch(&table.create()))
+}
+
+/// The section of docs/recording.md about the tables.
+pub fn documentation() -> String {
+    let sections = tables::TABLES.iter().copied().flatten().map(Description::document);
+    format!("## Tables\n\n{}", sections.collect::<Vec<_>>().join("\n"))
 }

@@ -6,9 +6,8 @@ use std::time::{Duration, Instant};
 use pyobs_model::{Event, Meta, Nanos};
 use rusqlite::{CachedStatement, Connection, ErrorCode, OpenFlags};
 
-use crate::tables::{
-    arena, cpu, eval, gil, health, meta, nrt, offcpu, processes, redundancy, regions, shm, stacks, ucx,
-};
+use crate::table::Table;
+use crate::tables::{arena, cpu, gil, health, meta, nrt, offcpu, processes, redundancy, regions, shm, stacks, ucx};
 use crate::{Error, file, schema};
 
 /// Appends that come more often share a commit.
@@ -161,12 +160,12 @@ fn insert(
         Event::Sleep(sleep) => offcpu::sleep(connection, sleep),
         Event::GilWait(wait) => gil::wait(connection, wait),
         Event::GilHeld { at, process, tid, held } => gil::held(connection, *at, *process, *tid, *held),
-        Event::Calls(calls) => eval::calls(connection, calls),
+        Event::Calls(calls) => calls.insert(connection),
         Event::Arena { at, id, change } => arena::change(connection, *at, *id, change),
         Event::MemInfo { at, id, change } => nrt::change(connection, *at, *id, change),
         Event::Transfer { at, id, change } => ucx::change(connection, *at, *id, change),
-        Event::Transfers(transfers) => ucx::count(connection, transfers),
-        Event::TransferThread(thread) => ucx::thread(connection, thread),
+        Event::Transfers(transfers) => transfers.insert(connection),
+        Event::TransferThread(thread) => thread.insert(connection),
         Event::Access(access) => redundancy::access(connection, access),
         Event::Pair(pair) => redundancy::pair(connection, pair),
         Event::Call(call) => redundancy::call(connection, call),

@@ -8,6 +8,9 @@ use common::{every_event, write};
 use rusqlite::Connection;
 
 const DOCUMENT: &str = include_str!("../../../docs/recording.md");
+const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/recording.md");
+/// Set to have the document rewritten.
+const UPDATE: &str = "PYOBS_UPDATE_DOCS";
 
 fn recording() -> (tempfile::TempDir, Connection) {
     let folder = tempfile::tempdir().unwrap();
@@ -50,6 +53,23 @@ fn the_hottest_line_is_the_hottest_line() {
         .collect::<Vec<_>>();
     // The second frame is the innermost of Python in the stacks 0, 1 and 3, the first one in 5; 2 is empty, 4 native.
     assert_eq!(functions, ["\u{1b}[31m;\n<script>\0", "Node.insert"]);
+}
+
+#[test]
+fn the_tables_are_as_they_are_described() {
+    let from = DOCUMENT.find("## Tables\n").unwrap();
+    let to = from + DOCUMENT[from..].find("\n## ").unwrap();
+    let described = [&DOCUMENT[..from], &pyobs_recording::documentation(), &DOCUMENT[to..]].concat();
+    if std::env::var_os(UPDATE).is_some() {
+        std::fs::write(PATH, described).unwrap();
+        return;
+    }
+    let difference = DOCUMENT.lines().zip(described.lines()).find(|(document, described)| document != described);
+    assert!(
+        DOCUMENT == described,
+        "docs/recording.md is not what userspace/recording/src/tables says, first here: {difference:?}. \
+         Run `{UPDATE}=1 cargo test -p pyobs-recording --test documentation`, which rewrites it"
+    );
 }
 
 #[test]

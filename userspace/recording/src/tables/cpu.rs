@@ -3,107 +3,100 @@
 use std::collections::HashMap;
 
 use pyobs_model::{Nanos, Outcome, ProcessRef, Reason, Sample, StackId, Tid};
-use rusqlite::{Connection, Statement, params};
+use rusqlite::{Connection, Result, Statement};
 
-use super::{Damage, Field, Range, Source, integer};
+use super::{Reading, Rows};
 use crate::Error;
+use crate::table::{Table, tables};
+use crate::value::{Name, integer, integers};
 
-pub(crate) const SCHEMA: &str = "
-CREATE TABLE outcomes (
-    id     INTEGER PRIMARY KEY,
-    name   TEXT NOT NULL,
-    reason TEXT
-);
-CREATE TABLE samples (
-    at_ns   INTEGER NOT NULL,
-    process INTEGER NOT NULL REFERENCES processes,
-    tid     INTEGER NOT NULL,
-    cpu     INTEGER NOT NULL,
-    stack   INTEGER NOT NULL REFERENCES stacks,
-    outcome INTEGER NOT NULL REFERENCES outcomes,
-    weight_ns INTEGER NOT NULL
-);";
+/// The number of an outcome in a file.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct OutcomeId(u64);
 
-/// The number of an outcome in the files that this pyobs writes; they carry the names along.
-fn number(outcome: Outcome) -> u32 {
-    match outcome {
-        Outcome::Complete => 0,
-        Outcome::Truncated => 1,
-        Outcome::NoPython => 2,
-        Outcome::Failed(reason) => 3 + 2 * reason as u32,
-        Outcome::Cut(reason) => 4 + 2 * reason as u32,
+integers! { OutcomeId, of "outcomes": |it| integer(it.0), Self; }
+
+tables! {
+    /// How the walk of a sample's stack ended.
+    OutcomeRow in "outcomes" {
+        #[key] id: OutcomeId = "number; differs from file to file",
+        name: Name = "`complete`, `truncated` (deeper than pyobs walks: the innermost frames are there), `no_python` \
+            (a thread without Python frames), `failed`, `cut` (all Python frames are there, but not all native ones)",
+        reason: Option<Reason> = "why it failed or was cut, as in `losses`",
+    }
+
+    /// Family `cpu`: where a CPU was, `rate_hz` times a second and CPU. Each sample stands for some CPU time, so sums
+    /// of `weight_ns` are CPU time, and numbers of samples are not: under a budget samples are dropped at random, and
+    /// those that are kept stand for them too.
+    SampleRow in "samples" {
+        at as "at_ns": Nanos = "when",
+        process: ProcessRef = "`processes.id`",
+        tid: Tid = "thread id",
+        cpu: u32 = "number of the CPU",
+        stack: StackId = "`stacks.id`",
+        outcome: OutcomeId = "`outcomes.id`",
+        #[newer] weight as "weight_ns": Nanos = "the CPU time that the sample stands for; in recordings without this \
+            column 1 / `rate_hz` seconds",
     }
 }
 
-fn name(outcome: Outcome) -> (&'static str, Option<&'static str>) {
+/// The number of an outcome in the files that this pyobs writes; they carry the names along.
+fn number(outcome: Outcome) -> OutcomeId {
+    OutcomeId(match outcome {
+        Outcome::Complete => 0,
+        Outcome::Truncated => 1,
+        Outcome::NoPython => 2,
+        Outcome::Failed(reason) => 3 + 2 * reason as u64,
+        Outcome::Cut(reason) => 4 + 2 * reason as u64,
+    })
+}
+
+fn name(outcome: Outcome) -> (&'static str, Option<Reason>) {
     match outcome {
         Outcome::Complete => ("complete", None),
         Outcome::Truncated => ("truncated", None),
         Outcome::NoPython => ("no_python", None),
-        Outcome::Failed(reason) => ("failed", Some(reason.name())),
-        Outcome::Cut(reason) => ("cut", Some(reason.name())),
+        Outcome::Failed(reason) => ("failed", Some(reason)),
+        Outcome::Cut(reason) => ("cut", Some(reason)),
     }
 }
 
-pub(crate) fn prepare(connection: &Connection) -> rusqlite::Result<()> {
-    let mut insert = connection.prepare("INSERT INTO outcomes (id, name, reason) VALUES (?1, ?2, ?3)")?;
+pub(crate) fn prepare(connection: &Connection) -> Result<()> {
     let failed = Reason::ALL.iter().flat_map(|reason| [Outcome::Failed(*reason), Outcome::Cut(*reason)]);
-    for outcome in [Outcome::Complete, Outcome::Truncated, Outcome::NoPython].into_iter().chain(failed) {
+    [Outcome::Complete, Outcome::Truncated, Outcome::NoPython].into_iter().chain(failed).try_for_each(|outcome| {
         let (name, reason) = name(outcome);
-        insert.execute(params![number(outcome), name, reason])?;
-    }
-    Ok(())
+        OutcomeRow { id: number(outcome), name: name.into(), reason }.insert(connection)
+    })
 }
 
 /// Inserts a sample.
-pub(crate) const INSERT: &str =
-    "INSERT INTO samples (at_ns, process, tid, cpu, stack, outcome, weight_ns) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+pub(crate) const INSERT: &str = SampleRow::INSERT;
 
-pub(crate) fn sample(insert: &mut Statement<'_>, sample: &Sample) -> rusqlite::Result<()> {
-    insert.execute(params![
-        integer(sample.at.0),
-        sample.process.0,
-        sample.tid.0,
-        sample.cpu,
-        sample.stack.0,
-        number(sample.outcome),
-        integer(sample.weight.0),
-    ])?;
-    Ok(())
+pub(crate) fn sample(insert: &mut Statement<'_>, sample: &Sample) -> Result<()> {
+    let Sample { at, process, tid, cpu, stack, weight, outcome } = *sample;
+    let outcome = number(outcome);
+    SampleRow { at, process, tid, cpu, stack, outcome, weight: Some(weight) }.insert_with(insert)
 }
 
 /// The samples in the order in which they were written. In recordings before there were weights each stands for `period`.
-pub(crate) fn read(
-    source: &Source,
-    damage: &mut Damage,
-    range: Range,
-    period: Nanos,
-    mut each: impl FnMut(Sample),
-) -> Result<(), Error> {
+pub(crate) fn read(reading: &mut Reading<'_>, period: Nanos, mut each: impl FnMut(Sample)) -> Result<(), Error> {
     let mut outcomes = HashMap::new();
-    source.scan("outcomes", &["name", "reason"], "", damage, |id, row| {
-        let outcome = match &*row.text(1)? {
+    reading.scan(Rows::All, |row: OutcomeRow| {
+        let outcome = match &*row.name {
             "complete" => Outcome::Complete,
             "truncated" => Outcome::Truncated,
             "no_python" => Outcome::NoPython,
-            "cut" => Outcome::Cut(Reason::from_name(&row.text(2)?).unwrap_or(Reason::RecordMalformed)),
-            // A reason of a newer pyobs: the sample failed all the same.
-            _ => Outcome::Failed(Reason::from_name(&row.text(2)?).unwrap_or(Reason::RecordMalformed)),
+            "cut" => Outcome::Cut(row.reason?),
+            // An outcome of a newer pyobs, which has a reason.
+            _ => Outcome::Failed(row.reason?),
         };
-        outcomes.insert(id, outcome);
+        outcomes.insert(row.id, outcome);
         Some(())
     })?;
-    let columns = ["at_ns", "process", "tid", "cpu", "stack", "outcome"];
-    source.scan_newer("samples", (&columns, &["weight_ns"]), &range.condition(), damage, |_, row| {
-        each(Sample {
-            at: Nanos(row.number(1)?),
-            process: ProcessRef(row.small(2)?),
-            tid: Tid(row.small(3)?),
-            cpu: row.small(4)?,
-            stack: StackId(row.small(5)?),
-            weight: if row.get_ref(7).is_ok() { Nanos(row.number(7)?) } else { period },
-            outcome: *outcomes.get(&row.number(6)?)?,
-        });
+    reading.scan(Rows::Within, |row: SampleRow| {
+        let SampleRow { at, process, tid, cpu, stack, outcome, weight } = row;
+        let outcome = *outcomes.get(&outcome)?;
+        each(Sample { at, process, tid, cpu, stack, weight: weight.unwrap_or(period), outcome });
         Some(())
     })
 }

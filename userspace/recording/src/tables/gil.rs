@@ -1,104 +1,67 @@
 //! The family `gil`: waits for the GIL, and who held it.
 
 use pyobs_model::{Event, GilHolder, GilWait, Nanos, ProcessRef, StackId, Tid};
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, Result};
 
-use super::{Damage, Field, Range, Source, integer, since_and_stacks};
+use super::{Reading, Rows, since_and_stacks};
 use crate::Error;
+use crate::table::{Table, tables};
 
-pub(crate) const SCHEMA: &str = "
-CREATE TABLE gil_waits (
-    at_ns        INTEGER NOT NULL,
-    process      INTEGER NOT NULL REFERENCES processes,
-    tid          INTEGER NOT NULL,
-    stack        INTEGER NOT NULL REFERENCES stacks,
-    holder_tid   INTEGER,
-    holder_stack INTEGER REFERENCES stacks,
-    count        INTEGER NOT NULL,
-    total_ns     INTEGER NOT NULL,
-    length_ns    INTEGER NOT NULL,
-    from_ns      INTEGER NOT NULL,
-    stacks       INTEGER NOT NULL
-);
-CREATE TABLE gil_held (
-    at_ns   INTEGER NOT NULL,
-    process INTEGER NOT NULL REFERENCES processes,
-    tid     INTEGER NOT NULL,
-    held_ns INTEGER NOT NULL
-);";
+tables! {
+    /// Family `gil`: a piece of a wait for the GIL. A wait comes in pieces of at most the switch interval (5 ms), each
+    /// with who held the GIL when it began; one row may stand for several pieces, as in `sleeps`. The same wait may
+    /// also be in `sleeps`, with the reason `gil`.
+    WaitRow in "gil_waits" {
+        at as "at_ns": Nanos = "when the piece ended",
+        process: ProcessRef = "`processes.id`",
+        tid: Tid = "thread id of the waiter",
+        stack: StackId = "`stacks.id`: where it asked for the GIL",
+        holder_tid: Option<Tid> = "thread that held the GIL; NULL when unknown",
+        holder_stack: Option<StackId> = "`stacks.id`: where the holder was, without frames while the GIL was on its \
+            way to it; NULL with `holder_tid`",
+        count: u64 = "waits that begin with the piece; 0 when it goes on with the one that its thread began before",
+        total as "total_ns": Nanos = "time that the row stands for: sum these",
+        length as "length_ns": Nanos = "how long the longest piece was",
+        #[newer] from as "from_ns": Nanos = "as in `sleeps`",
+        #[newer] stacks: u64 = "as in `sleeps`",
+    }
 
-pub(crate) fn wait(connection: &Connection, wait: &GilWait) -> rusqlite::Result<()> {
-    let sql = "INSERT INTO gil_waits (at_ns, process, tid, stack, holder_tid, holder_stack, count, total_ns, length_ns,
-                                      from_ns, stacks)
-               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
-    connection.prepare_cached(sql)?.execute(params![
-        integer(wait.at.0),
-        wait.process.0,
-        wait.tid.0,
-        wait.stack.0,
-        wait.holder.map(|holder| holder.tid.0),
-        wait.holder.map(|holder| holder.stack.0),
-        integer(wait.count),
-        integer(wait.total.0),
-        integer(wait.length.0),
-        integer(wait.from.0),
-        integer(wait.stacks),
-    ])?;
-    Ok(())
+    /// Family `gil`: how long threads held the GIL.
+    HeldRow in "gil_held" {
+        at as "at_ns": Nanos = "when",
+        process: ProcessRef = "`processes.id`",
+        tid: Tid = "thread id",
+        held as "held_ns": Nanos = "time since the row before of this thread in which it held the GIL",
+    }
 }
 
-pub(crate) fn held(
-    connection: &Connection,
-    at: Nanos,
-    process: ProcessRef,
-    tid: Tid,
-    held: Nanos,
-) -> rusqlite::Result<()> {
-    let sql = "INSERT INTO gil_held (at_ns, process, tid, held_ns) VALUES (?1, ?2, ?3, ?4)";
-    connection.prepare_cached(sql)?.execute(params![integer(at.0), process.0, tid.0, integer(held.0)])?;
-    Ok(())
+pub(crate) fn wait(connection: &Connection, wait: &GilWait) -> Result<()> {
+    let GilWait { from, at, process, tid, stack, holder, count, total, length, stacks } = *wait;
+    let (holder_tid, holder_stack) = holder.map(|holder| (holder.tid, holder.stack)).unzip();
+    let (from, stacks) = (Some(from), Some(stacks));
+    let row = WaitRow { at, process, tid, stack, holder_tid, holder_stack, count, total, length, from, stacks };
+    row.insert(connection)
 }
 
-pub(crate) fn read(
-    source: &Source,
-    damage: &mut Damage,
-    range: Range,
-    mut each: impl FnMut(Event),
-) -> Result<(), Error> {
-    let columns = ["at_ns", "process", "tid", "stack", "holder_tid", "holder_stack", "count", "total_ns", "length_ns"];
-    let newer = ["from_ns", "stacks"];
-    let (condition, selection) = (range.condition_of_spells(), range.selection());
-    source.scan_newer("gil_waits", (&columns, &newer), &condition, damage, |_, row| {
-        let holder = match row.maybe_small(5)? {
-            Some(tid) => Some(GilHolder { tid: Tid(tid), stack: StackId(row.small(6)?) }),
+pub(crate) fn held(connection: &Connection, at: Nanos, process: ProcessRef, tid: Tid, held: Nanos) -> Result<()> {
+    HeldRow { at, process, tid, held }.insert(connection)
+}
+
+pub(crate) fn read(reading: &mut Reading<'_>, timed: &mut Vec<Event>) -> Result<(), Error> {
+    let selection = reading.range.selection();
+    reading.scan(Rows::Since, |row: WaitRow| {
+        let WaitRow { at, process, tid, stack, holder_tid, holder_stack, count, total, length, from, stacks } = row;
+        let holder = match holder_tid {
+            Some(tid) => Some(GilHolder { tid, stack: holder_stack? }),
             None => None,
         };
-        let (at, count, total) = (Nanos(row.number(1)?), row.number(7)?, Nanos(row.number(8)?));
-        let (from, stacks) = since_and_stacks(row, 10, (at, total, count))?;
-        let wait = GilWait {
-            from,
-            at,
-            process: ProcessRef(row.small(2)?),
-            tid: Tid(row.small(3)?),
-            stack: StackId(row.small(4)?),
-            holder,
-            count,
-            total,
-            length: Nanos(row.number(9)?),
-            stacks,
-        };
-        if let Some(wait) = wait.clipped(&selection) {
-            each(Event::GilWait(wait));
-        }
+        let (from, stacks) = since_and_stacks((from, stacks), (at, total, count));
+        let wait = GilWait { from, at, process, tid, stack, holder, count, total, length, stacks };
+        timed.extend(wait.clipped(&selection).map(Event::GilWait));
         Some(())
     })?;
-    source.scan("gil_held", &["at_ns", "process", "tid", "held_ns"], &range.condition(), damage, |_, row| {
-        each(Event::GilHeld {
-            at: Nanos(row.number(1)?),
-            process: ProcessRef(row.small(2)?),
-            tid: Tid(row.small(3)?),
-            held: Nanos(row.number(4)?),
-        });
-        Some(())
+    reading.events(Rows::Within, timed, |row| {
+        let HeldRow { at, process, tid, held } = row;
+        Some(Event::GilHeld { at, process, tid, held })
     })
 }

@@ -1,16 +1,31 @@
 //! What the recording says of itself.
 
+use std::sync::Arc;
+
 use pyobs_model::{Meta, Nanos, Refused};
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, Result};
 
-use super::{Damage, Field, Source, integer};
+use super::{Reading, Rows};
 use crate::Error;
+use crate::table::{Table, tables};
+use crate::value::integer;
 
-pub(crate) const SCHEMA: &str = "
-CREATE TABLE meta (
-    key   TEXT NOT NULL UNIQUE,
-    value TEXT NOT NULL
-);";
+tables! {
+    /// What the recording says of itself.
+    ///
+    /// Keys: `started` (RFC 3339, UTC), `host`, `kernel` (release), `pyobs` (version), `rate_hz` (samples per second
+    /// and CPU), `cpus` (CPUs that were online; not in recordings of older versions), `probes` (families that were on,
+    /// with commas), `sampler` (`cpu-clock`; `cycles` in recordings before 2026-11-25), `segment_repair` (`iterators`
+    /// or `proc`: how the account of segments was compared with what processes have; empty without the family `shm`),
+    /// `refused:FAMILY` (why that family could not be had; only for families that were asked for and are off),
+    /// `finished_ns` (time of the last event; missing when the recording was cut off).
+    #[insert(OR REPLACE)]
+    #[unique(key)]
+    MetaRow in "meta" {
+        key: Arc<str> = "see above",
+        value: Arc<str> = "text",
+    }
+}
 
 /// No host name and no reason is longer.
 const MAX: usize = 1024;
@@ -19,12 +34,11 @@ const REASON_MAX: usize = MAX / 4;
 /// Before the name of a family that could not be had; the value is why.
 const REFUSED: &str = "refused:";
 
-fn set(connection: &Connection, key: &str, value: &str) -> rusqlite::Result<()> {
-    connection.execute("INSERT OR REPLACE INTO meta (key, value) VALUES (?1, ?2)", params![key, value])?;
-    Ok(())
+fn set(connection: &Connection, key: &str, value: &str) -> Result<()> {
+    MetaRow { key: key.into(), value: value.into() }.insert(connection)
 }
 
-pub(crate) fn write(connection: &Connection, meta: &Meta) -> rusqlite::Result<()> {
+pub(crate) fn write(connection: &Connection, meta: &Meta) -> Result<()> {
     set(connection, "started", &meta.started)?;
     set(connection, "host", &meta.host)?;
     set(connection, "kernel", &meta.kernel)?;
@@ -39,17 +53,17 @@ pub(crate) fn write(connection: &Connection, meta: &Meta) -> rusqlite::Result<()
 }
 
 /// Marks a recording that was ended, not cut off.
-pub(crate) fn finish(connection: &Connection, latest: Nanos) -> rusqlite::Result<()> {
+pub(crate) fn finish(connection: &Connection, latest: Nanos) -> Result<()> {
     set(connection, "finished_ns", &integer(latest.0).to_string())
 }
 
 /// The meta data, and whether the recording was ended.
-pub(crate) fn read(source: &Source, damage: &mut Damage) -> Result<(Meta, bool), Error> {
+pub(crate) fn read(reading: &mut Reading<'_>) -> Result<(Meta, bool), Error> {
     let mut meta = Meta::default();
     let mut finished = false;
     let mut rows = 0;
-    source.scan("meta", &["key", "value"], "", damage, |_, row| {
-        let (key, value) = (row.text(1)?, row.text(2)?);
+    reading.scan(Rows::All, |row: MetaRow| {
+        let MetaRow { key, value } = row;
         if value.len() > MAX {
             return None;
         }
@@ -74,7 +88,7 @@ pub(crate) fn read(source: &Source, damage: &mut Damage) -> Result<(Meta, bool),
         Some(())
     })?;
     if rows == 0 {
-        return Err(Error::corrupt(source.path(), "it does not say when and where it was recorded"));
+        return Err(Error::corrupt(reading.source.path(), "it does not say when and where it was recorded"));
     }
     Ok((meta, finished))
 }

@@ -4,104 +4,76 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use pyobs_model::{Event, Nanos, Pid, ProcessRef, Sleep, StackId, Tid, WaitReason, Waker};
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, Result};
 
-use super::{Damage, Field, Range, Source, bounded, integer, since_and_stacks};
+use super::{Reading, Rows, since_and_stacks};
 use crate::Error;
+use crate::table::{Table, tables};
 
-pub(crate) const SCHEMA: &str = "
-CREATE TABLE sleeps (
-    at_ns      INTEGER NOT NULL,
-    process    INTEGER NOT NULL REFERENCES processes,
-    tid        INTEGER NOT NULL,
-    stack      INTEGER NOT NULL REFERENCES stacks,
-    reason     TEXT NOT NULL,
-    count      INTEGER NOT NULL,
-    total_ns   INTEGER NOT NULL,
-    length_ns  INTEGER NOT NULL,
-    waker_pid  INTEGER,
-    waker_tid  INTEGER,
-    waker_name TEXT,
-    from_ns    INTEGER NOT NULL,
-    stacks     INTEGER NOT NULL
-);";
-
-pub(crate) fn sleep(connection: &Connection, sleep: &Sleep) -> rusqlite::Result<()> {
-    let sql = "INSERT INTO sleeps (at_ns, process, tid, stack, reason, count, total_ns, length_ns,
-                                   waker_pid, waker_tid, waker_name, from_ns, stacks)
-               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
-    connection.prepare_cached(sql)?.execute(params![
-        integer(sleep.at.0),
-        sleep.process.0,
-        sleep.tid.0,
-        sleep.stack.0,
-        sleep.reason.name(),
-        integer(sleep.count),
-        integer(sleep.total.0),
-        integer(sleep.length.0),
-        sleep.waker.as_ref().map(|waker| waker.pid.0),
-        sleep.waker.as_ref().map(|waker| waker.tid.0),
-        sleep.waker.as_ref().map(|waker| bounded(&waker.name)),
-        integer(sleep.from.0),
-        integer(sleep.stacks),
-    ])?;
-    Ok(())
+tables! {
+    /// Family `offcpu`: a thread went off its CPU, and came back at `at_ns`. One row may stand for several sleeps of
+    /// its thread, somewhere between `from_ns` and `at_ns`.
+    SleepRow in "sleeps" {
+        at as "at_ns": Nanos = "when it ended",
+        process: ProcessRef = "`processes.id`",
+        tid: Tid = "thread id",
+        stack: StackId = "`stacks.id`: where the thread went to sleep",
+        reason: WaitReason = "`lock` (between threads, other than the GIL), `io` (file, socket, pipe, page of memory), \
+            `sleep` (nothing but time), `gil`, `poll` (one of several files or sockets), `other`",
+        count: u64 = "sleeps that the row stands for",
+        total as "total_ns": Nanos = "time that the row stands for: sum these",
+        length as "length_ns": Nanos = "how long the longest of the sleeps was",
+        waker_pid: Option<Pid> = "who ended it, as the host sees it; NULL when unknown, as are the next two",
+        waker_tid: Option<Tid> = "its thread",
+        waker_name: Option<Arc<str>> = "the thread's name",
+        #[newer] from as "from_ns": Nanos = "all of `total_ns` lies between this and `at_ns`; without the column: \
+            `at_ns - total_ns`",
+        #[newer] stacks: u64 = "stacks that the row rests on. With fewer than `count`, how the thread's time is split \
+            over its stacks is an estimate, and the sum over the thread is exact; without the column: `count`",
+    }
 }
 
-pub(crate) fn read(
-    source: &Source,
-    damage: &mut Damage,
-    range: Range,
-    mut each: impl FnMut(Event),
-) -> Result<(), Error> {
+pub(crate) fn sleep(connection: &Connection, sleep: &Sleep) -> Result<()> {
+    let Sleep { from, at, process, tid, stack, reason, count, total, length, stacks, waker } = sleep.clone();
+    let (waker, waker_name) = waker.map(|waker| ((waker.pid, waker.tid), waker.name)).unzip();
+    let (waker_pid, waker_tid) = waker.unzip();
+    let row = SleepRow {
+        at,
+        process,
+        tid,
+        stack,
+        reason,
+        count,
+        total,
+        length,
+        waker_pid,
+        waker_tid,
+        waker_name,
+        from: Some(from),
+        stacks: Some(stacks),
+    };
+    row.insert(connection)
+}
+
+pub(crate) fn read(reading: &mut Reading<'_>, timed: &mut Vec<Event>) -> Result<(), Error> {
     // A few threads wake all the others.
     let mut names: HashSet<Arc<str>> = HashSet::new();
-    let columns = [
-        "at_ns",
-        "process",
-        "tid",
-        "stack",
-        "reason",
-        "count",
-        "total_ns",
-        "length_ns",
-        "waker_pid",
-        "waker_tid",
-        "waker_name",
-    ];
-    let newer = ["from_ns", "stacks"];
-    let (condition, selection) = (range.condition_of_spells(), range.selection());
-    source.scan_newer("sleeps", (&columns, &newer), &condition, damage, |_, row| {
-        let waker = match row.maybe_small(9)? {
-            Some(pid) => {
-                let name = row.text(11)?;
-                let name = names.get(&name).cloned().unwrap_or_else(|| {
-                    names.insert(Arc::clone(&name));
-                    name
-                });
-                Some(Waker { pid: Pid(pid), tid: Tid(row.small(10)?), name })
-            }
+    let mut known = |name: Arc<str>| {
+        names.get(&name).cloned().unwrap_or_else(|| {
+            names.insert(Arc::clone(&name));
+            name
+        })
+    };
+    let selection = reading.range.selection();
+    reading.scan(Rows::Since, |row: SleepRow| {
+        let waker = match row.waker_pid {
+            Some(pid) => Some(Waker { pid, tid: row.waker_tid?, name: known(row.waker_name?) }),
             None => None,
         };
-        let (at, count, total) = (Nanos(row.number(1)?), row.number(6)?, Nanos(row.number(7)?));
-        let (from, stacks) = since_and_stacks(row, 12, (at, total, count))?;
-        let sleep = Sleep {
-            from,
-            at,
-            process: ProcessRef(row.small(2)?),
-            tid: Tid(row.small(3)?),
-            stack: StackId(row.small(4)?),
-            // A reason of a newer pyobs.
-            reason: WaitReason::from_name(&row.text(5)?).unwrap_or(WaitReason::Other),
-            count,
-            total,
-            length: Nanos(row.number(8)?),
-            stacks,
-            waker,
-        };
-        if let Some(sleep) = sleep.clipped(&selection) {
-            each(Event::Sleep(sleep));
-        }
+        let SleepRow { at, process, tid, stack, reason, count, total, length, from, stacks, .. } = row;
+        let (from, stacks) = since_and_stacks((from, stacks), (at, total, count));
+        let sleep = Sleep { from, at, process, tid, stack, reason, count, total, length, stacks, waker };
+        timed.extend(sleep.clipped(&selection).map(Event::Sleep));
         Some(())
     })
 }

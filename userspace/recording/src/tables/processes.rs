@@ -3,87 +3,70 @@
 use std::sync::Arc;
 
 use pyobs_model::{Event, Nanos, Pid, Process, ProcessRef, Tid};
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, Result, params};
 
 use super::scan::Dense;
-use super::{Damage, Field, Source, bounded, integer};
+use super::{Reading, Rows};
 use crate::Error;
+use crate::table::tables;
+use crate::value::integer;
 
-pub(crate) const SCHEMA: &str = "
-CREATE TABLE processes (
-    id         INTEGER PRIMARY KEY,
-    pid        INTEGER NOT NULL,
-    ppid       INTEGER NOT NULL,
-    command    TEXT NOT NULL,
-    python     TEXT,
-    started_ns INTEGER,
-    ended_ns   INTEGER
-);
-CREATE TABLE threads (
-    process INTEGER NOT NULL REFERENCES processes,
-    tid     INTEGER NOT NULL,
-    name    TEXT NOT NULL,
-    UNIQUE (process, tid)
-);";
+tables! {
+    /// One run of one program: a pid that was used again, or an `exec`, is another row.
+    #[upsert(known: id => pid, ppid, command, python, started_ns)]
+    ProcessRow in "processes" {
+        #[key] id: ProcessRef = "number, from 0",
+        pid: Pid = "process id as the host sees it",
+        ppid: Pid = "its parent's",
+        command: Arc<str> = "the command line's words, with spaces; the kernel's short name where it has none",
+        python: Option<Arc<str>> = "version of the interpreter, such as `3.12.1`; NULL for a process without CPython",
+        started_ns: Option<Nanos> = "NULL when it ran before the recording began",
+        ended_ns: Option<Nanos> = "NULL when it ran after the recording ended",
+    }
 
-pub(crate) fn process(connection: &Connection, id: ProcessRef, process: &Process) -> rusqlite::Result<()> {
-    let sql = "INSERT INTO processes (id, pid, ppid, command, python, started_ns) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
-               ON CONFLICT (id) DO UPDATE SET pid = excluded.pid, ppid = excluded.ppid, command = excluded.command,
-               python = excluded.python, started_ns = excluded.started_ns";
-    connection.prepare_cached(sql)?.execute(params![
-        id.0,
-        process.pid.0,
-        process.ppid.0,
-        bounded(&process.command),
-        process.python.as_deref().map(bounded),
-        process.started.map(|at| integer(at.0)),
-    ])?;
-    Ok(())
+    #[unique(process, tid)]
+    #[upsert(named: process, tid => name)]
+    ThreadRow in "threads" {
+        process: ProcessRef = "`processes.id`",
+        tid: Tid = "thread id as the host sees it",
+        name: Arc<str> = "the latest name",
+    }
 }
 
-pub(crate) fn ended(connection: &Connection, id: ProcessRef, at: Nanos) -> rusqlite::Result<()> {
+pub(crate) fn process(connection: &Connection, id: ProcessRef, process: &Process) -> Result<()> {
+    let Process { pid, ppid, command, python, started } = process.clone();
+    ProcessRow { id, pid, ppid, command, python, started_ns: started, ended_ns: None }.known(connection)
+}
+
+pub(crate) fn ended(connection: &Connection, id: ProcessRef, at: Nanos) -> Result<()> {
     let sql = "UPDATE processes SET ended_ns = ?2 WHERE id = ?1";
     connection.prepare_cached(sql)?.execute(params![id.0, integer(at.0)])?;
     Ok(())
 }
 
-pub(crate) fn thread(connection: &Connection, process: ProcessRef, tid: Tid, name: &str) -> rusqlite::Result<()> {
-    let sql = "INSERT INTO threads (process, tid, name) VALUES (?1, ?2, ?3)
-               ON CONFLICT (process, tid) DO UPDATE SET name = excluded.name";
-    connection.prepare_cached(sql)?.execute(params![process.0, tid.0, bounded(name)])?;
-    Ok(())
+pub(crate) fn thread(connection: &Connection, process: ProcessRef, tid: Tid, name: &Arc<str>) -> Result<()> {
+    ThreadRow { process, tid, name: Arc::clone(name) }.named(connection)
 }
 
 /// Gives the definitions to `each`, and the ends, which have a time, to `timed`.
 pub(crate) fn read(
-    source: &Source,
-    damage: &mut Damage,
+    reading: &mut Reading<'_>,
     timed: &mut Vec<Event>,
     mut each: impl FnMut(Event),
 ) -> Result<(), Error> {
     let mut ids = Dense::default();
-    let columns = ["pid", "ppid", "command", "python", "started_ns", "ended_ns"];
-    source.scan("processes", &columns, "", damage, |id, row| {
-        let process = Process {
-            pid: Pid(row.small(1)?),
-            ppid: Pid(row.small(2)?),
-            command: row.text(3)?,
-            python: row.maybe_text(4)?,
-            started: row.maybe_number(5)?.map(Nanos),
-        };
-        let ended = row.maybe_number(6)?.map(Nanos);
-        for missing in ids.missing(id)? {
+    reading.scan(Rows::All, |row: ProcessRow| {
+        let ProcessRow { id, pid, ppid, command, python, started_ns: started, ended_ns } = row;
+        for missing in ids.missing(id.0)? {
             each(Event::Process { id: ProcessRef(missing), process: unknown() });
         }
-        let id = ProcessRef(u32::try_from(id).ok()?);
-        each(Event::Process { id, process });
-        timed.extend(ended.map(|at| Event::ProcessEnd { id, at }));
+        each(Event::Process { id, process: Process { pid, ppid, command, python, started } });
+        timed.extend(ended_ns.map(|at| Event::ProcessEnd { id, at }));
         Some(())
     })?;
-    source.scan("threads", &["process", "tid", "name"], "", damage, |_, row| {
-        let process = ProcessRef(row.small(1).filter(|id| *id < ids.len())?);
-        each(Event::Thread { process, tid: Tid(row.small(2)?), name: row.text(3)? });
-        Some(())
+    reading.scan(Rows::All, |row: ThreadRow| {
+        let ThreadRow { process, tid, name } = row;
+        (process.0 < ids.len()).then(|| each(Event::Thread { process, tid, name }))
     })
 }
 

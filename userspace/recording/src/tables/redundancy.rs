@@ -1,206 +1,135 @@
 //! The family `redundancy`: accesses of samples, pairs of accesses, and what the watchpoints came to.
 
+use std::sync::Arc;
+
 use pyobs_model::{
     Access, Compared, Event, Nanos, NativeCall, Pair, PairKind, ProcessRef, Sampler, StackId, Tid, Touched, Watchpoints,
 };
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, Result};
 
-use super::{Damage, Field, Range, Source, bounded, integer};
+use super::{Reading, Rows};
 use crate::Error;
+use crate::table::{Table, tables};
+use crate::value::Name;
 
-pub(crate) const SCHEMA: &str = "
-CREATE TABLE accesses (
-    at_ns   INTEGER NOT NULL,
-    process INTEGER NOT NULL REFERENCES processes,
-    tid     INTEGER NOT NULL,
-    stack   INTEGER NOT NULL REFERENCES stacks,
-    weight  INTEGER NOT NULL,
-    memory  TEXT,
-    detail  TEXT,
-    stores  INTEGER NOT NULL,
-    element_of TEXT
-);
-CREATE TABLE access_pairs (
-    at_ns   INTEGER NOT NULL,
-    process INTEGER NOT NULL REFERENCES processes,
-    tid     INTEGER NOT NULL,
-    first_stack  INTEGER NOT NULL REFERENCES stacks,
-    second_stack INTEGER NOT NULL REFERENCES stacks,
-    kind    TEXT NOT NULL,
-    memory  TEXT NOT NULL,
-    detail  TEXT,
-    bytes   INTEGER NOT NULL,
-    equal   INTEGER NOT NULL,
-    unread  INTEGER,
-    address INTEGER
-);
-CREATE TABLE native_calls (
-    at_ns   INTEGER NOT NULL,
-    process INTEGER NOT NULL REFERENCES processes,
-    tid     INTEGER NOT NULL,
-    stack   INTEGER NOT NULL REFERENCES stacks,
-    callee  TEXT NOT NULL,
-    varying INTEGER,
-    same_result INTEGER
-);
-CREATE TABLE watchpoints (
-    at_ns     INTEGER NOT NULL,
-    sampler   TEXT NOT NULL,
-    samples   INTEGER NOT NULL,
-    undecoded INTEGER NOT NULL,
-    armed     INTEGER NOT NULL,
-    traps     INTEGER NOT NULL,
-    timed_out INTEGER NOT NULL,
-    taken     INTEGER NOT NULL,
-    storms    INTEGER NOT NULL
-);";
+tables! {
+    /// Family `redundancy`: samples in native code that Python called, with the memory that the thread was about to
+    /// access.
+    AccessRow in "accesses" {
+        at as "at_ns": Nanos = "when it was taken",
+        process: ProcessRef = "`processes.id`",
+        tid: Tid = "the kernel's thread id",
+        stack: StackId = "`stacks.id`",
+        weight: u32 = "the samples that it stands for: more than 1 when some were left out to stay inside the budget",
+        memory: Option<Name> = "`metadata` (a Python object), `array`, `static` (a file's own data) or `unknown`; NULL \
+            where the address is not known",
+        detail: Option<Arc<str>> = "`metadata`: the object's type; `array`: the type of its elements and its shape; \
+            NULL where that is not known",
+        stores: bool = "1 when it was going to be written",
+        #[newer] element_of: Option<Arc<str>> = "of an instruction of Python's that takes a single element out of an \
+            array, the type of its elements and its shape; NULL of others, and in older recordings",
+    }
 
-pub(crate) fn access(connection: &Connection, access: &Access) -> rusqlite::Result<()> {
-    let sql = "INSERT INTO accesses (at_ns, process, tid, stack, weight, memory, detail, stores, element_of)
-               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
-    let touched = access.touched.as_ref();
-    connection.prepare_cached(sql)?.execute(params![
-        integer(access.at.0),
-        access.process.0,
-        access.tid.0,
-        access.stack.0,
-        access.weight,
-        touched.map(Touched::name),
-        touched.and_then(Touched::detail).map(|detail| bounded(detail)),
-        access.stores,
-        access.element_of.as_deref().map(bounded),
-    ])?;
-    Ok(())
+    /// Family `redundancy`: two accesses of one address by one thread, in different native calls.
+    PairRow in "access_pairs" {
+        at as "at_ns": Nanos = "when it was told",
+        process: ProcessRef = "`processes.id`",
+        tid: Tid = "the kernel's thread id",
+        first as "first_stack": StackId = "`stacks.id`: the first trap of the call that has the first access",
+        second as "second_stack": StackId = "the same of the second access",
+        kind: PairKind = "`load` or `store`",
+        memory: Name = "as `accesses.memory`",
+        detail: Option<Arc<str>> = "as `accesses.detail`",
+        bytes: u64 = "of the access, as far as it is compared: 1 to 8",
+        equal: bool = "1 when the second found, or left, the value of the first",
+        unread: Option<bool> = "of stores whose loads were watched, too: 1 when nobody read the first; else NULL",
+        #[newer] address: Option<u64> = "where it was, or a byte of it; recordings of earlier versions do not have \
+            this column",
+    }
+
+    /// Family `redundancy`: calls out of Python, and what else an instruction computes natively, against the last time
+    /// that was seen at the same instruction. A row has either `varying` or `same_result`.
+    CallRow in "native_calls" {
+        at as "at_ns": Nanos = "when it was sampled, or the result told",
+        process: ProcessRef = "`processes.id`",
+        tid: Tid = "the kernel's thread id",
+        stack: StackId = "`stacks.id`",
+        callee: Arc<str> = "what was called, by its name or its type's, or the instruction's name",
+        varying: Option<u16> = "the arguments that were not those of the last time: a bit each, from bit 1 on; bit 0 \
+            is for what was called",
+        same_result: Option<bool> = "1 when the result was that of the last time",
+    }
+
+    /// Family `redundancy`: what the watchpoints came to, as counts since the recording began.
+    WatchpointsRow in "watchpoints" {
+        at as "at_ns": Nanos = "when it was told",
+        sampler: Sampler = "where addresses come from: `decoded`, `pebs` or `ibs`",
+        samples: u64 = "samples in native code that Python called",
+        undecoded: u64 = "those of them whose address is not known, or is of no interest",
+        armed: u64 = "watchpoints that were set",
+        traps: u64 = "times that one was hit",
+        timed_out: u64 = "watchpoints that were not hit, or not often enough, in their time",
+        taken: u64 = "watchpoints that were not to be had: a debugger has them, or another tool",
+        storms: u64 = "samples that got none because there were too many traps",
+    }
 }
 
-pub(crate) fn pair(connection: &Connection, pair: &Pair) -> rusqlite::Result<()> {
-    let sql = "INSERT INTO access_pairs
-               (at_ns, process, tid, first_stack, second_stack, kind, memory, detail, bytes, equal, unread, address)
-               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
-    connection.prepare_cached(sql)?.execute(params![
-        integer(pair.at.0),
-        pair.process.0,
-        pair.tid.0,
-        pair.first.0,
-        pair.second.0,
-        pair.kind.name(),
-        pair.touched.name(),
-        pair.touched.detail().map(|detail| bounded(detail)),
-        integer(pair.bytes),
-        pair.equal,
-        pair.unread,
-        pair.address.map(integer),
-    ])?;
-    Ok(())
+pub(crate) fn access(connection: &Connection, access: &Access) -> Result<()> {
+    let Access { at, process, tid, stack, weight, touched, stores, element_of } = access.clone();
+    let memory = touched.as_ref().map(|touched| touched.name().into());
+    let (detail, element_of) = (touched.as_ref().and_then(Touched::detail).cloned(), Some(element_of));
+    AccessRow { at, process, tid, stack, weight, memory, detail, stores, element_of }.insert(connection)
 }
 
-pub(crate) fn call(connection: &Connection, call: &NativeCall) -> rusqlite::Result<()> {
-    let sql = "INSERT INTO native_calls (at_ns, process, tid, stack, callee, varying, same_result)
-               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+pub(crate) fn pair(connection: &Connection, pair: &Pair) -> Result<()> {
+    let Pair { at, process, tid, first, second, kind, touched, address, bytes, equal, unread } = pair.clone();
+    let (memory, detail, address) = (touched.name().into(), touched.detail().cloned(), Some(address));
+    let row = PairRow { at, process, tid, first, second, kind, memory, detail, bytes, equal, unread, address };
+    row.insert(connection)
+}
+
+pub(crate) fn call(connection: &Connection, call: &NativeCall) -> Result<()> {
     let (varying, same_result) = match call.compared {
         Compared::Arguments { varying } => (Some(varying), None),
         Compared::Result { same } => (None, Some(same)),
     };
-    let (at, callee) = (integer(call.at.0), bounded(&call.callee));
-    let row = params![at, call.process.0, call.tid.0, call.stack.0, callee, varying, same_result];
-    connection.prepare_cached(sql)?.execute(row)?;
-    Ok(())
+    let NativeCall { at, process, tid, stack, callee, .. } = call.clone();
+    CallRow { at, process, tid, stack, callee, varying, same_result }.insert(connection)
 }
 
-pub(crate) fn watchpoints(connection: &Connection, at: Nanos, counts: &Watchpoints) -> rusqlite::Result<()> {
-    let sql = "INSERT INTO watchpoints (at_ns, sampler, samples, undecoded, armed, traps, timed_out, taken, storms)
-               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
+pub(crate) fn watchpoints(connection: &Connection, at: Nanos, counts: &Watchpoints) -> Result<()> {
     let Watchpoints { sampler, samples, undecoded, armed, traps, timed_out, taken, storms } = *counts;
-    let [samples, undecoded, armed, traps, timed_out, taken, storms] =
-        [samples, undecoded, armed, traps, timed_out, taken, storms].map(integer);
-    let row = params![integer(at.0), sampler.name(), samples, undecoded, armed, traps, timed_out, taken, storms];
-    connection.prepare_cached(sql)?.execute(row)?;
-    Ok(())
+    let row = WatchpointsRow { at, sampler, samples, undecoded, armed, traps, timed_out, taken, storms };
+    row.insert(connection)
 }
 
-pub(crate) fn read(
-    source: &Source,
-    damage: &mut Damage,
-    range: Range,
-    mut each: impl FnMut(Event),
-) -> Result<(), Error> {
-    let columns = ["at_ns", "process", "tid", "stack", "weight", "memory", "detail", "stores"];
-    source.scan_newer("accesses", (&columns, &["element_of"]), &range.condition(), damage, |_, row| {
-        let touched = match row.maybe_text(6)? {
-            Some(memory) => Some(Touched::from_name(&memory, row.maybe_text(7)?)?),
+pub(crate) fn read(reading: &mut Reading<'_>, timed: &mut Vec<Event>) -> Result<(), Error> {
+    reading.events(Rows::Within, timed, |row| {
+        let AccessRow { at, process, tid, stack, weight, memory, detail, stores, element_of } = row;
+        let touched = match memory {
+            Some(memory) => Some(Touched::from_name(&memory, detail)?),
             None => None,
         };
-        each(Event::Access(Access {
-            at: Nanos(row.number(1)?),
-            process: ProcessRef(row.small(2)?),
-            tid: Tid(row.small(3)?),
-            stack: StackId(row.small(4)?),
-            weight: row.small(5)?,
-            touched,
-            stores: row.number(8)? != 0,
-            element_of: row.maybe_text(9).flatten(),
-        }));
-        Some(())
+        let element_of = element_of.flatten();
+        Some(Event::Access(Access { at, process, tid, stack, weight, touched, stores, element_of }))
     })?;
-    let columns = [
-        "at_ns",
-        "process",
-        "tid",
-        "first_stack",
-        "second_stack",
-        "kind",
-        "memory",
-        "detail",
-        "bytes",
-        "equal",
-        "unread",
-    ];
-    source.scan_newer("access_pairs", (&columns, &["address"]), &range.condition(), damage, |_, row| {
-        each(Event::Pair(Pair {
-            at: Nanos(row.number(1)?),
-            process: ProcessRef(row.small(2)?),
-            tid: Tid(row.small(3)?),
-            first: StackId(row.small(4)?),
-            second: StackId(row.small(5)?),
-            kind: PairKind::from_name(&row.text(6)?)?,
-            touched: Touched::from_name(&row.text(7)?, row.maybe_text(8)?)?,
-            address: row.maybe_number(12).flatten(),
-            bytes: row.number(9)?,
-            equal: row.number(10)? != 0,
-            unread: row.maybe_number(11)?.map(|unread| unread != 0),
-        }));
-        Some(())
+    reading.events(Rows::Within, timed, |row| {
+        let PairRow { at, process, tid, first, second, kind, memory, detail, bytes, equal, unread, address } = row;
+        let (touched, address) = (Touched::from_name(&memory, detail)?, address.flatten());
+        Some(Event::Pair(Pair { at, process, tid, first, second, kind, touched, address, bytes, equal, unread }))
     })?;
-    let columns = ["at_ns", "process", "tid", "stack", "callee", "varying", "same_result"];
-    source.scan("native_calls", &columns, &range.condition(), damage, |_, row| {
-        let compared = match (row.maybe_number(6)?, row.maybe_number(7)?) {
-            (Some(varying), None) => Compared::Arguments { varying: u16::try_from(varying).ok()? },
-            (None, Some(same)) => Compared::Result { same: same != 0 },
+    reading.events(Rows::Within, timed, |row| {
+        let CallRow { at, process, tid, stack, callee, varying, same_result } = row;
+        let compared = match (varying, same_result) {
+            (Some(varying), None) => Compared::Arguments { varying },
+            (None, Some(same)) => Compared::Result { same },
             _ => return None,
         };
-        each(Event::Call(NativeCall {
-            at: Nanos(row.number(1)?),
-            process: ProcessRef(row.small(2)?),
-            tid: Tid(row.small(3)?),
-            stack: StackId(row.small(4)?),
-            callee: row.text(5)?,
-            compared,
-        }));
-        Some(())
+        Some(Event::Call(NativeCall { at, process, tid, stack, callee, compared }))
     })?;
-    let columns = ["at_ns", "sampler", "samples", "undecoded", "armed", "traps", "timed_out", "taken", "storms"];
-    source.scan("watchpoints", &columns, &range.condition(), damage, |_, row| {
-        let counts = Watchpoints {
-            sampler: Sampler::from_name(&row.text(2)?)?,
-            samples: row.number(3)?,
-            undecoded: row.number(4)?,
-            armed: row.number(5)?,
-            traps: row.number(6)?,
-            timed_out: row.number(7)?,
-            taken: row.number(8)?,
-            storms: row.number(9)?,
-        };
-        each(Event::Watchpoints { at: Nanos(row.number(1)?), counts });
-        Some(())
+    reading.events(Rows::Within, timed, |row| {
+        let WatchpointsRow { at, sampler, samples, undecoded, armed, traps, timed_out, taken, storms } = row;
+        let counts = Watchpoints { sampler, samples, undecoded, armed, traps, timed_out, taken, storms };
+        Some(Event::Watchpoints { at, counts })
     })
 }

@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use pyobs_model::{Nanos, Selection};
-use rusqlite::types::ValueRef;
-use rusqlite::{Connection, ErrorCode, Row, params};
+use pyobs_model::{Event, Nanos, Selection};
+use rusqlite::{Connection, ErrorCode, params};
 
-use super::{bounded, integer};
 use crate::Error;
+use crate::table::{Cells, Sort, Table};
+use crate::value::integer;
 
 /// What of a recording could not be used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -45,51 +44,7 @@ impl Damage {
     }
 }
 
-/// A value of a row, checked; a wrong type or range is `None`.
-pub(crate) trait Field {
-    fn number(&self, column: usize) -> Option<u64>;
-    fn small(&self, column: usize) -> Option<u32>;
-    fn text(&self, column: usize) -> Option<Arc<str>>;
-    /// Outer `None`: neither NULL nor a good value.
-    fn maybe_number(&self, column: usize) -> Option<Option<u64>>;
-    fn maybe_small(&self, column: usize) -> Option<Option<u32>>;
-    fn maybe_text(&self, column: usize) -> Option<Option<Arc<str>>>;
-}
-
-impl Field for Row<'_> {
-    fn number(&self, column: usize) -> Option<u64> {
-        self.get_ref(column).ok()?.as_i64().ok()?.try_into().ok()
-    }
-
-    fn small(&self, column: usize) -> Option<u32> {
-        self.get_ref(column).ok()?.as_i64().ok()?.try_into().ok()
-    }
-
-    fn text(&self, column: usize) -> Option<Arc<str>> {
-        match self.get_ref(column).ok()? {
-            ValueRef::Text(bytes) => Some(bounded(&String::from_utf8_lossy(bytes)).into()),
-            ValueRef::Null | ValueRef::Integer(_) | ValueRef::Real(_) | ValueRef::Blob(_) => None,
-        }
-    }
-
-    fn maybe_number(&self, column: usize) -> Option<Option<u64>> {
-        if is_null(self, column)? { Some(None) } else { self.number(column).map(Some) }
-    }
-
-    fn maybe_small(&self, column: usize) -> Option<Option<u32>> {
-        if is_null(self, column)? { Some(None) } else { self.small(column).map(Some) }
-    }
-
-    fn maybe_text(&self, column: usize) -> Option<Option<Arc<str>>> {
-        if is_null(self, column)? { Some(None) } else { self.text(column).map(Some) }
-    }
-}
-
-fn is_null(row: &Row<'_>, column: usize) -> Option<bool> {
-    Some(row.get_ref(column).ok()? == ValueRef::Null)
-}
-
-/// The events of `from..to`, of tables that have a column `at_ns`.
+/// The times `from..to`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Range {
     pub(crate) from: Option<Nanos>,
@@ -97,21 +52,30 @@ pub(crate) struct Range {
 }
 
 impl Range {
-    /// For [`Source::scan`].
-    pub(crate) fn condition(self) -> String {
-        let from = self.from.map(|from| format!(" AND at_ns >= {}", integer(from.0)));
-        let to = self.to.map(|to| format!(" AND at_ns < {}", integer(to.0)));
-        from.unwrap_or_default() + &to.unwrap_or_default()
+    /// Whether its end is later, or it has none.
+    pub(crate) fn ends_after(self, at: Nanos) -> bool {
+        self.to.is_none_or(|to| at < to)
     }
 
-    /// The same, with what ends after the range: it may have begun in it.
-    pub(crate) fn condition_of_spells(self) -> String {
-        Self { to: None, ..self }.condition()
+    pub(crate) fn has(self, at: Nanos) -> bool {
+        self.from.is_none_or(|from| at >= from) && self.ends_after(at)
     }
 
     pub(crate) fn selection(self) -> Selection {
         Selection { from: self.from, to: self.to, ..Selection::default() }
     }
+}
+
+/// Which rows of a table are read. Only a table with a column `at_ns` can give less than all.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Rows {
+    All,
+    /// Of the range.
+    Within,
+    /// From the range's beginning on. What ends after the range may have begun in it.
+    Since,
+    /// From the recording's beginning to the range's end. How things are then follows from all that has happened.
+    Until,
 }
 
 /// An open recording.
@@ -144,86 +108,102 @@ impl Source {
         }
         Ok(found == columns.len())
     }
+}
 
-    /// Calls `each` with (row id, row) for each row of a table, in the order of row ids; column 0 is the row id, the
-    /// columns asked for follow. What `each` refuses, or what cannot be read, is counted in `damage`.
-    pub(crate) fn scan(
-        &self,
-        table: &'static str,
-        columns: &[&str],
-        condition: &str,
-        damage: &mut Damage,
-        each: impl FnMut(u64, &Row<'_>) -> Option<()>,
-    ) -> Result<(), Error> {
-        self.scan_newer(table, (columns, &[]), condition, damage, each)
+/// A recording that is being read, and what could not be used of it so far.
+pub(crate) struct Reading<'s> {
+    pub(crate) source: &'s Source,
+    pub(crate) range: Range,
+    pub(crate) damage: Damage,
+}
+
+impl Reading<'_> {
+    fn condition(&self, rows: Rows) -> String {
+        let (from, to) = match rows {
+            Rows::All => (None, None),
+            Rows::Within => (self.range.from, self.range.to),
+            Rows::Since => (self.range.from, None),
+            Rows::Until => (None, self.range.to),
+        };
+        let from = from.map(|from| format!(" AND at_ns >= {}", integer(from.0)));
+        let to = to.map(|to| format!(" AND at_ns < {}", integer(to.0)));
+        from.unwrap_or_default() + &to.unwrap_or_default()
     }
 
-    /// The same of a table that has got more columns since there are recordings: where all of these are there, they follow
-    /// the others, else none does.
-    pub(crate) fn scan_newer(
-        &self,
-        table: &'static str,
-        (columns, newer): (&[&str], &[&str]),
-        condition: &str,
-        damage: &mut Damage,
-        mut each: impl FnMut(u64, &Row<'_>) -> Option<()>,
+    /// Collects the event that each row is.
+    pub(crate) fn events<T: Table>(
+        &mut self,
+        rows: Rows,
+        events: &mut Vec<Event>,
+        event: impl Fn(T) -> Option<Event>,
     ) -> Result<(), Error> {
-        let has = |columns| self.has(table, columns);
-        let columns = match has(columns).and_then(|all| Ok((all, has(newer)?))) {
-            Ok((true, true)) => [columns, newer].concat(),
-            Ok((true, false)) => columns.to_vec(),
+        self.scan(rows, |row| {
+            events.push(event(row)?);
+            Some(())
+        })
+    }
+
+    /// Calls `each` with each row of a table, in the order of row ids. A row that makes no sense, or that `each`
+    /// refuses, is counted in `damage`.
+    pub(crate) fn scan<T: Table>(&mut self, rows: Rows, mut each: impl FnMut(T) -> Option<()>) -> Result<(), Error> {
+        let table = T::TABLE.name;
+        let (mut columns, newer) = (T::TABLE.names(Sort::Plain), T::TABLE.names(Sort::Newer));
+        let has = |columns: &[_]| self.source.has(table, columns);
+        match has(&columns).and_then(|all| Ok((all, has(&newer)?))) {
+            Ok((true, true)) => columns.extend(newer),
+            Ok((true, false)) => {}
             // A recording of a pyobs that did not have this family yet.
             Ok((false, _)) => return Ok(()),
-            Err(error) => return self.judge(error, table, damage),
-        };
-        let list = columns.join(", ");
+            Err(error) => return self.judge(error, table),
+        }
+        let (list, condition) = (columns.join(", "), self.condition(rows));
         let sql =
             format!("SELECT rowid, {list} FROM main.{table} NOT INDEXED WHERE rowid > ?1 {condition} ORDER BY rowid");
         let mut last = i64::MIN;
         loop {
-            match self.rows(&sql, &mut last, table, damage, &mut each) {
+            match self.rows(&sql, &mut last, &mut each) {
                 Ok(()) => return Ok(()),
                 Err(error) if error.sqlite_error_code() == Some(ErrorCode::TooBig) => {
-                    damage.row(table);
+                    self.damage.row(table);
                     let next =
                         format!("SELECT rowid FROM main.{table} NOT INDEXED WHERE rowid > ?1 ORDER BY rowid LIMIT 1");
-                    match self.connection.query_row(&next, [last], |row| row.get::<_, i64>(0)) {
+                    match self.source.connection.query_row(&next, [last], |row| row.get::<_, i64>(0)) {
                         Ok(id) if id > last => last = id,
                         Ok(_) | Err(_) => return Ok(()),
                     }
                 }
-                Err(error) => return self.judge(error, table, damage),
+                Err(error) => return self.judge(error, table),
             }
         }
     }
 
-    fn rows(
-        &self,
+    fn rows<T: Table>(
+        &mut self,
         sql: &str,
         last: &mut i64,
-        table: &'static str,
-        damage: &mut Damage,
-        each: &mut impl FnMut(u64, &Row<'_>) -> Option<()>,
+        each: &mut impl FnMut(T) -> Option<()>,
     ) -> rusqlite::Result<()> {
-        let mut statement = self.connection.prepare(sql)?;
+        let table = T::TABLE.name;
+        let mut statement = self.source.connection.prepare(sql)?;
         let mut rows = statement.query(params![*last])?;
         while let Some(row) = rows.next()? {
             let id: i64 = row.get(0)?;
             // Pages that point at each other make rows come again, and could do so for ever.
             if id <= *last {
-                damage.rest(table);
+                self.damage.rest(table);
                 return Ok(());
             }
             *last = id;
-            if u64::try_from(id).ok().and_then(|id| each(id, row)).is_none() {
-                damage.row(table);
+            let row = if id < 0 { None } else { T::read(Cells::of(row)) };
+            if row.and_then(&mut *each).is_none() {
+                self.damage.row(table);
             }
         }
         Ok(())
     }
 
     /// Damage costs the rest of one table; anything else ends the reading.
-    fn judge(&self, error: rusqlite::Error, table: &'static str, damage: &mut Damage) -> Result<(), Error> {
+    fn judge(&mut self, error: rusqlite::Error, table: &'static str) -> Result<(), Error> {
         match error.sqlite_error_code() {
             Some(
                 ErrorCode::DatabaseBusy
@@ -231,9 +211,9 @@ impl Source {
                 | ErrorCode::OutOfMemory
                 | ErrorCode::SystemIoFailure
                 | ErrorCode::CannotOpen,
-            ) => Err(Error::sqlite(self.path(), error)),
+            ) => Err(Error::sqlite(self.source.path(), error)),
             _ => {
-                damage.rest(table);
+                self.damage.rest(table);
                 Ok(())
             }
         }
@@ -256,12 +236,12 @@ impl Dense {
     }
 
     /// The ids before `id` that are missing, to be filled with something; `None` when `id` is no id.
-    pub(crate) fn missing(&mut self, id: u64) -> Option<std::ops::Range<u32>> {
-        let id = u32::try_from(id).ok().filter(|id| *id < u32::MAX)?;
+    pub(crate) fn missing(&mut self, id: u32) -> Option<std::ops::Range<u32>> {
+        let next = id.checked_add(1)?;
         let gap = id.checked_sub(self.next)?;
         self.filled = self.filled.checked_add(gap).filter(|filled| *filled <= Self::MAX_FILLED)?;
         let missing = self.next..id;
-        self.next = id + 1;
+        self.next = next;
         Some(missing)
     }
 

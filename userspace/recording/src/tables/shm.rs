@@ -1,80 +1,58 @@
 //! The family `shm`: segments and what happened to them.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use pyobs_model::{Event, Nanos, Pid, Segment, SegmentChange, SegmentId, SegmentKind, StackId};
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, Result};
 
 use super::scan::Dense;
-use super::{Damage, Field, Range, Source, bounded, integer, regions};
+use super::{Reading, Rows, regions};
 use crate::Error;
+use crate::table::{Table, tables};
+use crate::value::Name;
 
-pub(crate) const SCHEMA: &str = "
-CREATE TABLE segments (
-    id         INTEGER PRIMARY KEY,
-    begun_ns   INTEGER NOT NULL,
-    dev        INTEGER NOT NULL,
-    ino        INTEGER NOT NULL,
-    generation INTEGER NOT NULL,
-    kind       TEXT NOT NULL,
-    name       TEXT,
-    linked     INTEGER NOT NULL,
-    bytes      INTEGER NOT NULL,
-    creator    INTEGER
-);
-CREATE TABLE segment_changes (
-    at_ns    INTEGER NOT NULL,
-    segment  INTEGER NOT NULL REFERENCES segments,
-    change   TEXT NOT NULL,
-    pid      INTEGER,
-    from_pid INTEGER,
-    fds      INTEGER,
-    mappings INTEGER,
-    bytes    INTEGER,
-    stack    INTEGER REFERENCES stacks
-);";
-
-/// The columns of a change that not every one has.
-#[derive(Default)]
-struct Columns {
-    change: &'static str,
-    pid: Option<Pid>,
-    from: Option<Pid>,
-    fds: Option<u32>,
-    mappings: Option<u32>,
-    bytes: Option<u64>,
-    stack: Option<StackId>,
-}
-
-impl Columns {
-    fn of(change: &SegmentChange) -> Option<Self> {
-        let named = |change| Self { change, ..Self::default() };
-        Some(match change {
-            SegmentChange::Begun(_) => named("begun"),
-            SegmentChange::Born(stack) => Self { stack: Some(*stack), ..named("born") },
-            SegmentChange::Resized(bytes) => Self { bytes: Some(*bytes), ..named("resized") },
-            SegmentChange::Holds { pid, fds, mappings } => {
-                Self { pid: Some(*pid), fds: Some(*fds), mappings: Some(*mappings), ..named("holds") }
-            }
-            SegmentChange::Ended { pid } => Self { pid: Some(*pid), ..named("ended") },
-            SegmentChange::Unlinked { by } => Self { pid: *by, ..named("unlinked") },
-            SegmentChange::Sent { from } => Self { from: Some(*from), ..named("sent") },
-            SegmentChange::Passed { from, to } => Self { pid: Some(*to), from: *from, ..named("passed") },
-            // These have tables of their own.
-            SegmentChange::Mapped { .. }
-            | SegmentChange::Unmapped { .. }
-            | SegmentChange::Allocated(_)
-            | SegmentChange::Shown { .. } => return None,
-            SegmentChange::Released => named("released"),
-            SegmentChange::Gone => named("gone"),
-        })
+tables! {
+    /// Family `shm`: shared segments.
+    #[insert(OR REPLACE)]
+    SegmentRow in "segments" {
+        #[key] id: SegmentId = "number of the segment",
+        at as "begun_ns": Nanos = "when it was first seen",
+        dev: u64 = "device, as stat(2) has it",
+        ino: u64 = "inode",
+        generation: u32 = "tells two uses of one inode apart; 0 when unknown",
+        kind: SegmentKind = "`shm`, `memfd`, `file` or `anonymous`",
+        name: Option<Arc<str>> = "last component of its name; NULL when it has none",
+        linked: bool = "1 when its name was in the file system then",
+        bytes: u64 = "its size then",
+        creator: Option<Pid> = "pid of the process that made it then; NULL when that was not seen",
     }
 
-    fn event(change: &str, pid: Option<Pid>, from: Option<Pid>, rest: &Rest) -> Option<SegmentChange> {
-        Some(match change {
-            "born" => SegmentChange::Born(rest.stack?),
-            "resized" => SegmentChange::Resized(rest.bytes?),
-            "holds" => SegmentChange::Holds { pid: pid?, fds: rest.fds?, mappings: rest.mappings? },
+    /// Family `shm`: what happened to segments.
+    ChangeRow in "segment_changes" {
+        at as "at_ns": Nanos = "when",
+        id as "segment": SegmentId = "`segments.id`",
+        change: Name = "`born`, `resized`, `holds`, `ended`, `unlinked`, `sent`, `passed`, `released` (memory given \
+            back) or `gone` (nobody has a way to it any more)",
+        #[sparse] {
+            pid: Pid = "who holds it from then on; who has ended, having held it; who unlinked it; who got a \
+                descriptor",
+            from as "from_pid": Pid = "who sent a descriptor",
+            fds: u32 = "`holds`: descriptors that the process has of it",
+            mappings: u32 = "`holds`: mappings that it has of it",
+            bytes: u64 = "`resized`: its size",
+            stack: StackId = "`born`: `stacks.id`, where it was made",
+        }
+    }
+}
+
+impl ChangeRow {
+    fn change(&self) -> Option<SegmentChange> {
+        let (pid, from) = (self.pid, self.from);
+        Some(match &*self.change {
+            "born" => SegmentChange::Born(self.stack?),
+            "resized" => SegmentChange::Resized(self.bytes?),
+            "holds" => SegmentChange::Holds { pid: pid?, fds: self.fds?, mappings: self.mappings? },
             "ended" => SegmentChange::Ended { pid: pid? },
             "unlinked" => SegmentChange::Unlinked { by: pid },
             "sent" => SegmentChange::Sent { from: from? },
@@ -86,106 +64,58 @@ impl Columns {
     }
 }
 
-struct Rest {
-    fds: Option<u32>,
-    mappings: Option<u32>,
-    bytes: Option<u64>,
-    stack: Option<StackId>,
+pub(crate) fn change(connection: &Connection, at: Nanos, id: SegmentId, change: &SegmentChange) -> Result<()> {
+    let named = |change: &'static str| ChangeRow::of(at, id, change.into());
+    let row = match *change {
+        SegmentChange::Begun(ref segment) => return begun(connection, at, id, segment),
+        SegmentChange::Mapped { pid, address, bytes, offset } => {
+            return regions::mapping(connection, at, id, (pid, address, bytes, Some(offset)));
+        }
+        SegmentChange::Unmapped { pid, address, bytes } => {
+            return regions::mapping(connection, at, id, (pid, address, bytes, None));
+        }
+        SegmentChange::Allocated(bytes) => return regions::resident(connection, at, id, bytes, None),
+        SegmentChange::Shown { pid, resident, share } => {
+            return regions::resident(connection, at, id, resident, Some((pid, share)));
+        }
+        SegmentChange::Born(stack) => ChangeRow { stack: Some(stack), ..named("born") },
+        SegmentChange::Resized(bytes) => ChangeRow { bytes: Some(bytes), ..named("resized") },
+        SegmentChange::Holds { pid, fds, mappings } => {
+            ChangeRow { pid: Some(pid), fds: Some(fds), mappings: Some(mappings), ..named("holds") }
+        }
+        SegmentChange::Ended { pid } => ChangeRow { pid: Some(pid), ..named("ended") },
+        SegmentChange::Unlinked { by } => ChangeRow { pid: by, ..named("unlinked") },
+        SegmentChange::Sent { from } => ChangeRow { from: Some(from), ..named("sent") },
+        SegmentChange::Passed { from, to } => ChangeRow { pid: Some(to), from, ..named("passed") },
+        SegmentChange::Released => named("released"),
+        SegmentChange::Gone => named("gone"),
+    };
+    row.insert(connection)
 }
 
-pub(crate) fn change(
-    connection: &Connection,
-    at: Nanos,
-    id: SegmentId,
-    change: &SegmentChange,
-) -> rusqlite::Result<()> {
-    if let SegmentChange::Begun(segment) = change {
-        return begun(connection, at, id, segment);
-    }
-    let sql = "INSERT INTO segment_changes (at_ns, segment, change, pid, from_pid, fds, mappings, bytes, stack)
-               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
-    if regions::segment(connection, at, id, change)? {
-        return Ok(());
-    }
-    let Some(columns) = Columns::of(change) else { return Ok(()) };
-    connection.prepare_cached(sql)?.execute(params![
-        integer(at.0),
-        id.0,
-        columns.change,
-        columns.pid.map(|pid| pid.0),
-        columns.from.map(|pid| pid.0),
-        columns.fds,
-        columns.mappings,
-        columns.bytes.map(integer),
-        columns.stack.map(|stack| stack.0),
-    ])?;
-    Ok(())
-}
-
-fn begun(connection: &Connection, at: Nanos, id: SegmentId, segment: &Segment) -> rusqlite::Result<()> {
-    let sql = "INSERT OR REPLACE INTO segments
-               (id, begun_ns, dev, ino, generation, kind, name, linked, bytes, creator)
-               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
-    connection.prepare_cached(sql)?.execute(params![
-        id.0,
-        integer(at.0),
-        integer(segment.dev),
-        integer(segment.ino),
-        segment.generation,
-        segment.kind.name(),
-        segment.name.as_deref().map(bounded),
-        segment.linked,
-        integer(segment.bytes),
-        segment.creator.map(|pid| pid.0),
-    ])?;
-    Ok(())
+fn begun(connection: &Connection, at: Nanos, id: SegmentId, segment: &Segment) -> Result<()> {
+    let Segment { dev, ino, generation, kind, name, linked, bytes, creator } = segment.clone();
+    SegmentRow { id, at, dev, ino, generation, kind, name, linked, bytes, creator }.insert(connection)
 }
 
 /// From the recording's beginning on: what a segment is follows from all that happened to it.
-pub(crate) fn read(
-    source: &Source,
-    damage: &mut Damage,
-    range: Range,
-    mut each: impl FnMut(Event),
-) -> Result<(), Error> {
-    let until = Range { from: None, ..range };
+pub(crate) fn read(reading: &mut Reading<'_>, timed: &mut Vec<Event>) -> Result<(), Error> {
+    let range = reading.range;
     let mut ids = Dense::default();
     let mut begun: HashMap<SegmentId, Nanos> = HashMap::new();
-    let columns = ["begun_ns", "dev", "ino", "generation", "kind", "name", "linked", "bytes", "creator"];
-    source.scan("segments", &columns, "", damage, |id, row| {
-        let at = Nanos(row.number(1)?);
-        let segment = Segment {
-            dev: row.number(2)?,
-            ino: row.number(3)?,
-            generation: row.small(4)?,
-            kind: SegmentKind::from_name(&row.text(5)?)?,
-            name: row.maybe_text(6)?,
-            linked: row.number(7)? != 0,
-            bytes: row.number(8)?,
-            creator: row.maybe_small(9)?.map(Pid),
-        };
-        let _ = ids.missing(id)?;
-        let id = SegmentId(u32::try_from(id).ok()?);
-        if range.to.is_none_or(|to| at < to) {
+    reading.scan(Rows::All, |row: SegmentRow| {
+        let SegmentRow { id, at, dev, ino, generation, kind, name, linked, bytes, creator } = row;
+        let _ = ids.missing(id.0)?;
+        if range.ends_after(at) {
             begun.insert(id, at);
-            each(Event::Segment { at, id, change: SegmentChange::Begun(segment) });
+            let segment = Segment { dev, ino, generation, kind, name, linked, bytes, creator };
+            timed.push(Event::Segment { at, id, change: SegmentChange::Begun(segment) });
         }
         Some(())
     })?;
-    let columns = ["at_ns", "segment", "change", "pid", "from_pid", "fds", "mappings", "bytes", "stack"];
-    source.scan("segment_changes", &columns, &until.condition(), damage, |_, row| {
-        let id = SegmentId(row.small(2)?);
+    reading.events(Rows::Until, timed, |row: ChangeRow| {
         // What is told of a segment was never before its beginning.
-        let at = Nanos(row.number(1)?).max(*begun.get(&id)?);
-        let rest = Rest {
-            fds: row.maybe_small(6)?,
-            mappings: row.maybe_small(7)?,
-            bytes: row.maybe_number(8)?,
-            stack: row.maybe_small(9)?.map(StackId),
-        };
-        let (pid, from) = (row.maybe_small(4)?.map(Pid), row.maybe_small(5)?.map(Pid));
-        let change = Columns::event(&row.text(3)?, pid, from, &rest)?;
-        each(Event::Segment { at, id, change });
-        Some(())
+        let at = row.at.max(*begun.get(&row.id)?);
+        Some(Event::Segment { at, id: row.id, change: row.change()? })
     })
 }

@@ -4,39 +4,60 @@ use std::sync::Arc;
 
 use foldhash::HashMap;
 use pyobs_model::{Event, Frame, FrameId, FrameKind, StackId};
-use rusqlite::{Connection, Statement, params};
+use rusqlite::{Connection, Result, Statement};
 
 use super::scan::Dense;
-use super::{Damage, Field, Source, bounded};
+use super::{Reading, Rows};
 use crate::Error;
+use crate::table::{Table, tables};
+use crate::value::integers;
 
-pub(crate) const SCHEMA: &str = "
-CREATE TABLE frames (
-    id         INTEGER PRIMARY KEY,
-    kind       TEXT NOT NULL,
-    function   TEXT NOT NULL,
-    module     TEXT,
-    file       TEXT,
-    line       INTEGER,
-    first_line INTEGER
-);
-CREATE TABLE nodes (
-    id     INTEGER PRIMARY KEY,
-    parent INTEGER REFERENCES nodes,
-    frame  INTEGER NOT NULL REFERENCES frames
-);
-CREATE TABLE stacks (
-    id   INTEGER PRIMARY KEY,
-    leaf INTEGER REFERENCES nodes
-);
-CREATE VIEW stack_frames (stack, height, frame) AS
-WITH RECURSIVE walk (stack, node, height) AS (
-    SELECT id, leaf, 0 FROM stacks WHERE leaf IS NOT NULL
-    UNION ALL
-    SELECT walk.stack, nodes.parent, walk.height + 1
-    FROM walk JOIN nodes ON nodes.id = walk.node WHERE nodes.parent IS NOT NULL
-)
-SELECT walk.stack, walk.height, nodes.frame FROM walk JOIN nodes ON nodes.id = walk.node;";
+/// A node of the tree, numbered from 1.
+#[derive(Clone, Copy)]
+struct NodeId(u32);
+
+integers! { NodeId, of "nodes": |it| it.0.into(), Self; }
+
+tables! {
+    /// One line of one function.
+    #[insert(OR IGNORE)]
+    FrameRow in "frames" {
+        #[key] id: FrameId = "number, from 0",
+        kind: FrameKind = "`python`, `native` or `kernel`",
+        function: Arc<str> = "qualified name where the interpreter has one",
+        module: Option<Arc<str>> = "base name of the mapped file that holds the code; NULL for Python",
+        file: Option<Arc<str>> = "source file",
+        line: Option<u32> = "current line, from 1",
+        first_line: Option<u32> = "the function's first line",
+    }
+
+    /// Stacks as a tree of calls: a stack is the path from the root to a node, and shares its beginning with others.
+    NodeRow in "nodes" {
+        #[key] id: NodeId = "number, from 1",
+        parent: Option<NodeId> = "`nodes.id` of the caller; NULL for the root of a stack",
+        frame: FrameId = "`frames.id`",
+    }
+
+    #[insert(OR IGNORE)]
+    StackRow in "stacks" {
+        #[key] id: StackId = "number, from 0",
+        leaf: Option<NodeId> = "`nodes.id` of the innermost frame; NULL for a stack without frames",
+    }
+
+    /// A view: the frames of every stack.
+    #[view("WITH RECURSIVE walk (stack, node, height) AS (
+            SELECT id, leaf, 0 FROM stacks WHERE leaf IS NOT NULL
+            UNION ALL
+            SELECT walk.stack, nodes.parent, walk.height + 1
+            FROM walk JOIN nodes ON nodes.id = walk.node WHERE nodes.parent IS NOT NULL
+        )
+        SELECT walk.stack, walk.height, nodes.frame FROM walk JOIN nodes ON nodes.id = walk.node")]
+    StackFrames in "stack_frames" {
+        stack: StackId = "`stacks.id`",
+        height: u32 = "0 for the innermost frame",
+        frame: FrameId = "`frames.id`",
+    }
+}
 
 /// Deeper stacks than this are not written by any pyobs.
 const MAX_DEPTH: u32 = 1 << 14;
@@ -73,43 +94,21 @@ fn place(frames: &[FrameId]) -> usize {
     beginning.fold(0, |hash: usize, frame| hash.wrapping_mul(31).wrapping_add(frame.0 as usize)) % PATHS
 }
 
-pub(crate) fn kind_name(kind: FrameKind) -> &'static str {
-    match kind {
-        FrameKind::Python => "python",
-        FrameKind::Native => "native",
-        FrameKind::Kernel => "kernel",
-    }
-}
-
-fn kind_of(name: &str) -> Option<FrameKind> {
-    [FrameKind::Python, FrameKind::Native, FrameKind::Kernel].into_iter().find(|kind| kind_name(*kind) == name)
-}
-
-pub(crate) fn frame(connection: &Connection, id: FrameId, frame: &Frame) -> rusqlite::Result<()> {
-    let sql = "INSERT OR IGNORE INTO frames (id, kind, function, module, file, line, first_line)
-               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
-    connection.prepare_cached(sql)?.execute(params![
-        id.0,
-        kind_name(frame.kind),
-        bounded(&frame.function),
-        frame.module.as_deref().map(bounded),
-        frame.file.as_deref().map(bounded),
-        frame.line,
-        frame.first_line,
-    ])?;
-    Ok(())
+pub(crate) fn frame(connection: &Connection, id: FrameId, frame: &Frame) -> Result<()> {
+    let Frame { kind, function, module, file, line, first_line } = frame.clone();
+    FrameRow { id, kind, function, module, file, line, first_line }.insert(connection)
 }
 
 /// Inserts a node, and a stack.
-pub(crate) const INSERT_NODE: &str = "INSERT INTO nodes (id, parent, frame) VALUES (?1, ?2, ?3)";
-pub(crate) const INSERT: &str = "INSERT OR IGNORE INTO stacks (id, leaf) VALUES (?1, ?2)";
+pub(crate) const INSERT_NODE: &str = NodeRow::INSERT;
+pub(crate) const INSERT: &str = StackRow::INSERT;
 
 pub(crate) fn stack(
     (insert_node, insert): (&mut Statement<'_>, &mut Statement<'_>),
     nodes: &mut Nodes,
     id: StackId,
     frames: &[FrameId],
-) -> rusqlite::Result<()> {
+) -> Result<()> {
     let mut path = nodes.path(frames);
     let shared = path.iter().zip(frames).take_while(|((known, _), frame)| known == *frame).count();
     path.truncate(shared);
@@ -119,14 +118,14 @@ pub(crate) fn stack(
         let next = u32::try_from(nodes.known.len()).map_or(u32::MAX, |len| len.saturating_add(1));
         let node = *nodes.known.entry((parent.unwrap_or(0), frame.0)).or_insert(next);
         if node == next {
-            insert_node.execute(params![node, parent, frame.0])?;
+            let (id, parent) = (NodeId(node), parent.map(NodeId));
+            NodeRow { id, parent, frame: *frame }.insert_with(insert_node)?;
         }
         path.push((*frame, node));
     }
-    let leaf = path.last().map(|(_, node)| *node);
+    let leaf = path.last().map(|(_, node)| NodeId(*node));
     nodes.keep(frames, path);
-    insert.execute(params![id.0, leaf])?;
-    Ok(())
+    StackRow { id, leaf }.insert_with(insert)
 }
 
 /// A row of `nodes`.
@@ -134,68 +133,58 @@ pub(crate) fn stack(
 struct Node {
     /// 0 for none.
     parent: u32,
-    frame: u32,
+    frame: FrameId,
     /// 0 for a node that cannot be used.
     depth: u32,
 }
 
-pub(crate) fn read(source: &Source, damage: &mut Damage, mut each: impl FnMut(Event)) -> Result<(), Error> {
+pub(crate) fn read(reading: &mut Reading<'_>, mut each: impl FnMut(Event)) -> Result<(), Error> {
     let mut frames = Dense::default();
-    let columns = ["kind", "function", "module", "file", "line", "first_line"];
-    source.scan("frames", &columns, "", damage, |id, row| {
-        let frame = Frame {
-            kind: kind_of(&row.text(1)?)?,
-            function: row.text(2)?,
-            module: row.maybe_text(3)?,
-            file: row.maybe_text(4)?,
-            line: row.maybe_small(5)?,
-            first_line: row.maybe_small(6)?,
-        };
-        for missing in frames.missing(id)? {
+    reading.scan(Rows::All, |row: FrameRow| {
+        let FrameRow { id, kind, function, module, file, line, first_line } = row;
+        for missing in frames.missing(id.0)? {
             each(Event::Frame { id: FrameId(missing), frame: unknown() });
         }
-        each(Event::Frame { id: FrameId(u32::try_from(id).ok()?), frame });
+        each(Event::Frame { id, frame: Frame { kind, function, module, file, line, first_line } });
         Some(())
     })?;
-    let nodes = read_nodes(source, damage, frames.len())?;
-    read_stacks(source, damage, &nodes, each)
+    let nodes = read_nodes(reading, frames.len())?;
+    read_stacks(reading, &nodes, each)
 }
 
 /// Node 0 is the root. A node's parent must be there already, so there is no cycle.
-fn read_nodes(source: &Source, damage: &mut Damage, frames: u32) -> Result<Vec<Node>, Error> {
-    let unusable = Node { parent: 0, frame: 0, depth: 0 };
+fn read_nodes(reading: &mut Reading<'_>, frames: u32) -> Result<Vec<Node>, Error> {
+    let unusable = Node { parent: 0, frame: FrameId(0), depth: 0 };
     let mut ids = Dense::from(1);
     let mut nodes = vec![unusable];
-    source.scan("nodes", &["parent", "frame"], "", damage, |id, row| {
-        let parent = row.maybe_small(1)?.unwrap_or(0);
-        let frame = row.small(2).filter(|frame| *frame < frames)?;
+    reading.scan(Rows::All, |row: NodeRow| {
+        let parent = row.parent.map_or(0, |parent| parent.0);
         let above = nodes.get(parent as usize).filter(|above| parent == 0 || above.depth > 0)?.depth;
-        if above >= MAX_DEPTH {
+        if row.frame.0 >= frames || above >= MAX_DEPTH {
             return None;
         }
-        nodes.extend(ids.missing(id)?.map(|_| unusable));
-        nodes.push(Node { parent, frame, depth: above + 1 });
+        nodes.extend(ids.missing(row.id.0)?.map(|_| unusable));
+        nodes.push(Node { parent, frame: row.frame, depth: above + 1 });
         Some(())
     })?;
     Ok(nodes)
 }
 
-fn read_stacks(source: &Source, damage: &mut Damage, nodes: &[Node], mut each: impl FnMut(Event)) -> Result<(), Error> {
+fn read_stacks(reading: &mut Reading<'_>, nodes: &[Node], mut each: impl FnMut(Event)) -> Result<(), Error> {
     let mut ids = Dense::default();
     let mut left = MAX_FRAMES;
     let mut lost = 0;
-    source.scan("stacks", &["leaf"], "", damage, |id, row| {
-        let leaf = row.maybe_small(1)?.unwrap_or(0);
-        for missing in ids.missing(id)? {
+    reading.scan(Rows::All, |row: StackRow| {
+        for missing in ids.missing(row.id.0)? {
             each(Event::Stack { id: StackId(missing), frames: Arc::default() });
         }
-        let frames = path(nodes, leaf, &mut left);
+        let frames = path(nodes, row.leaf.map_or(0, |leaf| leaf.0), &mut left);
         lost += u64::from(frames.is_none());
-        each(Event::Stack { id: StackId(u32::try_from(id).ok()?), frames: frames.unwrap_or_default() });
+        each(Event::Stack { id: row.id, frames: frames.unwrap_or_default() });
         Some(())
     })?;
     for _ in 0..lost {
-        damage.row("nodes");
+        reading.damage.row("nodes");
     }
     Ok(())
 }
@@ -206,7 +195,7 @@ fn path(nodes: &[Node], leaf: u32, left: &mut usize) -> Option<Arc<[FrameId]>> {
     *left = left.checked_sub(node.depth as usize)?;
     let mut frames = vec![FrameId(0); node.depth as usize];
     for slot in frames.iter_mut().rev() {
-        *slot = FrameId(node.frame);
+        *slot = node.frame;
         node = nodes.get(node.parent as usize)?;
     }
     Some(frames.into())
