@@ -6,6 +6,7 @@ use crate::{
     errors::usage,
     process::{cargo, run as run_command},
     setup,
+    toolchain::STATIC,
 };
 
 pub(crate) fn run(args: &[String]) -> Result<()> {
@@ -14,11 +15,6 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     }
     release()
 }
-
-/// The C library becomes part of the binary, which then needs no file beside it and no version of glibc. As an option of the
-/// last crate alone, unlike in `RUSTFLAGS`: the crates below it are the same for a static and for a dynamic program, and are
-/// compiled once for both.
-pub(crate) const STATIC: [&str; 2] = ["-C", "target-feature=+crt-static"];
 
 /// Leaves a fresh, static `target/release/pyobs`.
 pub(crate) fn release() -> Result<()> {

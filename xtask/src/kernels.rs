@@ -3,6 +3,7 @@
 mod boot;
 mod disk;
 mod fetch;
+pub(crate) mod programs;
 mod results;
 mod table;
 
@@ -14,7 +15,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
-use crate::{build, debian, errors::usage, process::progress, repo};
+use crate::{build, errors::usage, process::progress, repo};
 
 pub(crate) use results::Outcome;
 pub(crate) use table::{AFTERWARDS, FAMILIES, reasons, word};
@@ -83,7 +84,7 @@ pub(crate) fn check(wanted: &[Kernel]) -> Result<Vec<Outcome>> {
         fs::remove_dir_all(&results).with_context(|| format!("cannot remove {}", results.display()))?;
     }
     fs::create_dir_all(&results).with_context(|| format!("cannot make {}", results.display()))?;
-    let disk = ensure_programs().and_then(|()| disk::make(&folder()));
+    let disk = programs::ensure().and_then(|()| disk::make(&folder()));
     let mut accelerator = boot::Accelerator::first();
     let mut outcomes = Vec::new();
     for kernel in wanted {
@@ -108,18 +109,6 @@ fn check_one(kernel: &Kernel, disk: &Path, accelerator: &mut boot::Accelerator) 
         Ok(ran) => Outcome::of(kernel, &image.name, ran),
         Err(error) => Outcome::broken(kernel, &image.name, format!("{error:#}")),
     }
-}
-
-/// QEMU, and what the guest's disk is made with.
-pub(crate) fn ensure_programs() -> Result<()> {
-    debian::ensure(&[
-        ("qemu-system-x86_64", "qemu-system-x86"),
-        ("busybox", "busybox-static"),
-        ("mke2fs", "e2fsprogs"),
-        ("cc", "gcc"),
-        ("dpkg-deb", "dpkg"),
-        ("xz", "xz-utils"),
-    ])
 }
 
 /// Where the results are, one file for each kernel.

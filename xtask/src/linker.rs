@@ -13,7 +13,7 @@ use crate::{
     errors::lacking,
     process::{cargo, find, output, path_folders, path_with, progress, run},
     repo,
-    setup::Toolchain,
+    toolchain::Toolchain,
 };
 
 const VERSION: &str = "0.13.0";

@@ -19,6 +19,7 @@ mod repo;
 mod root;
 mod setup;
 mod test;
+mod toolchain;
 mod top;
 mod venvs;
 

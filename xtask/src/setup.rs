@@ -9,20 +9,13 @@ use std::{
 use anyhow::{Context, Result, anyhow};
 
 use crate::{
-    build,
     errors::{lacking, usage},
-    kernels, linker,
+    kernels::programs,
+    linker,
     process::{find, output, progress, run as run_command},
     repo,
+    toolchain::{STATIC, Toolchain},
 };
-
-/// The rustc that cargo uses, and what of it matters here.
-pub(crate) struct Toolchain {
-    /// All that `rustc -vV` prints: its identity.
-    pub(crate) version: String,
-    pub(crate) sysroot: PathBuf,
-    pub(crate) llvm_major: u32,
-}
 
 pub(crate) fn run(args: &[String]) -> Result<()> {
     if let Some(argument) = args.first() {
@@ -30,7 +23,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     }
     ensure()?;
     progress("the toolchain is complete");
-    match kernels::ensure_programs() {
+    match programs::ensure() {
         Ok(()) => progress("what `cargo xtask kernels` needs is here"),
         Err(error) => progress(format!("`cargo xtask kernels` cannot run: {error:#}")),
     }
@@ -51,18 +44,6 @@ pub(crate) fn ensure() -> Result<()> {
     let trial = ensure_static_link()?;
     let linker = linker::ensure(&toolchain)?;
     write_stamp(&stamp, &toolchain, &[rust_src(&toolchain.sysroot), linker, trial])
-}
-
-impl Toolchain {
-    fn ask(version: String) -> Result<Self> {
-        let sysroot = output(Command::new("rustc").args(["--print", "sysroot"]))?.trim().into();
-        let llvm_major = version
-            .lines()
-            .find_map(|line| line.strip_prefix("LLVM version: "))
-            .and_then(|llvm| llvm.split('.').next()?.parse().ok())
-            .ok_or_else(|| lacking("this rustc does not say which LLVM it holds; install Rust with rustup"))?;
-        Ok(Self { version, sysroot, llvm_major })
-    }
 }
 
 fn require_platform() -> Result<()> {
@@ -106,7 +87,7 @@ fn ensure_static_link() -> Result<PathBuf> {
         .and_then(|()| fs::write(&source, "fn main() {}\n"))
         .with_context(|| format!("cannot write {}", source.display()))?;
     let mut rustc = Command::new("rustc");
-    rustc.args(["--edition", "2024"]).args(build::STATIC).arg("-o").arg(&trial).arg(&source);
+    rustc.args(["--edition", "2024"]).args(STATIC).arg("-o").arg(&trial).arg(&source);
     run_command(&mut rustc).map_err(|_| {
         lacking(
             "rustc and the C compiler cannot link a static program here (they say why above); install glibc's static \
