@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use pyobs_capture::cpython::find::{InspectError, Interpreter, LayoutSource, TlsAccess, inspect};
+use pyobs_capture::cpython::find::{InspectError, Interpreter, LayoutSource, inspect};
+use pyobs_capture::cpython::thread_local::TlsAccess;
 use pyobs_capture::cpython::version::Version;
 use pyobs_capture::elf::Elf;
 use pyobs_capture::libc_layout::inspect_libc;

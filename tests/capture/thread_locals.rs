@@ -3,7 +3,8 @@
 
 use std::process::Command;
 
-use pyobs_capture::cpython::find::{InspectError, Interpreter, TlsAccess, inspect};
+use pyobs_capture::cpython::find::{InspectError, Interpreter, inspect};
+use pyobs_capture::cpython::thread_local::TlsAccess;
 use pyobs_tests::{Case, Folder, case, needs};
 
 /// As little of 3.12 as is asked for.

@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use pyobs_capture::cpython::debug_offsets;
-use pyobs_capture::cpython::find::{Interpreter, LayoutSource, TlsAccess, inspect};
+use pyobs_capture::cpython::find::{Interpreter, LayoutSource, inspect};
 use pyobs_capture::cpython::offsets::Layout;
+use pyobs_capture::cpython::thread_local::TlsAccess;
 use pyobs_capture::libc_layout::{LibcLayout, inspect_libc};
 use pyobs_capture::memory::{Memory as _, ProcessMemory};
 use pyobs_tests::{Case, Python, Workload};

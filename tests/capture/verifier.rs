@@ -1,7 +1,8 @@
 //! What the running kernel's verifier makes of the programs, in both forms that they have.
 
 use pyobs_capture::kernel::features::Features;
-use pyobs_capture::kernel::object::{Object, Wants};
+use pyobs_capture::kernel::object::Object;
+use pyobs_capture::registry;
 use pyobs_tests::{Case, case, needs};
 
 /// The verifier gives up after a million instructions (BPF_COMPLEXITY_LIMIT_INSNS). Other kernels need more for the same program.
@@ -22,7 +23,7 @@ pub fn cases() -> Vec<Case> {
 }
 
 fn check(features: Features) {
-    let mut object = Object::open(features, 0, Wants::default()).unwrap();
+    let mut object = Object::open(features, 0, registry::contents(|_| false)).unwrap();
     for program in object.verify() {
         let instructions = program.outcome.unwrap_or_else(|error| panic!("{features:?}: {error}")).unwrap_or(0);
         let most = LIMIT / 100 * BUDGET_PERCENT;

@@ -4,7 +4,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use pyobs_capture::session::{Options, Session, Walk};
-use pyobs_model::{Event, Outcome, Reason};
+use pyobs_model::{Event, Family, Outcome, Reason};
 use pyobs_tests::{case, needs, options, run};
 
 /// A Python program that spins at `depth` calls below its module.
@@ -31,7 +31,7 @@ fn walk(depth: u32, bounded: bool) -> Vec<(Outcome, usize)> {
     let spinner = Spinner::start(depth);
     std::thread::sleep(Duration::from_millis(500));
     let walk = if bounded { Walk::Bounded } else { Walk::Best };
-    let options = Options { walk, ..options(spinner.0.id(), &["cpu"], 500) };
+    let options = Options { walk, ..options(spinner.0.id(), &[Family::Cpu], 500) };
     let mut session = Session::start(&options).expect("the session starts");
     let mut events = Vec::new();
     let until = Instant::now() + Duration::from_secs(2);

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use pyobs_abi::stack::native;
 use pyobs_capture::session::{Copied, Options, Session, Walk};
+use pyobs_model::Family;
 
 use crate::oracle;
 use crate::space::Space;
@@ -39,7 +40,7 @@ impl Default for Plan {
 #[track_caller]
 pub fn watch(pid: u32, plan: Plan, mut each: impl FnMut(&Copied)) -> Verdict {
     let walk = Walk::Copied { pages: plan.pages };
-    let options = Options { walk, ..pyobs_tests::options(pid, &["cpu"], plan.rate_hz) };
+    let options = Options { walk, ..pyobs_tests::options(pid, &[Family::Cpu], plan.rate_hz) };
     let mut session = Session::start(&options).unwrap_or_else(|error| panic!("{error}"));
     let mut space = Space::of(pid);
     let mut witness = Witness::of(&mut space);

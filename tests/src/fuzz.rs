@@ -6,7 +6,7 @@ use std::{env, fs, process};
 
 use pyobs_capture::fuzz::{TARGETS, Target};
 use pyobs_model::report::Report;
-use pyobs_model::{History, Meta, Model, Selection, families, findings};
+use pyobs_model::{Family, History, Meta, Model, Selection, findings};
 use pyobs_recording::{Reader, Writer};
 use rusqlite::Connection;
 use rusqlite::types::Value;
@@ -53,7 +53,7 @@ fn recording(path: &PathBuf) -> Vec<u8> {
         pyobs: String::new(),
         rate_hz: 99,
         cpus: 2,
-        probes: families::NAMES.iter().map(|name| (*name).to_owned()).collect(),
+        probes: Family::names(),
         refused: Vec::new(),
         sampler: "cpu-clock".to_owned(),
         segment_repair: String::new(),

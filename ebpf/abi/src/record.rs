@@ -80,31 +80,47 @@ pub struct Header {
 
 shared!(Header, 40);
 
-/// Losses that the kernel side counts, as indexes into the per-CPU array `LOSSES`.
-pub mod loss {
-    pub const RING_FULL: u32 = 0;
-    pub const KERNEL_STACK: u32 = 1;
+/// Makes an enumeration that knows all its values.
+macro_rules! losses {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Losses that the kernel side counts, as indexes into the per-CPU array `LOSSES`.
+        #[repr(u32)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Loss {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Loss {
+            /// In the order of their indexes.
+            pub const ALL: &[Self] = &[$(Self::$name,)*];
+            pub const COUNT: usize = Self::ALL.len();
+        }
+    };
+}
+
+losses! {
+    RingFull,
+    KernelStack,
     /// The table of processes had no room for a child.
-    pub const PROCESS_TABLE: u32 = 2;
+    ProcessTable,
     /// A field of a task could not be read.
-    pub const TASK: u32 = 3;
+    Task,
     /// Left out to stay inside the budget.
-    pub const SHED: u32 = 4;
+    Shed,
     /// Two threads that sleep have one place in the table.
-    pub const SLEEPER: u32 = 5;
+    Sleeper,
     /// A segment, or a process that holds one, has no place in its table.
-    pub const SHM_TABLE: u32 = 6;
+    SegmentTable,
     /// More descriptors in a message than are looked at.
-    pub const SHM_MESSAGE: u32 = 7;
+    Message,
     /// Two threads of a CPU would have walked with one state.
-    pub const WALK_TAKEN: u32 = 8;
+    WalkTaken,
     /// A transfer has no place in its table.
-    pub const TRANSFER_TABLE: u32 = 9;
+    TransferTable,
     /// Executable mappings that the ring had no room to tell of.
-    pub const MAPPING: u32 = 10;
+    Mapping,
     /// A table could not be written because another CPU was at it for long.
-    pub const TABLE_BUSY: u32 = 11;
+    TableBusy,
     /// A transfer of UCXX is over whose beginning was not seen.
-    pub const TRANSFER_HALF_SEEN: u32 = 12;
-    pub const COUNT: u32 = 13;
+    TransferHalfSeen,
 }

@@ -11,7 +11,7 @@ use pyobs_abi::{
     record,
 };
 
-use crate::{calls::Call, common::ring, shm::watched};
+use crate::common::{maps::watched, ring, system_call::Call};
 
 /// PROT_READ | PROT_WRITE and MAP_PRIVATE | MAP_ANONYMOUS, as `_PyObject_ArenaMmap` has them (Objects/obmalloc.c).
 const PROTECTION: u64 = 3;

@@ -10,8 +10,6 @@
 
 use aya_ebpf::{
     EbpfContext,
-    bindings::pt_regs,
-    helpers::{bpf_get_current_task_btf, generated::bpf_task_pt_regs},
     macros::{btf_tracepoint, tracepoint},
     programs::{BtfTracePointContext, TracePointContext},
 };
@@ -24,12 +22,13 @@ use pyobs_abi::{
 use crate::{
     arena, code,
     common::{
-        maps::is_on,
+        maps::{is_on, watched},
         registers::Registers,
         ring,
+        system_call::Call,
         walk::{SLOT_TASK, Walk},
     },
-    shm::{self, watched},
+    shm,
 };
 
 /// Of mmap(2) and mprotect(2), in their third argument.
@@ -49,65 +48,6 @@ impl Traced {
     #[inline(always)]
     fn of(context: &TracePointContext) -> *const Self {
         context.as_ptr().cast_const().cast()
-    }
-}
-
-/// The system call that the current thread is in, whose registers are at the top of its kernel stack.
-pub struct Call(*const pt_regs);
-
-impl Call {
-    #[inline(always)]
-    fn current() -> Self {
-        // SAFETY: the helper has no preconditions.
-        Self(unsafe { bpf_task_pt_regs(bpf_get_current_task_btf()) } as *const pt_regs)
-    }
-
-    #[inline(always)]
-    fn word(&self, at: impl Fn(*const pt_regs) -> *const u64) -> u64 {
-        // SAFETY: the verifier knows the registers' type and checks each access. Volatile, as in `Registers::saved`.
-        unsafe { at(self.0).read_volatile() }
-    }
-
-    #[inline(always)]
-    fn number(&self) -> u32 {
-        // SAFETY: only the field's address is taken.
-        self.word(|saved| unsafe { &raw const (*saved).orig_rax }) as u32
-    }
-
-    #[inline(always)]
-    pub fn first(&self) -> u64 {
-        // SAFETY: as above, and below.
-        self.word(|saved| unsafe { &raw const (*saved).rdi })
-    }
-
-    #[inline(always)]
-    pub fn second(&self) -> u64 {
-        // SAFETY: as above.
-        self.word(|saved| unsafe { &raw const (*saved).rsi })
-    }
-
-    #[inline(always)]
-    pub fn third(&self) -> u64 {
-        // SAFETY: as above.
-        self.word(|saved| unsafe { &raw const (*saved).rdx })
-    }
-
-    #[inline(always)]
-    pub fn fourth(&self) -> u64 {
-        // SAFETY: as above.
-        self.word(|saved| unsafe { &raw const (*saved).r10 })
-    }
-
-    #[inline(always)]
-    pub fn fifth(&self) -> u64 {
-        // SAFETY: as above.
-        self.word(|saved| unsafe { &raw const (*saved).r8 })
-    }
-
-    #[inline(always)]
-    pub fn sixth(&self) -> u64 {
-        // SAFETY: as above.
-        self.word(|saved| unsafe { &raw const (*saved).r9 })
     }
 }
 

@@ -7,17 +7,14 @@
 use pyobs_abi::{
     control::{TELLS_MAPPINGS, tells},
     process::Mapped,
-    record::{self, loss},
+    record::{self, Loss},
 };
 
-use crate::{
-    calls::Call,
-    common::{
-        files::{File, Mapping, Table},
-        maps::control,
-        ring,
-    },
-    shm::watched,
+use crate::common::{
+    files::{File, Mapping, Table},
+    maps::{control, watched},
+    ring,
+    system_call::Call,
 };
 
 /// Of mmap(2).
@@ -74,5 +71,5 @@ fn tell(whom: u64, behind: u64) {
     let record = Mapped { header: ring::header(record::EXEC_MAPPED), ino, dev, is_known };
     // SAFETY: plain integers without padding (pyobs-abi asserts it).
     let bytes = unsafe { core::slice::from_raw_parts((&raw const record).cast(), size_of::<Mapped>()) };
-    ring::send_now_or_count(bytes, loss::MAPPING);
+    ring::send_now_or_count(bytes, Loss::Mapping);
 }

@@ -9,7 +9,7 @@ use aya_ebpf::{
 };
 use pyobs_abi::{
     process::{Process, SAMPLED},
-    record::{self, loss},
+    record::{self, Loss},
     stack::{KERNEL_MAX, flags},
 };
 
@@ -100,7 +100,7 @@ fn kernel_stack(context: &PerfEventContext, walk: &mut Walk) {
     // SAFETY: the buffer holds KERNEL_MAX words.
     let length = unsafe { bpf_get_stack(context.as_ptr(), walk.words.as_mut_ptr().cast(), bytes, 0) };
     if length < 0 {
-        count_loss(loss::KERNEL_STACK);
+        count_loss(Loss::KernelStack);
         return;
     }
     walk.sample.kernel_frames = (length as u32 / 8).min(KERNEL_MAX as u32);

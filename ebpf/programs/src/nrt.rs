@@ -7,10 +7,7 @@ use pyobs_abi::{
     record,
 };
 
-use crate::{
-    common::{memory::user, probe, ring},
-    shm::watched,
-};
+use crate::common::{maps::watched, memory::user, probe, ring};
 
 /// A function that makes a MemInfo is going to return it.
 #[uprobe]

@@ -22,7 +22,7 @@ use pyobs_abi::{
     control::{self, FAMILY_GIL, FAMILY_OFFCPU},
     offcpu::{NO_CALL, Sleeper, detail},
     process::{NONE, PYTHON, Process, SAMPLED},
-    record::{self, COMM_LEN, loss},
+    record::{self, COMM_LEN, Loss},
     stack::{KERNEL_MAX, flags},
 };
 
@@ -164,7 +164,7 @@ fn is_watched(sleeper: &mut Sleeper, pid: u32, tid: u32) -> bool {
             // SAFETY: the helper has no preconditions.
             let now = unsafe { bpf_ktime_get_ns() };
             if now.saturating_sub(sleeper.since) < STALE {
-                count_loss(loss::SLEEPER);
+                count_loss(Loss::Sleeper);
                 if messages::are_on() {
                     messages::displaced(sleeper.tid, tid);
                 }

@@ -5,7 +5,7 @@
 use aya_ebpf::{macros::raw_tracepoint, programs::RawTracePointContext};
 use pyobs_abi::{
     process::{Fork, PYTHON, SAMPLED},
-    record::{self, Header, loss},
+    record::{self, Header, Loss},
 };
 
 use crate::{
@@ -27,13 +27,13 @@ pub fn process_fork(context: RawTracePointContext) -> i32 {
     let process = *process;
     let child = Task(context.arg(1));
     let (Some(tgid), Some(pid)) = (child.tgid(), child.pid()) else {
-        count_loss(loss::TASK);
+        count_loss(Loss::Task);
         return 0;
     };
     if tgid != pid {
         return 0;
     }
-    if !put(&PROCESSES, &tgid, &process, loss::PROCESS_TABLE) {
+    if !put(&PROCESSES, &tgid, &process, Loss::ProcessTable) {
         return 0;
     }
     ring::send_now(bytes(&Fork { header, child: tgid, padding: 0 }));
@@ -81,7 +81,7 @@ pub fn process_exit(_context: RawTracePointContext) -> i32 {
         Some(0) => {}
         Some(_) => return 0,
         None => {
-            count_loss(loss::TASK);
+            count_loss(Loss::Task);
             return 0;
         }
     }

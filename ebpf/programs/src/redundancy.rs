@@ -18,7 +18,7 @@ use aya_ebpf::{
 use pyobs_abi::{
     control,
     process::{Layout, Process},
-    record::{self, loss},
+    record::{self, Loss},
     redundancy::{NATIVE, PASSED_OVER, Registers, STACK, Trap, Watch, WatchKey},
     stack::{flags, loop_count},
 };
@@ -79,7 +79,7 @@ fn send_registers(context: &PerfEventContext, walk: &Walk, address: u64) {
     if loop_count(walk.words[0]).is_some() {
         return;
     }
-    let Some(mut entry) = REDUNDANCY_RING.reserve::<Registers>(0) else { return count_loss(loss::RING_FULL) };
+    let Some(mut entry) = REDUNDANCY_RING.reserve::<Registers>(0) else { return count_loss(Loss::RingFull) };
     // SAFETY: the record is ours until it is sent, and all of it that is read is written; the context of a perf event program is
     // a bpf_perf_event_data, of which the verifier checks each access.
     unsafe {
@@ -184,7 +184,7 @@ fn trap(context: &PerfEventContext) -> Option<()> {
     let is_last = watch.is_over();
     let rest = (!is_last).then_some(());
     let Some(mut entry) = REDUNDANCY_RING.reserve::<Trap>(0) else {
-        count_loss(loss::RING_FULL);
+        count_loss(Loss::RingFull);
         return rest;
     };
     // SAFETY: the record is ours until it is sent, and all of it is written.

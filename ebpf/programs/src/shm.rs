@@ -10,22 +10,19 @@ mod iterate;
 mod lives;
 mod mappings;
 
-use aya_ebpf::{helpers::bpf_get_current_pid_tgid, macros::map, maps::HashMap};
+use aya_ebpf::{macros::map, maps::HashMap};
 use pyobs_abi::{
     calls::number,
-    process::Process,
-    record::{self, loss},
+    record::{self, Loss},
     shm::{Change, Facts, Hull, Inode as Key, Known, NAME_MAX, Segment, Unlink, what},
 };
 
-use crate::{
-    calls::Call,
-    common::{
-        files::{File, Inode},
-        maps::{PROCESSES, put},
-        memory::user,
-        messages, ring,
-    },
+use crate::common::{
+    files::{File, Inode},
+    maps::{pid, put},
+    memory::user,
+    messages, ring,
+    system_call::Call,
 };
 
 /// Where shm_open has its files.
@@ -126,17 +123,6 @@ fn unlinked(path: u64) {
     });
 }
 
-#[inline(always)]
-fn pid() -> u32 {
-    (bpf_get_current_pid_tgid() >> 32) as u32
-}
-
-#[inline(always)]
-pub fn watched() -> Option<&'static Process> {
-    // SAFETY: the value is read while others may update it: a torn one is an address that fails its checks.
-    unsafe { PROCESSES.get(pid()) }
-}
-
 /// Of the current process, if it holds or held a segment.
 #[inline(always)]
 fn hull() -> Option<Hull> {
@@ -147,7 +133,7 @@ fn hull() -> Option<Hull> {
 /// Notes that the current process holds something.
 #[inline(always)]
 fn hold(hull: Hull) {
-    put(&SHM_HOLDERS, &pid(), &hull, loss::SHM_TABLE);
+    put(&SHM_HOLDERS, &pid(), &hull, Loss::SegmentTable);
 }
 
 /// What is known of the inode, if it is a segment.
@@ -170,7 +156,7 @@ fn facts(inode: Inode) -> Option<Facts> {
 fn begin(file: File, inode: Inode, flags: u32) -> Option<Facts> {
     let key = inode.key()?;
     let facts = inode.facts(key);
-    if !put(&SHM_SEGMENTS, &key, &Known { generation: facts.generation, found: 0 }, loss::SHM_TABLE) {
+    if !put(&SHM_SEGMENTS, &key, &Known { generation: facts.generation, found: 0 }, Loss::SegmentTable) {
         return None;
     }
     ring::send_filled(|record: *mut Segment| {

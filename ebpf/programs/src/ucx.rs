@@ -22,7 +22,7 @@ use aya_ebpf::{
 use pyobs_abi::{
     arena::library::Call,
     control::{COUNTED, counted},
-    record,
+    record::Loss,
     ucx::{Early, NOWHERE, ON_STACK, Submission, Transfer, callback, deed, flags, operation},
 };
 
@@ -30,13 +30,10 @@ use self::{
     asked::{tell_stack, wants_stack},
     table::{CALLS, EARLY, OPEN, REQUESTS, announce, finish, is_of_ucxx, key, new, remember, sum, thread, took},
 };
-use crate::{
-    common::{
-        maps::{control, count_loss},
-        memory::user,
-        probe::{self, arguments, call},
-    },
-    shm::watched,
+use crate::common::{
+    maps::{control, count_loss, watched},
+    memory::user,
+    probe::{self, arguments, call},
 };
 
 /// Of ucp/api/ucp.h: bits of `ucp_request_param_t.op_attr_mask`.
@@ -219,7 +216,7 @@ fn returned(call: Call, handle: u64) -> Option<()> {
     transfer.handle = handle;
     let open = key(handle);
     if OPEN.insert(open, transfer, 0).is_err() {
-        count_loss(record::loss::TRANSFER_TABLE);
+        count_loss(Loss::TransferTable);
     }
     // Another thread may have completed it before this one is back. Whoever removes it tells of it.
     if let Some(asked) = asked {
@@ -321,7 +318,7 @@ fn half_seen(handle: u64, stack: u64) {
         let is_unknown = (*thread).unknown_stack > stack && (*thread).called_back != handle;
         // Where it was counted when it was submitted, nothing is missing.
         if is_unknown && control(COUNTED) == counted::NONE {
-            count_loss(record::loss::TRANSFER_HALF_SEEN);
+            count_loss(Loss::TransferHalfSeen);
         }
         (*thread).unknown_stack = 0;
     }

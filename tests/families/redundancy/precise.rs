@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use pyobs_capture::session::{Addresses, Options, Session};
-use pyobs_model::{Event, PairKind, Sampler, Touched};
+use pyobs_model::{Event, Family, PairKind, Sampler, Touched};
 use pyobs_tests::{Case, Workload, case, command, needs, options, workload};
 
 use super::numpy;
@@ -25,7 +25,7 @@ fn stores(kind: &str) -> (usize, usize) {
     program.arg("-B").arg(workload("redundancy_faults.py")).args([kind, "60"]);
     let mut program = Workload::start(program);
     program.wait_for("ready");
-    let probes = &["redundancy"];
+    let probes = &[Family::Redundancy];
     let options = Options { addresses: Addresses::Faults, ..options(program.pid(), probes, 200) };
     let mut session = Session::start(&options).unwrap();
     let mut events = Vec::new();

@@ -5,7 +5,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use pyobs_capture::session::{Options, Session};
-use pyobs_model::{Event, Reason, SegmentChange};
+use pyobs_model::{Event, Family, Reason, SegmentChange};
 use pyobs_tests::{Case, Folder, Python, Recording, Workload, case, json, needs, workload};
 use serde_json::Value;
 
@@ -175,7 +175,7 @@ fn unseen_by_iterators(python: &Python) {
     command.arg("unseen");
     let mut program = Workload::start(command);
     program.wait_for("ready");
-    let options = Options { iterators: false, ..pyobs_tests::options(program.pid(), &["shm"], 99) };
+    let options = Options { iterators: false, ..pyobs_tests::options(program.pid(), &[Family::Shm], 99) };
     let mut session = Session::start(&options).unwrap();
     assert_eq!(session.meta().segment_repair, "proc");
     let mut events = Vec::new();

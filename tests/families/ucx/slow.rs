@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use pyobs_capture::session::Session;
-use pyobs_model::{Event, Nanos, Transfer, TransferChange, TransferId};
+use pyobs_model::{Event, Family, Nanos, Transfer, TransferChange, TransferId};
 use pyobs_tests::{Case, Workload, case, needs, options};
 
 use super::strange::Built;
@@ -20,7 +20,7 @@ fn told() {
     let built = Built::new(&[]);
     let mut program = Workload::start(built.program("slow"));
     program.wait_for("ready");
-    let mut session = Session::start(&options(program.pid(), &["ucx"], 99)).unwrap();
+    let mut session = Session::start(&options(program.pid(), &[Family::Ucx], 99)).unwrap();
     let mut events = Vec::new();
     let mut watch = |events: &mut Vec<Event>| session.poll(Duration::from_millis(100), events).unwrap();
     let since = Instant::now();

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::gettid;
 
-use crate::kernel::cost::own_time;
+use crate::kernel::clocks::own_time;
 use crate::privileges;
 
 /// Longer than a busy machine keeps a thread waiting for a CPU, and short enough that Ctrl-C is answered in time after several.

@@ -40,9 +40,10 @@ const USER_MAX: f64 = 4.0;
 /// Calls are never left with less than this share of the budget, and no probes are taken away that cost less.
 const ALLOWANCE_MIN: f64 = 0.25;
 
+/// What costs are told apart by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
-pub enum Family {
+pub enum Spender {
     /// Samples of the CPUs.
     Samples,
     /// The families `offcpu` and `gil`, which share their programs.
@@ -57,12 +58,12 @@ pub enum Family {
     Rest,
 }
 
-pub const FAMILIES: usize = Family::Rest as usize + 1;
+pub const SPENDERS: usize = Spender::Rest as usize + 1;
 
 /// What a family has cost since the start.
 #[derive(Clone, Copy, Debug)]
 pub struct Cost {
-    pub family: Family,
+    pub family: Spender,
     /// Run time of its programs, and of the traps that lead to them.
     pub kernel: Nanos,
 }
@@ -78,13 +79,13 @@ pub struct Binds {
 
 impl Binds {
     /// Whether what a family costs counts.
-    fn counts(self, family: Family) -> bool {
+    fn counts(self, family: Spender) -> bool {
         match family {
-            Family::Samples => self.samples,
-            Family::Sleeps => self.sleeps,
-            Family::Calls => true,
-            Family::Watchpoints | Family::MemInfos | Family::Libraries | Family::Transfers => self.named,
-            Family::Rest => self.samples && self.sleeps,
+            Spender::Samples => self.samples,
+            Spender::Sleeps => self.sleeps,
+            Spender::Calls => true,
+            Spender::Watchpoints | Spender::MemInfos | Spender::Libraries | Spender::Transfers => self.named,
+            Spender::Rest => self.samples && self.sleeps,
         }
     }
 }
@@ -101,13 +102,13 @@ pub struct Change {
 }
 
 /// Shares of a core over one second.
-type Shares = [f64; FAMILIES];
+type Shares = [f64; SPENDERS];
 
 const LADDERS: usize = 6;
 
 struct Observed {
     at: Nanos,
-    kernel: [Nanos; FAMILIES],
+    kernel: [Nanos; SPENDERS],
     user: Nanos,
 }
 
@@ -135,12 +136,12 @@ impl Arbiter {
             cpus,
             binds,
             ladders: [
-                Ladder::new(Family::Samples, samples(rate_hz), binds.samples),
-                Ladder::new(Family::Sleeps, SLEEPS, binds.sleeps),
-                Ladder::new(Family::Watchpoints, WATCHPOINTS, binds.named),
-                Ladder::new(Family::MemInfos, MEM_INFOS, binds.named),
-                Ladder::new(Family::Libraries, LIBRARIES, binds.named),
-                Ladder::new(Family::Transfers, TRANSFERS, binds.named),
+                Ladder::new(Spender::Samples, samples(rate_hz), binds.samples),
+                Ladder::new(Spender::Sleeps, SLEEPS, binds.sleeps),
+                Ladder::new(Spender::Watchpoints, WATCHPOINTS, binds.named),
+                Ladder::new(Spender::MemInfos, MEM_INFOS, binds.named),
+                Ladder::new(Spender::Libraries, LIBRARIES, binds.named),
+                Ladder::new(Spender::Transfers, TRANSFERS, binds.named),
             ],
             last: None,
             seconds: VecDeque::new(),
@@ -151,20 +152,21 @@ impl Arbiter {
     }
 
     /// The share of what a family does that is kept now.
-    pub fn level(&self, family: Family) -> f64 {
+    pub fn level(&self, family: Spender) -> f64 {
         self.ladders.iter().find(|ladder| ladder.family == family).map_or(1.0, Ladder::keeps)
     }
 
     /// What calls may cost now, in percent of a core: what the others leave.
     pub fn allowance(&self) -> f64 {
-        let others = self.seconds.back().map_or(0.0, |shares| self.total(shares) - self.counted(shares, Family::Calls));
+        let others =
+            self.seconds.back().map_or(0.0, |shares| self.total(shares) - self.counted(shares, Spender::Calls));
         (self.budget - others).max(self.budget * ALLOWANCE_MIN) * 100.0
     }
 
     /// To be called once a second with what each family has cost since the start, and the time in user space without start-up
     /// work.
     pub fn observe(&mut self, at: Nanos, costs: &[Cost], user: Nanos) -> Vec<Change> {
-        let mut now = Observed { at, kernel: [Nanos(0); FAMILIES], user };
+        let mut now = Observed { at, kernel: [Nanos(0); SPENDERS], user };
         for cost in costs {
             now.kernel[cost.family as usize].0 += cost.kernel.0;
         }
@@ -238,7 +240,7 @@ impl Arbiter {
         }
         let recent = self.seconds.iter().rev().take(QUIET);
         let mut shares: Shares = recent
-            .fold([0.0; FAMILIES], |most, shares| std::array::from_fn(|family| f64::max(most[family], shares[family])));
+            .fold([0.0; SPENDERS], |most, shares| std::array::from_fn(|family| f64::max(most[family], shares[family])));
         loop {
             let total = self.total(&shares);
             let fits = |ladder: &Ladder| {
@@ -298,20 +300,20 @@ impl Arbiter {
     }
 
     fn total(&self, shares: &Shares) -> f64 {
-        const ALL: [Family; FAMILIES] = [
-            Family::Samples,
-            Family::Sleeps,
-            Family::Watchpoints,
-            Family::Calls,
-            Family::MemInfos,
-            Family::Libraries,
-            Family::Transfers,
-            Family::Rest,
+        const ALL: [Spender; SPENDERS] = [
+            Spender::Samples,
+            Spender::Sleeps,
+            Spender::Watchpoints,
+            Spender::Calls,
+            Spender::MemInfos,
+            Spender::Libraries,
+            Spender::Transfers,
+            Spender::Rest,
         ];
         ALL.into_iter().map(|family| self.counted(shares, family)).sum()
     }
 
-    fn counted(&self, shares: &Shares, family: Family) -> f64 {
+    fn counted(&self, shares: &Shares, family: Spender) -> f64 {
         if self.binds.counts(family) { shares[family as usize] } else { 0.0 }
     }
 }
@@ -330,7 +332,7 @@ impl Observed {
         let times = if all > 0.0 { 1.0 + attributed / all } else { 1.0 };
         (span > 0.0).then(|| {
             let mut shares = kernel.map(|time| time * times / span);
-            shares[Family::Rest as usize] += (user - attributed) / span;
+            shares[Spender::Rest as usize] += (user - attributed) / span;
             shares
         })
     }

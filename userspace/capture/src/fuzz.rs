@@ -29,6 +29,7 @@ use crate::native::names::{Names, Source, demangle, perf_map};
 use crate::native::table;
 use crate::process_maps::{Mappings, lines};
 use crate::record::Record;
+use crate::registry;
 use crate::skim::{fill_loaded, skim};
 
 /// A target's name, and what it does with an input.
@@ -74,7 +75,7 @@ impl Memory for Everywhere<'_> {
 
 /// Records of the ring. The kernel side writes them, with what it copies from strangers.
 fn records(input: &[u8]) {
-    let Some(record) = Record::parse(input) else { return };
+    let Some(record) = Record::parse(input, registry::kind) else { return };
     let Record::Code(copy) = &record else {
         record.stack();
         return;

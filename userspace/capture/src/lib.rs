@@ -6,11 +6,13 @@
 
 mod blocking;
 mod budget;
+mod bytes;
 mod copies;
 pub mod cpython;
 pub mod doctor;
 pub mod elf;
 mod families;
+pub mod family;
 pub mod files;
 mod frame_cache;
 pub mod fuzz;
@@ -28,6 +30,7 @@ pub mod privileges;
 mod process_maps;
 mod processes;
 mod record;
+pub mod registry;
 mod rights;
 pub mod session;
 mod skim;

@@ -3,15 +3,15 @@
 use std::collections::HashMap;
 use std::fs;
 use std::io;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use procfs::process::Process as ProcProcess;
 use pyobs_abi::record::COMM_LEN;
-use pyobs_model::{Meta, Nanos};
+use pyobs_model::Nanos;
 use rustix::time::{ClockId, clock_getres, clock_gettime};
+use time::OffsetDateTime;
 
 use crate::blocking;
-use crate::session::Options;
 
 /// `CLOCK_MONOTONIC`, the clock of the kernel's records.
 pub fn monotonic() -> Nanos {
@@ -166,46 +166,12 @@ impl Facts {
     }
 }
 
-/// What the recording says of itself. The sampler is known once it is attached.
-pub fn meta(options: &Options) -> Meta {
-    let uname = rustix::system::uname();
-    Meta {
-        started: utc(SystemTime::now()),
-        host: uname.nodename().to_string_lossy().into_owned(),
-        kernel: uname.release().to_string_lossy().into_owned(),
-        pyobs: env!("CARGO_PKG_VERSION").to_owned(),
-        rate_hz: options.rate_hz,
-        cpus: aya::util::online_cpus().map_or(0, |cpus| cpus.len() as u32),
-        probes: options.probes.iter().map(ToString::to_string).collect(),
-        ..Meta::default()
-    }
-}
-
 /// RFC 3339 in UTC, to the millisecond.
 pub fn utc(time: SystemTime) -> String {
-    let since_epoch = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let (seconds, millis) = (since_epoch.as_secs(), since_epoch.subsec_millis());
-    let (year, month, day) = civil((seconds / 86_400) as i64);
-    let of_day = seconds % 86_400;
-    format!(
-        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}.{millis:03}Z",
-        of_day / 3600,
-        of_day / 60 % 60,
-        of_day % 60
-    )
-}
-
-/// Year, month and day of the Gregorian calendar, from days since 1970-01-01 (Hinnant, "chrono-compatible low-level
-/// date algorithms").
-fn civil(days: i64) -> (i64, i64, i64) {
-    let days = days + 719_468;
-    let era = days.div_euclid(146_097);
-    let of_era = days.rem_euclid(146_097);
-    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted = (5 * of_year + 2) / 153;
-    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
-    (year_of_era + era * 400 + i64::from(month <= 2), month, of_year - (153 * shifted + 2) / 5 + 1)
+    let time = OffsetDateTime::from(time);
+    let (year, month, day) = (time.year(), u8::from(time.month()), time.day());
+    let (hour, minute, second, milli) = (time.hour(), time.minute(), time.second(), time.millisecond());
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milli:03}Z")
 }
 
 #[cfg(test)]
@@ -213,10 +179,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dates() {
-        assert_eq!(civil(0), (1970, 1, 1));
-        assert_eq!(civil(11_016), (2000, 2, 29));
-        assert_eq!(civil(20_778), (2026, 11, 21));
+    fn a_time_is_written_in_utc() {
+        let time = SystemTime::UNIX_EPOCH + std::time::Duration::from_millis(951_782_400_007);
+        assert_eq!(utc(time), "2000-02-29T00:00:00.007Z");
     }
 
     #[test]

@@ -15,7 +15,6 @@ use pyobs_abi::process;
 use pyobs_model::{Event, Nanos, Pid, Process, ProcessRef, Reason};
 
 use crate::cpython::attached::Attached;
-use crate::families::eval::Running;
 use crate::files::{FileId, Files};
 use crate::frame_cache::FrameCache;
 use crate::kernel::cost::thread_time;
@@ -25,7 +24,7 @@ use crate::loader;
 use crate::machine::{self, Facts};
 use crate::native::Native;
 use crate::process_maps::{Mapping, Mappings};
-use crate::session::Targets;
+use crate::session::options::Targets;
 
 use self::allowance::Allowances;
 pub use self::watched::Watched;
@@ -43,6 +42,13 @@ const REFRESH_AFTER: Duration = Duration::from_millis(5);
 
 /// One turn of the loop spends at most this much time on processes, plus one process.
 const TURN: Duration = Duration::from_millis(100);
+
+/// A process that runs CPython now.
+pub struct Running<'a> {
+    pub pid: u32,
+    pub id: ProcessRef,
+    pub python: &'a Attached,
+}
 
 /// A process that may hold an interpreter that is not known to us yet.
 struct Pending {

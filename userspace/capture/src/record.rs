@@ -1,59 +1,46 @@
 //! Records of the ring, from bytes. The bytes come from our own programs, yet nothing is believed: a length that does
 //! not fit is no record.
 
-use pyobs_abi::arena::Freed;
-use pyobs_abi::arena::library::Hit;
 use pyobs_abi::copy::StackCopy;
-use pyobs_abi::nrt::Death;
-use pyobs_abi::offcpu::Wake;
 use pyobs_abi::process::{Fork, Mapped};
 use pyobs_abi::record::{self, COMM_LEN, Header};
-use pyobs_abi::shm::{Change, Segment, Unlink};
 use pyobs_abi::stack::{FRAMES_MAX, Frame, KERNEL_MAX, NATIVE_MAX, Sample};
-use pyobs_abi::ucx::{Callback, Done, Woken};
+use pyobs_model::Family;
 
+use crate::bytes::{read, read_all};
 use crate::cpython::copied::CopiedCode;
+
+/// A kind of record (`pyobs_abi::record`) that belongs to a family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kind {
+    pub family: Family,
+    pub has_stack: bool,
+}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
+    /// A family's, with a stack.
+    Stack(Family, Stack),
+    /// A family's, without.
+    Plain(Family, Plain),
     Code(Box<CopiedCode>),
-    CpuSample(Stack),
-    Sleep(Stack),
-    Wake(Wake),
-    GilHolder(Stack),
     Life(Life),
     Mapped(Mapped),
     StackCopy(Box<StackCopy>),
-    Shm(Box<Shm>),
-    Birth(Stack),
-    ArenaBirth(Stack),
-    ArenaFreed(Freed),
-    ArenaHit(Hit),
-    ArenaStack(Stack),
-    NrtBirth(Stack),
-    NrtDeath(Death),
-    Ucx(Box<Ucx>),
-    UcxAsked(Stack),
-    RedundancyStack(Stack),
 }
 
-/// Of the family `ucx`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ucx {
-    Done(Done),
-    Woken(Woken),
-    Callback(Callback),
+/// A record that its family reads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plain {
+    pub header: Header,
+    bytes: Box<[u8]>,
 }
 
-/// Of the family `shm`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shm {
-    Segment(Segment),
-    Change(Change),
-    Unlink(Unlink),
-    Fork(Fork),
-    Exec(Header),
-    Exit(Header),
+impl Plain {
+    /// As this type, which begins with a header; `None` if it is too short for that.
+    pub fn read<T: aya::Pod>(&self) -> Option<T> {
+        read(&self.bytes, 0)
+    }
 }
 
 /// A turn in the life of a process.
@@ -97,56 +84,15 @@ impl Stack {
 impl Record {
     /// The stack in it, if it has one.
     pub fn stack(&self) -> Option<&Stack> {
-        match self {
-            Self::CpuSample(stack)
-            | Self::Sleep(stack)
-            | Self::GilHolder(stack)
-            | Self::Birth(stack)
-            | Self::ArenaBirth(stack)
-            | Self::ArenaStack(stack)
-            | Self::NrtBirth(stack)
-            | Self::UcxAsked(stack)
-            | Self::RedundancyStack(stack) => Some(stack),
-            Self::Code(_)
-            | Self::Wake(_)
-            | Self::Life(_)
-            | Self::Mapped(_)
-            | Self::StackCopy(_)
-            | Self::Shm(_)
-            | Self::ArenaFreed(_)
-            | Self::ArenaHit(_)
-            | Self::NrtDeath(_)
-            | Self::Ucx(_) => None,
-        }
+        if let Self::Stack(_, stack) = self { Some(stack) } else { None }
     }
 
-    pub fn parse(bytes: &[u8]) -> Option<Self> {
+    /// `kind_of` knows the kinds of families' records.
+    pub fn parse(bytes: &[u8], kind_of: impl FnOnce(u32) -> Option<Kind>) -> Option<Self> {
         let header: Header = read(bytes, 0)?;
         match header.kind {
             record::CODE_COPY => Some(Self::Code(Box::new(CopiedCode::parse(bytes)?))),
-            record::CPU_SAMPLE => Some(Self::CpuSample(Stack::parse(bytes)?)),
-            record::OFFCPU_SLEEP => Some(Self::Sleep(Stack::parse(bytes)?)),
-            record::OFFCPU_WAKE => Some(Self::Wake(read(bytes, 0)?)),
-            record::GIL_HOLDER => Some(Self::GilHolder(Stack::parse(bytes)?)),
             record::STACK_COPY => Some(Self::StackCopy(Box::new(read(bytes, 0)?))),
-            record::SHM_SEGMENT => shm(Shm::Segment(read(bytes, 0)?)),
-            record::SHM_CHANGE => shm(Shm::Change(read(bytes, 0)?)),
-            record::SHM_UNLINK => shm(Shm::Unlink(read(bytes, 0)?)),
-            record::SHM_BIRTH => Some(Self::Birth(Stack::parse(bytes)?)),
-            record::ARENA_BIRTH => Some(Self::ArenaBirth(Stack::parse(bytes)?)),
-            record::ARENA_FREED => Some(Self::ArenaFreed(read(bytes, 0)?)),
-            record::ARENA_HIT => Some(Self::ArenaHit(read(bytes, 0)?)),
-            record::ARENA_STACK => Some(Self::ArenaStack(Stack::parse(bytes)?)),
-            record::NRT_BIRTH => Some(Self::NrtBirth(Stack::parse(bytes)?)),
-            record::NRT_DEATH => Some(Self::NrtDeath(read(bytes, 0)?)),
-            record::UCX_TRANSFER => ucx(Ucx::Done(read(bytes, 0)?)),
-            record::UCX_WOKEN => ucx(Ucx::Woken(read(bytes, 0)?)),
-            record::UCX_CALLBACK => ucx(Ucx::Callback(read(bytes, 0)?)),
-            record::UCX_ASKED => Some(Self::UcxAsked(Stack::parse(bytes)?)),
-            record::REDUNDANCY_STACK => Some(Self::RedundancyStack(Stack::parse(bytes)?)),
-            record::SHM_FORK => shm(Shm::Fork(read(bytes, 0)?)),
-            record::SHM_EXEC => shm(Shm::Exec(header)),
-            record::SHM_EXIT => shm(Shm::Exit(header)),
             record::PROCESS_FORK => {
                 let fork: Fork = read(bytes, 0)?;
                 Some(Self::Life(Life::Fork { parent: fork.header, child: fork.child }))
@@ -154,36 +100,21 @@ impl Record {
             record::EXEC_MAPPED => Some(Self::Mapped(read(bytes, 0)?)),
             record::PROCESS_EXEC => Some(Self::Life(Life::Exec(header))),
             record::PROCESS_EXIT => Some(Self::Life(Life::Exit(header))),
-            _ => None,
+            kind => {
+                let Kind { family, has_stack } = kind_of(kind)?;
+                Some(match has_stack {
+                    true => Self::Stack(family, Stack::parse(bytes)?),
+                    false => Self::Plain(family, Plain { header, bytes: bytes.into() }),
+                })
+            }
         }
     }
-}
-
-#[expect(clippy::unnecessary_wraps, reason = "as all other records")]
-fn shm(record: Shm) -> Option<Record> {
-    Some(Record::Shm(Box::new(record)))
-}
-
-#[expect(clippy::unnecessary_wraps, reason = "as all other records")]
-fn ucx(record: Ucx) -> Option<Record> {
-    Some(Record::Ucx(Box::new(record)))
 }
 
 /// A thread's name as the kernel has it.
 pub fn name(comm: &[u8; COMM_LEN]) -> String {
     let length = comm.iter().position(|byte| *byte == 0).unwrap_or(comm.len());
     String::from_utf8_lossy(&comm[..length]).into_owned()
-}
-
-fn read_all<T: aya::Pod>(bytes: &[u8], at: usize, count: usize) -> Option<Vec<T>> {
-    (0..count).map(|index| read(bytes, at + size_of::<T>() * index)).collect()
-}
-
-/// A value at a place in bytes, if it lies in them.
-pub fn read<T: aya::Pod>(bytes: &[u8], at: usize) -> Option<T> {
-    let bytes = bytes.get(at..at.checked_add(size_of::<T>())?)?;
-    // SAFETY: the slice has the type's size, and every bit pattern is a value of a Pod type.
-    Some(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
 }
 
 #[cfg(test)]
@@ -193,6 +124,11 @@ mod tests {
     fn bytes<T: aya::Pod>(value: &T) -> Vec<u8> {
         // SAFETY: Pod types are plain bytes without padding.
         unsafe { std::slice::from_raw_parts((&raw const *value).cast(), size_of::<T>()) }.to_vec()
+    }
+
+    fn parse(bytes: &[u8]) -> Option<Record> {
+        let samples = Kind { family: Family::Cpu, has_stack: true };
+        Record::parse(bytes, |kind| (kind == record::CPU_SAMPLE).then_some(samples))
     }
 
     fn sample() -> (Vec<u8>, Stack) {
@@ -215,7 +151,7 @@ mod tests {
     #[test]
     fn a_sample_round_trips() {
         let (record, expected) = sample();
-        assert_eq!(Record::parse(&record), Some(Record::CpuSample(expected.clone())));
+        assert_eq!(parse(&record), Some(Record::Stack(Family::Cpu, expected.clone())));
         assert_eq!(name(&expected.sample.header.comm), "worker");
         assert_eq!((expected.frames[0].check(), expected.frames[0].offset()), (77, Some(-2)));
         assert_eq!(expected.frames[1].offset(), None);
@@ -225,11 +161,11 @@ mod tests {
     fn what_is_cut_off_or_too_long_is_no_record() {
         let (record, expected) = sample();
         for length in 0..record.len() {
-            assert_eq!(Record::parse(&record[..length]), None, "{length} bytes");
+            assert_eq!(parse(&record[..length]), None, "{length} bytes");
         }
         let huge = Sample { frames: u32::MAX, kernel_frames: u32::MAX, ..expected.sample };
-        assert_eq!(Record::parse(&bytes(&huge)), None);
+        assert_eq!(parse(&bytes(&huge)), None);
         let unknown = Header { kind: 999, ..expected.sample.header };
-        assert_eq!(Record::parse(&bytes(&unknown)), None);
+        assert_eq!(parse(&bytes(&unknown)), None);
     }
 }

@@ -55,6 +55,8 @@ pub fn for_perf_events() -> CapabilitySet {
     if paranoia() > PARANOIA_MAX { CapabilitySet::SYS_ADMIN } else { CapabilitySet::PERFMON }
 }
 
+/// What a user lacks who may not put probes on functions.
+pub const WITHOUT_PROBES: &str = "no probe can be put on functions: the families eval, nrt and ucx are off";
 /// Rights without which pyobs sees less.
 const HELPFUL: [Right; 3] = [
     Right {
@@ -67,11 +69,7 @@ const HELPFUL: [Right; 3] = [
         any: CapabilitySet::CHECKPOINT_RESTORE.union(CapabilitySet::SYS_ADMIN),
         without: "files that were deleted or replaced have no names",
     },
-    Right {
-        name: "CAP_SYS_ADMIN",
-        any: CapabilitySet::SYS_ADMIN,
-        without: "no probe can be put on functions: the families eval, nrt and ucx are off",
-    },
+    Right { name: "CAP_SYS_ADMIN", any: CapabilitySet::SYS_ADMIN, without: WITHOUT_PROBES },
 ];
 
 /// Names of missing rights, with the consequence of each.

@@ -1,39 +1,50 @@
 //! One capture, from attaching to the last event.
 
+/// What collectors work with. Not a method, which would borrow the whole session.
+macro_rules! parts {
+    ($session:expr) => {
+        crate::session::collectors::Parts {
+            now: $session.now(),
+            start: $session.start,
+            keep_every: $session.keep_every,
+            object: &mut $session.object,
+            processes: &mut $session.processes,
+            interner: &mut $session.interner,
+            events: &mut $session.scratch,
+            notes: &mut $session.notes,
+        }
+    };
+}
+
 mod asked;
 mod budget;
-mod error;
-mod memory;
-mod options;
+mod collectors;
+pub mod error;
+mod losses;
+mod meta;
+pub mod options;
 mod preflight;
 mod records;
-mod redundancy;
 mod rhythm;
-mod transfers;
 
 use std::collections::HashSet;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant, SystemTime};
 
-use pyobs_model::{Event, Meta, Nanos, Reason};
+use pyobs_abi::record::Loss;
+use pyobs_model::{Event, Family, Meta, Nanos, Reason};
 
 use crate::budget::Arbiter;
 use crate::copies::Copies;
 pub use crate::copies::{Copied, Page, Registers};
-use crate::families::arena::Arenas;
-use crate::families::arena::library::Libraries;
-pub use crate::families::arena::library::Named;
-pub use crate::families::eval::Chosen;
-use crate::families::eval::{self, Eval};
-use crate::families::nrt::Nrt;
-use crate::families::redundancy::Redundancy;
-use crate::families::shm::Shm;
-use crate::families::ucx::Ucx;
-use crate::families::{Families, Purpose};
+pub use crate::families::arena::library::description::Named;
+pub use crate::families::eval::chosen::Chosen;
+use crate::family::Collector;
 use crate::intern::Interner;
+use crate::kernel::clocks;
 use crate::kernel::cost::{self, Statistics, ThreadTime};
 use crate::kernel::features::Features;
-use crate::kernel::object::{Object, SAMPLER, SAMPLER_COPIED, Wants};
+use crate::kernel::object::Object;
 use crate::kernel::sideband::Sideband;
 use crate::kernel::ticks::CLOCK;
 use crate::kernel::uprobes::Closed;
@@ -41,9 +52,11 @@ use crate::machine;
 use crate::native::Native;
 use crate::native::namer::Namer;
 use crate::processes::Processes;
+use crate::registry;
 use crate::stacks::Stacks;
 
 use self::asked::Asked;
+use self::collectors::{Collectors, Parts, Token};
 pub use self::error::{CaptureError, StartError};
 pub use self::options::{Addresses, Options, Targets, Walk};
 use self::rhythm::{News, Rhythm};
@@ -64,16 +77,9 @@ pub struct Session {
     sideband: Option<Sideband>,
     processes: Processes,
     interner: Interner,
-    stacks: Stacks<Purpose>,
-    families: Families,
-    eval: Option<Eval>,
-    arenas: Option<Arenas>,
-    libraries: Option<Libraries>,
-    shm: Option<Shm>,
-    nrt: Option<Nrt>,
-    ucx: Option<Ucx>,
-    redundancy: Option<Redundancy>,
-    /// The memory maps that these and the libraries have seen.
+    stacks: Stacks<Token>,
+    collectors: Collectors,
+    /// The memory maps that the collectors have seen.
     maps_seen: u64,
     keep_every: u64,
     arbiter: Arbiter,
@@ -84,7 +90,7 @@ pub struct Session {
     _statistics: Statistics,
     /// Threads whose work is done once a file.
     helpers: [ThreadTime; 2],
-    counted_losses: [u64; pyobs_abi::record::loss::COUNT as usize],
+    counted_losses: [u64; Loss::COUNT],
     counted_missed_calls: u64,
     cost_at: Instant,
     cpu_at_start: Duration,
@@ -107,21 +113,18 @@ impl Session {
     pub fn start(options: &Options) -> Result<Self, StartError> {
         preflight::check()?;
         machine::keep_no_large_blocks();
-        let cpu_at_start = cost::cpu_time();
+        let cpu_at_start = clocks::cpu_time();
         let mut asked = Asked::new(options);
         let mut object = open(options)?;
-        object.turn_on(&options.probes)?;
+        object.turn_on(registry::control_bits(&options.probes))?;
         object.attach_lives()?;
-        if asked.has("cpu") {
-            object.load_sampler(if pages(options.walk) > 0 { SAMPLER_COPIED } else { SAMPLER })?;
-        }
         let (tables, mappings) = object.take_native()?;
         let native = Native::new(tables, mappings).map_err(StartError::Helper)?;
         let namer = Namer::start().map_err(StartError::Helper)?;
         let helpers = [native.thread_time(), namer.thread_time()];
         let statistics = Statistics::enable();
         let cpus = aya::util::online_cpus().map_err(|(what, error)| StartError::Cpus(format!("{what}: {error}")))?;
-        let sideband = memory::look_at_calls(&mut asked, &mut object, &cpus)?;
+        let sideband = collectors::look_at_system_calls(&mut asked, &mut object, &cpus)?;
         let notices = sideband.iter().flat_map(Sideband::files);
         let rhythm = Rhythm::new(notices, &object.records).map_err(StartError::Wait)?;
         let start = machine::monotonic();
@@ -131,23 +134,16 @@ impl Session {
             sideband,
             interner: Interner::default(),
             stacks: Stacks::new(namer),
-            families: Families::new(start, &options.probes),
-            eval: None,
-            arenas: None,
-            libraries: None,
-            shm: None,
-            nrt: None,
-            ucx: None,
-            redundancy: None,
+            collectors: Collectors::default(),
             maps_seen: 0,
             keep_every: 1,
             arbiter: Arbiter::new(options.budget, cpus.len(), options.rate_hz, budget::binds(options)),
-            meta: machine::meta(options),
+            meta: meta::meta(options),
             start,
             end: None,
             _statistics: statistics,
             helpers,
-            counted_losses: [0; pyobs_abi::record::loss::COUNT as usize],
+            counted_losses: [0; Loss::COUNT],
             counted_missed_calls: 0,
             cost_at: Instant::now(),
             cpu_at_start,
@@ -167,27 +163,17 @@ impl Session {
 
     /// Starts each family that was asked for.
     fn attach(&mut self, asked: &mut Asked) -> Result<(), StartError> {
-        if asked.has("eval") {
-            let eval = eval(&asked.options, &mut self.object, self.start);
-            self.eval = asked.keep(&["eval"], eval);
-            self.count_calls(false);
-        }
-        if asked.has("offcpu") || asked.has("gil") {
-            asked.keep(&["offcpu", "gil"], self.object.attach_waits());
-        }
-        self.follow_nrt(asked);
-        self.follow_transfers(asked);
-        self.follow_memory(asked);
-        self.follow_redundancy(asked);
+        let parts = parts!(self);
+        self.collectors = Collectors::start(asked, parts, &mut self.meta)?;
         asked.something_is_left()?;
-        let start = if asked.has("cpu") || self.redundancy.is_some() {
+        let start = if asked.has(Family::Cpu) || asked.has(Family::Redundancy) {
             CLOCK.clone_into(&mut self.meta.sampler);
             self.object.attach_sampler(asked.options.rate_hz)?
         } else {
             machine::monotonic()
         };
         self.begin(start);
-        self.object.turn_on(&asked.options.probes)?;
+        self.object.turn_on(registry::control_bits(&asked.options.probes))?;
         self.meta.probes = asked.options.probes.iter().map(ToString::to_string).collect();
         self.meta.refused = std::mem::take(&mut asked.refused);
         Ok(())
@@ -198,14 +184,7 @@ impl Session {
         self.start = start;
         self.meta.started = machine::utc(SystemTime::now());
         self.processes.starts_at(start);
-        self.families.starts_at(start);
-        self.eval.iter_mut().for_each(|family| family.starts_at(start));
-        self.arenas.iter_mut().for_each(|family| family.starts_at(start));
-        self.libraries.iter_mut().for_each(|family| family.starts_at(start));
-        self.shm.iter_mut().for_each(|family| family.starts_at(start));
-        self.nrt.iter_mut().for_each(|family| family.starts_at(start));
-        self.ucx.iter_mut().for_each(|family| family.starts_at(start));
-        self.redundancy.iter_mut().for_each(|family| family.starts_at(start));
+        self.collectors.begin(start);
         self.scratch.iter_mut().for_each(|event| event.not_after(Nanos(0)));
     }
 
@@ -242,7 +221,7 @@ impl Session {
 
     /// Whether probes are put while it runs, which takes rights.
     pub fn goes_on_probing(&self) -> bool {
-        self.eval.is_some() || self.nrt.is_some() || self.libraries.is_some() || self.ucx.is_some()
+        self.collectors.all().any(Collector::goes_on_probing)
     }
 
     /// Sentences for the user that have come up since the last call.
@@ -254,7 +233,7 @@ impl Session {
 
     /// What was asked for by its name and has not been found so far, in words.
     pub fn unfound(&self) -> Vec<String> {
-        self.libraries.iter().flat_map(Libraries::unfound).collect()
+        self.collectors.all().flat_map(Collector::unfound).collect()
     }
 
     /// False once every process that was asked for, and every child of it, has ended.
@@ -281,7 +260,8 @@ impl Session {
     }
 
     fn wait(&mut self, until: Instant) -> Result<(), CaptureError> {
-        let due = [self.processes.next_due(), self.eval.as_ref().and_then(Eval::next_due)].into_iter().flatten().min();
+        let families = self.collectors.all().filter_map(Collector::next_due);
+        let due = families.chain(self.processes.next_due()).min();
         Ok(self.rhythm.wait(until, due)?)
     }
 
@@ -318,11 +298,7 @@ impl Session {
         if let Some(gap) = self.rhythm.found(news) {
             self.object.call_at_most_each(gap);
         }
-        self.tell_waits(false);
-        self.count_calls(false);
-        self.tell_transfers(false);
-        self.tell_memory(false);
-        self.tell_redundancy(false);
+        self.advance(false);
         if self.cost_at.elapsed() >= COST_PERIOD {
             self.account();
         }
@@ -338,20 +314,21 @@ impl Session {
         }
     }
 
-    fn count_calls(&mut self, at_the_end: bool) {
-        let Some(eval) = &mut self.eval else { return };
-        let mut out = eval::Out { interner: &mut self.interner, events: &mut self.scratch, notes: &mut self.notes };
-        if at_the_end {
-            eval.finish(&self.processes.running(), &mut out);
-        } else {
-            eval.tick(self.processes.running(), &mut out);
+    fn advance(&mut self, at_the_end: bool) {
+        let maps_read = self.processes.maps_read();
+        if self.maps_seen != maps_read {
+            self.maps_seen = maps_read;
+            let (collectors, parts) = self.parts();
+            collectors.mapped(parts);
         }
+        let (collectors, parts) = self.parts();
+        collectors.advance(at_the_end, parts);
     }
 
-    fn tell_waits(&mut self, at_the_end: bool) {
-        let no_stack = self.interner.stack(&[], &mut self.scratch);
-        let (now, object) = (self.now(), &self.object);
-        self.families.tell(now, at_the_end, |tid| object.sleeper(tid), no_stack, &mut self.scratch);
+    /// The collectors, and what they work with.
+    fn parts(&mut self) -> (&mut Collectors, Parts<'_>) {
+        let parts = parts!(self);
+        (&mut self.collectors, parts)
     }
 
     fn lose(&mut self, reason: Reason, count: u64) {
@@ -374,10 +351,8 @@ impl Session {
         self.object.detach_sampler();
         self.end = Some(machine::monotonic());
         // What cannot be turned off leaves the ring with more than it held, which is bounded here.
-        let _ = self.object.turn_on(&[]);
-        if let Some(redundancy) = &mut self.redundancy {
-            redundancy.stop();
-        }
+        let _ = self.object.turn_on(0);
+        self.collectors.all_mut().for_each(|collector| collector.stop());
         self.drain_ring_once();
         self.settle();
         let since = Instant::now();
@@ -386,11 +361,7 @@ impl Session {
             std::thread::sleep(PACE);
             self.named();
         }
-        self.tell_waits(true);
-        self.tell_transfers(true);
-        self.tell_memory(true);
-        self.tell_redundancy(true);
-        self.count_calls(true);
+        self.advance(true);
         self.account();
         let end = self.now();
         self.scratch.iter_mut().for_each(|event| event.not_after(end));
@@ -398,30 +369,13 @@ impl Session {
     }
 }
 
-fn pages(walk: Walk) -> u32 {
-    if let Walk::Copied { pages } = walk { pages } else { 0 }
-}
-
 /// The object with the maps that these options need.
 fn open(options: &Options) -> Result<Object, StartError> {
     let mut features = Features::of_running_kernel();
     features.loops &= options.walk != Walk::Bounded;
-    let wants = Wants {
-        calls: options.probes.contains(&"eval"),
-        libraries: !options.libraries.is_empty(),
-        transfers: options.probes.contains(&"ucx"),
-        watches: options.probes.contains(&"redundancy"),
+    let has_maps = |family| match family {
+        Family::Arena => !options.libraries.is_empty(),
+        _ => options.probes.contains(&family),
     };
-    Ok(Object::open(features, pages(options.walk), wants)?)
-}
-
-fn eval(options: &Options, object: &mut Object, start: Nanos) -> Result<Eval, StartError> {
-    let (programs, maps) = object.take_calls()?;
-    let is_bound = options.functions.is_empty() || options.budget_binds_calls;
-    let wanted = eval::Options {
-        functions: options.functions.clone(),
-        budget: is_bound.then_some(options.budget_of_a_core()),
-        everybody: options.targets == Targets::All,
-    };
-    Eval::new(wanted, programs, maps, start).map_err(StartError::Uprobes)
+    Ok(Object::open(features, options.walk.pages(), registry::contents(has_maps))?)
 }

@@ -46,6 +46,8 @@ pub struct Taken<P> {
     pub purpose: P,
     /// `None` when there was no number left.
     pub stack: Option<StackId>,
+    /// How much of it was walked.
+    pub outcome: Outcome,
 }
 
 /// A native frame whose names are not known yet.
@@ -58,6 +60,7 @@ struct Gap {
 
 struct Parked<P> {
     purpose: P,
+    outcome: Outcome,
     /// Those that have names, root first.
     frames: Vec<FrameId>,
     gaps: Vec<Gap>,
@@ -135,7 +138,7 @@ impl<P> Stacks<P> {
         native: &mut Native,
         interner: &mut Interner,
         events: &mut Vec<Event>,
-        purpose: impl FnOnce(Outcome) -> P,
+        purpose: P,
     ) {
         let one_each = watched.python.as_ref().is_some_and(|python| python.layout.frame.owner.is_none());
         let is_complete = stack.sample.walk == walk::COMPLETE;
@@ -189,16 +192,12 @@ impl<P> Stacks<P> {
         {
             native.want(watched.pid, mapping);
         }
-        self.parked.push_back(Parked { purpose: purpose(outcome), frames, gaps, since: Instant::now() });
+        self.parked.push_back(Parked { purpose, outcome, frames, gaps, since: Instant::now() });
     }
 
-    /// Asks for the names that stacks wait for, and gives those stacks that have theirs.
-    pub fn named(
-        &mut self,
-        interner: &mut Interner,
-        events: &mut Vec<Event>,
-        mut each: impl FnMut(Taken<P>, &mut Vec<Event>),
-    ) {
+    /// Asks for the names that stacks wait for, and returns those stacks that have theirs.
+    pub fn named(&mut self, interner: &mut Interner, events: &mut Vec<Event>) -> Vec<Taken<P>> {
+        let mut named = Vec::new();
         for (key, module, names) in self.namer.answers() {
             self.asked.remove(&key);
             let frames: Rc<[FrameId]> = if names.is_empty() {
@@ -230,9 +229,10 @@ impl<P> Stacks<P> {
             let Some(parked) = self.parked.pop_front() else { break };
             let frames = self.filled(parked.frames, &parked.gaps, interner, events);
             let stack = interner.stack(&frames, events);
-            each(Taken { purpose: parked.purpose, stack }, events);
+            named.push(Taken { purpose: parked.purpose, stack, outcome: parked.outcome });
         }
         self.namer.flush();
+        named
     }
 
     /// Takes away the names of a file that is another now.

@@ -12,11 +12,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use pyobs_model::Model;
 use pyobs_model::findings::{Evidence, Finding};
+use pyobs_model::number::grouped;
 use pyobs_model::report::{Process, Report};
 
 use self::table::{Cell, Table};
 use crate::escape::{self, MAX_NAME};
-use crate::names::{grouped, meta, title};
+use crate::names::{meta, title};
 use crate::{Error, Options, Weight, svg};
 
 /// Rows of each table.

@@ -114,7 +114,10 @@ pub struct Options {
 fn probes_of(weight: Weight) -> String {
     match weight.families() {
         [family] => format!("its probe `{family}` was"),
-        families => format!("its probes `{}` were", families.join("`, `")),
+        families => {
+            let names: Vec<_> = families.iter().map(|family| family.name()).collect();
+            format!("its probes `{}` were", names.join("`, `"))
+        }
     }
 }
 

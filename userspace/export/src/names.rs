@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use pyobs_model::views::{Role, Weight, role};
-use pyobs_model::{Frame, FrameKind, Model, Nanos, Process, ProcessRef, Tid, Waker};
+use pyobs_model::{Frame, FrameKind, Model, Process, ProcessRef, Tid, Waker};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
@@ -135,30 +135,6 @@ fn base(path: &str) -> &str {
     path.trim_end_matches('/').rsplit('/').next().unwrap_or(path)
 }
 
-/// `1,234,567`.
-pub(crate) fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut grouped = String::with_capacity(digits.len() + digits.len() / 3);
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            grouped.push(',');
-        }
-        grouped.push(digit);
-    }
-    grouped
-}
-
-/// `12.34 s`, `5.0 ms`, `30 µs` or `7 ns`.
-pub(crate) fn time(time: Nanos) -> String {
-    let seconds = time.as_secs_f64();
-    match time.0 {
-        1_000_000_000.. => format!("{seconds:.2} s"),
-        1_000_000.. => format!("{:.1} ms", seconds * 1e3),
-        1_000.. => format!("{:.0} µs", seconds * 1e6),
-        nanos => format!("{nanos} ns"),
-    }
-}
-
 /// What a flame graph counts.
 pub(crate) fn unit(weight: Weight) -> &'static str {
     match weight {
@@ -248,19 +224,5 @@ mod tests {
         runs("python3 -", "python3 -");
         runs("python3", "python3");
         runs("python3 a\u{1b}.py", "python3 a\u{fffd}.py");
-    }
-
-    #[test]
-    fn times_have_their_unit() {
-        for (nanos, text) in [(7, "7 ns"), (29_700, "30 µs"), (5_000_000, "5.0 ms"), (u64::MAX, "18446744073.71 s")] {
-            assert_eq!(time(Nanos(nanos)), text);
-        }
-    }
-
-    #[test]
-    fn numbers_are_grouped() {
-        for (number, text) in [(0, "0"), (999, "999"), (1000, "1,000"), (1_234_567, "1,234,567")] {
-            assert_eq!(grouped(number), text);
-        }
     }
 }

@@ -14,7 +14,7 @@ use std::io::Write;
 
 use pyobs_model::families::ucx::State;
 use pyobs_model::views::{self, Stage, birthplace};
-use pyobs_model::{Model, Nanos, ProcessRef, Selection, Tid, TransferId};
+use pyobs_model::{Family, Model, Nanos, ProcessRef, Selection, Tid, TransferId};
 
 use self::proto::Unit;
 use self::trace::{Slice, Trace, Track};
@@ -28,7 +28,7 @@ const TRANSFER: &str = "transfer";
 const THREAD: &str = "thread";
 const SHED: &str = "shed";
 /// What anything here comes from.
-const FAMILIES: [&str; 6] = ["cpu", "offcpu", "gil", "arena", "shm", "ucx"];
+const FAMILIES: [Family; 6] = [Family::Cpu, Family::OffCpu, Family::Gil, Family::Arena, Family::Shm, Family::Ucx];
 
 /// A thread has to do with a transfer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -74,7 +74,7 @@ fn deeds(state: &State) -> Vec<(Deed, Tid, Nanos)> {
 }
 
 pub(crate) fn write(model: &Model, options: &Options, out: &mut dyn Write) -> Result<(), Error> {
-    if !FAMILIES.iter().any(|family| model.is_on(family)) {
+    if !FAMILIES.into_iter().any(|family| model.is_on(family)) {
         return Err(Error::NoTimeline);
     }
     let rows = views::transfers(model, &options.selection);
@@ -101,8 +101,8 @@ pub(crate) fn write(model: &Model, options: &Options, out: &mut dyn Write) -> Re
 
 /// The measures that kept pyobs inside the budget: a track for each family.
 fn write_sheds(model: &Model, trace: &mut Trace<'_>) -> Result<(), Error> {
-    pyobs_model::families::NAMES.iter().try_for_each(|family| {
-        let of_family = model.sheds().filter(|shed| *shed.family == **family);
+    Family::ALL.into_iter().try_for_each(|family| {
+        let of_family = model.sheds().filter(|shed| *shed.family == *family.name());
         let slices: Vec<Slice> = of_family
             .map(|shed| Slice {
                 name: shed.measure.to_string(),

@@ -4,10 +4,11 @@ use std::io::Write;
 
 use inferno::flamegraph::color::{Color, PaletteMap};
 use inferno::flamegraph::{self, Direction, TextTruncateDirection};
-use pyobs_model::{FrameKind, Model, Nanos, findings};
+use pyobs_model::number::{grouped, size, time};
+use pyobs_model::{FrameKind, Model, Nanos};
 
 use crate::folded::Stacks;
-use crate::names::{grouped, meta, nothing, time, title, unit};
+use crate::names::{meta, nothing, title, unit};
 use crate::{Error, Options, Weight};
 
 /// Narrower frames cannot be seen, as a share of all: inferno leaves them out as well.
@@ -70,7 +71,7 @@ fn subtitle(model: &Model, weight: Weight, total: u64) -> String {
         }
         Weight::Redundant => format!("{} samples in native code that changed nothing · {seconds:.1} s", grouped(total)),
         Weight::OffCpu | Weight::Gil => format!("{} in all threads together · {seconds:.1} s", time(Nanos(total))),
-        Weight::Bytes => format!("{} by who made it · {seconds:.1} s", findings::size(total)),
+        Weight::Bytes => format!("{} by who made it · {seconds:.1} s", size(total)),
     };
     format!("{what} · {} · orange: Python, blue: native, green: kernel", meta(&about.started))
 }

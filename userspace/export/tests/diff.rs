@@ -102,7 +102,7 @@ fn what_grew_is_red_what_shrank_is_blue_and_what_did_neither_is_grey() {
 /// The first function waits for the GIL behind the second; segments of a line are left behind.
 fn waiting(waits: u64, left: u32) -> Model {
     let mut it = Builder::new("host");
-    let probes = families::NAMES.iter().map(ToString::to_string).collect();
+    let probes = Family::names();
     it.model = Model::new(Meta { probes, ..meta("host") }, History::All);
     it.process(0, 7, "/usr/bin/python3.12 main.py", &[(7, "MainThread"), (8, "other")]);
     let [asks, holds] = ["asks", "holds"].map(|name| frame(FrameKind::Python, name, "/srv/app/main.py", 3, 1));

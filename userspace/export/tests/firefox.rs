@@ -125,8 +125,8 @@ fn waits_are_markers_with_their_stack() {
     let profile = profile(&example(), Weight::Cpu);
     let threads = profile["threads"].as_array().unwrap();
     let worker = threads.iter().find(|it| it["tid"] == "4250").unwrap();
-    let lock = "Sleep: lock: 1.7 ms, woken by MainThread 4242, one of 2 that were 1.7 ms together";
-    let gil = "Wait for the GIL: 5.0 ms, behind MainThread 4242 at <module> (main.py:31)";
+    let lock = "Sleep: lock: 1.70 ms, woken by MainThread 4242, one of 2 that were 1.70 ms together";
+    let gil = "Wait for the GIL: 5.00 ms, behind MainThread 4242 at <module> (main.py:31)";
     let expected = [(lock, 498.3, Some(500.0)), (lock, 598.3, Some(600.0)), (gil, 695.0, Some(700.0))];
     assert_eq!(markers(worker), expected.map(|(name, from, to)| (name.to_owned(), from, to)));
     assert!(worker["markers"]["data"][0]["cause"]["stack"].is_u64());

@@ -12,7 +12,7 @@ use serde_json::Value;
 const MIB: u64 = 1 << 20;
 
 fn families_on() -> Meta {
-    Meta { probes: families::NAMES.iter().map(ToString::to_string).collect(), ..meta("build-host") }
+    Meta { probes: Family::names(), ..meta("build-host") }
 }
 
 fn at(second: u64) -> Nanos {

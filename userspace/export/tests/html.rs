@@ -53,7 +53,7 @@ fn cells(page: &str, table: &str, column: &str) -> Vec<String> {
 fn example(name: &str) -> Model {
     use FrameKind::{Kernel, Native, Python};
     let mut it = Builder::new(name);
-    let probes = families::NAMES.iter().map(ToString::to_string).collect();
+    let probes = Family::names();
     it.model = Model::new(Meta { probes, ..meta(name) }, History::All);
     it.process(0, 4242, &format!("/usr/bin/{name} main.py"), &[(4242, "MainThread"), (4250, name)]);
     let main = frame(Python, "<module>", "/srv/app/main.py", 31, 1);
@@ -158,7 +158,7 @@ fn each_finding_has_what_was_seen_and_what_to_try() {
 #[test]
 fn the_timeline_gives_segments_to_their_makers_and_leaves_out_what_was_there_for_a_moment() {
     let mut it = Builder::new("h");
-    let probes = families::NAMES.iter().map(ToString::to_string).collect();
+    let probes = Family::names();
     it.model = Model::new(Meta { probes, ..meta("h") }, History::All);
     let process = |id, at, command: &str| {
         let (started, command) = (Some(Nanos(at)), command.into());
@@ -186,7 +186,7 @@ fn the_timeline_gives_segments_to_their_makers_and_leaves_out_what_was_there_for
     it.model.advance(Nanos(1_000_000_000));
     let page = page(&it.model, &Options::default());
     let lanes = page.split_once("id=\"timeline\"").unwrap().1.split_once("</section>").unwrap().0;
-    assert!(lanes.contains("loader (4242)") && lanes.contains("<title>tensor, 4096 B"), "{lanes}");
+    assert!(lanes.contains("loader (4242)") && lanes.contains("<title>tensor, 4.0 KiB"), "{lanes}");
     assert!(!lanes.contains("parent (4242)"), "{lanes}");
 }
 

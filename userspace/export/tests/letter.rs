@@ -68,7 +68,7 @@ fn ids() -> BTreeSet<String> {
 }
 
 fn is_id(text: &str) -> bool {
-    let families = families::NAMES.iter().filter_map(|family| text.strip_prefix(family)?.strip_prefix('/'));
+    let families = Family::ALL.iter().filter_map(|family| text.strip_prefix(family.name())?.strip_prefix('/'));
     families
         .into_iter()
         .any(|name| !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase() || "-_".contains(c)))
@@ -83,7 +83,7 @@ fn no_finding_is_without_a_case_here() {
 /// Segments that are left behind by so many lines, and a thread that waits behind another.
 fn many(lines: u32) -> Model {
     let mut it = Builder::new("h");
-    let probes = families::NAMES.iter().map(ToString::to_string).collect();
+    let probes = Family::names();
     it.model = Model::new(Meta { probes, ..meta("build-host") }, History::All);
     it.process(0, 7, "/usr/bin/python3.12 main.py", &[(7, "MainThread")]);
     for line in 0..lines {
@@ -104,17 +104,17 @@ fn three_are_told_in_full_the_dearest_first_and_the_others_in_a_line_each() {
     let text = in_words(&many(6), 5);
     let part = |from: &str| text[text.find(from).unwrap()..].lines().take_while(|line| !line.is_empty());
     let numbered: Vec<&str> = part("What matters first").filter(|line| line.as_bytes()[2].is_ascii_digit()).collect();
-    let names = ["1. warning shm/residue, python3.12 (7): left_0 (6144 KiB)", "2. ", "3. "];
+    let names = ["1. warning shm/residue, python3.12 (7): left_0 (6.0 MiB)", "2. ", "3. "];
     assert_eq!(numbered.len(), 3, "{text}");
     assert!(numbered.iter().zip(names).all(|(line, name)| line.trim().starts_with(name)), "{text}");
     assert_eq!(text.matches("Try:").count(), 3);
     let rest: Vec<&str> = part("Also found").skip(1).collect();
-    let lines = |number: u32, kib| {
+    let lines = |number: u32, mib| {
         let about =
-            format!("  warning shm/residue, python3.12 (7): left_{number} ({kib} KiB) is left behind by processes");
-        [format!("{about} that have"), format!("    ended, at save (/srv/app/main.py:{})", number + 1)]
+            format!("  warning shm/residue, python3.12 (7): left_{number} ({mib} MiB) is left behind by processes");
+        [format!("{about} that have ended,"), format!("    at save (/srv/app/main.py:{})", number + 1)]
     };
-    assert_eq!(rest, [&lines(3, 3072)[..], &lines(4, 2048)[..], &["  and 1 more".to_owned()]].concat());
+    assert_eq!(rest, [&lines(3, "3.0")[..], &lines(4, "2.0")[..], &["  and 1 more".to_owned()]].concat());
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn a_family_that_could_not_be_had_is_named_with_the_reason() {
 
 #[test]
 fn nothing_is_said_in_a_sentence_with_what_was_not_watched() {
-    let all = families::NAMES.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let all = Family::names();
     let told = |probes| in_words(&Model::new(Meta { probes, ..meta("h") }, History::All), 10);
     assert!(told(all.clone()).contains("\nNothing of what was watched looks wrong.\n"));
     let text = told(all.into_iter().filter(|family| family != "eval").collect());

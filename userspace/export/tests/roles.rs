@@ -41,7 +41,7 @@ fn word(tid: Tid, completed: u64, woken: u64) -> Event {
 /// nothing to do with it.
 fn example(name: &str) -> Model {
     let mut it = Builder::new("h");
-    let probes = families::NAMES.iter().map(ToString::to_string).collect();
+    let probes = Family::names();
     it.model = Model::new(Meta { probes, ..meta("build-host") }, History::All);
     let threads = [(MAIN.0, name), (PROGRESS.0, "python"), (OTHER.0, "worker")];
     it.process(0, 4242, "/usr/bin/python3.12 main.py", &threads);
@@ -112,8 +112,8 @@ fn of_firefox() {
     assert_eq!(names, ["python3.12 main.py (event_loop)", NAMES[1], NAMES[2]]);
     let main = threads.iter().find(|thread| thread["tid"] == "4242").unwrap();
     let texts: Vec<&str> = main["stringArray"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
-    assert!(texts.contains(&"5.0 ms, woken by python (progress) 4243"), "{texts:?}");
-    assert!(texts.contains(&"5.0 ms, behind python (progress) 4243 at serve (main.py:31)"), "{texts:?}");
+    assert!(texts.contains(&"5.00 ms, woken by python (progress) 4243"), "{texts:?}");
+    assert!(texts.contains(&"5.00 ms, behind python (progress) 4243 at serve (main.py:31)"), "{texts:?}");
 }
 
 #[test]

@@ -13,7 +13,7 @@ const PROGRESS: Tid = Tid(4243);
 
 fn builder() -> Builder {
     let mut it = Builder::new("h");
-    let probes = families::NAMES.iter().map(ToString::to_string).collect();
+    let probes = Family::names();
     it.model = Model::new(Meta { probes, ..meta("build-host") }, History::All);
     it
 }

@@ -11,7 +11,7 @@ use serde_json::Value;
 const MS: u64 = 1_000_000;
 
 fn families_on() -> Meta {
-    Meta { probes: families::NAMES.iter().map(ToString::to_string).collect(), ..meta("build-host") }
+    Meta { probes: Family::names(), ..meta("build-host") }
 }
 
 fn sleep(at: u64, tid: u32, stack: StackId, reason: WaitReason, count: u64, total: u64) -> Event {
@@ -121,11 +121,11 @@ fn a_figure_says_how_many_stacks_it_rests_on() {
     }
     let words = in_words(&it.model, 10);
     let row = |name: &str| words.lines().find(|line| line.ends_with(name)).unwrap_or_else(|| panic!("{words}"));
-    assert!(row("often").contains("100.0 ms       1,000") && row("often").contains(" 12  io"), "{words}");
+    assert!(row("often").contains("100 ms       1,000") && row("often").contains(" 12  io"), "{words}");
     assert!(row("seldom").trim_start().starts_with("not enough data       11  io"), "{words}");
-    assert!(row("exact").contains("100.0 ms           2"), "{words}");
+    assert!(row("exact").contains("100 ms           2"), "{words}");
     let reason = words.lines().find(|line| line.ends_with("  io")).unwrap_or_default();
-    assert!(reason.contains("300.0 ms       1,502"), "the sum of a reason is exact: {words}");
+    assert!(reason.contains("300 ms       1,502"), "the sum of a reason is exact: {words}");
 }
 
 /// At least one wait, seen as 40 pieces of 5 ms. `stacks` of the pieces have a stack.
@@ -156,9 +156,9 @@ fn gil_in_pieces(stacks: u64) -> Model {
 #[test]
 fn counts_of_sampled_gil_waits_are_bounds_and_times_are_exact() {
     for (stacks, count_of, row, line) in [
-        (40, "waits", "   0.0%    20.0%          40     5.0 ms", "net.py:30"),
-        (13, "pieces", "   0.0%    20.0%         ≤40    ≥5.0 ms", "net.py:30"),
-        (11, "pieces", "   0.0%    20.0%         ≤40    ≥5.0 ms", " - "),
+        (40, "waits", "   0.0%    20.0%          40    5.00 ms", "net.py:30"),
+        (13, "pieces", "   0.0%    20.0%         ≤40   ≥5.00 ms", "net.py:30"),
+        (11, "pieces", "   0.0%    20.0%         ≤40   ≥5.00 ms", " - "),
     ] {
         let model = gil_in_pieces(stacks);
         let json: Value = serde_json::from_str(&exported(&model, Format::Json, &Options::default())).unwrap();

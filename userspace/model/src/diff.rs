@@ -10,6 +10,7 @@ mod redundancy;
 mod transfers;
 mod waits;
 
+use crate::Family;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -107,13 +108,13 @@ impl Diff {
             before: About::of(before),
             after: About::of(after),
             totals,
-            frames: both("cpu").then(|| cpu::frames(before, after)),
-            offcpu: both("offcpu").then(|| waits::sleeps(before, after)),
-            gil: both("gil").then(|| waits::gil(before, after)),
-            arenas: both("arena").then(|| memory::arenas(before, after)),
-            segments: both("shm").then(|| memory::segments(before, after)),
-            transfers: both("ucx").then(|| transfers::stages(before, after)),
-            redundancy: both("redundancy").then(|| redundancy::pairs(before, after)),
+            frames: both(Family::Cpu).then(|| cpu::frames(before, after)),
+            offcpu: both(Family::OffCpu).then(|| waits::sleeps(before, after)),
+            gil: both(Family::Gil).then(|| waits::gil(before, after)),
+            arenas: both(Family::Arena).then(|| memory::arenas(before, after)),
+            segments: both(Family::Shm).then(|| memory::segments(before, after)),
+            transfers: both(Family::Ucx).then(|| transfers::stages(before, after)),
+            redundancy: both(Family::Redundancy).then(|| redundancy::pairs(before, after)),
             findings: Findings::of(before, after),
         };
         diff.changed |= diff.has_changed_rows();

@@ -133,15 +133,6 @@ pub fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
     findings
 }
 
-/// An amount of memory, in words.
-pub fn size(bytes: u64) -> String {
-    match bytes {
-        0..10_240 => format!("{bytes} B"),
-        10_240..10_485_760 => format!("{} KiB", bytes >> 10),
-        _ => format!("{} MiB", bytes >> 20),
-    }
-}
-
 fn seconds(time: Nanos) -> f64 {
     time.as_secs_f64()
 }

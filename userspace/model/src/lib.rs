@@ -10,10 +10,12 @@
 pub mod diff;
 pub mod event;
 pub mod families;
+pub mod family;
 pub mod findings;
 pub mod ids;
 pub mod loss;
 mod model;
+pub mod number;
 pub mod regions;
 pub mod report;
 pub mod selection;
@@ -25,6 +27,7 @@ pub use event::{
     Meta, NativeCall, Objects, Outcome, Pair, PairKind, Process, Refused, Resident, Sample, Sampler, Segment,
     SegmentChange, SegmentKind, Sleep, Touched, WaitReason, Waker, Watchpoints,
 };
+pub use family::Family;
 pub use ids::{ArenaId, FrameId, MemInfoId, Nanos, Pid, Place, ProcessRef, SegmentId, StackId, Tid, TransferId};
 pub use loss::Reason;
 pub use model::{History, Model, ProcessState, Shed, ThreadState};

@@ -4,6 +4,7 @@ mod cost;
 mod interpreters;
 mod memory;
 
+use crate::Family;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -344,8 +345,8 @@ impl Model {
     }
 
     /// Whether a probe family was on.
-    pub fn is_on(&self, family: &str) -> bool {
-        self.meta.probes.iter().any(|probe| probe == family)
+    pub fn is_on(&self, family: Family) -> bool {
+        self.meta.probes.iter().any(|probe| probe == family.name())
     }
 
     /// How long a process was watched, of the time that `selection` has, from `since` on.

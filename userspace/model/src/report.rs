@@ -9,6 +9,7 @@ mod shm;
 mod source;
 mod ucx;
 
+use crate::Family;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -322,20 +323,20 @@ impl Report {
             },
             shed: model.sheds().map(shed).collect(),
             processes: processes(model, selection),
-            frames: model.is_on("cpu").then(|| frames(model, selection, limit)),
-            stacks: model.is_on("cpu").then(|| stacks(model)),
-            offcpu: model.is_on("offcpu").then(|| offcpu(source, selection, limit)),
-            gil: model.is_on("gil").then(|| gil(source, selection, limit)),
-            calls: model.is_on("eval").then(|| calls(model, selection, limit)),
-            arenas: model.is_on("arena").then(|| arena::arenas(source, selection, limit)),
-            segments: model.is_on("shm").then(|| shm::segments(source, selection, limit)),
-            meminfos: model.is_on("nrt").then(|| nrt::meminfos(source, selection, limit)),
-            transfers: model.is_on("ucx").then(|| ucx::transfers(source, selection, limit)),
-            transfer_counts: model.is_on("ucx").then(|| ucx::counts(model, selection)),
-            transfer_stages: model.is_on("ucx").then(|| ucx::stages(model, selection)),
-            transfer_queues: model.is_on("ucx").then(|| ucx::queues(model, selection)),
-            workers: model.is_on("ucx").then(|| ucx::workers(model, selection)),
-            redundancy: model.is_on("redundancy").then(|| redundancy::redundancy(source, selection, limit)),
+            frames: model.is_on(Family::Cpu).then(|| frames(model, selection, limit)),
+            stacks: model.is_on(Family::Cpu).then(|| stacks(model)),
+            offcpu: model.is_on(Family::OffCpu).then(|| offcpu(source, selection, limit)),
+            gil: model.is_on(Family::Gil).then(|| gil(source, selection, limit)),
+            calls: model.is_on(Family::Eval).then(|| calls(model, selection, limit)),
+            arenas: model.is_on(Family::Arena).then(|| arena::arenas(source, selection, limit)),
+            segments: model.is_on(Family::Shm).then(|| shm::segments(source, selection, limit)),
+            meminfos: model.is_on(Family::Nrt).then(|| nrt::meminfos(source, selection, limit)),
+            transfers: model.is_on(Family::Ucx).then(|| ucx::transfers(source, selection, limit)),
+            transfer_counts: model.is_on(Family::Ucx).then(|| ucx::counts(model, selection)),
+            transfer_stages: model.is_on(Family::Ucx).then(|| ucx::stages(model, selection)),
+            transfer_queues: model.is_on(Family::Ucx).then(|| ucx::queues(model, selection)),
+            workers: model.is_on(Family::Ucx).then(|| ucx::workers(model, selection)),
+            redundancy: model.is_on(Family::Redundancy).then(|| redundancy::redundancy(source, selection, limit)),
             findings: findings::find(model, selection),
         }
     }

@@ -9,7 +9,7 @@ const MS: u64 = 1_000_000;
 
 /// So many samples of each function in turn, and sleeps of 1 ms in the last function, 100 ms apart.
 fn model(folder: &str, functions: &[(&str, u64)], sleeps: u64) -> Model {
-    let probes = families::NAMES.iter().map(ToString::to_string).collect();
+    let probes = Family::names();
     let text = String::new;
     let meta = Meta {
         started: text(),

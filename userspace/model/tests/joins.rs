@@ -20,7 +20,7 @@ const WRITES: StackId = StackId(3);
 const POLLS: StackId = StackId(4);
 
 fn model(events: impl IntoIterator<Item = Event>) -> Model {
-    let probes = families::NAMES.iter().map(ToString::to_string).collect();
+    let probes = Family::names();
     let text = String::new;
     let (started, host, kernel, pyobs, sampler) = (text(), text(), text(), text(), text());
     let meta = Meta { started, host, kernel, pyobs, rate_hz: 100, probes, sampler, ..Meta::default() };

@@ -12,7 +12,7 @@ const MAIN: Tid = Tid(42);
 const IO: Tid = Tid(43);
 
 fn model() -> Model {
-    let probes = families::NAMES.iter().map(ToString::to_string).collect();
+    let probes = Family::names();
     let text = String::new;
     let (started, host, kernel, pyobs, sampler) = (text(), text(), text(), text(), text());
     let mut model = Model::new(

@@ -25,7 +25,7 @@ const SHUTDOWN: StackId = StackId(1);
 
 fn model(history: History) -> Model {
     let text = String::new;
-    let probes = families::NAMES.iter().map(ToString::to_string).collect();
+    let probes = Family::names();
     let (started, host, kernel, pyobs, sampler) = (text(), text(), text(), text(), text());
     let mut model =
         Model::new(Meta { started, host, kernel, pyobs, rate_hz: 99, probes, sampler, ..Meta::default() }, history);

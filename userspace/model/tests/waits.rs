@@ -25,7 +25,7 @@ const MAIN: Tid = Tid(42);
 const IO: Tid = Tid(43);
 
 fn model(history: History) -> Model {
-    let probes = families::NAMES.iter().map(ToString::to_string).collect();
+    let probes = Family::names();
     let text = String::new;
     let mut model = Model::new(
         Meta {

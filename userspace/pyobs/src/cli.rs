@@ -101,16 +101,7 @@ pub(crate) struct Watch {
     pub(crate) rate: Option<u32>,
 
     /// Switch families of probes: `cpu,gil` is exactly these, `+redundancy` adds to the default, `-shm` takes from it
-    ///
-    /// On by default: cpu (where Python code spends its CPU time), offcpu (where threads sleep, and why), gil (who waits
-    /// for the GIL, and behind whom), shm (shared memory, and who holds it), arena (memory that CPython holds; of libraries
-    /// where they are named, such as `+arena=quelling_blade,numpy,./own.toml`). Off unless asked for: eval (calls of
-    /// functions), nrt (memory that Numba counts references to), ucx (each transfer of UCX and UCXX) and redundancy (work
-    /// done again for nothing, by watchpoints). `+eval` counts the most called functions, in short windows that stay inside
-    /// the budget; `eval=MODULE:QUALNAME,...` counts and times all calls of these, such as
-    /// `+eval=json.decoder:JSONDecoder.decode,__main__:*`, whatever that costs unless --budget is typed too. What a family
-    /// needs, `pyobs doctor` says.
-    #[arg(long, value_name = "LIST", value_parser = probes::parse, allow_hyphen_values = true)]
+    #[arg(long, value_name = "LIST", value_parser = probes::parse, allow_hyphen_values = true, long_help = probes::help())]
     pub(crate) probe: Option<Probes>,
 
     /// The share of all CPUs together, in percent, that pyobs may cost [default: 1]

@@ -110,6 +110,17 @@ fn numbers_have_bounds() {
 }
 
 #[test]
+fn the_manual_has_each_family_as_the_registry_has_it() {
+    let manual = include_str!("../../../docs/cli.md");
+    for spec in &pyobs_capture::registry::SPECS {
+        let (family, shows) = (spec.family, spec.shows);
+        let on = if spec.is_on_by_default { "yes" } else { "no" };
+        let row = format!("| [`{family}`](families/{family}.md) | {shows} | {on} |");
+        assert!(manual.contains(&row), "{row}");
+    }
+}
+
+#[test]
 fn what_is_unknown_names_the_nearest() {
     assert!(refusal("pyobs reprot x").contains("did you mean `report`?"));
     assert!(refusal("pyobs top --rat 3").contains("did you mean `--rate`?"));

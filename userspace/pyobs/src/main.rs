@@ -3,7 +3,6 @@
 mod cli;
 mod exit;
 mod logger;
-mod number;
 mod ownership;
 mod probes;
 mod progress;

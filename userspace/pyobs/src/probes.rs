@@ -1,21 +1,22 @@
 //! `--probe LIST`: which families are on.
 
+use pyobs_capture::family::FamilySpec;
+use pyobs_capture::registry;
 use pyobs_capture::session::{Chosen, Named};
-use pyobs_model::families;
+use pyobs_model::Family;
+use pyobs_model::family::Unknown;
 
-/// Too dear to be on unless asked for.
-const ONLY_WHEN_ASKED: &[&str] = &["eval", "nrt", "ucx", "redundancy"];
 /// The family that can be told which functions it is about, and the one that can be told of libraries.
-const CHOOSES: &str = "eval";
-const NAMES_LIBRARIES: &str = "arena";
+const CHOOSES: Family = Family::Eval;
+const NAMES_LIBRARIES: Family = Family::Arena;
 
 /// What is on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Probes {
     /// In the order of the registry, and never none.
-    pub(crate) families: Vec<&'static str>,
+    pub(crate) families: Vec<Family>,
     /// Those that were asked for by name.
-    pub(crate) asked: Vec<&'static str>,
+    pub(crate) asked: Vec<Family>,
     /// Of the family `eval`: the functions whose calls are counted; the most called ones when there is none.
     pub(crate) functions: Vec<Chosen>,
     /// Of the family `arena`: the libraries whose arenas are followed, too.
@@ -24,9 +25,27 @@ pub(crate) struct Probes {
 
 impl Default for Probes {
     fn default() -> Self {
-        let families = families::NAMES.iter().copied().filter(|name| !ONLY_WHEN_ASKED.contains(name));
+        let families = registry::SPECS.iter().filter(|spec| spec.is_on_by_default).map(|spec| spec.family);
         Self { families: families.collect(), asked: Vec::new(), functions: Vec::new(), libraries: Vec::new() }
     }
+}
+
+/// What `--help` says of `--probe`.
+pub(crate) fn help() -> String {
+    let names = |is_on: bool| {
+        let specs = registry::SPECS.iter().filter(|spec| spec.is_on_by_default == is_on);
+        specs.map(|FamilySpec { family, shows, .. }| format!("{family} ({shows})")).collect::<Vec<_>>().join(", ")
+    };
+    format!(
+        "Switch families of probes: `cpu,gil` is exactly these, `+redundancy` adds to the default, `-shm` takes from it\n\n\
+         On by default: {}. Off unless asked for: {}. `arena` follows the arenas of libraries, too, where they are named, such as \
+         `+arena=quelling_blade,numpy,./own.toml`. `+eval` counts the most called functions, in short windows that stay inside \
+         the budget; `eval=MODULE:QUALNAME,...` counts and times all calls of these, such as \
+         `+eval=json.decoder:JSONDecoder.decode,__main__:*`, whatever that costs unless --budget is typed too. What a family \
+         needs, `pyobs doctor` says.",
+        names(true),
+        names(false),
+    )
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -39,7 +58,7 @@ enum Sign {
 /// `cpu,gil` is exactly these; `+x` and `-x` change the default, and beside them `x=...` adds to it. What follows `eval=` up to
 /// the next family's name are functions; what follows `arena=` are libraries.
 pub(crate) fn parse(list: &str) -> Result<Probes, String> {
-    let mut words: Vec<(Sign, &'static str)> = Vec::new();
+    let mut words: Vec<(Sign, Family)> = Vec::new();
     // Of the words, those with a value.
     let mut valued: Vec<usize> = Vec::new();
     let mut functions = Vec::new();
@@ -92,7 +111,7 @@ pub(crate) fn parse(list: &str) -> Result<Probes, String> {
             Sign::Plus | Sign::None => on.push(name),
         }
     }
-    let families: Vec<_> = families::NAMES.iter().copied().filter(|name| on.contains(name)).collect();
+    let families: Vec<_> = Family::ALL.into_iter().filter(|family| on.contains(family)).collect();
     if families.is_empty() {
         return Err("this leaves no family on".to_owned());
     }
@@ -106,18 +125,20 @@ pub(crate) fn parse(list: &str) -> Result<Probes, String> {
 }
 
 fn is_no_family(word: &str) -> bool {
-    !word.starts_with(['+', '-']) && !families::NAMES.contains(&word)
+    !word.starts_with(['+', '-']) && word.parse::<Family>().is_err()
 }
 
-fn parse_family(word: &str) -> Result<(Sign, &'static str), String> {
+fn parse_family(word: &str) -> Result<(Sign, Family), String> {
     let (sign, name) = match word.split_at_checked(1) {
         Some(("+", name)) => (Sign::Plus, name),
         Some(("-", name)) => (Sign::Minus, name),
         _ => (Sign::None, word),
     };
-    match families::NAMES.iter().find(|known| **known == name) {
-        Some(known) => Ok((sign, known)),
-        None => Err(format!("there is no family `{name}`; there are: {}", families::NAMES.join(" "))),
+    match name.parse() {
+        Ok(known) => Ok((sign, known)),
+        Err(Unknown) => {
+            Err(format!("there is no family `{name}`; there are: {}", Family::ALL.map(Family::name).join(" ")))
+        }
     }
 }
 
@@ -125,7 +146,7 @@ fn parse_family(word: &str) -> Result<(Sign, &'static str), String> {
 mod tests {
     use super::*;
 
-    fn families(list: &str) -> Vec<&'static str> {
+    fn families(list: &str) -> Vec<Family> {
         parse(list).unwrap().families
     }
 
@@ -134,9 +155,9 @@ mod tests {
         let functions = |list: &str| parse(list).unwrap().functions.iter().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(functions("eval=json.decoder:JSONDecoder.decode"), ["json.decoder:JSONDecoder.decode"]);
         assert_eq!(functions("cpu,eval=a:f, b:g.<locals>.<lambda>,gil"), ["a:f", "b:g.<locals>.<lambda>"]);
-        assert_eq!(parse("cpu,eval=a:f,gil").unwrap().families, ["cpu", "gil", "eval"]);
+        assert_eq!(parse("cpu,eval=a:f,gil").unwrap().families, [Family::Cpu, Family::Gil, Family::Eval]);
         assert_eq!(functions("+eval=a:f"), ["a:f"]);
-        assert!(parse("+eval=a:f").unwrap().families.contains(&"eval"));
+        assert!(parse("+eval=a:f").unwrap().families.contains(&Family::Eval));
         assert_eq!(functions("eval"), [""; 0]);
         assert!(parse("a:f").unwrap_err().contains("eval=a:f"));
         assert!(parse("eval=f").unwrap_err().contains("MODULE:QUALNAME"));
@@ -149,9 +170,9 @@ mod tests {
     fn libraries_follow_the_family_that_has_their_arenas() {
         let libraries = |list: &str| parse(list).unwrap().libraries.iter().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(libraries("+arena=quelling_blade"), ["quelling_blade"]);
-        assert!(parse("+arena=numpy").unwrap().families.contains(&"cpu"));
+        assert!(parse("+arena=numpy").unwrap().families.contains(&Family::Cpu));
         assert_eq!(libraries("cpu,arena=numpy, ./own.toml,pyarrow,gil"), ["numpy", "./own.toml", "pyarrow"]);
-        assert_eq!(parse("arena=numpy,cpu").unwrap().families, ["cpu", "arena"]);
+        assert_eq!(parse("arena=numpy,cpu").unwrap().families, [Family::Cpu, Family::Arena]);
         assert_eq!(libraries("arena"), [""; 0]);
         assert_eq!(libraries("+arena=numpy,-arena"), [""; 0]);
         assert!(parse("arena=qelling").unwrap_err().contains("no library `qelling`"));
@@ -162,27 +183,30 @@ mod tests {
 
     #[test]
     fn a_bare_list_is_exact() {
-        assert_eq!(families("cpu"), ["cpu"]);
-        assert_eq!(families("cpu,cpu"), ["cpu"]);
-        assert_eq!(families(" cpu "), ["cpu"]);
-        assert_eq!(families("eval,gil,cpu"), ["cpu", "gil", "eval"]);
+        assert_eq!(families("cpu"), [Family::Cpu]);
+        assert_eq!(families("cpu,cpu"), [Family::Cpu]);
+        assert_eq!(families(" cpu "), [Family::Cpu]);
+        assert_eq!(families("eval,gil,cpu"), [Family::Cpu, Family::Gil, Family::Eval]);
     }
 
     #[test]
     fn signs_change_the_default() {
         assert_eq!(families("+cpu"), Probes::default().families);
         assert_eq!(families("-cpu,+cpu"), Probes::default().families);
-        assert_eq!(families("-offcpu,+eval"), ["cpu", "gil", "eval", "arena", "shm"]);
+        assert_eq!(families("-offcpu,+eval"), [Family::Cpu, Family::Gil, Family::Eval, Family::Arena, Family::Shm]);
         assert!(parse("-cpu,-offcpu,-gil,-arena,-shm").unwrap_err().contains("no family on"));
         assert!(parse("cpu,+cpu").unwrap_err().contains("sign"));
         assert_eq!(families("+redundancy,eval=json:*"), families("+redundancy,+eval=json:*"));
-        assert_eq!(families("eval=json:*,a:f,arena=numpy,-gil"), ["cpu", "offcpu", "eval", "arena", "shm"]);
+        assert_eq!(
+            families("eval=json:*,a:f,arena=numpy,-gil"),
+            [Family::Cpu, Family::OffCpu, Family::Eval, Family::Arena, Family::Shm]
+        );
     }
 
     #[test]
     fn what_was_asked_for_by_name_is_known() {
-        assert_eq!(parse("cpu,gil").unwrap().asked, ["cpu", "gil"]);
-        assert_eq!(parse("+ucx,-offcpu").unwrap().asked, ["ucx"]);
+        assert_eq!(parse("cpu,gil").unwrap().asked, [Family::Cpu, Family::Gil]);
+        assert_eq!(parse("+ucx,-offcpu").unwrap().asked, [Family::Ucx]);
         assert!(Probes::default().asked.is_empty());
     }
 
@@ -195,6 +219,7 @@ mod tests {
 
     #[test]
     fn dear_families_are_never_on_by_default() {
-        assert!(ONLY_WHEN_ASKED.iter().all(|name| !Probes::default().families.contains(name)));
+        let dear = [Family::Eval, Family::Nrt, Family::Ucx, Family::Redundancy];
+        assert!(dear.iter().all(|family| !Probes::default().families.contains(family)));
     }
 }

@@ -1,72 +1,15 @@
-//! Numbers as people read them.
+//! Numbers as the dashboard shows them.
 
 use pyobs_model::Nanos;
+pub(crate) use pyobs_model::number::{grouped, short, size, time};
 use pyobs_model::views::{Unit, Weight};
-
-/// `12345678` as `12,345,678`.
-pub(crate) fn count(number: u64) -> String {
-    let digits = number.to_string();
-    let mut grouped = String::with_capacity(digits.len() + digits.len() / 3);
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            grouped.push(',');
-        }
-        grouped.push(digit);
-    }
-    grouped
-}
-
-/// At most five characters: `999`, `12.3k`, `4.56M`.
-pub(crate) fn short(number: u64) -> String {
-    const UNITS: [&str; 6] = ["k", "M", "G", "T", "P", "E"];
-    if number < 1000 {
-        return number.to_string();
-    }
-    let mut value = number as f64;
-    let mut unit = "";
-    for next in UNITS {
-        if value < 999.5 {
-            break;
-        }
-        value /= 1000.0;
-        unit = next;
-    }
-    format!("{}{unit}", three_digits(value))
-}
-
-fn three_digits(value: f64) -> String {
-    let decimals = match value {
-        v if v < 9.995 => 2,
-        v if v < 99.95 => 1,
-        _ => 0,
-    };
-    format!("{value:.decimals$}")
-}
-
-/// A length of time, of at most eight characters: `7 ns`, `29.7 µs`, `5.00 ms`, `12.3 s`, `16.7 min`.
-pub(crate) fn time(time: Nanos) -> String {
-    const UNITS: [(&str, f64); 6] = [("µs", 1e3), ("ms", 1e3), ("s", 1e3), ("min", 60.0), ("h", 60.0), ("d", 24.0)];
-    if time.0 < 1000 {
-        return format!("{} ns", time.0);
-    }
-    let mut value = time.0 as f64;
-    let mut unit = "ns";
-    for (next, factor) in UNITS {
-        if value < 999.5 {
-            break;
-        }
-        value /= factor;
-        unit = next;
-    }
-    format!("{} {unit}", three_digits(value))
-}
 
 /// What a frame weighs.
 pub(crate) fn amount(weight: Weight, number: u64) -> String {
     match weight.unit() {
-        Unit::Samples => count(number),
+        Unit::Samples => grouped(number),
         Unit::Nanoseconds => time(Nanos(number)),
-        Unit::Bytes => bytes(number),
+        Unit::Bytes => size(number),
     }
 }
 
@@ -75,7 +18,7 @@ pub(crate) fn short_amount(weight: Weight, number: u64) -> String {
     match weight.unit() {
         Unit::Samples => short(number),
         Unit::Nanoseconds => time(Nanos(number)),
-        Unit::Bytes => bytes(number),
+        Unit::Bytes => size(number),
     }
 }
 
@@ -86,7 +29,7 @@ pub(crate) fn whole(weight: Weight, number: u64) -> String {
         Weight::Redundant => plural(number, "sample", "samples"),
         Weight::OffCpu => format!("{} off CPU", time(Nanos(number))),
         Weight::Gil => format!("{} of waits for the GIL", time(Nanos(number))),
-        Weight::Bytes => format!("{} held", bytes(number)),
+        Weight::Bytes => format!("{} held", size(number)),
     }
 }
 
@@ -104,21 +47,6 @@ pub(crate) fn two_digits(value: f64) -> String {
 /// A percentage of at most five characters.
 pub(crate) fn percent(value: f64) -> String {
     if value >= 999.95 { format!("{value:.0}") } else { format!("{value:.1}") }
-}
-
-pub(crate) fn bytes(bytes: u64) -> String {
-    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
-    let mut value = bytes as f64;
-    let mut unit = "B";
-    for next in UNITS {
-        if value < 1024.0 {
-            break;
-        }
-        value /= 1024.0;
-        unit = next;
-    }
-    let decimals = usize::from(unit != "B" && value < 9.95);
-    format!("{value:.decimals$} {unit}")
 }
 
 /// A length of time: `12 s`, `3 min 20 s`, `2 h 5 min`.
@@ -146,24 +74,12 @@ pub(crate) fn clock(at: Nanos, length: Nanos) -> String {
 
 /// `1 process`, `2 processes`.
 pub(crate) fn plural(number: u64, one: &str, many: &str) -> String {
-    format!("{} {}", count(number), if number == 1 { one } else { many })
+    format!("{} {}", grouped(number), if number == 1 { one } else { many })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn counts_are_grouped_and_shortened() {
-        assert_eq!(count(7), "7");
-        assert_eq!(count(1_234_567), "1,234,567");
-        assert_eq!(short(999), "999");
-        assert_eq!(short(1234), "1.23k");
-        assert_eq!(short(99_949), "99.9k");
-        assert_eq!(short(999_499), "999k");
-        assert_eq!(short(999_500), "1.00M");
-        assert_eq!(short(u64::MAX), "18.4E");
-    }
 
     #[test]
     fn a_clock_has_as_many_digits_as_its_length() {
@@ -181,25 +97,9 @@ mod tests {
     }
 
     #[test]
-    fn sizes_and_times_have_units() {
-        assert_eq!(bytes(512), "512 B");
-        assert_eq!(bytes(41 << 20), "41 MiB");
-        assert_eq!(bytes(3 << 29), "1.5 GiB");
+    fn a_length_of_time_has_its_units() {
         assert_eq!(seconds(9.96), "10.0 s");
         assert_eq!(seconds(200.0), "3 min 20 s");
         assert_eq!(seconds(7500.0), "2 h 5 min");
-        for (nanos, text) in [
-            (0, "0 ns"),
-            (999, "999 ns"),
-            (29_700, "29.7 µs"),
-            (999_600, "1.00 ms"),
-            (5_000_000, "5.00 ms"),
-            (61_000_000_000, "61.0 s"),
-            (1_000_000_000_000, "16.7 min"),
-            (59_999_000_000_000, "16.7 h"),
-            (u64::MAX, "213504 d"),
-        ] {
-            assert_eq!(time(Nanos(nanos)), text);
-        }
     }
 }

@@ -21,8 +21,8 @@
 //! If `is_empty`, the dashboard explains why instead of drawing: the family is off, the filter matches nothing, no Python
 //! runs, or what `empty` says.
 
-use pyobs_model::Model;
 use pyobs_model::views::Weight;
+use pyobs_model::{Family, Model};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
@@ -67,7 +67,7 @@ pub(crate) trait Screen {
     }
 
     /// The family whose events it shows; `None` if it always has something to show.
-    fn family(&self, _ui: &Ui) -> Option<&'static str> {
+    fn family(&self, _ui: &Ui) -> Option<Family> {
         None
     }
 

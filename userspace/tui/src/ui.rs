@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use pyobs_model::findings::{self, Board};
 use pyobs_model::views::{By, Look, Native, Weight};
-use pyobs_model::{Model, Nanos};
+use pyobs_model::{Family, Model, Nanos};
 use ratatui::layout::Rect;
 
 use crate::filter::Filter;
@@ -155,7 +155,7 @@ impl Ui {
     }
 
     /// How to start pyobs so that it watches a family.
-    pub(crate) fn how_to_see(&self, family: &str) -> String {
+    pub(crate) fn how_to_see(&self, family: Family) -> String {
         match self.source {
             Source::Live => format!("Start pyobs with --probe +{family} to see them."),
             Source::Replay { .. } => format!("Record with --probe +{family} to see them."),

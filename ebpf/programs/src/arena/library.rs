@@ -15,13 +15,11 @@ use pyobs_abi::{
     record,
 };
 
-use crate::{
-    common::{
-        memory::user,
-        probe::{self, arguments, call},
-        ring,
-    },
-    shm::watched,
+use crate::common::{
+    maps::watched,
+    memory::user,
+    probe::{self, arguments, call},
+    ring,
 };
 
 #[map]

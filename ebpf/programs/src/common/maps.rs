@@ -2,14 +2,14 @@
 
 use aya_ebpf::{
     Global,
-    helpers::{bpf_ktime_get_ns, generated::bpf_get_prandom_u32},
+    helpers::{bpf_get_current_pid_tgid, bpf_ktime_get_ns, generated::bpf_get_prandom_u32},
     macros::map,
     maps::{Array, HashMap, PerCpuArray, RingBuf},
 };
 use pyobs_abi::{
     control,
     process::{Layout, Process},
-    record::loss,
+    record::Loss,
 };
 
 /// All records, of all families. User space sets the size.
@@ -18,7 +18,7 @@ pub static RECORDS: RingBuf = RingBuf::with_byte_size(1 << 20, 0);
 
 /// What is lost, by reason.
 #[map]
-static LOSSES: PerCpuArray<u64> = PerCpuArray::with_max_entries(loss::COUNT, 0);
+static LOSSES: PerCpuArray<u64> = PerCpuArray::with_max_entries(Loss::COUNT as u32, 0);
 
 /// The watched processes by tgid. Samplers only look up: a hash map's bucket lock, taken in an NMI or with the run
 /// queue's lock held, can hang a machine. Updates come from user space and from fork, exec and exit.
@@ -59,8 +59,8 @@ pub static HAS_LOOP: Global<u32> = Global::new(0);
 pub static HAS_FIND_VMA: Global<u32> = Global::new(0);
 
 #[inline(always)]
-pub fn count_loss(reason: u32) {
-    if let Some(counter) = LOSSES.get_ptr_mut(reason) {
+pub fn count_loss(loss: Loss) {
+    if let Some(counter) = LOSSES.get_ptr_mut(loss as u32) {
         // SAFETY: the pointer is into this CPU's slot, which only this CPU writes.
         unsafe { *counter += 1 };
     }
@@ -75,7 +75,7 @@ const TRIES: u32 = 3;
 /// not run. That of a bucket shows as an error of its own, those of the free elements as "no room" in a table that has
 /// room. The next try may have them.
 #[inline(always)]
-pub fn put<K, V>(map: &HashMap<K, V>, key: &K, value: &V, full: u32) -> bool {
+pub fn put<K, V>(map: &HashMap<K, V>, key: &K, value: &V, full: Loss) -> bool {
     let mut error = 0;
     for _ in 0..TRIES {
         match map.insert(key, value, 0) {
@@ -83,8 +83,21 @@ pub fn put<K, V>(map: &HashMap<K, V>, key: &K, value: &V, full: u32) -> bool {
             Err(why) => error = why,
         }
     }
-    count_loss(if error == -E2BIG { full } else { loss::TABLE_BUSY });
+    count_loss(if error == -E2BIG { full } else { Loss::TableBusy });
     false
+}
+
+/// The kernel's tgid of the current thread.
+#[inline(always)]
+pub fn pid() -> u32 {
+    (bpf_get_current_pid_tgid() >> 32) as u32
+}
+
+/// The current process, if it is watched.
+#[inline(always)]
+pub fn watched() -> Option<&'static Process> {
+    // SAFETY: the value is read while others may update it: a torn one is an address that fails its checks.
+    unsafe { PROCESSES.get(pid()) }
 }
 
 #[inline(always)]
@@ -114,7 +127,7 @@ pub fn tick_weight() -> Option<u64> {
         0 => Some(weight),
         keep if u64::from(random) < keep => Some((weight << 32) / keep),
         _ => {
-            count_loss(loss::SHED);
+            count_loss(Loss::Shed);
             None
         }
     }

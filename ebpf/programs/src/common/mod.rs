@@ -14,6 +14,7 @@ pub mod probe;
 pub mod python;
 pub mod registers;
 pub mod ring;
+pub mod system_call;
 pub mod tables;
 pub mod task;
 pub mod walk;

@@ -13,7 +13,7 @@ use aya_ebpf::{
     maps::{PerCpuArray, ProgramArray},
     programs::ProbeContext,
 };
-use pyobs_abi::{arena::library::Call, process::Process, record::loss};
+use pyobs_abi::{arena::library::Call, process::Process, record::Loss};
 
 use super::{
     maps::count_loss,
@@ -63,7 +63,7 @@ pub fn send_stack(context: &ProbeContext, process: &Process, kind: u32, detail: 
     unsafe {
         let mark = walker.read_volatile();
         if mark != FREE && mark != SPOILT {
-            return count_loss(loss::WALK_TAKEN);
+            return count_loss(Loss::WalkTaken);
         }
         walker.write_volatile(own);
     }
@@ -81,7 +81,7 @@ pub fn send_stack(context: &ProbeContext, process: &Process, kind: u32, detail: 
             walker.write_volatile(FREE);
         } else {
             walker.write_volatile(if mark == SPOILT { FREE } else { SPOILT });
-            count_loss(loss::WALK_TAKEN);
+            count_loss(Loss::WalkTaken);
         }
     }
 }

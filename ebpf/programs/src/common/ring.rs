@@ -4,7 +4,7 @@ use aya_ebpf::{
     bindings::{BPF_RB_AVAIL_DATA, BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP, BPF_RB_RING_SIZE},
     helpers::{bpf_get_current_comm, bpf_get_current_pid_tgid, bpf_get_smp_processor_id, bpf_ktime_get_ns},
 };
-use pyobs_abi::record::{COMM_LEN, Header, loss};
+use pyobs_abi::record::{COMM_LEN, Header, Loss};
 
 use super::maps::{RECORDS, count_loss};
 
@@ -28,7 +28,7 @@ pub fn header(kind: u32) -> Header {
 /// woken a few times a second instead of once a sample.
 #[inline(always)]
 pub fn send(record: &[u8]) {
-    output(record, unhurried(), loss::RING_FULL);
+    output(record, unhurried(), Loss::RingFull);
 }
 
 /// Wakes user space only when a quarter of the ring is waiting for it.
@@ -41,19 +41,19 @@ fn unhurried() -> u64 {
 /// Sends a record that user space should look at now.
 #[inline(always)]
 pub fn send_now(record: &[u8]) {
-    send_now_or_count(record, loss::RING_FULL);
+    send_now_or_count(record, Loss::RingFull);
 }
 
-/// The same; counts what does not fit as `reason`.
+/// The same; counts what does not fit as `full`.
 #[inline(always)]
-pub fn send_now_or_count(record: &[u8], reason: u32) {
-    output(record, BPF_RB_FORCE_WAKEUP.into(), reason);
+pub fn send_now_or_count(record: &[u8], full: Loss) {
+    output(record, BPF_RB_FORCE_WAKEUP.into(), full);
 }
 
 #[inline(always)]
-fn output(record: &[u8], flags: u64, reason: u32) {
+fn output(record: &[u8], flags: u64, full: Loss) {
     if RECORDS.output::<[u8]>(record, flags).is_err() {
-        count_loss(reason);
+        count_loss(full);
     }
 }
 
@@ -61,7 +61,7 @@ fn output(record: &[u8], flags: u64, reason: u32) {
 #[inline(always)]
 pub fn send_filled<T: 'static>(fill: impl FnOnce(*mut T) -> bool) -> bool {
     let Some(mut entry) = RECORDS.reserve::<T>(0) else {
-        count_loss(loss::RING_FULL);
+        count_loss(Loss::RingFull);
         return false;
     };
     let filled = fill(entry.as_mut_ptr());

@@ -1,14 +1,14 @@
 //! Descriptors of segments.
 
 use pyobs_abi::{
-    record::loss,
+    record::Loss,
     shm::{Hull, Inode as Key, flags, what},
 };
 
-use super::{begin, facts, hold, hull, is_in_folder, send, watched};
+use super::{begin, facts, hold, hull, is_in_folder, send};
 use crate::common::{
     files::{TMPFS, Table},
-    maps::count_loss,
+    maps::{count_loss, watched},
     memory::user,
 };
 
@@ -154,7 +154,7 @@ pub fn message(what: u32, message: u64) {
         at = at.wrapping_add((size + 7) & !7);
     }
     if at.wrapping_add(CONTROL_HEAD) <= end {
-        count_loss(loss::SHM_MESSAGE);
+        count_loss(Loss::Message);
     }
 }
 

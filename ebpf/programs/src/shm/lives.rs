@@ -3,14 +3,14 @@
 use aya_ebpf::{macros::raw_tracepoint, programs::RawTracePointContext};
 use pyobs_abi::{
     process::Fork,
-    record::{self, Header, loss},
+    record::{self, Header, Loss},
     shm::{Hull, what},
 };
 
 use super::{SHM_HOLDERS, SHM_SEGMENTS, hull, send};
 use crate::common::{
     files::Inode,
-    maps::{count_loss, put},
+    maps::{count_loss, pid, put},
     ring,
     task::Task,
 };
@@ -21,13 +21,13 @@ pub fn shm_fork(context: RawTracePointContext) -> i32 {
     let Some(hull) = hull() else { return 0 };
     let child = Task(context.arg(1));
     let (Some(tgid), Some(pid)) = (child.tgid(), child.pid()) else {
-        count_loss(loss::TASK);
+        count_loss(Loss::Task);
         return 0;
     };
     if tgid != pid {
         return 0;
     }
-    put(&SHM_HOLDERS, &tgid, &hull, loss::SHM_TABLE);
+    put(&SHM_HOLDERS, &tgid, &hull, Loss::SegmentTable);
     let fork = Fork { header: ring::header(record::SHM_FORK), child: tgid, padding: 0 };
     // SAFETY: plain integers without padding (pyobs-abi asserts it).
     ring::send(unsafe { core::slice::from_raw_parts((&raw const fork).cast(), size_of::<Fork>()) });
@@ -51,7 +51,7 @@ pub fn shm_exit(_context: RawTracePointContext) -> i32 {
     if hull().is_none() || Task::current().live_threads() != Some(0) {
         return 0;
     }
-    let _ = SHM_HOLDERS.remove(super::pid());
+    let _ = SHM_HOLDERS.remove(pid());
     tell(record::SHM_EXIT);
     0
 }

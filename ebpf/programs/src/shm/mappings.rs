@@ -2,10 +2,11 @@
 
 use pyobs_abi::shm::{Facts, Hull, Inode as Key, MAPPED_AT, flags, what};
 
-use super::{begin, facts, hold, hull, send, watched};
-use crate::{
-    calls::Call,
-    common::files::{File, Mapping, TMPFS, Table},
+use super::{begin, facts, hold, hull, send};
+use crate::common::{
+    files::{File, Mapping, TMPFS, Table},
+    maps::watched,
+    system_call::Call,
 };
 
 /// Of mmap(2).

@@ -8,7 +8,7 @@ use super::{
     Submitted,
     table::{is_of_ucxx, known_thread, sum, thread},
 };
-use crate::shm::watched;
+use crate::common::maps::watched;
 
 /// A call begins that submits a transfer. Not inlined, to keep the caller's frame small.
 #[inline(never)]

@@ -4,9 +4,9 @@ use aya_ebpf::{helpers::bpf_ktime_get_ns, macros::uprobe, programs::ProbeContext
 use pyobs_abi::{control::PROGRESS_UNTIL, ucx::deed};
 
 use super::table::thread;
-use crate::{
-    common::{maps::control, probe},
-    shm::watched,
+use crate::common::{
+    maps::{control, watched},
+    probe,
 };
 
 /// A thread makes progress. The probe is there for a few milliseconds at a time; what comes while it is taken away does not

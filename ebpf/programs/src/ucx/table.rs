@@ -9,7 +9,7 @@ use aya_ebpf::{
 use pyobs_abi::{
     arena::library::Call,
     control::TELL_EVERY,
-    record,
+    record::{self, Loss},
     ucx::{Callback, Done, Early, Future, Key, Kind, OF_UCXX, Thread, Total, Transfer, callback, flags},
 };
 
@@ -140,7 +140,7 @@ fn count(operation: u32, is_ucxx: bool, bytes: u64, more: impl FnOnce(*mut Total
             atomic_add(&raw mut (*total).bytes, bytes);
             more(total);
         },
-        None => count_loss(record::loss::TRANSFER_TABLE),
+        None => count_loss(Loss::TransferTable),
     }
 }
 

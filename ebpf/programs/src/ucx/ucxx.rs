@@ -4,7 +4,7 @@ use aya_ebpf::{helpers::bpf_ktime_get_ns, macros::uprobe, programs::ProbeContext
 use pyobs_abi::{
     arena::library::Call,
     control::{COUNTED, counted},
-    record,
+    record::{self, Loss},
     ucx::{Future, Thread, Transfer, Woken, deed, flags, operation, site},
 };
 
@@ -13,14 +13,11 @@ use super::{
     cookie, returned,
     table::{FUTURES, OPEN, REQUESTS, finish, key, new, sum, thread},
 };
-use crate::{
-    common::{
-        maps::{control, count_loss},
-        memory::user,
-        probe::{self, arguments, call},
-        ring,
-    },
-    shm::watched,
+use crate::common::{
+    maps::{control, count_loss, watched},
+    memory::user,
+    probe::{self, arguments, call},
+    ring,
 };
 
 /// A function of UCXX begins or ends; the cookie says which.
@@ -179,7 +176,7 @@ fn status(request: u64, status: u64, stack: u64, thread: *mut Thread) -> Option<
     };
     if handle == 0 {
         if transfer.flags & flags::HALF_SEEN != 0 {
-            count_loss(record::loss::TRANSFER_HALF_SEEN);
+            count_loss(Loss::TransferHalfSeen);
         } else if transfer.operation != operation::NONE {
             let is_multi = matches!(transfer.operation, operation::MULTI_SEND | operation::MULTI_RECV);
             // SAFETY: as above.

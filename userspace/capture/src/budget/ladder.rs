@@ -1,6 +1,7 @@
 //! What the families offer to give up, step by step.
 
-use super::{ALLOWANCE_MIN, Family};
+use super::{ALLOWANCE_MIN, Spender};
+use pyobs_model::Family;
 
 /// One step: what is given up, and what that does to the figures.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -84,28 +85,28 @@ pub(super) const TRANSFERS: &[Measure] = &[
 
 /// The measures of one family, and how many are taken.
 pub(super) struct Ladder {
-    pub(super) family: Family,
+    pub(super) family: Spender,
     measures: &'static [Measure],
     is_bound: bool,
     pub(super) level: usize,
 }
 
 impl Ladder {
-    pub(super) fn new(family: Family, measures: &'static [Measure], is_bound: bool) -> Self {
+    pub(super) fn new(family: Spender, measures: &'static [Measure], is_bound: bool) -> Self {
         Self { family, measures, is_bound, level: 0 }
     }
 
     /// The family's name for the user.
     pub(super) fn name(&self) -> &'static str {
         match self.family {
-            Family::Samples => "cpu",
-            Family::Sleeps => "offcpu",
-            Family::Watchpoints => "redundancy",
-            Family::Calls => "eval",
-            Family::MemInfos => "nrt",
-            Family::Libraries => "arena",
-            Family::Transfers => "ucx",
-            Family::Rest => "pyobs",
+            Spender::Samples => Family::Cpu.name(),
+            Spender::Sleeps => Family::OffCpu.name(),
+            Spender::Watchpoints => Family::Redundancy.name(),
+            Spender::Calls => Family::Eval.name(),
+            Spender::MemInfos => Family::Nrt.name(),
+            Spender::Libraries => Family::Arena.name(),
+            Spender::Transfers => Family::Ucx.name(),
+            Spender::Rest => "pyobs",
         }
     }
 
@@ -113,7 +114,7 @@ impl Ladder {
     pub(super) fn reserve(&self) -> f64 {
         match self.next() {
             Some(measure) if measure.is_final => ALLOWANCE_MIN,
-            _ if self.family == Family::Samples => 0.5,
+            _ if self.family == Spender::Samples => 0.5,
             _ => 0.0,
         }
     }

@@ -25,7 +25,7 @@ struct Load {
 struct Bench {
     arbiter: Arbiter,
     second: u32,
-    kernel: [f64; FAMILIES],
+    kernel: [f64; SPENDERS],
     user: f64,
     /// Shares of a core in each second.
     told: Vec<f64>,
@@ -36,20 +36,20 @@ impl Bench {
     fn new(percent: f64, cpus: usize, binds: Binds) -> Self {
         let (told, changes) = (Vec::new(), Vec::new());
         let arbiter = Arbiter::new(percent, cpus, 99_999, binds);
-        let mut bench = Self { arbiter, second: 0, kernel: [0.0; FAMILIES], user: 0.0, told, changes };
+        let mut bench = Self { arbiter, second: 0, kernel: [0.0; SPENDERS], user: 0.0, told, changes };
         bench.look();
         bench
     }
 
     fn look(&mut self) {
-        const KNOWN: [Family; 7] = [
-            Family::Samples,
-            Family::Sleeps,
-            Family::Watchpoints,
-            Family::Calls,
-            Family::MemInfos,
-            Family::Transfers,
-            Family::Rest,
+        const KNOWN: [Spender; 7] = [
+            Spender::Samples,
+            Spender::Sleeps,
+            Spender::Watchpoints,
+            Spender::Calls,
+            Spender::MemInfos,
+            Spender::Transfers,
+            Spender::Rest,
         ];
         let cost = |family| Cost { family, kernel: Nanos::from_secs_f64(self.kernel[family as usize]) };
         let (at, user) = (Nanos::from_secs_f64(self.second.into()), Nanos::from_secs_f64(self.user));
@@ -61,13 +61,13 @@ impl Bench {
         for _ in 0..seconds {
             let keeps = |family| self.arbiter.level(family);
             let costs = [
-                (Family::Samples, load.samples * keeps(Family::Samples)),
-                (Family::Sleeps, load.sleeps * keeps(Family::Sleeps) + load.fixed),
-                (Family::Watchpoints, load.watchpoints * keeps(Family::Watchpoints)),
-                (Family::Calls, load.calls),
-                (Family::MemInfos, load.mem_infos * keeps(Family::MemInfos)),
-                (Family::Transfers, load.transfers * keeps(Family::Transfers)),
-                (Family::Rest, load.rest),
+                (Spender::Samples, load.samples * keeps(Spender::Samples)),
+                (Spender::Sleeps, load.sleeps * keeps(Spender::Sleeps) + load.fixed),
+                (Spender::Watchpoints, load.watchpoints * keeps(Spender::Watchpoints)),
+                (Spender::Calls, load.calls),
+                (Spender::MemInfos, load.mem_infos * keeps(Spender::MemInfos)),
+                (Spender::Transfers, load.transfers * keeps(Spender::Transfers)),
+                (Spender::Rest, load.rest),
             ];
             for (family, cost) in costs {
                 self.kernel[family as usize] += cost;
@@ -81,7 +81,7 @@ impl Bench {
     }
 
     fn keeps(&self) -> [f64; 3] {
-        [Family::Samples, Family::Sleeps, Family::Watchpoints].map(|family| self.arbiter.level(family))
+        [Spender::Samples, Spender::Sleeps, Spender::Watchpoints].map(|family| self.arbiter.level(family))
     }
 }
 
@@ -242,10 +242,10 @@ fn probes_go_for_good_and_only_where_they_cost_too_much_for_three_seconds() {
     }
     assert!(bench.changes.is_empty(), "{:?}", bench.changes);
     bench.run(above, 3);
-    assert_eq!(bench.arbiter.level(Family::MemInfos), 0.0);
+    assert_eq!(bench.arbiter.level(Spender::MemInfos), 0.0);
     assert_eq!(bench.keeps(), [1.0; 3], "nothing else would have helped");
     bench.run(quiet, 3600);
-    assert_eq!(bench.arbiter.level(Family::MemInfos), 0.0);
+    assert_eq!(bench.arbiter.level(Spender::MemInfos), 0.0);
     let [(_, change)] = &bench.changes[..] else { panic!("{:?}", bench.changes) };
     assert_eq!((change.family, change.after), ("nrt", Some("probes off")));
     let mut bench = Bench::new(1.0, 1, ALL);
@@ -257,11 +257,11 @@ fn probes_go_for_good_and_only_where_they_cost_too_much_for_three_seconds() {
 fn transfers_are_counted_before_their_probes_go_and_are_followed_again() {
     let mut bench = Bench::new(1.0, 1, ALL);
     bench.run(Load { transfers: 0.05, ..QUIET_LOAD }, 60);
-    assert_eq!(bench.arbiter.level(Family::Transfers), 0.125);
+    assert_eq!(bench.arbiter.level(Spender::Transfers), 0.125);
     bench.run(QUIET_LOAD, 5);
-    assert_eq!(bench.arbiter.level(Family::Transfers), 1.0);
+    assert_eq!(bench.arbiter.level(Spender::Transfers), 1.0);
     bench.run(Load { transfers: 0.5, ..QUIET_LOAD }, 8);
-    assert_eq!(bench.arbiter.level(Family::Transfers), 0.0);
+    assert_eq!(bench.arbiter.level(Spender::Transfers), 0.0);
 }
 
 #[test]

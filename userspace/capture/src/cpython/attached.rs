@@ -8,9 +8,10 @@ use pyobs_abi::process::{self, KEY_BARE, NONE, PYTHON, SAMPLED, TLS_DYNAMIC, TLS
 use pyobs_model::Reason;
 
 use super::debug_offsets;
-use super::find::{Interpreter, LayoutSource, TlsAccess};
+use super::find::{Interpreter, LayoutSource};
 use super::names;
 use super::offsets::{Gil, Layout, Position};
+use super::thread_local::TlsAccess;
 use super::version::Version;
 use crate::files::{ElfInterpreter, FileId, Files};
 use crate::libc_layout::LibcLayout;
@@ -44,6 +45,8 @@ pub struct Attachment {
     pub attached: Attached,
     pub process: process::Process,
     pub layout: process::Layout,
+    /// False while the process has no interpreter state, and so has not run any Python code.
+    pub may_have_run: bool,
 }
 
 /// The interpreter of one process, whose files nobody has looked at yet; `None` where there is none.
@@ -143,7 +146,15 @@ pub fn attach(
             .as_ref()
             .map(|range| range.start.wrapping_add(bias)..range.end.wrapping_add(bias)),
     };
-    Ok(Attachment { attached, process, layout: kernel_layout })
+    let may_have_run = interpreters_head(facts, &attached.layout)
+        .is_none_or(|head| memory.read_u64(head.wrapping_add(bias)).is_ok_and(|first| first != 0));
+    Ok(Attachment { attached, process, layout: kernel_layout, may_have_run })
+}
+
+/// Link-time address of the pointer to the first interpreter state.
+fn interpreters_head(facts: &Interpreter, layout: &Layout) -> Option<u64> {
+    let by_table = || Some(facts.runtime.as_ref()?.start.wrapping_add(layout.runtime.interpreters_head?.into()));
+    facts.interpreters_head.or_else(by_table)
 }
 
 /// The largest two ranges of the interpreter's loop in the process.

@@ -6,7 +6,7 @@
 //! is known to hold. Whatever is not understood makes a register unknown, never wrong; the callers check the result
 //! against the file's relocations and symbols.
 
-use super::find::{TlsAccess, TssKey};
+use super::thread_local::{TlsAccess, TssKey};
 use crate::elf::Elf;
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 use object::elf;

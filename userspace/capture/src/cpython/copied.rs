@@ -9,8 +9,8 @@ use pyobs_abi::stack::Frame;
 
 use super::names::{self, CodeObject, LongTables};
 use super::offsets::Layout;
+use crate::bytes::read;
 use crate::memory::Memory;
-use crate::record::read;
 use pyobs_model::Reason;
 
 /// A decoded [`CodeCopy`].

@@ -13,4 +13,5 @@ pub mod names;
 pub mod offsets;
 mod opcodes;
 pub mod operands;
+pub mod thread_local;
 pub mod version;

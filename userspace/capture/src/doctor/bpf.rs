@@ -5,9 +5,11 @@ use std::io;
 use aya::programs::ProgramType;
 use aya::sys::{BpfHelper, is_helper_supported};
 use aya_obj::btf::{Btf, BtfKind};
+use pyobs_model::Family;
 
 use super::sys::{self, TRACE_FENTRY, TRACE_ITER};
-use super::{ALL, Area, Check, Status, UPROBES, plain};
+use super::{ALL, Area, Check, Status, plain};
+use crate::registry::with_probes;
 
 const OLD: &str = "run a newer kernel";
 
@@ -36,14 +38,14 @@ fn maps_and_programs(area: &mut Area<'_>) {
     );
     area.tried(
         "program for samples",
-        &["cpu", "redundancy"],
+        &[Family::Cpu, Family::Redundancy],
         sys::load_program(sys::PROG_PERF_EVENT, None),
         "a program of type perf_event was loaded",
         "run a kernel built with CONFIG_BPF_EVENTS=y",
     );
     area.tried(
         "program for probes",
-        UPROBES,
+        with_probes(),
         sys::load_program(sys::PROG_KPROBE, None),
         "a program of type kprobe was loaded",
         "run a kernel built with CONFIG_BPF_EVENTS=y and CONFIG_UPROBE_EVENTS=y",
@@ -51,14 +53,14 @@ fn maps_and_programs(area: &mut Area<'_>) {
 
     let loops = helper(ProgramType::PerfEvent, BpfHelper::BPF_FUNC_loop);
     let todo = "nothing: a bounded loop takes its place; kernels from 5.17 on have it";
-    area.preferred("bpf_loop", &["cpu", "redundancy"], loops, "the verifier knows the helper", todo);
+    area.preferred("bpf_loop", &[Family::Cpu, Family::Redundancy], loops, "the verifier knows the helper", todo);
     let mappings = helper(ProgramType::RawTracePoint, BpfHelper::BPF_FUNC_find_vma);
     let todo = "nothing: /proc tells what is mapped; kernels from 5.17 on have it";
-    area.preferred("mapping at an address", &["shm"], mappings, "the verifier knows bpf_find_vma", todo);
+    area.preferred("mapping at an address", &[Family::Shm], mappings, "the verifier knows bpf_find_vma", todo);
     let cookie = helper(ProgramType::KProbe, BpfHelper::BPF_FUNC_get_attach_cookie);
     area.tried(
         "probe cookies",
-        UPROBES,
+        with_probes(),
         cookie,
         "the verifier knows bpf_get_attach_cookie",
         "run a kernel from 5.15 on",
@@ -94,7 +96,7 @@ fn iterators(area: &mut Area<'_>, btf: &io::Result<Btf>) {
     {
         let tried =
             load_for(btf, function, BtfKind::Func, TRACE_ITER).and_then(|program| sys::create_iterator(&program));
-        area.preferred(name, &["shm"], tried, "one was created and not read", todo);
+        area.preferred(name, &[Family::Shm], tried, "one was created and not read", todo);
     }
 }
 
@@ -121,10 +123,10 @@ fn trampolines(area: &mut Area<'_>, btf: &io::Result<Btf>) {
         "run a kernel from 5.5 on, built with CONFIG_DEBUG_INFO_BTF=y",
     );
     for (name, point) in [("thread switches", "sched_switch"), ("thread wake-ups", "sched_waking")] {
-        area.tried(name, &["offcpu", "gil"], typed(point), &works(point), todo);
+        area.tried(name, &[Family::OffCpu, Family::Gil], typed(point), &works(point), todo);
     }
     // Only where the tracepoints of single calls are not to be had.
-    area.preferred("typed tracepoints", &["arena", "shm"], typed("sys_enter"), &works("sys_enter"), todo);
+    area.preferred("typed tracepoints", &[Family::Arena, Family::Shm], typed("sys_enter"), &works("sys_enter"), todo);
 }
 
 fn load_for(btf: &io::Result<Btf>, name: &str, kind: BtfKind, attach: u32) -> io::Result<std::os::fd::OwnedFd> {

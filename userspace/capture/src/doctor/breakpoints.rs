@@ -3,9 +3,11 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
+use pyobs_model::Family;
+
 use super::{Area, Check, sys};
 
-const FAMILIES: &[&str] = &["redundancy"];
+const FAMILIES: &[Family] = &[Family::Redundancy];
 /// No processor has more; the loop ends at the first refusal.
 const MOST: usize = 16;
 

@@ -3,23 +3,10 @@
 use std::fs;
 
 use super::{ALL, Area, Check, Status};
+use crate::kernel::release::{release, version};
 use crate::rights;
 
 const BTF: &str = "/sys/kernel/btf/vmlinux";
-
-/// The release as (major, minor); zero for what cannot be read.
-pub fn version() -> (u32, u32) {
-    parse_version(&release())
-}
-
-fn release() -> String {
-    rustix::system::uname().release().to_string_lossy().into_owned()
-}
-
-fn parse_version(release: &str) -> (u32, u32) {
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|part| part.parse().ok()).fuse();
-    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
-}
 
 pub(super) fn examine(checks: &mut Vec<Check>) {
     let mut area = Area::new("kernel", checks);
@@ -84,19 +71,5 @@ fn lockdown(area: &mut Area<'_>) {
             "start the kernel with lockdown=integrity or none",
         ),
         Some(mode) => area.works("lockdown", ALL, format!("mode `{mode}`")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn releases_of_any_vendor_have_a_version() {
-        assert_eq!(parse_version("6.18.44-fc-v595"), (6, 18));
-        assert_eq!(parse_version("5.10.0-28-amd64"), (5, 10));
-        assert_eq!(parse_version("7.0-rc1"), (7, 0));
-        assert_eq!(parse_version(""), (0, 0));
-        assert_eq!(parse_version("99999999999999999999.1"), (0, 0));
     }
 }

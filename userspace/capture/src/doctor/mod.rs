@@ -17,14 +17,15 @@ mod uprobes;
 
 use std::io;
 
+use pyobs_model::Family;
 use serde::Serialize;
 
 /// The running kernel's version as (major, minor).
-pub use kernel::version as kernel_version;
+pub use crate::kernel::release::version as kernel_version;
 pub use programs::Program;
 
 /// Names of probe families.
-type Families = &'static [&'static str];
+type Families = &'static [Family];
 
 /// One capability, tried.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -60,9 +61,7 @@ impl Status {
 }
 
 /// Every family (docs/cli.md).
-const ALL: Families = &["cpu", "offcpu", "gil", "eval", "arena", "shm", "nrt", "ucx", "redundancy"];
-/// Those that put probes on functions of the interpreter and of libraries. `arena` does so only for libraries that are named.
-const UPROBES: Families = &["eval", "nrt", "ucx"];
+const ALL: Families = &Family::ALL;
 
 /// The result of an examination.
 pub struct Examination {
@@ -95,7 +94,7 @@ pub fn examine() -> Examination {
 }
 
 /// Whether everything that `families` cannot do without is there.
-pub fn suffices(checks: &[Check], families: &[&str]) -> bool {
+pub fn suffices(checks: &[Check], families: &[Family]) -> bool {
     let concerns = |check: &Check| check.families.iter().any(|family| families.contains(family));
     !checks.iter().any(|check| check.status == Status::Missing && concerns(check))
 }
@@ -176,9 +175,13 @@ mod tests {
 
     #[test]
     fn only_what_is_missing_for_the_asked_families_fails() {
-        let checks = [check(&["cpu"], Status::Degraded), check(&["shm"], Status::Missing), check(&[], Status::Missing)];
-        assert!(suffices(&checks, &["cpu"]));
-        assert!(!suffices(&checks, &["cpu", "shm"]));
+        let checks = [
+            check(&[Family::Cpu], Status::Degraded),
+            check(&[Family::Shm], Status::Missing),
+            check(&[], Status::Missing),
+        ];
+        assert!(suffices(&checks, &[Family::Cpu]));
+        assert!(!suffices(&checks, &[Family::Cpu, Family::Shm]));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 
-use pyobs_model::Sampler;
+use pyobs_model::{Family, Sampler};
 
 use super::{ALL, Area, Check, Status, plain, refusal, rights, sys};
 use crate::kernel::addresses::{DEVICES, Unit};
@@ -47,20 +47,26 @@ fn every_cpu(area: &mut Area<'_>, cpus: &[i32]) {
     let tried = cpus.iter().try_for_each(|cpu| sys::open_event(&attributes, EVERYBODY, *cpu).map(drop));
     let todo =
         "run a kernel built with CONFIG_PERF_EVENTS=y, and allow perf_event_open() in the container's seccomp profile";
-    area.tried("cpu-clock", &["cpu", "redundancy"], tried, &format!("opened and closed on {} CPUs", cpus.len()), todo);
+    area.tried(
+        "cpu-clock",
+        &[Family::Cpu, Family::Redundancy],
+        tried,
+        &format!("opened and closed on {} CPUs", cpus.len()),
+        todo,
+    );
 
     let attached = sys::open_event(&attributes, EVERYBODY, cpus.first().copied().unwrap_or(0)).and_then(|event| {
         let program = sys::load_program(sys::PROG_PERF_EVENT, None)?;
         sys::attach_to_event(&event, &program)
     });
-    area.tried("program on a sample", &["cpu"], attached, "a program was attached to cpu-clock", todo);
+    area.tried("program on a sample", &[Family::Cpu], attached, "a program was attached to cpu-clock", todo);
 }
 
 /// PEBS or IBS: samples of loads and stores with their address.
 fn precise(area: &mut Area<'_>, cpu: i32) {
     const TODO: &str = "nothing: addresses are decoded from the instructions of clock samples";
     const NAME: &str = "precise memory samples";
-    const FAMILIES: &[&str] = &["redundancy"];
+    const FAMILIES: &[Family] = &[Family::Redundancy];
     const UNTRIED: &str =
         "they choose what is watched (the authors had no machine with them: tried on page faults in their place)";
     let lacks = |area: &mut Area<'_>, what: &str, error: &io::Error| {
@@ -110,13 +116,13 @@ fn paranoid(area: &mut Area<'_>) {
     let level: Option<i32> = level.and_then(|text| text.trim().parse().ok());
     let said = level.map_or("unknown".to_owned(), |level| level.to_string());
     if rights::is_privileged() {
-        area.works(NAME, &["cpu"], format!("{said}, which does not bind this user"));
+        area.works(NAME, &[Family::Cpu], format!("{said}, which does not bind this user"));
     } else if level.is_some_and(|level| level < 0) {
-        area.works(NAME, &["cpu"], format!("{said}: everybody may sample every CPU"));
+        area.works(NAME, &[Family::Cpu], format!("{said}: everybody may sample every CPU"));
     } else {
         area.lacks(
             NAME,
-            &["cpu"],
+            &[Family::Cpu],
             Status::Degraded,
             format!("{said} binds this user"),
             "run it as root: `sudo pyobs doctor`",
@@ -131,13 +137,13 @@ fn rate_limit(area: &mut Area<'_>) {
     match limit {
         Some(limit) if limit < DEFAULT_HZ => area.lacks(
             "rate limit",
-            &["cpu"],
+            &[Family::Cpu],
             Status::Degraded,
             format!("{limit} samples a second and CPU"),
             "`sysctl kernel.perf_event_max_sample_rate=100000`",
         ),
-        Some(limit) => area.works("rate limit", &["cpu"], format!("{limit} samples a second and CPU")),
-        None => area.works("rate limit", &["cpu"], "the kernel shows none"),
+        Some(limit) => area.works("rate limit", &[Family::Cpu], format!("{limit} samples a second and CPU")),
+        None => area.works("rate limit", &[Family::Cpu], "the kernel shows none"),
     }
 }
 
@@ -145,9 +151,15 @@ fn kernel_symbols(area: &mut Area<'_>) {
     const NAME: &str = "kernel symbols";
     let todo = "`sysctl kernel.kptr_restrict=1` and run it as root; until then kernel frames have no names";
     match symbols_visible() {
-        Ok(true) => area.works(NAME, &["cpu", "offcpu"], "/proc/kallsyms shows addresses"),
-        Ok(false) => area.lacks(NAME, &["cpu", "offcpu"], Status::Degraded, "/proc/kallsyms hides its addresses", todo),
-        Err(error) => area.lacks(NAME, &["cpu", "offcpu"], Status::Degraded, refusal(&error), todo),
+        Ok(true) => area.works(NAME, &[Family::Cpu, Family::OffCpu], "/proc/kallsyms shows addresses"),
+        Ok(false) => area.lacks(
+            NAME,
+            &[Family::Cpu, Family::OffCpu],
+            Status::Degraded,
+            "/proc/kallsyms hides its addresses",
+            todo,
+        ),
+        Err(error) => area.lacks(NAME, &[Family::Cpu, Family::OffCpu], Status::Degraded, refusal(&error), todo),
     }
 }
 

@@ -1,13 +1,14 @@
 //! The programs of every family, loaded as a capture loads them.
 
+use std::slice;
 use std::time::Instant;
 
-use pyobs_model::families::NAMES;
 use serde::Serialize;
 
-use super::{Area, Check, Families, Status};
+use super::{ALL, Area, Check, Families, Status};
 use crate::kernel::features::Features;
-use crate::kernel::object::{Object, ObjectError, Verified, Wants};
+use crate::kernel::object::{Object, ObjectError, Verified};
+use crate::registry;
 
 /// What the verifier made of one program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -42,35 +43,32 @@ impl From<Verified> for Program {
 pub(super) fn examine(checks: &mut Vec<Check>) -> Vec<Program> {
     let mut area = Area::new("programs", checks);
     let begun = Instant::now();
-    let programs: Vec<Program> = match Object::open(Features::of_running_kernel(), 0, Wants::default()) {
+    let programs: Vec<Program> = match Object::open(Features::of_running_kernel(), 0, registry::contents(|_| false)) {
         Ok(mut object) => object.verify().into_iter().map(Program::from).collect(),
         Err(error) => {
             let (why, todo) = split(&error.to_string());
-            area.lacks("object", NAMES, Status::Missing, why, todo);
+            area.lacks("object", ALL, Status::Missing, why, todo);
             return Vec::new();
         }
     };
-    area.works("object", NAMES, format!("maps and programs made in {} ms", begun.elapsed().as_millis()));
-    for (name, family) in NAMES.iter().zip(FAMILIES) {
-        let own: Vec<_> = programs.iter().filter(|program| program.families.contains(name)).collect();
+    area.works("object", ALL, format!("maps and programs made in {} ms", begun.elapsed().as_millis()));
+    for family in ALL {
+        let (name, alone) = (family.name(), slice::from_ref(family));
+        let own: Vec<_> = programs.iter().filter(|program| program.families.contains(family)).collect();
         let refused = own.iter().find(|program| !program.loads && !program.optional);
         let without = own.iter().find(|program| !program.loads);
         match (refused, without) {
-            (Some(program), _) => lacks(&mut area, name, family, Status::Missing, program),
-            (None, Some(program)) => lacks(&mut area, name, family, Status::Degraded, program),
+            (Some(program), _) => lacks(&mut area, name, alone, Status::Missing, program),
+            (None, Some(program)) => lacks(&mut area, name, alone, Status::Degraded, program),
             (None, None) => {
                 let most = own.iter().filter_map(|program| program.instructions).max();
                 let most = most.map(|most| format!("; the verifier processed {most} instructions of the largest"));
-                area.works(name, family, format!("{} loaded{}", own.len(), most.unwrap_or_default()));
+                area.works(name, alone, format!("{} loaded{}", own.len(), most.unwrap_or_default()));
             }
         }
     }
     programs
 }
-
-/// Each family as the list of one that [`Check`] takes.
-const FAMILIES: [Families; 9] =
-    [&["cpu"], &["offcpu"], &["gil"], &["eval"], &["arena"], &["shm"], &["nrt"], &["ucx"], &["redundancy"]];
 
 fn lacks(area: &mut Area<'_>, name: &'static str, family: Families, status: Status, program: &Program) {
     let (why, todo) = split(program.why.as_deref().unwrap_or_default());
@@ -81,14 +79,4 @@ fn lacks(area: &mut Area<'_>, name: &'static str, family: Families, status: Stat
 fn split(sentence: &str) -> (String, String) {
     let (why, todo) = sentence.rsplit_once("; ").unwrap_or((sentence, "run a newer kernel"));
     (why.to_owned(), todo.to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn there_is_a_check_for_each_family() {
-        assert_eq!(FAMILIES.concat(), NAMES);
-    }
 }

@@ -3,7 +3,8 @@
 use rustix::process::{Resource, getrlimit};
 use rustix::thread::{CapabilitySet, capabilities};
 
-use super::{ALL, Area, Check, Status, kernel};
+use super::{ALL, Area, Check, Status};
+use crate::kernel::release;
 use crate::rights::{self, Lacking, Namespace};
 
 /// Whether a refusal can have another cause than that the user lacks rights.
@@ -69,7 +70,7 @@ fn locked_memory(area: &mut Area<'_>) {
     let limit = getrlimit(Resource::Memlock).current;
     let size = limit.map_or("unlimited".to_owned(), |bytes| format!("{} KiB", bytes / 1024));
     let can_raise = capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_RESOURCE));
-    if kernel::version() >= (5, 11) {
+    if release::version() >= (5, 11) {
         area.works("locked memory", ALL, format!("{size}; this kernel does not count BPF memory against it"));
     } else if limit.is_none() || can_raise {
         area.works("locked memory", ALL, size);

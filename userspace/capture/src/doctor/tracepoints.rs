@@ -3,16 +3,18 @@
 use std::ffi::CStr;
 use std::fs;
 
+use pyobs_model::Family;
+
 use super::{ALL, Area, Check, Status, plain, sys};
 use crate::kernel::tracefs::Calls;
 
-const POINTS: &[(&str, &CStr, &[&str])] = &[
+const POINTS: &[(&str, &CStr, &[Family])] = &[
     ("process starts", c"sched_process_fork", ALL),
     ("program starts", c"sched_process_exec", ALL),
     ("process ends", c"sched_process_exit", ALL),
-    ("system call entries", c"sys_enter", &["arena", "shm"]),
-    ("system call exits", c"sys_exit", &["arena", "shm"]),
-    ("page evictions", c"mm_filemap_delete_from_page_cache", &["shm"]),
+    ("system call entries", c"sys_enter", &[Family::Arena, Family::Shm]),
+    ("system call exits", c"sys_exit", &[Family::Arena, Family::Shm]),
+    ("page evictions", c"mm_filemap_delete_from_page_cache", &[Family::Shm]),
 ];
 
 pub(super) fn examine(checks: &mut Vec<Check>) {
@@ -41,7 +43,7 @@ pub(super) fn examine(checks: &mut Vec<Check>) {
 fn single_calls(area: &mut Area<'_>) {
     area.preferred(
         "single system calls",
-        &["arena", "shm"],
+        &[Family::Arena, Family::Shm],
         Calls::open().and_then(|calls| calls.try_out()),
         "an event was opened at sys_enter_munmap and closed",
         "run a kernel built with CONFIG_FTRACE_SYSCALLS=y: without, programs run at every system call",
@@ -66,7 +68,7 @@ fn mount_point<'a>(mounts: &'a str, kind: &str) -> Option<&'a str> {
 
 fn kprobes(area: &mut Area<'_>) {
     const NAME: &str = "kprobes";
-    const FAMILIES: &[&str] = &[];
+    const FAMILIES: &[Family] = &[];
     const TODO: &str = "nothing: tracepoints take their place";
     let Some(kind) = probe_type("kprobe") else {
         area.lacks(NAME, FAMILIES, Status::Missing, "the kernel was built without (CONFIG_KPROBE_EVENTS)", TODO);

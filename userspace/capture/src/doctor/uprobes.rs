@@ -3,7 +3,8 @@
 use std::fs;
 use std::io;
 
-use super::{Area, Check, UPROBES, sys, tracepoints::probe_type};
+use super::{Area, Check, sys, tracepoints::probe_type};
+use crate::registry::with_probes;
 use crate::rights;
 
 pub(super) fn examine(checks: &mut Vec<Check>) {
@@ -13,8 +14,8 @@ pub(super) fn examine(checks: &mut Vec<Check>) {
     } else {
         "run it as root: probes on functions take CAP_SYS_ADMIN"
     };
-    area.tried("uprobes", UPROBES, open(false), "one was put on a function of pyobs and taken off again", todo);
-    area.tried("uretprobes", UPROBES, open(true), "one was put on a function of pyobs and taken off again", todo);
+    area.tried("uprobes", with_probes(), open(false), "one was put on a function of pyobs and taken off again", todo);
+    area.tried("uretprobes", with_probes(), open(true), "one was put on a function of pyobs and taken off again", todo);
 }
 
 #[inline(never)]

@@ -5,6 +5,7 @@
 //! its segments are looked for, for nothing tells of them.
 
 mod allocator;
+mod collector;
 pub mod library;
 pub mod pools;
 mod scan;
@@ -17,16 +18,32 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use pyobs_abi::arena::Freed;
-use pyobs_abi::record::Header;
+use pyobs_abi::calls::{ARENA_BEGIN, ARENA_END};
+use pyobs_abi::control;
+use pyobs_abi::record::{self, Header};
 use pyobs_abi::stack::{native, native_address};
-use pyobs_model::{Arena, ArenaChange, ArenaId, Event, Filled, Nanos, ProcessRef, Reason};
+use pyobs_model::{Arena, ArenaChange, ArenaId, Event, Family, Filled, Nanos, ProcessRef, Reason};
 
 use self::allocator::{Allocator, Kinds};
-use super::eval::Running;
 use crate::cpython::attached::Attached;
+use crate::family::{FamilySpec, MapSize};
 use crate::kernel::cost;
 use crate::memory::is_gone;
+use crate::processes::Running;
 use crate::record::Stack;
+
+/// Only libraries that are named need probes, and the map.
+pub const SPEC: FamilySpec = FamilySpec {
+    is_on_by_default: true,
+    stacks: &[record::ARENA_BIRTH, record::ARENA_STACK],
+    records: &[record::ARENA_FREED, record::ARENA_HIT],
+    start: collector::start,
+    programs: &library::programs::PROGRAMS,
+    maps: &[MapSize::new("ARENA_CALLS")],
+    system_calls: [&ARENA_BEGIN, &ARENA_END],
+    control_bit: control::FAMILY_ARENA,
+    ..FamilySpec::new(Family::Arena, "memory that CPython's allocators hold")
+};
 
 /// Arenas that are followed at a time: 64 GiB of them.
 const ARENAS_MAX: usize = 65_536;
@@ -41,6 +58,13 @@ const LOOK_SAVED_MAX: Duration = Duration::from_millis(20);
 /// Memory of an arena's size that has no pools in it after so many looks, and this time, is none.
 const TRIES: u32 = 4;
 const PATIENCE: Duration = Duration::from_millis(200);
+
+/// What a stack is for: where an arena was made, or where it was closed while objects in it were alive.
+#[derive(Clone, Copy, Debug)]
+pub enum Wanted {
+    Birth { id: ArenaId, at: Nanos },
+    Escape { id: ArenaId, at: Nanos },
+}
 
 /// Gives each arena a number of its own, CPython's and those of libraries alike.
 #[derive(Clone, Debug, Default)]

@@ -1,30 +1,65 @@
-//! The family `cpu`: what its samples mean.
+//! The family `cpu`: samples of the CPUs.
 
-use pyobs_abi::stack;
-use pyobs_model::{Event, Nanos, Outcome, ProcessRef, Reason, Sample, StackId, Tid};
+use pyobs_abi::record;
+use pyobs_model::{Event, Family, Nanos, Outcome, ProcessRef, Sample, StackId, Tid};
 
-/// A sample whose stack is being named.
-#[derive(Clone, Copy, Debug)]
-pub struct CpuSample {
-    at: Nanos,
-    process: ProcessRef,
-    tid: Tid,
-    cpu: u32,
-    weight: Nanos,
-    outcome: Outcome,
+use crate::budget::{Arbiter, Spender};
+use crate::family::{Collector, Context, FamilySpec, NamedStack, Spent, Start, Waiting};
+use crate::kernel::object::{Object, SAMPLER, SAMPLER_COPIED};
+use crate::kernel::program::ProgramSpec;
+use crate::record::Stack;
+use crate::session::error::StartError;
+
+pub const SPEC: FamilySpec = FamilySpec {
+    is_on_by_default: true,
+    stacks: &[record::CPU_SAMPLE],
+    programs: &[ProgramSpec::new(SAMPLER, &[Family::Cpu])],
+    // What a sample accesses belongs to the sample.
+    serves: &[Family::Redundancy],
+    start,
+    ..FamilySpec::new(Family::Cpu, "where code spends CPU time")
+};
+
+struct Cpu {
+    /// Whether samples become events, or are only there for another family.
+    is_on: bool,
+    /// Samples whose stacks are being named.
+    waiting: Waiting<Sample>,
 }
 
-impl CpuSample {
-    pub fn new(sample: &stack::Sample, at: Nanos, process: ProcessRef, outcome: Outcome) -> Self {
-        let (header, weight) = (&sample.header, Nanos(sample.weight));
-        Self { at, process, tid: Tid(header.tid), cpu: header.cpu, weight, outcome }
+fn start(start: &mut Start<'_>) -> Result<Box<dyn Collector>, StartError> {
+    let is_on = start.options.probes.contains(&Family::Cpu);
+    if is_on {
+        start.object.load_sampler(if start.options.walk.pages() > 0 { SAMPLER_COPIED } else { SAMPLER })?;
+    }
+    Ok(Box::new(Cpu { is_on, waiting: Waiting::default() }))
+}
+
+impl Collector for Cpu {
+    fn wants(&mut self, stack: &Stack, process: ProcessRef, context: &mut Context<'_>) -> Option<u64> {
+        let (header, weight) = (&stack.sample.header, Nanos(stack.sample.weight));
+        let (at, tid) = (context.at(header.time), Tid(header.tid));
+        // Both are known when the stack is named.
+        let (stack, outcome) = (StackId(0), Outcome::Complete);
+        Some(self.waiting.add(Sample { at, process, tid, cpu: header.cpu, stack, weight, outcome }))
     }
 
-    pub fn named(self, stack: Option<StackId>, events: &mut Vec<Event>) {
-        let Self { at, process, tid, cpu, weight, outcome } = self;
-        events.push(match stack {
-            Some(stack) => Event::Sample(Sample { at, process, tid, cpu, stack, weight, outcome }),
-            None => Event::Loss { at, reason: Reason::TableFull, count: 1 },
-        });
+    fn named(&mut self, number: u64, stack: NamedStack, context: &mut Context<'_>) {
+        let Some(sample) = self.waiting.take(number) else { return };
+        let Some(id) = stack.id else { return context.lose_stack(sample.at) };
+        let sample = Sample { stack: id, outcome: stack.outcome, ..sample };
+        context.samples.push(sample);
+        if self.is_on {
+            context.events.push(Event::Sample(sample));
+        }
+    }
+
+    fn costs(&mut self, object: &Object, costs: &mut Vec<Spent>) {
+        let (programs, _) = object.run_time_of(&[object.sampler()]);
+        costs.push(Spent { on: Spender::Samples, programs, traps: Nanos(0) });
+    }
+
+    fn keep(&mut self, arbiter: &Arbiter, context: &mut Context<'_>) -> bool {
+        context.object.keep_samples(arbiter.level(Spender::Samples))
     }
 }

@@ -4,7 +4,9 @@
 //! code object; here the code objects get names, functions that nobody asked for are told off, and once a second what
 //! has been counted since becomes events. [`windows`] says when probes are there at all.
 
-mod chosen;
+pub mod chosen;
+mod collector;
+mod programs;
 mod watching;
 mod windows;
 
@@ -15,21 +17,29 @@ use std::time::Duration;
 
 use aya::maps::{Array, HashMap as KernelMap, MapData, Queue};
 use pyobs_abi::eval::{self, Function, state, verdict};
-use pyobs_model::{Calls, Event, Frame, FrameId, FrameKind, Nanos, ProcessRef, Reason};
+use pyobs_model::{Calls, Event, Family, Frame, FrameId, FrameKind, Nanos, ProcessRef, Reason};
 
 pub use chosen::Chosen;
-pub use watching::Programs;
 
-use crate::cpython::attached::Attached;
 use crate::cpython::names::{self, LongTables};
+use crate::family::{FamilySpec, MapSize};
 use crate::files::FileId;
 use crate::intern::Interner;
 use crate::kernel::uprobes::close_later;
 use crate::machine;
 use crate::memory::ProcessMemory;
+use crate::processes::Running;
 use chosen::Candidate;
-use watching::Watching;
+use watching::{Programs, Watching};
 use windows::{Phase, Turn, Windows};
+
+pub const SPEC: FamilySpec = FamilySpec {
+    puts_probes: true,
+    programs: &programs::PROGRAMS,
+    start: collector::start,
+    maps: &[MapSize::new("EVAL_CALLS"), MapSize::new("EVAL_NEW"), MapSize::new("EVAL_OPEN")],
+    ..FamilySpec::new(Family::Eval, "calls of Python functions")
+};
 
 const UNREADABLE: &str = "<unreadable>";
 const DRAIN_PERIOD: Nanos = Nanos(1_000_000_000);
@@ -58,13 +68,6 @@ pub struct Maps {
     pub calls: KernelMap<MapData, Function, eval::Calls>,
     pub new: Queue<MapData, Function>,
     pub state: Array<MapData, u64>,
-}
-
-/// A process that runs CPython now.
-pub struct Running<'a> {
-    pub pid: u32,
-    pub id: ProcessRef,
-    pub python: &'a Attached,
 }
 
 /// What is known of a function that the kernel side counts.
@@ -140,13 +143,13 @@ impl Eval {
     }
 
     /// How soon [`Eval::tick`] wants to be called.
-    pub fn next_due(&self) -> Option<Duration> {
+    fn next_look(&self) -> Option<Duration> {
         let open = self.windows.is_bound() && self.windows.phase() == Phase::Open;
         open.then(|| Duration::from_nanos(self.left.clamp(*LOOK.start(), *LOOK.end())))
     }
 
     /// Calls may cost so much of a core, in percent, where they are bound.
-    pub fn allow(&mut self, percent: f64) {
+    fn allow_share(&mut self, percent: f64) {
         self.windows.allow(percent);
     }
 
@@ -374,7 +377,7 @@ impl Eval {
         let is_first = !self.windows.is_told();
         if let Some(sentence) = self.windows.tell(now, at_the_end) {
             if is_first {
-                out.events.push(Event::measure(now, "eval", "windows", true));
+                out.events.push(Event::measure(now, Family::Eval.name(), "windows", true));
             }
             out.events.push(Event::Shed { at: now, what: Arc::from(sentence) });
         }

@@ -1,7 +1,17 @@
 //! The family `gil`: who waits for the GIL, behind whom, and who holds it for how long.
 
 use foldhash::HashMap;
-use pyobs_model::{Event, GilHolder, GilWait, Nanos, ProcessRef, StackId, Tid};
+use pyobs_abi::control;
+use pyobs_model::{Event, Family, GilHolder, GilWait, Nanos, ProcessRef, StackId, Tid};
+
+use crate::family::FamilySpec;
+
+/// Its programs are those of `offcpu`.
+pub const SPEC: FamilySpec = FamilySpec {
+    is_on_by_default: true,
+    control_bit: control::FAMILY_GIL,
+    ..FamilySpec::new(Family::Gil, "who waits for the GIL, and behind whom")
+};
 
 /// CPython's default switch interval, less what a sleep may come short of it: a waiter that slept for so long has asked
 /// for the GIL and sleeps again (Python/ceval_gil.c, take_gil).

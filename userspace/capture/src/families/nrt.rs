@@ -5,6 +5,8 @@
 //! of the runtime are inlined, in it or in compiled code, and never entered. There are no return probes: they replace return
 //! addresses on the program's stack.
 
+mod collector;
+
 use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::ops::Bound;
@@ -12,15 +14,31 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use pyobs_abi::nrt::{Death, data};
-use pyobs_model::{Event, MemInfoChange, MemInfoId, Nanos, Reason};
+use pyobs_abi::record;
+use pyobs_model::{Event, Family, MemInfoChange, MemInfoId, Nanos, Reason};
 
 use super::extension::{Extension, Meter, Probes, returns};
 use crate::elf::Elf;
+use crate::family::FamilySpec;
 use crate::files::FileId;
+use crate::kernel::object::{Object, ObjectError};
+use crate::kernel::program::ProgramSpec;
 use crate::kernel::uprobes::Uprobes;
 use crate::memory::{Memory, ProcessMemory, Range, is_gone};
 use crate::process_maps::Mapping;
 use crate::record::Stack;
+
+const BIRTH_PROGRAM: &str = "nrt_birth";
+const DEATH_PROGRAM: &str = "nrt_death";
+
+pub const SPEC: FamilySpec = FamilySpec {
+    puts_probes: true,
+    stacks: &[record::NRT_BIRTH],
+    records: &[record::NRT_DEATH],
+    start: collector::start,
+    programs: &[ProgramSpec::new(BIRTH_PROGRAM, &[Family::Nrt]), ProgramSpec::new(DEATH_PROGRAM, &[Family::Nrt])],
+    ..FamilySpec::new(Family::Nrt, "memory that Numba counts references to")
+};
 
 /// Of numba/core/runtime/nrt.cpp: what returns a new MemInfo.
 const BIRTHS: [&str; 12] = [
@@ -52,8 +70,19 @@ struct Live {
 }
 
 pub struct Programs {
-    pub birth: OwnedFd,
-    pub death: OwnedFd,
+    birth: OwnedFd,
+    death: OwnedFd,
+}
+
+impl Programs {
+    pub fn load(object: &mut Object) -> Result<Self, ObjectError> {
+        Ok(Self { birth: object.load_uprobe(BIRTH_PROGRAM)?, death: object.load_uprobe(DEATH_PROGRAM)? })
+    }
+
+    /// How long they have run.
+    pub fn run_time(object: &Object) -> Duration {
+        object.run_time_of(&[BIRTH_PROGRAM, DEATH_PROGRAM]).0
+    }
 }
 
 pub struct Nrt {

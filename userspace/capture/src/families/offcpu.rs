@@ -5,6 +5,8 @@
 //! their stacks with known probabilities. While a slot's every stack is taken, each sleep is an event. Otherwise the slot's
 //! sums wait until there are enough stacks to split them over (`split.rs`).
 
+mod collector;
+mod programs;
 mod reason;
 mod slot;
 mod split;
@@ -13,14 +15,28 @@ mod thread;
 use std::sync::Arc;
 
 use foldhash::HashMap;
+use pyobs_abi::control;
 use pyobs_abi::offcpu::{Sleeper, Wake};
+use pyobs_abi::record;
 use pyobs_abi::stack::{Sample, flags};
-use pyobs_model::{Event, GilHolder, Nanos, Pid, ProcessRef, Reason, StackId, Tid, Waker};
+use pyobs_model::{Event, Family, GilHolder, Nanos, Pid, ProcessRef, Reason, StackId, Tid, Waker};
 
 use self::slot::Out;
 use self::thread::Thread;
 use super::gil::Gil;
+use crate::family::FamilySpec;
 use crate::record::name;
+
+pub const SPEC: FamilySpec = FamilySpec {
+    is_on_by_default: true,
+    stacks: &[record::OFFCPU_SLEEP, record::GIL_HOLDER],
+    records: &[record::OFFCPU_WAKE],
+    programs: &programs::PROGRAMS,
+    serves: &[Family::Gil],
+    start: collector::start,
+    control_bit: control::FAMILY_OFFCPU,
+    ..FamilySpec::new(Family::OffCpu, "where threads sleep, and who wakes them")
+};
 
 /// Threads beyond this are forgotten together.
 const THREADS_MAX: usize = 100_000;

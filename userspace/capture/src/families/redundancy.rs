@@ -9,9 +9,11 @@ mod allowance;
 mod armer;
 mod calls;
 mod code;
+mod collector;
 mod emulator;
 mod pairs;
 mod place;
+mod programs;
 mod slots;
 mod source;
 mod threads;
@@ -27,34 +29,32 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use aya::maps::{HashMap as BpfMap, MapData, RingBuf};
+use pyobs_abi::record;
 use pyobs_abi::redundancy::{Watch, WatchKey};
 use pyobs_model::{
-    Access, Compared, Event, Nanos, NativeCall, Pair, ProcessRef, Reason, Sampler, StackId, Tid, Touched, Watchpoints,
+    Access, Compared, Event, Family, Nanos, NativeCall, Pair, ProcessRef, Reason, Sample, Sampler, StackId, Tid,
+    Touched, Watchpoints,
 };
 
 use self::allowance::SETTING;
 use self::armer::Armer;
-pub use self::calls::Maps as CallMaps;
 use self::calls::{Again, Calls, Interpreter};
-pub use self::slots::measure as measure_breakpoint;
 use self::source::{Decoded, Precise, Source};
 use self::told::{Order, Told};
 use crate::blocking;
-use crate::doctor::kernel_version;
-use crate::families::eval::Running;
+use crate::family::FamilySpec;
+use crate::kernel::release;
 use crate::privileges;
+use crate::processes::Running;
 
-/// Instructions whose operands are known at the most, and types.
-const SPOTS_MAX: u32 = 4096;
-const CLASSES_MAX: u32 = 4096;
-/// The sizes of the maps, and those that they have to have where the family is off. Of watchpoints twice as many as can be set,
-/// of all threads.
-pub const SIZES: [(&str, u32, u32); 4] = [
-    ("REDUNDANCY_RING", 1 << 20, 4096),
-    ("REDUNDANCY_WATCHES", 1024, 1),
-    ("REDUNDANCY_SPOTS", SPOTS_MAX, 1),
-    ("REDUNDANCY_CLASSES", CLASSES_MAX, 1),
-];
+pub const SPEC: FamilySpec = FamilySpec {
+    stacks: &[record::REDUNDANCY_STACK],
+    start: collector::start,
+    programs: &programs::PROGRAMS,
+    maps: &programs::MAPS,
+    ..FamilySpec::new(Family::Redundancy, "loads and stores that change nothing")
+};
+
 /// Of more samples than so many of a CPU in a second it is not looked at what they access: to decode it, and to watch it, costs a
 /// multiple of the sample.
 pub const LOOKS_PER_SECOND: u32 = 250;
@@ -68,12 +68,12 @@ const STOP_STEP: Duration = Duration::from_millis(5);
 
 /// The BPF side.
 pub struct Parts {
-    pub ring: RingBuf<MapData>,
-    pub watches: BpfMap<MapData, WatchKey, Watch>,
-    pub program: File,
+    ring: RingBuf<MapData>,
+    watches: BpfMap<MapData, WatchKey, Watch>,
+    program: File,
     /// What a trap costs besides its program, in nanoseconds.
-    pub trap_cost: u64,
-    pub calls: CallMaps,
+    trap_cost: u64,
+    calls: calls::Maps,
 }
 
 /// A sample that may be told to access something.
@@ -98,8 +98,6 @@ pub struct Redundancy {
     keep_every: u64,
     /// The share of the watchpoints that may be set.
     kept: f64,
-    /// Whether samples are told of that nobody asked for.
-    hides_samples: bool,
     processes: HashMap<u32, ProcessRef>,
     /// By thread and time.
     samples: HashMap<(u32, Nanos), Sampled>,
@@ -117,7 +115,7 @@ impl Redundancy {
         self.start = start;
     }
 
-    pub fn start(parts: Parts, start: Nanos, hides_samples: bool, sampler: Sampler, rate_hz: u32) -> io::Result<Self> {
+    pub fn start(parts: Parts, start: Nanos, sampler: Sampler, rate_hz: u32) -> io::Result<Self> {
         let (orders, ordered) = channel();
         let (sender, told) = channel();
         let (counts, stop) = (Arc::<Mutex<Watchpoints>>::default(), Arc::<AtomicBool>::default());
@@ -138,7 +136,7 @@ impl Redundancy {
         };
         let thread = thread::Builder::new().name("pyobs-watch".to_owned()).spawn(move || {
             // Where that fails, it watches with more rights than it needs.
-            let _ = privileges::drop_but_watching(kernel_version());
+            let _ = privileges::drop_but_watching(release::version());
             privileges::go_first();
             // It reads for each of its samples, and handing each read over would take longer than the read.
             blocking::stand_alone();
@@ -155,7 +153,6 @@ impl Redundancy {
             rate_hz,
             keep_every: 0,
             kept: 1.0,
-            hides_samples,
             processes: HashMap::new(),
             samples: HashMap::new(),
             sampled: VecDeque::new(),
@@ -173,7 +170,7 @@ impl Redundancy {
     }
 
     /// Sets this share of the watchpoints that could be set.
-    pub fn keep(&mut self, share: f64) {
+    pub fn set_share(&mut self, share: f64) {
         if share.to_bits() != self.kept.to_bits() {
             self.kept = share;
             self.order_rate();
@@ -186,13 +183,14 @@ impl Redundancy {
         let _ = self.orders.send(Order::Rate(hz));
     }
 
-    /// To be called with the events of samples that were named since.
+    /// To be called with the samples that were named since.
     pub fn tick<'a>(
         &mut self,
         now: Nanos,
         keep_every: u64,
         running: impl Iterator<Item = Running<'a>>,
         at_the_end: bool,
+        samples: &[Sample],
         events: &mut Vec<Event>,
     ) {
         if keep_every != self.keep_every {
@@ -206,20 +204,15 @@ impl Redundancy {
                 let _ = self.orders.send(Order::Process { pid, interpreter });
             }
         }
-        for event in events.iter() {
-            if let Event::Sample(sample) = event {
-                let key = (sample.tid.0, sample.at);
-                let weight = stands_for(sample.weight, self.rate_hz);
-                let sampled = Sampled { process: sample.process, stack: sample.stack, weight };
-                if self.samples.insert(key, sampled).is_none() {
-                    self.sampled.push_back((Instant::now(), key));
-                }
+        let time = Instant::now();
+        for sample in samples {
+            let key = (sample.tid.0, sample.at);
+            let weight = stands_for(sample.weight, self.rate_hz);
+            let sampled = Sampled { process: sample.process, stack: sample.stack, weight };
+            if self.samples.insert(key, sampled).is_none() {
+                self.sampled.push_back((time, key));
             }
         }
-        if self.hides_samples {
-            events.retain(|event| !matches!(event, Event::Sample(_)));
-        }
-        let time = Instant::now();
         self.waiting.extend(self.told.try_iter().map(|told| (time, told)));
         let mut unstacked = 0;
         for _ in 0..self.waiting.len() {
@@ -381,7 +374,7 @@ impl Redundancy {
     }
 
     /// Takes all watchpoints off; what they saw can be told then.
-    pub fn stop(&mut self) {
+    pub fn end(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         let Some(thread) = self.thread.take() else { return };
         let since = Instant::now();
@@ -405,7 +398,7 @@ fn stands_for(weight: Nanos, rate_hz: u32) -> u32 {
 
 impl Drop for Redundancy {
     fn drop(&mut self) {
-        self.stop();
+        self.end();
     }
 }
 

@@ -1,9 +1,11 @@
 //! The family `shm`: what records of segments mean, and who has which descriptors and mappings of them.
 
+mod collector;
 mod lives;
 mod looks;
-pub mod offsets;
+mod offsets;
 mod person;
+mod programs;
 mod repair;
 pub mod resident;
 mod scan;
@@ -14,17 +16,39 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use aya::maps::{HashMap as BpfMap, MapData};
-use pyobs_abi::record::Header;
+use pyobs_abi::calls::{SHM_BEGIN, SHM_END};
+use pyobs_abi::control;
+use pyobs_abi::record::{self, Header};
 use pyobs_abi::shm::{Change, Facts, Hull, Inode, Known, MAPPED_AT, Segment as SegmentRecord, Unlink, flags, what};
 use pyobs_abi::stack::Sample;
-use pyobs_model::{Event, Nanos, Pid, Reason, Segment, SegmentChange, SegmentId, SegmentKind};
+use pyobs_model::{Event, Family, Nanos, Pid, Reason, Segment, SegmentChange, SegmentId, SegmentKind};
 
 use self::person::Person;
 use self::repair::Reconciliation;
 use self::resident::Account;
 use self::scan::Found;
+use crate::family::FamilySpec;
 use crate::processes::allowance::Allowances;
-use crate::record::Shm as Record;
+use crate::record::Plain;
+
+pub const SPEC: FamilySpec = FamilySpec {
+    is_on_by_default: true,
+    stacks: &[record::SHM_BIRTH],
+    records: &[
+        record::SHM_SEGMENT,
+        record::SHM_CHANGE,
+        record::SHM_UNLINK,
+        record::SHM_FORK,
+        record::SHM_EXEC,
+        record::SHM_EXIT,
+    ],
+    start: collector::start,
+    programs: &programs::PROGRAMS,
+    offsets: Some(offsets::of),
+    system_calls: [&SHM_BEGIN, &SHM_END],
+    control_bit: control::FAMILY_SHM,
+    ..FamilySpec::new(Family::Shm, "shared memory, and who holds it")
+};
 
 /// Segments that are followed at a time; the kernel side's table is half as large.
 const SEGMENTS_MAX: usize = 65_536;
@@ -135,15 +159,17 @@ impl Shm {
         self.latest
     }
 
-    pub fn record(&mut self, record: &Record, events: &mut Vec<Event>) {
-        match record {
-            Record::Segment(segment) => self.segment(segment, events),
-            Record::Change(change) => self.change(change, events),
-            Record::Unlink(unlink) => self.unlink(unlink, events),
-            Record::Fork(fork) => self.forked(fork, events),
-            Record::Exec(header) => self.execed(header, events),
-            Record::Exit(header) => self.exited(header, events),
+    /// `None` if a record is not what its kind says.
+    pub fn take(&mut self, record: &Plain, events: &mut Vec<Event>) -> Option<()> {
+        match record.header.kind {
+            record::SHM_SEGMENT => self.segment(&record.read()?, events),
+            record::SHM_CHANGE => self.change(&record.read()?, events),
+            record::SHM_UNLINK => self.unlink(&record.read()?, events),
+            record::SHM_FORK => self.forked(&record.read()?, events),
+            record::SHM_EXEC => self.execed(&record.header, events),
+            _ => self.exited(&record.header, events),
         }
+        Some(())
     }
 
     /// A segment is seen for the first time.

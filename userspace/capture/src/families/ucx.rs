@@ -5,9 +5,11 @@
 //! its probe when it is first seen. There are no return probes: they replace return addresses on the program's stack; and
 //! none on `ucp_worker_progress`, which is called millions of times a second.
 
+mod collector;
 mod ends;
 mod layout;
 mod pace;
+mod programs;
 mod progress;
 mod sites;
 mod threads;
@@ -21,22 +23,34 @@ use std::time::{Duration, Instant};
 
 use aya::maps::{Array, HashMap as KernelMap, MapData};
 use pyobs_abi::control;
+use pyobs_abi::record;
 use pyobs_abi::ucx::{
     Callback, Done, Early, Key, Kind, OF_UCXX, Thread, Total, Transfer, Woken, callback, flags, operation,
 };
-use pyobs_model::{Event, Library, Nanos, ProcessRef, Reason, Tid, TransferChange, Transfers};
+use pyobs_model::{Event, Family, Library, Nanos, ProcessRef, Reason, Tid, TransferChange, Transfers};
 
 use self::ends::{At, Ends};
 use self::pace::{Pace, Rate};
 use self::progress::Progress;
 use self::sites::{Of, Program, Site};
 use self::threads::Threads;
-pub use self::told::number;
+use self::told::number;
 use self::told::operation_of;
 use super::extension::{Extension, Hits, Meter, Probes, attach_to};
+use crate::family::FamilySpec;
 use crate::files::FileId;
 use crate::kernel::uprobes::Uprobes;
 use crate::process_maps::{Mapping, Mappings};
+
+pub const SPEC: FamilySpec = FamilySpec {
+    puts_probes: true,
+    stacks: &[record::UCX_ASKED],
+    records: &[record::UCX_TRANSFER, record::UCX_WOKEN, record::UCX_CALLBACK],
+    start: collector::start,
+    programs: &programs::PROGRAMS,
+    maps: &programs::MAPS,
+    ..FamilySpec::new(Family::Ucx, "transfers of UCX and UCXX")
+};
 
 /// Functions that were given to be called back.
 const CALLBACKS_MAX: usize = 256;

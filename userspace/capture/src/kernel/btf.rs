@@ -35,6 +35,9 @@ pub enum BtfError {
     NoField { structure: &'static str, field: &'static str },
 }
 
+/// Looks up the offsets that some programs need, by the names of their constants.
+pub type Offsets = fn(&Btf) -> Result<Vec<(&'static str, u32)>, BtfError>;
+
 /// The kernel's types.
 pub struct Btf {
     data: Vec<u8>,

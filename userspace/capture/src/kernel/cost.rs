@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::time::ClockId;
-
+use super::clocks::{of_thread, own_time};
 use crate::blocking;
 
 /// Turns the kernel's BPF run time statistics on for as long as it lives. They cost some 20 ns a program run, for
@@ -113,39 +112,9 @@ impl Duty {
     }
 }
 
-/// CPU time of a thread of this process so far; `None` when it has ended.
-pub fn of_thread(thread: i32) -> Option<Duration> {
-    // CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED: see include/linux/posix-timers_types.h.
-    let clock = (!thread << 3) | 6;
-    let mut time = std::mem::MaybeUninit::<libc::timespec>::uninit();
-    // SAFETY: the time is written to what is ours, and is not read unless it was.
-    let time = unsafe {
-        if libc::clock_gettime(clock, time.as_mut_ptr()) != 0 {
-            return None;
-        }
-        time.assume_init()
-    };
-    Some(Duration::new(time.tv_sec.try_into().ok()?, time.tv_nsec.try_into().ok()?))
-}
-
-/// CPU time of this process so far, all threads.
-pub fn cpu_time() -> Duration {
-    clock(ClockId::ProcessCPUTime)
-}
-
 /// CPU time of the calling thread so far, with what others have done for it.
 pub fn thread_time() -> Duration {
     own_time() + blocking::helped()
-}
-
-/// CPU time of the calling thread itself so far.
-pub fn own_time() -> Duration {
-    clock(ClockId::ThreadCPUTime)
-}
-
-fn clock(which: ClockId) -> Duration {
-    let usage = rustix::time::clock_gettime(which);
-    Duration::new(usage.tv_sec.try_into().unwrap_or(0), usage.tv_nsec.try_into().unwrap_or(0))
 }
 
 /// Resident bytes of this process now.

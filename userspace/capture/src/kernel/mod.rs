@@ -3,11 +3,14 @@
 pub mod addresses;
 pub mod bpf;
 pub mod btf;
+pub mod clocks;
 pub mod cost;
 pub mod features;
 mod interrupts;
 mod iterators;
 pub mod object;
+pub mod program;
+pub mod release;
 pub mod sideband;
 mod sparse;
 pub mod symbols;

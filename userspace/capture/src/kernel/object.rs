@@ -1,12 +1,9 @@
 //! The BPF object: loading it, its maps, its programs.
 
-mod accesses;
-mod calls;
 mod messages;
 mod programs;
 mod refusal;
-mod transfers;
-mod waits;
+pub mod system_calls;
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
@@ -14,26 +11,23 @@ use std::time::Duration;
 use aya::maps::{Array, ArrayOfMaps, HashMap, Map, MapData, PerCpuArray, RingBuf};
 use aya::programs::{BtfTracePoint, Iter, PerfEvent, Program, ProgramError, ProgramFd, RawTracePoint, UProbe};
 use aya::{Ebpf, EbpfError, EbpfLoader};
-use pyobs_abi::arena::library::Site;
 use pyobs_abi::control;
-use pyobs_abi::offcpu::Sleeper;
 use pyobs_abi::process::{Layout, Process};
-use pyobs_abi::shm::Row;
+use pyobs_abi::record::Loss;
 use pyobs_model::Nanos;
 
-use super::addresses::Addresses;
-use super::btf::{Btf, BtfError};
+use super::addresses::{Addresses, Unit};
+use super::btf::{Btf, BtfError, Offsets};
 use super::features::Features;
 use super::interrupts::EntryCode;
 use super::iterators;
+use super::program::ProgramSpec;
 use super::ticks::{Period, Ticks};
 use super::tracefs::Attached;
-use crate::families::arena::library;
-use crate::families::{eval, nrt, redundancy, shm};
 use crate::native::store::{MappingTable, Tables};
 
 use messages::Messages;
-use programs::Types;
+use programs::Known;
 use refusal::innermost;
 
 pub use programs::Verified;
@@ -44,30 +38,13 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("PYOBS_BPF_OBJECT"));
 /// Bytes of the ring: half a second of 8 CPUs at 1 kHz with stacks of 60 frames.
 pub const RING_BYTES: u32 = 4 << 20;
 /// Programs at the ends of processes' lives, and the tracepoints they hang on.
-const LIFE_PROGRAMS: [(&str, &str); 3] = [
+pub const LIVES: [(&str, &str); 3] = [
     ("process_fork", "sched_process_fork"),
     ("process_exec", "sched_process_exec"),
     ("process_exit", "sched_process_exit"),
 ];
-/// Those for the beginning and the end of a Python function.
-const CALLS: [&str; 2] = ["eval_call_enter", "eval_call_exit"];
-/// Those of the family `shm`.
-const SHM: [(&str, &str); 4] = [
-    ("shm_evict", "mm_filemap_delete_from_page_cache"),
-    ("shm_exit", "sched_process_exit"),
-    ("shm_exec", "sched_process_exec"),
-    ("shm_fork", "sched_process_fork"),
-];
-/// The iterators over what processes have.
-const ITERATORS: [&str; 2] = ["shm_iterate_mappings", "shm_iterate_descriptors"];
-/// Those for the birth and the death of a MemInfo.
-const NRT: [&str; 2] = ["nrt_birth", "nrt_death"];
-/// Those for arenas of libraries: for beginnings that are remembered, and for all hits.
-const LIBRARIES: [&str; 2] = ["arena_library_enter", "arena_library_hit"];
 /// The sampler.
 pub const SAMPLER: &str = "cpu_sample";
-/// The sampler that sends registers as well, for the family `redundancy`.
-pub const SAMPLER_REDUNDANCY: &str = "redundancy_sample";
 /// The sampler that sends the stacks themselves with their samples.
 pub const SAMPLER_COPIED: &str = "cpu_sample_copied";
 
@@ -101,10 +78,9 @@ pub enum ObjectError {
 pub struct Object {
     ebpf: Ebpf,
     messages: Messages,
-    types: Types,
+    known: Vec<Known>,
     /// The one that is attached, or is going to be.
     sampler: &'static str,
-    has_iterators: bool,
     /// The programs at single system calls.
     attached_calls: Option<Attached>,
     ticks: Option<Ticks>,
@@ -114,20 +90,15 @@ pub struct Object {
     pub layouts: Array<MapData, Layout>,
     pub control: Array<MapData, u64>,
     losses: PerCpuArray<MapData, u64>,
-    sleeps: Array<MapData, Sleeper>,
 }
 
-/// What is on of that which has large maps.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Wants {
-    /// The family `eval`.
-    pub calls: bool,
-    /// Arenas of libraries.
-    pub libraries: bool,
-    /// The family `ucx`.
-    pub transfers: bool,
-    /// The family `redundancy`.
-    pub watches: bool,
+/// What the object has of the families.
+pub struct Contents {
+    pub programs: Vec<ProgramSpec>,
+    /// How many entries maps have whose size is not that of the object's file.
+    pub sizes: Vec<(&'static str, u32)>,
+    /// The programs' constants: offsets of fields in the kernel's structures.
+    pub offsets: Vec<Offsets>,
 }
 
 /// A walk in interrupt context may interrupt another, and either one in a probe.
@@ -140,8 +111,8 @@ fn walk_states() -> Result<u32, ObjectError> {
 }
 
 impl Object {
-    /// Makes the maps. `copy_pages` is for [`SAMPLER_COPIED`]. What is not wanted takes no memory.
-    pub fn open(features: Features, copy_pages: u32, wants: Wants) -> Result<Self, ObjectError> {
+    /// Makes the maps. `copy_pages` is for [`SAMPLER_COPIED`].
+    pub fn open(features: Features, copy_pages: u32, contents: Contents) -> Result<Self, ObjectError> {
         let btf = Btf::of_running_kernel()?;
         let fsbase = btf.offset("task_struct", "thread")? + btf.offset("thread_struct", "fsbase")?;
         let (tgid, pid) = (btf.offset("task_struct", "tgid")?, btf.offset("task_struct", "pid")?);
@@ -149,29 +120,18 @@ impl Object {
         let live = btf.offset("signal_struct", "live")?;
         let state = btf.offset("task_struct", "__state").or_else(|_| btf.offset("task_struct", "state"))?;
         let interrupts = EntryCode::of_running_kernel();
-        let files = shm::offsets::of(&btf)?;
-        let types = Types::of(&btf);
+        let mut offsets = Vec::new();
+        for of in contents.offsets {
+            offsets.extend(of(&btf)?);
+        }
+        let known = contents.programs.into_iter().map(|spec| Known::new(spec, &btf)).collect();
         drop(btf);
         let level = messages::level();
         let mut loader = EbpfLoader::new();
-        if !wants.calls {
-            // Of no use, these take no memory.
-            for map in ["EVAL_CALLS", "EVAL_NEW", "EVAL_OPEN"] {
-                loader.map_max_entries(map, 1);
-            }
+        for (map, size) in contents.sizes {
+            loader.map_max_entries(map, size);
         }
-        if !wants.libraries {
-            loader.map_max_entries("ARENA_CALLS", 1);
-        }
-        if !wants.transfers {
-            for map in transfers::MAPS {
-                loader.map_max_entries(map, 1);
-            }
-        }
-        for (map, size, least) in redundancy::SIZES {
-            loader.map_max_entries(map, if wants.watches { size } else { least });
-        }
-        for (name, offset) in &files {
+        for (name, offset) in &offsets {
             loader.override_global(name, offset, true);
         }
         let mut ebpf = loader
@@ -200,12 +160,10 @@ impl Object {
             layouts: take(&mut ebpf, "LAYOUTS")?,
             control: take(&mut ebpf, "CONTROL")?,
             losses: take(&mut ebpf, "LOSSES")?,
-            sleeps: take(&mut ebpf, "SLEEPS")?,
             messages: Messages::of(&mut ebpf, level),
             ebpf,
-            types,
+            known,
             sampler: SAMPLER,
-            has_iterators: false,
             attached_calls: None,
             ticks: None,
             addresses: None,
@@ -214,7 +172,7 @@ impl Object {
 
     /// Starts to follow forks, execs and exits.
     pub fn attach_lives(&mut self) -> Result<(), ObjectError> {
-        self.attach_tracepoints(LIFE_PROGRAMS.into_iter())
+        self.attach_tracepoints(&LIVES)
     }
 
     /// Logs the programs' debug messages, if they are on.
@@ -222,14 +180,14 @@ impl Object {
         self.messages.log();
     }
 
-    /// Has the programs of these families act.
-    pub fn turn_on(&mut self, probes: &[&str]) -> Result<(), ObjectError> {
-        let bit = |family: &str, bit: u64| if probes.contains(&family) { bit } else { 0 };
-        let families = bit("offcpu", control::FAMILY_OFFCPU)
-            | bit("gil", control::FAMILY_GIL)
-            | bit("shm", control::FAMILY_SHM)
-            | bit("arena", control::FAMILY_ARENA);
-        self.control.set(control::FAMILIES, families, 0).map_err(|error| ObjectError::Map { name: "CONTROL", error })
+    /// Has the programs of the families with these bits act.
+    pub fn turn_on(&mut self, bits: u64) -> Result<(), ObjectError> {
+        self.set(control::FAMILIES, bits)
+    }
+
+    /// Sets an element of the array `CONTROL`.
+    pub fn set(&mut self, index: u32, value: u64) -> Result<(), ObjectError> {
+        self.control.set(index, value, 0).map_err(|error| ObjectError::Map { name: "CONTROL", error })
     }
 
     /// Has the kernel side call for stacks that may be new only so often.
@@ -238,58 +196,15 @@ impl Object {
         let _ = self.control.set(control::CALL_GAP, gap.as_nanos() as u64, 0);
     }
 
-    /// Has the kernel side look at what one in so many samples of native code accesses.
-    pub fn look_at_one_in(&mut self, so_many: u32) {
-        // If the map refuses the new value, the old one stays.
-        let _ = self.control.set(control::LOOK_EVERY, u64::from(so_many), 0);
-    }
-
     /// Has the programs at system calls tell of executable mappings: those of all processes, or of the watched ones.
     pub fn tell_mappings(&mut self, of_everybody: bool) -> Result<(), ObjectError> {
         let whom = if of_everybody { control::tells::EVERYBODY } else { control::tells::WATCHED };
-        let map = |error| ObjectError::Map { name: "CONTROL", error };
-        self.control.set(control::TELLS_MAPPINGS, whom, 0).map_err(map)
+        self.set(control::TELLS_MAPPINGS, whom)
     }
 
-    /// Starts to look at what processes share, and takes the maps of that; to be called once.
-    pub fn attach_segments(&mut self, with_iterators: bool) -> Result<shm::Maps, ObjectError> {
-        self.attach_tracepoints(SHM.into_iter())?;
-        self.has_iterators = with_iterators && self.load_iterators().is_some();
-        Ok(shm::Maps { segments: take(&mut self.ebpf, "SHM_SEGMENTS")?, holders: take(&mut self.ebpf, "SHM_HOLDERS")? })
-    }
-
-    /// Not every kernel has them: task_vma came with 5.12.
-    fn load_iterators(&mut self) -> Option<()> {
-        ITERATORS.into_iter().try_for_each(|name| self.load(name).ok())
-    }
-
-    /// Whether [`Self::iterate_segments`] tells.
-    pub fn has_iterators(&self) -> bool {
-        self.has_iterators
-    }
-
-    /// What all processes have of segments now; `None` where the kernel does not tell.
-    pub fn iterate_segments(&mut self) -> Option<Vec<Row>> {
-        if !self.has_iterators {
-            return None;
-        }
-        let mut rows = Vec::new();
-        for name in ITERATORS {
-            let program: &mut Iter = program(&mut self.ebpf, name).ok()?;
-            let Ok(bytes) = iterators::run(program) else {
-                self.has_iterators = false;
-                return None;
-            };
-            rows.extend(bytes.chunks_exact(size_of::<Row>()).filter_map(|bytes| crate::record::read::<Row>(bytes, 0)));
-        }
-        Some(rows)
-    }
-
-    fn attach_tracepoints(
-        &mut self,
-        programs: impl Iterator<Item = (&'static str, &'static str)>,
-    ) -> Result<(), ObjectError> {
-        for (name, tracepoint) in programs {
+    /// Loads programs, and attaches each to a tracepoint.
+    pub fn attach_tracepoints(&mut self, programs: &[(&'static str, &'static str)]) -> Result<(), ObjectError> {
+        for &(name, tracepoint) in programs {
             self.load(name)?;
             let program: &mut RawTracePoint = program(&mut self.ebpf, name)?;
             program.attach(tracepoint).map_err(refused(name))?;
@@ -298,65 +213,45 @@ impl Object {
     }
 
     /// Attaches a program whose arguments the kernel knows the types of.
-    fn attach_typed(&mut self, name: &'static str) -> Result<(), ObjectError> {
+    pub fn attach_typed(&mut self, name: &'static str) -> Result<(), ObjectError> {
         self.load(name)?;
         let program: &mut BtfTracePoint = program(&mut self.ebpf, name)?;
         program.attach().map(drop).map_err(refused(name))
     }
 
-    /// Loads the programs that count calls and takes their maps; to be called once.
-    pub fn take_calls(&mut self) -> Result<(eval::Programs, eval::Maps), ObjectError> {
-        let [enter, exit] = CALLS;
-        let programs = eval::Programs { enter: self.load_uprobe(enter)?, exit: self.load_uprobe(exit)? };
-        let maps = eval::Maps {
-            calls: take(&mut self.ebpf, "EVAL_CALLS")?,
-            new: take(&mut self.ebpf, "EVAL_NEW")?,
-            state: take(&mut self.ebpf, "EVAL_STATE")?,
-        };
-        Ok((programs, maps))
+    /// Takes a map; to be called once.
+    pub fn take<M: TryFrom<Map, Error = aya::maps::MapError>>(&mut self, name: &'static str) -> Result<M, ObjectError> {
+        take(&mut self.ebpf, name)
     }
 
-    /// Loads the programs for MemInfos.
-    pub fn load_nrt(&mut self) -> Result<nrt::Programs, ObjectError> {
-        let [birth, death] = NRT;
-        Ok(nrt::Programs { birth: self.load_uprobe(birth)?, death: self.load_uprobe(death)? })
+    /// Runs an iterator that is loaded, and returns all that it writes; `None` if it fails.
+    pub fn iterate(&mut self, name: &'static str) -> Option<Vec<u8>> {
+        let program: &mut Iter = program(&mut self.ebpf, name).ok()?;
+        iterators::run(program).ok()
     }
 
-    /// How long these have run.
-    pub fn nrt_run_time(&self) -> Duration {
-        self.run_time_of(NRT.into_iter()).0
-    }
-
-    /// Loads the programs for arenas of libraries, and takes the map of their sites; to be called once.
-    pub fn take_libraries(&mut self) -> Result<(library::Programs, Array<MapData, Site>), ObjectError> {
-        let [enter, hit] = LIBRARIES;
-        let programs = library::Programs { enter: self.load_uprobe(enter)?, hit: self.load_uprobe(hit)? };
-        Ok((programs, take(&mut self.ebpf, "ARENA_SITES")?))
-    }
-
-    /// How long these have run.
-    pub fn libraries_run_time(&self) -> Duration {
-        self.run_time_of(LIBRARIES.into_iter()).0
-    }
-
-    fn load_uprobe(&mut self, name: &'static str) -> Result<OwnedFd, ObjectError> {
+    /// Loads a program for uprobes.
+    pub fn load_uprobe(&mut self, name: &'static str) -> Result<OwnedFd, ObjectError> {
         self.load(name)?;
         let program: &mut UProbe = program(&mut self.ebpf, name)?;
         descriptor(program.fd(), name)
     }
 
-    /// How long the programs that count calls have run, and how often.
-    pub fn calls_run_time(&self) -> (Duration, u64) {
-        self.run_time_of(CALLS.into_iter())
+    /// Loads a program for perf events.
+    pub fn load_perf_event(&mut self, name: &'static str) -> Result<OwnedFd, ObjectError> {
+        self.load(name)?;
+        let program: &mut PerfEvent = program(&mut self.ebpf, name)?;
+        descriptor(program.fd(), name)
     }
 
-    /// The same of those that run for samples.
-    pub fn samples_run_time(&self) -> (Duration, u64) {
-        self.run_time_of([self.sampler].into_iter().chain(accesses::PROGRAMS))
+    /// The name of the sampler that is attached, or is going to be.
+    pub fn sampler(&self) -> &'static str {
+        self.sampler
     }
 
-    fn run_time_of(&self, names: impl Iterator<Item = &'static str>) -> (Duration, u64) {
-        let programs = names.filter_map(|name| self.ebpf.program(name)?.info().ok());
+    /// How long these programs have run, and how often.
+    pub fn run_time_of(&self, names: &[&str]) -> (Duration, u64) {
+        let programs = names.iter().filter_map(|name| self.ebpf.program(name)?.info().ok());
         programs.fold((Duration::ZERO, 0), |(time, runs), info| (time + info.run_time(), runs + info.run_count()))
     }
 
@@ -391,6 +286,15 @@ impl Object {
         Ok(since)
     }
 
+    /// Has the processor sample accesses on every CPU, and run this program for each.
+    pub fn attach_addresses(&mut self, name: &'static str, unit: &Unit, rate_hz: u32) -> Result<(), ObjectError> {
+        let program = self.load_perf_event(name)?;
+        let addresses =
+            Addresses::start(unit, program.as_fd(), &online_cpus()?, rate_hz).map_err(ObjectError::Ticks)?;
+        self.addresses = Some(addresses);
+        Ok(())
+    }
+
     /// Keeps the samples from beating with what is sampled. To be called a few times a second.
     pub fn jitter_ticks(&mut self) {
         if let Some(ticks) = &mut self.ticks {
@@ -415,8 +319,8 @@ impl Object {
         self.ebpf.programs().filter_map(|(_, program)| program.info().ok()).map(|info| info.run_time()).sum()
     }
 
-    /// Sums of the kernel side's loss counters since it was loaded, by `pyobs_abi::record::loss`.
-    pub fn losses(&self) -> [u64; pyobs_abi::record::loss::COUNT as usize] {
+    /// Sums of the kernel side's loss counters since it was loaded, by [`Loss`].
+    pub fn losses(&self) -> [u64; Loss::COUNT] {
         std::array::from_fn(|index| self.losses.get(&(index as u32), 0).map_or(0, |values| values.iter().sum()))
     }
 }

@@ -8,8 +8,8 @@ use std::thread;
 
 use super::seat::{self, Seat, Watch};
 use super::table::{self, Table};
-use crate::doctor::kernel_version;
 use crate::kernel::cost::{Duty, ThreadTime};
+use crate::kernel::release;
 use crate::privileges::{self, Keep};
 
 /// The end of a recording does not wait for tables: a stack that lacks one says so.
@@ -87,7 +87,7 @@ impl Work {
 
     fn build(&self, seat: &Seat<u32>) {
         // It reads what strangers wrote, from files that are open already.
-        let _ = privileges::drop_after_attach(kernel_version(), Keep::Reading);
+        let _ = privileges::drop_after_attach(release::version(), Keep::Reading);
         self.time.begin();
         let mut duty = Duty::begin();
         loop {

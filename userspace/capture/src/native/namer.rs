@@ -14,9 +14,9 @@ use foldhash::{HashMap, HashSet};
 use super::images::Image;
 use super::names::{Name, Names, Source};
 use super::seat::{self, Seat, Watch};
-use crate::doctor::kernel_version;
 use crate::files::{self, FileId};
 use crate::kernel::cost::{Duty, ThreadTime};
+use crate::kernel::release;
 use crate::machine::living_thread;
 use crate::privileges::{self, Keep};
 use crate::process_maps::Mapping;
@@ -179,7 +179,7 @@ impl Work {
         self.time.begin();
         let mut duty = Duty::begin();
         // It reads what strangers wrote.
-        let _ = privileges::drop_after_attach(kernel_version(), Keep::Reading);
+        let _ = privileges::drop_after_attach(release::version(), Keep::Reading);
         let mut names = Names::default();
         while let Some(question) = self.next() {
             seat.begin(question.image);

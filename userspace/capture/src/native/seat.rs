@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::blocking::wants_to_run;
-use crate::kernel::cost::of_thread;
+use crate::kernel::clocks::of_thread;
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// A thread counts as held up after this many looks in a row at which it had not run and was not waiting for a CPU.

@@ -33,13 +33,11 @@ impl Processes {
         let found = match found {
             Ok(Some(found)) => found,
             Ok(None) => {
-                // Its samples so far had no Python frames to lose.
-                if let Some(watched) = self.watched.get_mut(&pid) {
-                    watched.unattached = 0;
-                }
+                self.has_run_no_python(pid);
                 return;
             }
             Err(NotAttached::NotYet) => {
+                self.has_run_no_python(pid);
                 if tries < TRIES {
                     let due = Instant::now() + RETRY_AFTER * (1 + tries / TRIES_A_STEP);
                     self.pending.insert(pid, Pending { due, tries: tries + 1 });
@@ -53,7 +51,10 @@ impl Processes {
                 return;
             }
         };
-        let Attachment { attached, mut process, layout } = found;
+        let Attachment { attached, mut process, layout, may_have_run } = found;
+        if !may_have_run {
+            self.has_run_no_python(pid);
+        }
         let layout = match self.number(layout, object) {
             Some(number) => number,
             None => return events.push(self.lost(Reason::TableFull, 1)),
@@ -74,6 +75,13 @@ impl Processes {
             if !self.watched.contains_key(&child) {
                 self.look_at(child);
             }
+        }
+    }
+
+    /// The samples of a process so far had no Python frames to lose.
+    fn has_run_no_python(&mut self, pid: u32) {
+        if let Some(watched) = self.watched.get_mut(&pid) {
+            watched.unattached = 0;
         }
     }
 

@@ -1,8 +1,9 @@
 //! The families that were asked for, less those that this machine cannot have.
 
-use pyobs_model::Refused;
+use pyobs_model::{Family, Refused};
 
-use super::{Options, StartError};
+use super::error::StartError;
+use super::options::Options;
 
 /// What is asked for, and what was refused of it.
 pub(super) struct Asked {
@@ -15,27 +16,17 @@ impl Asked {
         Self { options: options.clone(), refused: Vec::new() }
     }
 
-    pub fn has(&self, family: &str) -> bool {
+    pub fn has(&self, family: Family) -> bool {
         self.options.probes.contains(&family)
     }
 
-    /// Returns what was made for these families. If making it failed, turns them off and remembers why.
-    pub fn keep<T, E: Into<StartError>>(&mut self, families: &[&str], made: Result<T, E>) -> Option<T> {
-        match made {
-            Ok(made) => Some(made),
-            Err(error) => {
-                self.refuse(families, &error.into());
-                None
-            }
-        }
-    }
-
-    fn refuse(&mut self, families: &[&str], error: &StartError) {
+    /// Turns these families off, and remembers why.
+    pub fn refuse(&mut self, families: &[Family], error: &StartError) {
         let (off, on) = self.options.probes.iter().partition(|probe| families.contains(*probe));
         self.options.probes = on;
-        let off: Vec<&str> = off;
+        let off: Vec<Family> = off;
         let reason = error.to_string();
-        self.refused.extend(off.iter().map(|family| Refused { family: (*family).into(), reason: reason.clone() }));
+        self.refused.extend(off.iter().map(|family| Refused { family: family.name().into(), reason: reason.clone() }));
     }
 
     /// Fails if every family that was asked for was refused.

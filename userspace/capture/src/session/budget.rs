@@ -3,17 +3,18 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pyobs_model::{Event, Nanos, Reason};
+use pyobs_abi::record::Loss;
+use pyobs_model::{Event, Family, Nanos, Reason};
 
-use super::{Options, Session};
-use crate::budget::{Binds, Change, Cost, Family};
-use crate::families::KERNEL_LOSSES;
-use crate::families::redundancy::Redundancy;
+use super::{Options, Session, losses};
+use crate::budget::{Binds, Change, Cost, Spender};
+use crate::family::Spent;
+use crate::kernel::clocks;
 use crate::kernel::cost::{self, ThreadTime};
 use crate::process_maps::lines;
 
 pub(super) fn binds(options: &Options) -> Binds {
-    let has_sleeps = options.probes.iter().any(|probe| ["offcpu", "gil"].contains(probe));
+    let has_sleeps = options.probes.iter().any(|probe| [Family::OffCpu, Family::Gil].contains(probe));
     Binds {
         samples: options.budget_binds_rate,
         sleeps: has_sleeps && options.budget_binds_sleeps,
@@ -21,14 +22,14 @@ pub(super) fn binds(options: &Options) -> Binds {
     }
 }
 
-pub(super) fn of(family: Family, programs: Duration, traps: Nanos) -> Cost {
-    Cost { family, kernel: Nanos(programs.as_nanos() as u64 + traps.0) }
+fn cost_of(spent: Spent) -> Cost {
+    Cost { family: spent.on, kernel: Nanos(spent.programs.as_nanos() as u64 + spent.traps.0) }
 }
 
 impl Session {
     /// Everything is attached. What this took is start-up work.
     pub(super) fn started(&mut self) {
-        let used = cost::cpu_time().saturating_sub(self.cpu_at_start);
+        let used = clocks::cpu_time().saturating_sub(self.cpu_at_start);
         self.startup = used.saturating_sub(self.helped());
     }
 
@@ -39,35 +40,27 @@ impl Session {
 
     /// Tells losses and costs, and holds the budget.
     pub(super) fn account(&mut self) {
-        let losses = self.object.losses();
-        for (index, reason) in KERNEL_LOSSES.iter().enumerate() {
-            let new = losses[index].saturating_sub(self.counted_losses[index]);
-            self.lose(*reason, new);
+        let counted = self.object.losses();
+        for loss in Loss::ALL {
+            let index = *loss as usize;
+            let new = counted[index].saturating_sub(self.counted_losses[index]);
+            self.lose(losses::reason(*loss), new);
         }
-        self.counted_losses = losses;
+        self.counted_losses = counted;
         let missed = self.object.missed_calls();
         self.lose(Reason::SystemCallMissed, missed.saturating_sub(self.counted_missed_calls));
         self.counted_missed_calls = missed;
         self.lose(Reason::MapCutShort, lines::take_cut_short());
         let programs = Nanos(self.object.run_time().as_nanos() as u64);
-        let mut costs = vec![
-            of(Family::Samples, self.object.samples_run_time().0, Nanos(0)),
-            of(Family::Sleeps, self.object.sleeps_run_time().0, Nanos(0)),
-        ];
-        let mut traps = Nanos(0);
-        for (cost, of_traps) in [self.account_calls(), self.account_watchpoints(), self.account_transfers()]
-            .into_iter()
-            .chain(self.account_memory())
-            .flatten()
-        {
-            costs.push(cost);
-            traps.0 += of_traps.0;
-        }
+        let mut spent = Vec::new();
+        self.collectors.all_mut().for_each(|collector| collector.costs(&self.object, &mut spent));
+        let traps = Nanos(spent.iter().map(|spent| spent.traps.0).sum());
+        let mut costs: Vec<Cost> = spent.into_iter().map(cost_of).collect();
         let bpf = Nanos(programs.0 + traps.0);
         let known: u64 = costs.iter().map(|cost| cost.kernel.0).sum();
-        costs.push(Cost { family: Family::Rest, kernel: bpf.saturating_sub(Nanos(known)) });
+        costs.push(Cost { family: Spender::Rest, kernel: bpf.saturating_sub(Nanos(known)) });
         let nanos = |time: Duration| Nanos(time.as_nanos() as u64);
-        let cpu = nanos(cost::cpu_time().saturating_sub(self.cpu_at_start));
+        let cpu = nanos(clocks::cpu_time().saturating_sub(self.cpu_at_start));
         let startup = Nanos(nanos(self.startup + self.helped()).0.min(cpu.0));
         let at = self.now();
         self.scratch.push(Event::Cost { at, bpf, cpu, startup, rss_bytes: cost::resident_bytes() });
@@ -75,52 +68,23 @@ impl Session {
         if !changes.is_empty() {
             self.apply(at, changes);
         }
-        if let Some(eval) = &mut self.eval {
-            eval.allow(self.arbiter.allowance());
-        }
+        let allowance = self.arbiter.allowance();
+        self.collectors.all_mut().for_each(|collector| collector.allow(allowance));
         self.cost_at = Instant::now();
     }
 
     fn apply(&mut self, at: Nanos, changes: Vec<Change>) {
-        let one_in = |family| (1.0 / self.arbiter.level(family)).round() as u64;
-        let keep_every = one_in(Family::Samples);
-        let is_done = self.object.keep_samples(self.arbiter.level(Family::Samples))
-            && self.object.sleep_stacks_rarer(one_in(Family::Sleeps));
-        if !is_done {
+        let keep_every = (1.0 / self.arbiter.level(Spender::Samples)).round() as u64;
+        let parts = parts!(self);
+        if !self.collectors.keep(&self.arbiter, parts) {
             return;
         }
         self.keep_every = keep_every;
-        if let Some(redundancy) = &mut self.redundancy {
-            redundancy.keep(self.arbiter.level(Family::Watchpoints));
-        }
-        if let Some(ucx) = &mut self.ucx {
-            ucx.keep(self.arbiter.level(Family::Transfers), at, &mut self.scratch);
-        }
-        let is_off = |family| self.arbiter.level(family) == 0.0;
-        if let Some(nrt) = self.nrt.as_mut().filter(|_| is_off(Family::MemInfos)) {
-            nrt.close();
-        }
-        if let Some(libraries) = self.libraries.as_mut().filter(|_| is_off(Family::Libraries)) {
-            libraries.close();
-        }
         for Change { family, before, after, sentence } in changes {
             for (measure, on) in [(before, false), (after, true)] {
                 self.scratch.extend(measure.map(|measure| Event::measure(at, family, measure, on)));
             }
             self.scratch.extend(sentence.map(|what| Event::Shed { at, what: Arc::from(what) }));
         }
-    }
-
-    fn account_calls(&mut self) -> Option<(Cost, Nanos)> {
-        let eval = self.eval.as_mut()?;
-        let (time, runs) = self.object.calls_run_time();
-        eval.set_program_cost(time, runs);
-        let traps = eval.trap_cost();
-        Some((of(Family::Calls, time, traps), traps))
-    }
-
-    fn account_watchpoints(&self) -> Option<(Cost, Nanos)> {
-        let traps = self.redundancy.as_ref().map(Redundancy::trap_cost)?;
-        Some((of(Family::Watchpoints, Duration::ZERO, traps), traps))
     }
 }

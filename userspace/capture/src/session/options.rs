@@ -2,8 +2,10 @@
 
 use std::ffi::OsString;
 
-use crate::families::arena::library::Named;
-use crate::families::eval::Chosen;
+use pyobs_model::Family;
+
+use crate::families::arena::library::description::Named;
+use crate::families::eval::chosen::Chosen;
 
 /// Which processes are watched.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +26,7 @@ pub struct Options {
     pub targets: Targets,
     /// Samples per second and CPU.
     pub rate_hz: u32,
-    pub probes: Vec<&'static str>,
+    pub probes: Vec<Family>,
     /// The share of all CPUs together that pyobs may cost, in percent.
     pub budget: f64,
     /// Whether the budget binds the sampling rate, and whether it binds the families that watch sleeps: not what the user asked
@@ -68,4 +70,11 @@ pub enum Walk {
     Bounded,
     /// With `bpf_loop`, and so many pages of each stack are copied for [`super::Session::copies`]. For tests.
     Copied { pages: u32 },
+}
+
+impl Walk {
+    /// How many pages of each stack are copied.
+    pub fn pages(self) -> u32 {
+        if let Self::Copied { pages } = self { pages } else { 0 }
+    }
 }

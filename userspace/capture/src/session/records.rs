@@ -3,17 +3,17 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pyobs_abi::record::Header;
-use pyobs_model::{Event, Nanos, Reason};
+use pyobs_abi::record::{self, Header};
+use pyobs_model::{Event, Family, Nanos, Reason};
 
-use super::{Session, transfers};
+use super::Session;
 use crate::copies::Copied;
 use crate::cpython::copied::CopiedCode;
-use crate::families::Purpose;
-use crate::families::offcpu::Key;
 use crate::kernel::object::RING_BYTES;
 use crate::machine;
-use crate::record::{Life, Record, Stack};
+use crate::record::{Life, Plain, Record, Stack};
+use crate::registry;
+use crate::stacks::Taken;
 
 /// Records that are parsed together, so that the kernel functions that are new in them are looked up at once.
 const CHUNK: usize = 512;
@@ -55,7 +55,7 @@ impl Session {
         while records.len() + malformed < CHUNK
             && let Some(bytes) = self.object.records.next()
         {
-            match Record::parse(&bytes) {
+            match Record::parse(&bytes, registry::kind) {
                 Some(record) => records.push(record),
                 None => malformed += 1,
             }
@@ -71,34 +71,13 @@ impl Session {
 
     fn handle(&mut self, record: &Record) {
         match record {
-            Record::CpuSample(stack)
-            | Record::Sleep(stack)
-            | Record::GilHolder(stack)
-            | Record::Birth(stack)
-            | Record::ArenaBirth(stack)
-            | Record::ArenaStack(stack)
-            | Record::NrtBirth(stack)
-            | Record::UcxAsked(stack)
-            | Record::RedundancyStack(stack) => {
-                if let (Some(copies), Record::CpuSample(_)) = (&mut self.copies, record) {
-                    copies.sample(stack);
-                }
-                self.take(record, stack);
-            }
+            Record::Stack(family, stack) => self.take(*family, stack),
+            Record::Plain(family, plain) => self.take_plain(*family, plain),
             Record::Code(code) => self.learn_code(code),
             Record::StackCopy(page) => {
                 if let Some(copies) = &mut self.copies {
                     copies.page(page);
                 }
-            }
-            Record::Shm(_) | Record::ArenaFreed(_) | Record::ArenaHit(_) | Record::NrtDeath(_) => {
-                self.memory_changed(record);
-            }
-            Record::Ucx(record) => self.transferred(record),
-            Record::Wake(wake) => {
-                let no_stack = self.interner.stack(&[], &mut self.scratch);
-                let process = self.processes.get(wake.header.pid).map(|(watched, _)| watched.id);
-                self.families.woken(wake, process, no_stack, &mut self.scratch);
             }
             Record::Mapped(mapped) => self.processes.mapped(mapped.into()),
             Record::Life(notice) => self.life(notice),
@@ -117,10 +96,11 @@ impl Session {
     }
 
     fn life(&mut self, notice: &Life) {
-        self.transfers_end(notice);
+        let (collectors, parts) = self.parts();
+        collectors.ended(notice, parts);
         self.processes.notice(notice, &mut self.object, &mut self.scratch);
-        self.memory_lives_on(notice);
-        self.redundancy_lives_on(notice);
+        let (collectors, parts) = self.parts();
+        collectors.forked(notice, parts);
     }
 
     /// Ends the processes whose exit was lost.
@@ -132,66 +112,41 @@ impl Session {
         }
     }
 
-    /// A record with a stack.
-    fn take(&mut self, record: &Record, stack: &Stack) {
+    /// A family's record without a stack.
+    fn take_plain(&mut self, family: Family, plain: &Plain) {
+        let (collectors, parts) = self.parts();
+        if collectors.record(family, plain, parts).is_none() {
+            self.lose(Reason::RecordMalformed, 1);
+        }
+    }
+
+    /// A family's record with a stack.
+    fn take(&mut self, family: Family, stack: &Stack) {
         let header = &stack.sample.header;
         let at = Nanos(header.time).saturating_sub(self.start);
-        // A process that user space has not seen yet, or has taken leave of while the last samples were under way.
+        // A process that user space has not seen yet, or has forgotten while the last samples were under way.
         if self.processes.is_expected(header.pid) {
             return;
         }
-        let Some((watched, native)) = self.processes.get(header.pid) else {
+        if family == Family::Cpu
+            && let Some(copies) = &mut self.copies
+        {
+            copies.sample(stack);
+        }
+        let Some((watched, _)) = self.processes.get(header.pid) else {
             return self.scratch.push(Event::Loss { at, reason: Reason::NotAttachedYet, count: 1 });
         };
         // The record of a GIL's holder has the name of the thread that waits for it.
-        if !matches!(record, Record::GilHolder(_)) {
+        if header.kind != record::GIL_HOLDER {
             watched.see_thread(header.tid, header.comm, &mut self.scratch);
         }
         watched.count_unattached();
-        let (sample, id) = (&stack.sample, watched.id);
-        let born = match (record, &self.shm) {
-            (Record::Birth(_), Some(shm)) => match shm.born(sample) {
-                Some(segment) => Some(Purpose::Birth { segment, at }),
-                None => return,
-            },
-            (Record::ArenaBirth(_), _) => {
-                let python = watched.python.as_deref();
-                let arenas = self.arenas.as_mut();
-                match arenas.and_then(|arenas| arenas.born(stack, id, python, &mut self.scratch)) {
-                    Some(arena) => Some(Purpose::ArenaBirth { arena, at }),
-                    None => return,
-                }
-            }
-            (Record::ArenaStack(_), _) => match self.libraries.as_mut().and_then(|own| own.stack(header.tid)) {
-                Some(purpose) => Some(purpose),
-                None => return,
-            },
-            (Record::UcxAsked(_), _) => Some(Purpose::Asked { transfer: transfers::asked(stack), at }),
-            (Record::NrtBirth(_), _) => match self.nrt.as_mut().and_then(|nrt| nrt.born(stack, &mut self.scratch)) {
-                Some((meminfo, (data, bytes))) => Some(Purpose::NrtBirth { id: meminfo, at, process: id, data, bytes }),
-                None => return,
-            },
-            _ => None,
-        };
-        let families = &mut self.families;
-        if matches!(record, Record::Sleep(_)) {
-            families.asleep(sample, id, &mut self.scratch);
+        let process = watched.id;
+        let (collectors, parts) = self.parts();
+        let Some(token) = collectors.wants(family, stack, process, parts) else { return };
+        if let Some((watched, native)) = self.processes.get(header.pid) {
+            self.stacks.take(stack, at, watched, native, &mut self.interner, &mut self.scratch, token);
         }
-        self.stacks.take(stack, at, watched, native, &mut self.interner, &mut self.scratch, |outcome| match record {
-            Record::Sleep(_) => Purpose::Sleep(Key::of(sample)),
-            Record::GilHolder(_) => families.holder(sample),
-            Record::RedundancyStack(_) => Purpose::Trap { watch: sample.detail[0], number: sample.detail[1] as u32 },
-            Record::Birth(_)
-            | Record::ArenaBirth(_)
-            | Record::ArenaStack(_)
-            | Record::NrtBirth(_)
-            | Record::UcxAsked(_)
-                if let Some(born) = born =>
-            {
-                born
-            }
-            _ => families.sampled(sample, id, outcome),
-        });
     }
 
     /// With [`super::Walk::Copied`]: the samples since the last call, as the kernel side walked them, beside their stacks. The
@@ -200,14 +155,11 @@ impl Session {
         self.copies.as_mut().map_or_else(Vec::new, |copies| copies.take(machine::monotonic().0))
     }
 
-    /// Tells of the stacks that have their names.
+    /// Hands on the stacks that have their names.
     pub(super) fn named(&mut self) {
-        let (families, redundancy) = (&mut self.families, &mut self.redundancy);
-        self.stacks.named(&mut self.interner, &mut self.scratch, |taken, events| {
-            match (taken.purpose, &mut *redundancy) {
-                (Purpose::Trap { watch, number }, Some(redundancy)) => redundancy.stack(watch, number, taken.stack),
-                (purpose, _) => families.named(purpose, taken.stack, events),
-            }
-        });
+        for Taken { purpose, stack, outcome } in self.stacks.named(&mut self.interner, &mut self.scratch) {
+            let (collectors, parts) = self.parts();
+            collectors.named(purpose, stack, outcome, parts);
+        }
     }
 }

@@ -3,10 +3,10 @@
 use std::io::Write;
 
 use pyobs_model::diff::{About, Compared, Delta, Diff, Place, Verdict};
-use pyobs_model::findings::size;
-use pyobs_model::{FrameKind, Model, Nanos};
+use pyobs_model::number::{grouped, size, time};
+use pyobs_model::{Family, FrameKind, Model, Nanos};
 
-use crate::names::{grouped, meta, time};
+use crate::names::meta;
 use crate::{Error, escape};
 
 const WIDTH: usize = 100;
@@ -175,8 +175,9 @@ impl Letter {
 
     /// A family that only one of them has cannot be compared.
     fn left_out(&mut self, before: &Model, after: &Model) {
-        let families = pyobs_model::families::NAMES.iter().copied();
-        let one: Vec<&str> = families.filter(|family| before.is_on(family) != after.is_on(family)).collect();
+        let families = Family::ALL.into_iter();
+        let one = families.filter(|family| before.is_on(*family) != after.is_on(*family)).map(Family::name);
+        let one: Vec<&str> = one.collect();
         if !one.is_empty() {
             self.line("");
             self.line(&format!("Only one of them has {}, so that was not compared.", one.join(", ")));

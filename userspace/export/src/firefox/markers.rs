@@ -4,6 +4,7 @@ use fxprof_processed_profile::{
     CategoryHandle, MarkerFieldFlags, MarkerFieldFormat, MarkerLocations, MarkerTiming, Profile, StaticSchemaMarker,
     StaticSchemaMarkerField, StringHandle,
 };
+use pyobs_model::number;
 use pyobs_model::views::{self, Stage};
 use pyobs_model::{Nanos, ProcessRef, StackId, Tid};
 
@@ -85,7 +86,7 @@ impl Builder<'_> {
     fn sleeps(&self) -> Vec<Note> {
         let note = |sleep: pyobs_model::Sleep| {
             let waker = sleep.waker.as_ref().map(|waker| format!(", woken by {}", names::waker(self.model, waker)));
-            let others = format!(", one of {} that were {} together", sleep.count, names::time(sleep.total));
+            let others = format!(", one of {} that were {} together", sleep.count, number::time(sleep.total));
             Note {
                 process: sleep.process,
                 tid: sleep.tid,
@@ -94,7 +95,7 @@ impl Builder<'_> {
                 name: format!("Sleep: {}", sleep.reason.name()),
                 category: self.categories.waits,
                 detail: [
-                    names::time(sleep.length),
+                    number::time(sleep.length),
                     waker.unwrap_or_default(),
                     if sleep.count > 1 { others } else { String::new() },
                 ]
@@ -119,7 +120,7 @@ impl Builder<'_> {
                 to: Some(wait.at),
                 name: "Wait for the GIL".to_owned(),
                 category: self.categories.waits,
-                detail: format!("{}{}", names::time(wait.length), behind.unwrap_or_default()),
+                detail: format!("{}{}", number::time(wait.length), behind.unwrap_or_default()),
                 stack: Some(wait.stack),
             }
         };
@@ -132,7 +133,7 @@ impl Builder<'_> {
             let transfer = &state.transfer;
             let stages = Stage::ALL.iter().filter_map(|stage| Some((stage, stage.of(state)?)));
             let stages: String = stages
-                .map(|(stage, (from, to))| format!(", {} {}", stage.name(), names::time(to.saturating_sub(from))))
+                .map(|(stage, (from, to))| format!(", {} {}", stage.name(), number::time(to.saturating_sub(from))))
                 .collect();
             Some(Note {
                 process: transfer.process,
@@ -141,7 +142,7 @@ impl Builder<'_> {
                 to: state.ended(),
                 name: transfer.operation.name().to_owned(),
                 category: self.categories.transfers,
-                detail: format!("{} B{stages}", names::grouped(bytes)),
+                detail: format!("{} B{stages}", number::grouped(bytes)),
                 stack: self.model.ucx().stack(state),
             })
         });
@@ -162,7 +163,7 @@ impl Builder<'_> {
                 to: died.map(|(at, _)| at),
                 name: format!("Arena: {}", escape::line(&arena.kind, MAX_NAME)),
                 category: self.categories.memory,
-                detail: format!("{:#x}, {} B{cause}", arena.address, names::grouped(arena.bytes)),
+                detail: format!("{:#x}, {} B{cause}", arena.address, number::grouped(arena.bytes)),
                 stack: self.model.arenas().birth(state),
             })
         });
@@ -182,7 +183,7 @@ impl Builder<'_> {
                 to: state.evicted.or(state.ended),
                 name: "Segment".to_owned(),
                 category: self.categories.memory,
-                detail: format!("{name}, {} B, {}", names::grouped(segment.bytes), state.verdict().name()),
+                detail: format!("{name}, {} B, {}", number::grouped(segment.bytes), state.verdict().name()),
                 stack: state.stack,
             })
         });

@@ -3,11 +3,10 @@
 use std::io::Write;
 
 use pyobs_model::Nanos;
-use pyobs_model::findings::size;
+use pyobs_model::number::{grouped, size, time};
 
 use super::text;
 use crate::Error;
-use crate::names::{grouped, time};
 
 /// No longer texts are kept on one line, so that their columns are not squeezed.
 const SHORT: usize = 16;

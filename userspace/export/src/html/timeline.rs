@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::Write;
 
-use pyobs_model::{Model, Nanos, ProcessRef, Selection, Tid};
+use pyobs_model::{Family, Model, Nanos, ProcessRef, Selection, Tid};
 
 use self::bars::Bar;
 use self::lanes::Lane;
@@ -89,9 +89,9 @@ pub(super) fn write(model: &Model, selection: &Selection, out: &mut dyn Write) -
 
 /// What pyobs gave up to stay inside its budget, a lane for each family.
 fn draw_sheds(model: &Model, span: Span, y: &mut u32, drawing: &mut String) {
-    for family in pyobs_model::families::NAMES {
+    for family in Family::ALL {
         let mut bars = String::new();
-        for shed in model.sheds().filter(|shed| *shed.family == **family) {
+        for shed in model.sheds().filter(|shed| *shed.family == *family.name()) {
             let to = shed.to.unwrap_or(model.now());
             if to <= span.from || shed.from >= span.to {
                 continue;

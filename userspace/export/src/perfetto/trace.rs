@@ -6,7 +6,7 @@ use std::io::Write;
 
 use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint};
-use pyobs_model::{Model, Nanos, Operation, ProcessRef, Tid, TransferId};
+use pyobs_model::{Family, Model, Nanos, Operation, ProcessRef, Tid, TransferId};
 
 use super::lives::Lives;
 use super::proto::{
@@ -24,7 +24,7 @@ const PACKET: u32 = 1;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Track {
     /// What pyobs gave up to stay inside its budget, of one family.
-    Shed(&'static str),
+    Shed(Family),
     Process(ProcessRef),
     /// What a thread waits for.
     Thread(ProcessRef, Tid),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use pyobs_model::views::{self, birthplace};
+use pyobs_model::{Family, number};
 use pyobs_model::{Model, Nanos, Place, ProcessRef, Selection, Tid, WaitReason};
 
 use super::trace::{Slice, Trace, Track};
@@ -27,7 +28,7 @@ fn waits(model: &Model, selection: &Selection) -> Vec<Wait> {
         let frame = birthplace(model, Some(stack)).and_then(|frame| model.frame(frame));
         frame.map(|frame| names::frame(frame, true))
     };
-    let is_told = model.is_on("gil");
+    let is_told = model.is_on(Family::Gil);
     let sleeps =
         views::whole_sleeps(model, selection).into_iter().filter(|it| it.reason != WaitReason::Gil || !is_told);
     let sleeps = sleeps.map(|sleep| {
@@ -35,7 +36,7 @@ fn waits(model: &Model, selection: &Selection) -> Vec<Wait> {
         args.extend(line(sleep.stack).map(|line| ("at", line)));
         args.extend(sleep.waker.as_ref().map(|waker| ("woken_by", names::waker(model, waker))));
         if sleep.count > 1 {
-            args.insert("stands_for", format!("{} sleeps, {}", sleep.count, names::time(sleep.total)));
+            args.insert("stands_for", format!("{} sleeps, {}", sleep.count, number::time(sleep.total)));
         }
         let name = format!("sleep: {}", sleep.reason.name());
         Wait { name, place: sleep.place(), from: sleep.at.saturating_sub(sleep.length), to: sleep.at, args }

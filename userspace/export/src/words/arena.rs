@@ -1,12 +1,12 @@
 //! What CPython's allocator holds, and what Numba's runtime does.
 
 use pyobs_model::Selection;
-use pyobs_model::findings::size;
+use pyobs_model::number::{grouped, size};
 use pyobs_model::views::{self, BirthRow};
 
 use super::Letter;
 use crate::escape;
-use crate::names::{self, grouped};
+use crate::names;
 
 const PROCESS: usize = 24;
 

@@ -1,10 +1,11 @@
 //! What was found: three things with all that is known of them, and the rest in a line each.
 
-use pyobs_model::findings::{self, Board, Cost, Entry, Evidence, Finding, size};
-use pyobs_model::{Selection, families};
+use pyobs_model::findings::{self, Board, Cost, Entry, Evidence, Finding};
+use pyobs_model::number::{grouped, size};
+use pyobs_model::{Family, Selection};
 
 use super::{Letter, share};
-use crate::names::{self, grouped};
+use crate::names;
 
 /// So many have a paragraph.
 const FIRST: usize = 3;
@@ -34,7 +35,8 @@ impl Letter<'_> {
     }
 
     fn nothing_found(&mut self) {
-        let off: Vec<&str> = families::NAMES.iter().copied().filter(|family| !self.model.is_on(family)).collect();
+        let off = Family::ALL.into_iter().filter(|family| !self.model.is_on(*family)).map(Family::name);
+        let off: Vec<_> = off.collect();
         let off = if off.is_empty() { String::new() } else { format!(" (not watched: {})", off.join(", ")) };
         self.line("");
         self.wrapped_at(0, "", &format!("Nothing of what was watched looks wrong{off}."));

@@ -11,10 +11,11 @@ use std::fmt::Write as _;
 use std::io::Write;
 
 use pyobs_model::families::cpu::Sum;
+use pyobs_model::number::{grouped, time};
 use pyobs_model::views::{self, By, CpuLineRow, Look, Native};
-use pyobs_model::{Frame, FrameKind, Model, Selection, Shed};
+use pyobs_model::{Family, Frame, FrameKind, Model, Selection, Shed};
 
-use crate::names::{grouped, meta, time};
+use crate::names::meta;
 use crate::{Error, escape, names};
 
 const WIDTH: usize = 100;
@@ -33,7 +34,7 @@ pub fn words(model: &Model, limit: usize, out: &mut dyn Write) -> Result<(), Err
     let mut letter = Letter { model, limit, text: String::new() };
     letter.heading();
     letter.findings();
-    if model.is_on("cpu") {
+    if model.is_on(Family::Cpu) {
         letter.processes();
         letter.frames(
             By::Line,
@@ -44,20 +45,20 @@ pub fn words(model: &Model, limit: usize, out: &mut dyn Write) -> Result<(), Err
         letter.stacks();
     }
     letter.waits();
-    if model.is_on("arena") {
+    if model.is_on(Family::Arena) {
         letter.arenas();
     }
-    if model.is_on("shm") {
+    if model.is_on(Family::Shm) {
         letter.segments();
         letter.residents();
     }
-    if model.is_on("redundancy") {
+    if model.is_on(Family::Redundancy) {
         letter.redundancy();
     }
-    if model.is_on("nrt") {
+    if model.is_on(Family::Nrt) {
         letter.meminfos();
     }
-    if model.is_on("ucx") {
+    if model.is_on(Family::Ucx) {
         letter.transfers();
     }
     letter.loss();
@@ -96,7 +97,7 @@ impl Letter<'_> {
             self.wrapped_at(0, "", &refusal);
         }
         self.line("");
-        if !self.model.is_on("cpu") {
+        if !self.model.is_on(Family::Cpu) {
             return self.line("The probe `cpu` was off, so nothing is known of where CPU time went.");
         }
         let samples = self.model.cpu().total();

@@ -2,11 +2,11 @@
 
 use pyobs_model::Selection;
 use pyobs_model::families::redundancy::{DISPATCH, EQUAL, least_trials};
+use pyobs_model::number::grouped;
 use pyobs_model::views::{self, RedundancyView};
 
 use super::Letter;
 use crate::escape;
-use crate::names::grouped;
 
 impl Letter<'_> {
     pub(super) fn redundancy(&mut self) {

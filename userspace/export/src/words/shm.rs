@@ -4,13 +4,13 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use pyobs_model::families::shm::{State, Verdict};
-use pyobs_model::findings::size;
+use pyobs_model::number::{grouped, size};
 use pyobs_model::views::{self, own_line};
 use pyobs_model::{Pid, Resident, Selection};
 
 use super::Letter;
 use crate::escape;
-use crate::names::{self, grouped};
+use crate::names;
 
 const NAME: usize = 28;
 

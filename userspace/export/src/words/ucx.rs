@@ -1,11 +1,11 @@
 //! Transfers of UCX: how many of each kind, and how long their stages took.
 
-use pyobs_model::findings::size;
+use pyobs_model::number::{grouped, size, time};
 use pyobs_model::{Selection, views};
 
 use super::Letter;
 use crate::escape;
-use crate::names::{self, grouped, time};
+use crate::names;
 
 const PROCESS: usize = 24;
 

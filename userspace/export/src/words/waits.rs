@@ -4,12 +4,12 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use pyobs_model::families::{Sampled, Times};
+use pyobs_model::number::{grouped, time};
 use pyobs_model::views::{self, By, SleepRow};
-use pyobs_model::{Frame, FrameId, FrameKind, Nanos, ProcessRef, Selection};
+use pyobs_model::{Family, Frame, FrameId, FrameKind, Nanos, ProcessRef, Selection};
 
 use super::{Letter, WIDTH, place, share};
 use crate::escape;
-use crate::names::{grouped, time};
 
 const PLACE: usize = 26;
 
@@ -18,15 +18,15 @@ const SPENT: &str = "       time       count    longest";
 
 impl Letter<'_> {
     pub(super) fn waits(&mut self) {
-        if self.model.is_on("offcpu") {
+        if self.model.is_on(Family::OffCpu) {
             let rows = views::sleeps(self.model, &Selection::default(), By::Line);
             self.reasons(&rows);
             self.places(&rows);
         }
-        if self.model.is_on("gil") {
+        if self.model.is_on(Family::Gil) {
             self.gil();
         }
-        if self.model.is_on("eval") {
+        if self.model.is_on(Family::Eval) {
             self.calls();
         }
     }

@@ -47,9 +47,9 @@ pub fn cases() -> Vec<Case> {
         case("gil/convoy", convoy(), AT_COMPUTE, "100 times", "compute in another process"),
         case("arena/sparse", sparse(), AT_MAKE, "40 arenas of 40 MiB", "build large and short-lived data"),
         case("arena/leaked", leaked(), AT_MAKE, "3 objects have been made", "before its context ends"),
-        case("shm/residue", residue(), AT_MAKE, "has 4096 KiB", "unlink its segments"),
+        case("shm/residue", residue(), AT_MAKE, "has 4.0 MiB", "unlink its segments"),
         case("shm/unlinked_in_use", unlinked_in_use(), AT_MAKE, "1 other process", "Attach with track=False"),
-        case("shm/unread", unread(), AT_MAKE, "4096 KiB", "Leave out the copy"),
+        case("shm/unread", unread(), AT_MAKE, "4.0 MiB", "Leave out the copy"),
         case("shm/resent", resent(), AT_SEND, "sent 5 times", "Send only what has changed"),
         case("nrt/leaked", meminfo(), AT_MAKE, "1 of the 1 MemInfos", "not given back"),
         case("ucx/busy-poll", busy_poll(), None, "100 transfers a second", "waits for events"),
@@ -71,7 +71,7 @@ pub fn cases() -> Vec<Case> {
 
 fn model(events: &[Event]) -> Model {
     let mut it = Builder::new("h");
-    let probes = families::NAMES.iter().map(ToString::to_string).collect();
+    let probes = Family::names();
     it.model = Model::new(Meta { probes, ..meta("build-host") }, History::All);
     it.process(0, PID.0, "/usr/bin/python3.12 main.py", &[(MAIN.0, "MainThread"), (OTHER.0, "other")]);
     it.process(1, 5000, "python3 -c from multiprocessing.resource_tracker import main;main(4)", &[]);

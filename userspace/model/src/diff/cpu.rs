@@ -1,5 +1,6 @@
 //! What got hotter and colder.
 
+use crate::Family;
 use std::collections::BTreeMap;
 
 use serde::Serialize;
@@ -29,7 +30,7 @@ pub(super) fn totals(before: &Model, after: &Model) -> Totals {
         let (each, seconds) = (each(model), model.now().as_secs_f64());
         (count(model.cpu().sum().time.0, each), if seconds > 0.0 { seconds / each } else { 1.0 })
     };
-    let both = before.is_on("cpu") && after.is_on("cpu");
+    let both = before.is_on(Family::Cpu) && after.is_on(Family::Cpu);
     Totals { cpu_per_s: both.then(|| noise::rates(side(before), side(after), noise::bound(1))) }
 }
 

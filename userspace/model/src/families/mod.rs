@@ -19,9 +19,6 @@ use past::{Past, Timed};
 
 use crate::Nanos;
 
-/// The probe families, in the order in which they are listed everywhere.
-pub const NAMES: &[&str] = &["cpu", "offcpu", "gil", "eval", "arena", "shm", "nrt", "ucx", "redundancy"];
-
 /// Things that take time, added up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {

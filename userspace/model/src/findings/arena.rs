@@ -3,8 +3,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::{Cost, Evidence, Finding, Severity, Target, own_place, size};
+use super::{Cost, Evidence, Finding, Severity, Target, own_place};
 use crate::families::arena::{Closed, State};
+use crate::number::size;
 use crate::views::birthplace;
 use crate::views::{self, BirthRow};
 use crate::{Model, ProcessRef, Selection};

@@ -1,5 +1,6 @@
 //! Threads that wait for the GIL longer than they use it.
 
+use crate::Family;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
@@ -136,7 +137,7 @@ fn times(
     threads: impl Iterator<Item = (ProcessRef, Tid)>,
 ) -> HashMap<(ProcessRef, Tid), Spent> {
     let mut times: HashMap<_, Spent> = threads.map(|thread| (thread, Spent::default())).collect();
-    if times.is_empty() || !model.is_on("offcpu") {
+    if times.is_empty() || !model.is_on(Family::OffCpu) {
         return times;
     }
     for (place, sum) in model.cpu().sums(selection) {

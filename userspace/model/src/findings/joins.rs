@@ -1,12 +1,14 @@
 //! What only several families together can see: who kept a finished transfer from its waiter, what was sent again out of a shared
 //! segment, and computing that waits for transfers which could go on meanwhile.
 
+use crate::Family;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::{Cost, Evidence, Finding, Severity, Target, commonest, name, own_place, place, seconds, size};
+use super::{Cost, Evidence, Finding, Severity, Target, commonest, name, own_place, place, seconds};
 use crate::families::cpu::Sum;
 use crate::families::redundancy::PairSum;
 use crate::families::ucx::State;
+use crate::number::size;
 use crate::views;
 use crate::{
     FrameId, GilWait, Model, Nanos, ProcessRef, RegionId, Sample, SegmentId, Selection, StackId, Tid, TransferId,
@@ -36,7 +38,7 @@ type Waits = HashMap<(ProcessRef, Tid), Vec<GilWait>>;
 type Content = (SegmentId, u64, u64, u64);
 
 pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
-    if !model.is_on("ucx") {
+    if !model.is_on(Family::Ucx) {
         return Vec::new();
     }
     let mut transfers = Transfers::new();
@@ -240,7 +242,7 @@ fn no_overlap(
     states: &[(TransferId, &State)],
     samples: &[&Sample],
 ) -> Option<Finding> {
-    if !model.is_on("cpu") || states.len() < TRANSFERS {
+    if !model.is_on(Family::Cpu) || states.len() < TRANSFERS {
         return None;
     }
     let pending = states.iter().filter_map(|(_, state)| Some((state.transfer.submitted?, state.transfer.completed?)));

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::{Cost, Evidence, Finding, Severity, Target, own_place, size};
+use super::{Cost, Evidence, Finding, Severity, Target, own_place};
 use crate::families::nrt::{Site, Sum};
+use crate::number::size;
 use crate::views::birthplace;
 use crate::{Model, Selection};
 

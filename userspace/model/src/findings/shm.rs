@@ -3,8 +3,9 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use super::{Cost, Evidence, Finding, Severity, Target, UNKNOWN_PLACE, own_place, size};
+use super::{Cost, Evidence, Finding, Severity, Target, UNKNOWN_PLACE, own_place};
 use crate::families::shm::{State, Unlink, Verdict};
+use crate::number::size;
 use crate::views;
 use crate::{Model, Nanos, Process, SegmentId, Selection};
 

@@ -1,9 +1,11 @@
 //! Transfers that take longer, or more, than they should.
 
+use crate::Family;
 use std::collections::{BTreeMap, HashMap};
 
-use super::{Cost, Evidence, Finding, Severity, Target, commonest, name, own_place, place, seconds, size};
+use super::{Cost, Evidence, Finding, Severity, Target, commonest, name, own_place, place, seconds};
 use crate::families::ucx::State;
+use crate::number::size;
 use crate::views::{self, By, Role, Spread, Stage, WorkerRow, spread};
 use crate::{GilWait, Model, Nanos, Place, ProcessRef, Selection, StackId};
 
@@ -25,7 +27,7 @@ const RESENDS: u64 = 3;
 const RESENT_BYTES: u64 = 4096;
 
 pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
-    if !model.is_on("ucx") {
+    if !model.is_on(Family::Ucx) {
         return Vec::new();
     }
     let workers = views::workers(model, selection);

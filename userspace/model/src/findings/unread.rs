@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Cost, Evidence, Finding, Severity, Target, place, size};
+use super::{Cost, Evidence, Finding, Severity, Target, place};
 use crate::families::shm::{State, Verdict};
+use crate::number::size;
 use crate::views::{self, own_line};
 use crate::{FrameId, Model, Nanos, ProcessRef, RegionId, SegmentId, SegmentKind, Selection};
 

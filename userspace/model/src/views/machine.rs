@@ -1,5 +1,6 @@
 //! The machine in five lines: what Python uses, waits for, holds and sends, and what watching it costs; each over time.
 
+use crate::Family;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
@@ -67,12 +68,12 @@ pub struct TransfersLine {
 
 pub fn machine(model: &Model, selection: &Selection, count: usize) -> Machine {
     let slots = Slots::new(model, selection, count);
-    let has_memory = ["shm", "arena", "nrt"].iter().any(|family| model.is_on(family));
+    let has_memory = [Family::Shm, Family::Arena, Family::Nrt].iter().any(|family| model.is_on(*family));
     Machine {
-        cpu: model.is_on("cpu").then(|| cpu(model, selection, slots)),
-        gil: model.is_on("gil").then(|| gil(model, selection, slots)),
+        cpu: model.is_on(Family::Cpu).then(|| cpu(model, selection, slots)),
+        gil: model.is_on(Family::Gil).then(|| gil(model, selection, slots)),
         memory: has_memory.then(|| memory(model, selection, slots)),
-        transfers: model.is_on("ucx").then(|| sent(model, selection, slots)),
+        transfers: model.is_on(Family::Ucx).then(|| sent(model, selection, slots)),
         cost: cost(model, slots),
     }
 }

@@ -1,5 +1,6 @@
 //! What native code that Python calls accesses, by line, of a time.
 
+use crate::Family;
 use std::collections::BTreeMap;
 
 use super::{own_line, processes};
@@ -32,7 +33,7 @@ impl RedundancyView {
 
 /// Ten seconds are too few to prove anything: of a time that moves, all that is kept.
 pub fn redundancy(model: &Model, selection: &Selection) -> RedundancyView {
-    if !model.is_on("redundancy") {
+    if !model.is_on(Family::Redundancy) {
         return RedundancyView::default();
     }
     let lasting = selection.lasting();

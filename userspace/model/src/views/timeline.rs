@@ -2,6 +2,7 @@
 //!
 //! Time is cut into equal slots, so that what is kept and drawn does not grow with what happened.
 
+use crate::Family;
 use std::collections::BTreeMap;
 
 use super::slots::Running;
@@ -160,7 +161,7 @@ type Threads = BTreeMap<ProcessRef, Vec<(Tid, Vec<Slot>)>>;
 fn threads(model: &Model, selection: &Selection, slots: Slots) -> Threads {
     let mut all = BTreeMap::new();
     let mut functions: BTreeMap<StackId, Option<FrameId>> = BTreeMap::new();
-    let has_gil = model.is_on("gil");
+    let has_gil = model.is_on(Family::Gil);
     // One that ends later may have begun before.
     let later = Selection { from: Some(slots.from), ..selection.clone() };
     let within = Selection { to: Some(Nanos(slots.to.0.saturating_add(1))), ..later.clone() };

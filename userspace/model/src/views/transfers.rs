@@ -1,5 +1,6 @@
 //! Transfers as a table, and the threads behind them.
 
+use crate::Family;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{gil_shares, queues};
@@ -121,7 +122,7 @@ pub fn workers(model: &Model, selection: &Selection) -> Vec<WorkerRow> {
                 progress: (role == Role::Progress && thread.probed > Nanos(0))
                     .then(|| thread.progress as f64 / thread.probed.as_secs_f64()),
                 queue_max: if role == Role::Progress { deepest(&thread.process).unwrap_or(0) } else { 0 },
-                gil_wait: model.is_on("gil").then(|| share.map_or(Nanos(0), |share| share.wanted.total)),
+                gil_wait: model.is_on(Family::Gil).then(|| share.map_or(Nanos(0), |share| share.wanted.total)),
                 gil_waits: share.map_or(0, |share| share.wanted.count),
                 gil_held: share.map_or(Nanos(0), |share| share.held),
             });

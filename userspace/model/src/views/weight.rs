@@ -1,5 +1,6 @@
 //! What the size of a frame stands for.
 
+use crate::Family;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -47,13 +48,13 @@ impl Weight {
     }
 
     /// The families whose events it adds up, the usual one first.
-    pub fn families(self) -> &'static [&'static str] {
+    pub fn families(self) -> &'static [Family] {
         match self {
-            Self::Cpu => &["cpu"],
-            Self::OffCpu => &["offcpu"],
-            Self::Gil => &["gil"],
-            Self::Redundant => &["redundancy"],
-            Self::Bytes => &["arena", "shm", "nrt"],
+            Self::Cpu => &[Family::Cpu],
+            Self::OffCpu => &[Family::OffCpu],
+            Self::Gil => &[Family::Gil],
+            Self::Redundant => &[Family::Redundancy],
+            Self::Bytes => &[Family::Arena, Family::Shm, Family::Nrt],
         }
     }
 
@@ -67,7 +68,7 @@ impl Weight {
 
     /// Whether any of its families was on.
     pub fn is_known(self, model: &Model) -> bool {
-        self.families().iter().any(|family| model.is_on(family))
+        self.families().iter().any(|family| model.is_on(*family))
     }
 
     /// What the selected events weigh; of each family the oldest first.

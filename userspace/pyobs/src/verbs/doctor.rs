@@ -2,12 +2,13 @@ use std::collections::BTreeSet;
 use std::io::{self, BufWriter, IsTerminal, Write};
 
 use pyobs_capture::doctor::{Check, Program, Status, examine, suffices};
+use pyobs_model::Family;
 use serde::Serialize;
 
 use crate::cli::Doctor;
 use crate::exit::{Failure, one_line, output};
-use crate::number::grouped;
 use crate::probes::Probes;
+use pyobs_model::number::grouped;
 
 const VERSION: u32 = 1;
 
@@ -82,7 +83,7 @@ fn words(examination: &Examination<'_>, colored: bool, out: &mut dyn Write) -> i
                 let families = match check.families.len() {
                     0 => "no family needs it".to_owned(),
                     count if count == every => "every family needs it".to_owned(),
-                    _ => format!("for {}", check.families.join(" ")),
+                    _ => format!("for {}", joined(check.families)),
                 };
                 writeln!(out, "{:indent$}{families}; what to do: {}", "", one_line(todo), indent = width + 16)?;
             }
@@ -108,7 +109,7 @@ fn verifier(programs: &[Program], out: &mut dyn Write) -> io::Result<()> {
             (None, Some(instructions)) => grouped(instructions.into()),
             (None, None) => "loads".to_owned(),
         };
-        writeln!(out, "  {:width$}  {outcome:>9}  {}", program.name, program.families.join(" "))?;
+        writeln!(out, "  {:width$}  {outcome:>9}  {}", program.name, joined(program.families))?;
     }
     for program in programs {
         if let Some(why) = &program.why {
@@ -129,12 +130,16 @@ fn status(status: Status, colored: bool) -> String {
     if colored { format!("\x1b[{color}m{text}\x1b[0m") } else { text }
 }
 
+fn joined(families: &[Family]) -> String {
+    families.iter().map(|family| family.name()).collect::<Vec<_>>().join(" ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn check(name: &'static str, status: Status, todo: Option<&str>) -> Check {
-        let families = &["shm"];
+        let families = &[Family::Shm];
         Check { area: "bpf", name, families, status, why: "so\u{1b}".to_owned(), todo: todo.map(str::to_owned) }
     }
 

@@ -17,13 +17,13 @@ use std::time::Duration;
 use pyobs_capture::doctor::kernel_version;
 use pyobs_capture::privileges::{self, Keep};
 use pyobs_capture::session::{Addresses, Options, Session, Targets, Walk};
-use pyobs_model::{Event, History, Meta, Model};
+use pyobs_model::{Event, Family, History, Meta, Model};
 use pyobs_recording::Reader;
 
 use crate::cli::{Verb, Watch};
 use crate::exit::{self, Failure};
-use crate::number::grouped;
 use crate::progress::Progress;
+use pyobs_model::number::grouped;
 
 const DEFAULT_RATE_HZ: u32 = 99;
 const DEFAULT_BUDGET_PERCENT: f64 = 1.0;
@@ -55,7 +55,7 @@ fn start(watch: &Watch, targets: Targets) -> Result<Session, Failure> {
 /// A rate that was typed and a family that was asked for by name are held, unless a budget was typed too.
 fn options(watch: &Watch, targets: Targets) -> Options {
     let probes = watch.probe.clone().unwrap_or_default();
-    let asks_for_sleeps = probes.asked.iter().any(|family| ["offcpu", "gil"].contains(family));
+    let asks_for_sleeps = probes.asked.iter().any(|family| [Family::OffCpu, Family::Gil].contains(family));
     Options {
         targets,
         rate_hz: watch.rate.unwrap_or(DEFAULT_RATE_HZ),
@@ -157,6 +157,6 @@ mod tests {
     fn the_defaults_are_those_of_the_contract() {
         let options = options(&watch(None, None), Targets::All);
         assert_eq!((options.rate_hz, options.budget), (99, 1.0));
-        assert_eq!(options.probes, ["cpu", "offcpu", "gil", "arena", "shm"]);
+        assert_eq!(options.probes, [Family::Cpu, Family::OffCpu, Family::Gil, Family::Arena, Family::Shm]);
     }
 }

@@ -13,10 +13,10 @@ use pyobs_recording::{Background, Writer};
 use super::{drop_privileges_for, start, targets};
 use crate::cli::Record;
 use crate::exit::{self, Failure};
-use crate::number::{bytes, grouped};
 use crate::ownership;
 use crate::progress::Progress;
 use crate::signals::{Signal, Signals};
+use pyobs_model::number::{grouped, size};
 
 const WAIT: Duration = Duration::from_millis(250);
 
@@ -217,7 +217,7 @@ fn last_counts(samples: u64, lost: u64, last: &[Event]) -> (u64, u64) {
 }
 
 fn summary(path: &Path, seconds: f64, samples: u64, lost: u64) -> String {
-    let size = fs::metadata(path).map_or_else(|_| "size unknown".to_owned(), |meta| bytes(meta.len()));
+    let size = fs::metadata(path).map_or_else(|_| "size unknown".to_owned(), |meta| size(meta.len()));
     let (samples, lost) = (grouped(samples), grouped(lost));
     let shown = path.display();
     format!(

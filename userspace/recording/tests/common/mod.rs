@@ -38,7 +38,7 @@ pub fn meta() -> Meta {
         pyobs: "0.1.0".into(),
         rate_hz: 99,
         cpus: 2,
-        probes: families::NAMES.iter().map(ToString::to_string).collect(),
+        probes: Family::names(),
         sampler: "cpu-clock".into(),
         segment_repair: "iterators".into(),
         refused: vec![Refused { family: "ucx".into(), reason: "no probe can be put; run it as root".into() }],

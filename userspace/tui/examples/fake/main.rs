@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pyobs_model::{
-    Calls, Event, Frame, FrameId, FrameKind, GilHolder, GilWait, History, Meta, Model, Nanos, Outcome, Pid, Process,
-    ProcessRef, Reason, Sample, Sleep, StackId, Tid, WaitReason, Waker, families,
+    Calls, Event, Family, Frame, FrameId, FrameKind, GilHolder, GilWait, History, Meta, Model, Nanos, Outcome, Pid,
+    Process, ProcessRef, Reason, Sample, Sleep, StackId, Tid, WaitReason, Waker,
 };
 use pyobs_tui::{Batch, Color, Options, ReplayLog, Source, replay, run};
 use tokio::sync::mpsc;
@@ -265,7 +265,7 @@ fn meta() -> Meta {
         pyobs: env!("CARGO_PKG_VERSION").into(),
         rate_hz: 99,
         cpus: 2,
-        probes: families::NAMES.iter().map(|name| (*name).to_owned()).collect(),
+        probes: Family::names(),
         sampler: "cpu-clock".into(),
         ..Meta::default()
     }

@@ -1,6 +1,6 @@
 //! What is watched, at what price, with what losses; then the tabs and what restricts them.
 
-use pyobs_model::Model;
+use pyobs_model::{Family, Model};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
@@ -108,7 +108,7 @@ fn pieces(model: &Model, ui: &Ui, wording: Wording) -> Vec<Piece> {
         pieces.push(Piece { rank: 8, words, style: theme.warning() });
     }
     if model.cost().rss_bytes > 0 {
-        pieces.push(piece(3, number::bytes(model.cost().rss_bytes)));
+        pieces.push(piece(3, number::size(model.cost().rss_bytes)));
     }
     if !meta.refused.is_empty() {
         let families: Vec<&str> = meta.refused.iter().map(|refused| refused.family.as_str()).collect();
@@ -226,7 +226,7 @@ fn chips(model: &Model, ui: &Ui, navigation: &Navigation, room: u16) -> Vec<Piec
     }
     if let Some(picked) = ui.picked {
         // Calls are counted by process, not by thread.
-        let is_by_thread = screen.family(ui) != Some("eval");
+        let is_by_thread = screen.family(ui) != Some(Family::Eval);
         let words = match picked.tid.filter(|_| is_by_thread) {
             Some(tid) if room < CHIP_NEEDS => format!("thread {tid}"),
             Some(tid) => format!("thread {tid} of {}", process_label(model, Some(picked.process))),

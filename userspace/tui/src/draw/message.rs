@@ -1,6 +1,6 @@
 //! What stands in the body when there is nothing to show: why, and what helps.
 
-use pyobs_model::Model;
+use pyobs_model::{Family, Model};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
@@ -37,14 +37,14 @@ pub(super) fn instead_of(model: &Model, ui: &Ui, screen: &dyn Screen) -> Option<
         .processes()
         .filter(|(_, state)| state.process.python.is_some() && (state.ended.is_none() || !is_live))
         .count() as u64;
-    let off_family = screen.family(ui).filter(|family| !model.is_on(family));
-    match (&ui.phase, ui.filter(screen.about().filter)) {
-        (Phase::Starting, _) => {
+    let family_off = screen.family(ui).filter(|family| !model.is_on(*family));
+    match (&ui.phase, family_off, ui.filter(screen.about().filter)) {
+        (Phase::Starting, ..) => {
             message("Starting", "Loading the probes and looking for Python processes. This takes about a second.")
         }
-        (Phase::NeverStarted(why), _) => message("The capture did not start", why.clone()),
-        _ if off_family.is_some() => off(model, ui, off_family.unwrap_or_default()),
-        (_, Some(filter)) if screen.has_rows() => {
+        (Phase::NeverStarted(why), ..) => message("The capture did not start", why.clone()),
+        (_, Some(family), _) => off(model, ui, family),
+        (_, _, Some(filter)) if screen.has_rows() => {
             message(format!("Nothing matches /{}", filter.text()), "Esc clears the filter, / changes it.")
         }
         _ if pythons == 0 && is_live && has_python(model) => message(
@@ -63,19 +63,19 @@ fn has_python(model: &Model) -> bool {
     model.processes().any(|(_, state)| state.process.python.is_some())
 }
 
-fn off(model: &Model, ui: &Ui, family: &str) -> Option<Message> {
+fn off(model: &Model, ui: &Ui, family: Family) -> Option<Message> {
     let what = match family {
-        "cpu" => "CPU samples",
-        "offcpu" => "Sleeps of threads",
-        "gil" => "Waits for the GIL",
-        "shm" => "Shared segments",
-        "arena" => "Arenas",
-        "nrt" => "MemInfos of Numba",
-        "ucx" => "Transfers of UCX",
-        "redundancy" => "Accesses of native code",
-        _ => "Calls",
+        Family::Cpu => "CPU samples",
+        Family::OffCpu => "Sleeps of threads",
+        Family::Gil => "Waits for the GIL",
+        Family::Shm => "Shared segments",
+        Family::Arena => "Arenas",
+        Family::Nrt => "MemInfos of Numba",
+        Family::Ucx => "Transfers of UCX",
+        Family::Redundancy => "Accesses of native code",
+        Family::Eval => "Calls",
     };
-    let refused = model.meta().refused.iter().find(|refused| refused.family == family);
+    let refused = model.meta().refused.iter().find(|refused| refused.family == family.name());
     let help = match refused {
         Some(refused) => format!("The family {family} could not be had: {}.", refused.reason),
         None => format!("The family {family} is off. {}", ui.how_to_see(family)),

@@ -39,7 +39,7 @@ pub(super) fn cost(cost: Cost) -> String {
     if cost.time > 0.0 {
         format!("{} %", number::percent(cost.time * 100.0))
     } else if cost.bytes > 0 {
-        number::bytes(cost.bytes)
+        number::size(cost.bytes)
     } else {
         "–".to_owned()
     }

@@ -4,7 +4,7 @@ mod boxes;
 mod layout;
 
 use pyobs_model::views::{self, Look, Native, NodeId, Tree};
-use pyobs_model::{FrameId, Model, ProcessRef};
+use pyobs_model::{Family, FrameId, Model, ProcessRef};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
@@ -182,7 +182,7 @@ impl Screen for FlameScreen {
         &ABOUT
     }
 
-    fn family(&self, ui: &Ui) -> Option<&'static str> {
+    fn family(&self, ui: &Ui) -> Option<Family> {
         ui.look.weight.families().first().copied()
     }
 

@@ -4,7 +4,7 @@ mod calls;
 mod detail;
 
 use pyobs_model::views::{self, By, FrameRow};
-use pyobs_model::{FrameId, Model, ProcessRef};
+use pyobs_model::{Family, FrameId, Model, ProcessRef};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
@@ -174,8 +174,8 @@ impl Screen for FramesScreen {
         }
     }
 
-    fn family(&self, ui: &Ui) -> Option<&'static str> {
-        if self.open.shows_calls { Some("eval") } else { ui.look.weight.families().first().copied() }
+    fn family(&self, ui: &Ui) -> Option<Family> {
+        if self.open.shows_calls { Some(Family::Eval) } else { ui.look.weight.families().first().copied() }
     }
 
     fn list(&self) -> Option<&dyn Listed> {
@@ -241,7 +241,7 @@ impl Screen for FramesScreen {
     fn hint(&self, action: Action, usual: &'static str, model: &Model, _ui: &Ui) -> &'static str {
         match action {
             Action::Calls if self.open.shows_calls => "samples",
-            Action::Calls if !model.is_on("eval") => "",
+            Action::Calls if !model.is_on(Family::Eval) => "",
             _ => stacks::hint(action, usual, model),
         }
     }

@@ -132,7 +132,7 @@ impl Page {
         let mut reasons: Vec<_> = losses.iter().collect();
         reasons.sort_by_key(|(reason, count)| (std::cmp::Reverse(*count), *reason));
         for (reason, count) in reasons {
-            self.counted(&number::count(count), reason.name(), reason.sentence(), style);
+            self.counted(&number::grouped(count), reason.name(), reason.sentence(), style);
         }
     }
 }
@@ -164,11 +164,11 @@ fn stacks(page: &mut Page, model: &Model) {
     let share = (share * 100.0).floor() / 100.0;
     let style = if share >= 99.5 { theme.good() } else { theme.warning() };
     let samples = number::plural(stacks.samples, "sample of a Python thread", "samples of Python threads");
-    let of = format!("{} of {samples}", number::count(stacks.complete));
+    let of = format!("{} of {samples}", number::grouped(stacks.complete));
     page.counted(&format!("{share:.2} %"), "complete", &of, style);
     if stacks.truncated > 0 {
         let why = "deeper than the walker goes; the inner frames were kept";
-        page.counted(&number::count(stacks.truncated), "truncated", why, theme.warning());
+        page.counted(&number::grouped(stacks.truncated), "truncated", why, theme.warning());
     }
     page.losses(&stacks.failed, theme.warning());
     if !stacks.cut.is_empty() {
@@ -207,7 +207,7 @@ fn cost(page: &mut Page, model: &Model) {
             let words = "for what is done once: tables, names, the first look";
             page.pair("start-up", &format!("{:.2} s of that {words}", cost.startup.as_secs_f64()));
         }
-        page.pair("memory", &number::bytes(cost.rss_bytes));
+        page.pair("memory", &number::size(cost.rss_bytes));
         let shed = model.shed_now();
         if !shed.is_empty() {
             page.pair("shed now", &shed);
@@ -247,7 +247,7 @@ fn recording(page: &mut Page, model: &Model) {
     page.pair("started", &meta.started);
     page.pair("length", &number::seconds(model.now().as_secs_f64()));
     let known =
-        format!("{} processes, {} frames", model.processes().count(), number::count(model.frame_count() as u64));
+        format!("{} processes, {} frames", model.processes().count(), number::grouped(model.frame_count() as u64));
     page.pair("known", &known);
 }
 

@@ -8,8 +8,8 @@ mod life;
 mod residents;
 mod segments;
 
-use pyobs_model::Model;
 use pyobs_model::findings::Target;
+use pyobs_model::{Family, Model};
 
 use self::births::BirthTable;
 use self::residents::ResidentTable;
@@ -54,11 +54,11 @@ enum Shown {
 impl Shown {
     const ALL: [Self; 4] = [Self::Segments, Self::Arenas, Self::MemInfos, Self::Processes];
 
-    fn family(self) -> &'static str {
+    fn family(self) -> Family {
         match self {
-            Self::Segments | Self::Processes => "shm",
-            Self::Arenas => "arena",
-            Self::MemInfos => "nrt",
+            Self::Segments | Self::Processes => Family::Shm,
+            Self::Arenas => Family::Arena,
+            Self::MemInfos => Family::Nrt,
         }
     }
 
@@ -115,7 +115,7 @@ impl Screen for MemoryScreen {
         &ABOUT
     }
 
-    fn family(&self, _ui: &Ui) -> Option<&'static str> {
+    fn family(&self, _ui: &Ui) -> Option<Family> {
         Some(self.shown.family())
     }
 

@@ -5,7 +5,7 @@ mod lines;
 
 use pyobs_model::findings::{Board, Entry, Key};
 use pyobs_model::views::{self, By, CpuLines, Look, Machine, Native};
-use pyobs_model::{Model, families};
+use pyobs_model::{Family, Model};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
@@ -215,11 +215,15 @@ fn draw_none(model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) -> u16 {
             y += 1;
         }
     }
-    let is_refused = |family: &str| model.meta().refused.iter().any(|refused| refused.family == family);
-    let off = families::NAMES.iter().copied().filter(|family| !model.is_on(family) && !is_refused(family));
-    let off: Vec<&str> = off.collect();
+    let is_refused = |family: Family| model.meta().refused.iter().any(|refused| refused.family == family.name());
+    let off = Family::ALL.into_iter().filter(|family| !model.is_on(*family) && !is_refused(*family));
+    let off: Vec<Family> = off.collect();
     let Some(first) = off.first() else { return y.min(area.height) };
-    let words = format!("Not watched: {}. {}", off.join(", "), ui.how_to_see(first));
+    let words = format!(
+        "Not watched: {}. {}",
+        off.iter().map(|family| family.name()).collect::<Vec<_>>().join(", "),
+        ui.how_to_see(*first)
+    );
     for line in text::wrap(&words, width) {
         put(buf, area, 1, y, &line, theme.dim());
         y += 1;

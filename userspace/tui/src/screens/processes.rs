@@ -174,7 +174,7 @@ impl Table for ProcessTable {
         }
         row.right(7, &number::percent(cpu), style);
         row.bar(widths.bar, cpu / 100.0, theme.own());
-        row.right(widths.samples, &number::count(line.cpu.samples), style);
+        row.right(widths.samples, &number::grouped(line.cpu.samples), style);
         match line.picked.tid {
             None => {
                 row.right(4, &state.threads.len().to_string(), theme.dim());

@@ -7,10 +7,10 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use pyobs_model::Model;
 use pyobs_model::families::redundancy::{Accesses, CallSum, DISPATCH, Line, PairOf, PairSum, least_trials};
 use pyobs_model::findings::{self, Finding, Target};
 use pyobs_model::views::{self, By, Weight, own_line};
+use pyobs_model::{Family, Model};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
@@ -179,10 +179,10 @@ impl Table for LineTable {
         };
         let part = |of: u64, all: u64| match all {
             0 => "–".to_owned(),
-            all => format!("{}/{}", number::count(of), number::count(all)),
+            all => format!("{}/{}", number::grouped(of), number::grouped(all)),
         };
         let style = |is_enough| if is_enough { theme.text() } else { theme.dim() };
-        row.right(widths.column(Sort::Samples, 8), &number::count(sum.samples), theme.strong());
+        row.right(widths.column(Sort::Samples, 8), &number::grouped(sum.samples), theme.strong());
         row.right(widths.column(Sort::Objects, 8), &of(sum.objects_share()), style(sum.is_enough()));
         row.right(widths.column(Sort::Arrays, 7), &of(sum.array_share()), style(sum.is_enough()));
         row.right(widths.column(Sort::Again, 12), &part(calls.same, calls.compared), style(calls.is_enough()));
@@ -255,8 +255,8 @@ impl Screen for RedundancyScreen {
         &ABOUT
     }
 
-    fn family(&self, _ui: &Ui) -> Option<&'static str> {
-        Some("redundancy")
+    fn family(&self, _ui: &Ui) -> Option<Family> {
+        Some(Family::Redundancy)
     }
 
     /// Redundancy takes longer than a window to be proved.

@@ -63,7 +63,7 @@ pub(super) fn list_transfers<P>(page: &mut Page<P>, model: &Model, is_meant: imp
         transfers.filter_map(|(id, state)| Some((lies_there(&state.transfer)?, id, &state.transfer))).collect();
     here.sort_by_key(|(begun, id, _)| (Reverse(*begun), *id));
     let lines = here.into_iter().map(|(begun, id, transfer)| {
-        let (at, size) = (begun.as_secs_f64(), number::bytes(transfer.bytes));
+        let (at, size) = (begun.as_secs_f64(), number::size(transfer.bytes));
         let words = format!("at {at:.3} s  {} of {size}", transfer.operation.name());
         let jump = Jump::detail(Some(transfer.process), Target::Transfers(Some(id)), "transfer");
         (Line::Words(words), Some(jump))

@@ -1,7 +1,7 @@
 //! What the screens of stacks have in common: how stacks are looked at, and what is said of that.
 
-use pyobs_model::Model;
 use pyobs_model::views::{By, Look, Native, Weight};
+use pyobs_model::{Family, Model};
 
 use crate::binding::Action;
 use crate::screen::Chip;
@@ -59,10 +59,10 @@ pub(super) fn by_chip(by: By) -> Chip {
 /// What an empty screen lacks, and why.
 pub(super) fn empty(weight: Weight) -> Option<(&'static str, &'static str)> {
     match weight.families().first().copied() {
-        Some("offcpu") => Some(("sleeps", "A sleep appears when it is over.")),
-        Some("gil") => Some(("waits for the GIL", "A wait appears when it is over.")),
-        Some("redundancy") => Some(("accesses", "No native code was seen that Python called.")),
-        Some("arena") => Some(("arenas", "No Python process has any, or none uses CPython's allocator.")),
+        Some(Family::OffCpu) => Some(("sleeps", "A sleep appears when it is over.")),
+        Some(Family::Gil) => Some(("waits for the GIL", "A wait appears when it is over.")),
+        Some(Family::Redundancy) => Some(("accesses", "No native code was seen that Python called.")),
+        Some(Family::Arena) => Some(("arenas", "No Python process has any, or none uses CPython's allocator.")),
         _ => None,
     }
 }

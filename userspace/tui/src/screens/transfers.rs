@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use pyobs_model::families::ucx::State;
 use pyobs_model::findings::Target;
 use pyobs_model::views::{self, By, Stage, own_line};
-use pyobs_model::{FrameId, Model, Nanos, Operation, ProcessRef, TransferId};
+use pyobs_model::{Family, FrameId, Model, Nanos, Operation, ProcessRef, TransferId};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
@@ -171,7 +171,7 @@ impl Table for TransferTable {
         let time = |time: Option<Nanos>| time.map_or_else(|| "–".to_owned(), number::time);
         row.right(10, &format!("{:.3} s", line.begun.as_secs_f64()), theme.dim());
         row.left(11, line.operation.name(), theme.text());
-        row.right(10, &number::bytes(line.bytes), theme.strong());
+        row.right(10, &number::size(line.bytes), theme.strong());
         row.right(widths.queued, &time(line.queued), theme.text());
         row.right(9, &time(line.pending), theme.text());
         row.right(widths.wake, &time(line.wake), theme.text());
@@ -200,8 +200,8 @@ impl Screen for TransfersScreen {
         &ABOUT
     }
 
-    fn family(&self, _ui: &Ui) -> Option<&'static str> {
-        Some("ucx")
+    fn family(&self, _ui: &Ui) -> Option<Family> {
+        Some(Family::Ucx)
     }
 
     fn list(&self) -> Option<&dyn Listed> {

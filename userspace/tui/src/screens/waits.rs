@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 
 use pyobs_model::findings::Target;
 use pyobs_model::views::{self, Weight};
-use pyobs_model::{Model, Nanos, Reason, Selection};
+use pyobs_model::{Family, Model, Nanos, Reason, Selection};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
@@ -179,7 +179,7 @@ impl Screen for WaitsScreen {
         &ABOUT
     }
 
-    fn family(&self, _ui: &Ui) -> Option<&'static str> {
+    fn family(&self, _ui: &Ui) -> Option<Family> {
         self.list.table.shown.weight().families().first().copied()
     }
 

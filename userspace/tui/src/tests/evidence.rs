@@ -1,8 +1,8 @@
 //! Enter on a finding of the Overview opens the screen, and selects the row, of what the finding rests on.
 
 use pyobs_model::{
-    Arena, ArenaChange, ArenaId, Event, Filled, GilWait, MemInfoChange, MemInfoId, Nanos, ProcessRef, SegmentChange,
-    SegmentId, StackId, Tid, Touched, Transfer, TransferChange, TransferThread, families,
+    Arena, ArenaChange, ArenaId, Event, Family, Filled, GilWait, MemInfoChange, MemInfoId, Nanos, ProcessRef,
+    SegmentChange, SegmentId, StackId, Tid, Touched, Transfer, TransferChange, TransferThread,
 };
 
 use super::{Bench, Source, accesses, synthetic, transfers};
@@ -27,7 +27,7 @@ fn selected(bench: &mut Bench) -> String {
 }
 
 fn bench(events: Vec<Event>) -> Bench {
-    let mut bench = Bench::new(synthetic::model_of(families::NAMES), Source::Live, SIZE);
+    let mut bench = Bench::new(synthetic::model_of(&Family::ALL), Source::Live, SIZE);
     bench.send(Batch::Events(events));
     bench.draw();
     bench

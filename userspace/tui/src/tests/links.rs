@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use insta::assert_snapshot;
 
 use pyobs_model::{
-    Access, Event, MemInfoChange, MemInfoId, Nanos, Pair, PairKind, Pid, ProcessRef, Segment, SegmentChange, SegmentId,
-    SegmentKind, StackId, Tid, Touched, families,
+    Access, Event, Family, MemInfoChange, MemInfoId, Nanos, Pair, PairKind, Pid, ProcessRef, Segment, SegmentChange,
+    SegmentId, SegmentKind, StackId, Tid, Touched,
 };
 
 use super::{Bench, synthetic, transfers};
@@ -134,7 +134,7 @@ fn regions() -> Bench {
         events.push(Event::Access(Access { at, process, tid, stack, weight, touched, stores, element_of: None }));
     }
     events.sort_by_key(Event::at);
-    let mut bench = Bench::new(synthetic::model_of(families::NAMES), Source::Live, SIZE);
+    let mut bench = Bench::new(synthetic::model_of(&Family::ALL), Source::Live, SIZE);
     bench.send(Batch::Events(events));
     bench
 }

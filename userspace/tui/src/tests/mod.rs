@@ -20,7 +20,7 @@ mod transfers;
 
 use std::time::Duration;
 
-use pyobs_model::{Model, families};
+use pyobs_model::{Family, Model};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
@@ -113,19 +113,19 @@ impl Bench {
 
     /// The same with all families on.
     fn waiting(size: (u16, u16)) -> Self {
-        let mut bench = Self::new(synthetic::model_of(families::NAMES), Source::Live, size);
+        let mut bench = Self::new(synthetic::model_of(&Family::ALL), Source::Live, size);
         bench.send(Batch::Events(synthetic::waiting()));
         bench
     }
 
     fn sharing(size: (u16, u16)) -> Self {
-        let mut bench = Self::new(synthetic::model_of(families::NAMES), Source::Live, size);
+        let mut bench = Self::new(synthetic::model_of(&Family::ALL), Source::Live, size);
         bench.send(Batch::Events(synthetic::sharing()));
         bench
     }
 
     fn dispatching(size: (u16, u16)) -> Self {
-        let mut bench = Self::new(synthetic::model_of(families::NAMES), Source::Live, size);
+        let mut bench = Self::new(synthetic::model_of(&Family::ALL), Source::Live, size);
         bench.send(Batch::Events(accesses::dispatching()));
         bench
     }
@@ -136,7 +136,7 @@ impl Bench {
     }
 
     fn of_all(size: (u16, u16), color: Color) -> Self {
-        let mut bench = Self::with_color(synthetic::model_of(families::NAMES), Source::Live, size, color);
+        let mut bench = Self::with_color(synthetic::model_of(&Family::ALL), Source::Live, size, color);
         bench.send(Batch::Events(states::events()));
         bench
     }

@@ -1,7 +1,7 @@
 //! Text of watched processes that is made to do harm.
 
 use pyobs_model::{
-    Calls, Event, FrameId, FrameKind, GilWait, Nanos, Outcome, ProcessRef, Sleep, Tid, WaitReason, families,
+    Calls, Event, Family, FrameId, FrameKind, GilWait, Nanos, Outcome, ProcessRef, Sleep, Tid, WaitReason,
 };
 use unicode_width::UnicodeWidthStr;
 
@@ -38,7 +38,7 @@ fn bench_of(name: &str) -> Bench {
     events.push(Event::Thread { process: ProcessRef(0), tid: Tid(1), name: name.into() });
     events.extend((0..50).map(|n| synthetic::sample(n, 0, 1, (n % 2) as u32, Outcome::Complete)));
     events.extend((0..50).flat_map(|n| waits(n, name)));
-    let mut bench = Bench::new(synthetic::model_of(families::NAMES), Source::Live, (100, 30));
+    let mut bench = Bench::new(synthetic::model_of(&Family::ALL), Source::Live, (100, 30));
     bench.send(Batch::Events(events));
     bench.send(Batch::Note(name.to_owned()));
     bench

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use insta::assert_snapshot;
-use pyobs_model::{Event, History, Model, Nanos, Selection, families, views};
+use pyobs_model::{Event, Family, History, Model, Nanos, Selection, views};
 
 use super::{Bench, LARGE, USUAL, synthetic};
 use crate::app::Msg;
@@ -14,7 +14,7 @@ const SIZE: (u16, u16) = (100, 30);
 const SECOND: u64 = 1_000_000_000;
 
 pub(super) fn meta() -> pyobs_model::Meta {
-    let probes = families::NAMES.iter().map(|family| (*family).to_owned()).collect();
+    let probes = Family::names();
     pyobs_model::Meta { probes, ..synthetic::meta() }
 }
 

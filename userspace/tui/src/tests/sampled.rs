@@ -1,6 +1,6 @@
 //! Figures that rest on sampled stacks.
 
-use pyobs_model::{Event, Sleep, WaitReason, families};
+use pyobs_model::{Event, Family, Sleep, WaitReason};
 
 use super::{Bench, synthetic};
 use crate::input::Key;
@@ -13,7 +13,7 @@ fn a_wait_says_how_many_stacks_it_rests_on() {
         (12, "12.0 ms", "12 sampled stacks, ± 28.9 %"),
         (400, "12.0 ms", "400, 30.0 µs on average"),
     ] {
-        let mut bench = Bench::new(synthetic::model_of(families::NAMES), Source::Live, (140, 30));
+        let mut bench = Bench::new(synthetic::model_of(&Family::ALL), Source::Live, (140, 30));
         let sleep = synthetic::sleep(9_000, 0, 4242, 0, WaitReason::Io);
         let mut events = synthetic::events();
         events.push(Event::Sleep(Sleep { count: 400, stacks, ..sleep }));

@@ -1,7 +1,7 @@
 //! Every screen and state as it looks, in usual and large terminals.
 
 use insta::assert_snapshot;
-use pyobs_model::{Event, Nanos, Reason, SegmentChange, SegmentId, StackId, families};
+use pyobs_model::{Event, Family, Nanos, Reason, SegmentChange, SegmentId, StackId};
 use ratatui::style::{Color as Ink, Style};
 
 use super::{Bench, EVERYWHERE, LARGE, USUAL, synthetic};
@@ -135,20 +135,20 @@ fn an_idle_process_is_selected() {
 
 #[test]
 fn waits_are_starting() {
-    let model = synthetic::model_of(&["cpu", "offcpu", "gil"]);
+    let model = synthetic::model_of(&[Family::Cpu, Family::OffCpu, Family::Gil]);
     assert_snapshot!(Bench::new(model, Source::Live, USUAL).keys("4").picture());
 }
 
 #[test]
 fn no_waits_yet() {
-    let mut bench = Bench::new(synthetic::model_of(&["cpu", "offcpu", "gil"]), Source::Live, USUAL);
+    let mut bench = Bench::new(synthetic::model_of(&[Family::Cpu, Family::OffCpu, Family::Gil]), Source::Live, USUAL);
     bench.send(Batch::Events(synthetic::events()));
     assert_snapshot!(bench.keys("4").picture());
 }
 
 #[test]
 fn waits_without_the_gil() {
-    let mut bench = Bench::new(synthetic::model_of(&["offcpu"]), Source::Live, USUAL);
+    let mut bench = Bench::new(synthetic::model_of(&[Family::OffCpu]), Source::Live, USUAL);
     let is_gil = |event: &Event| matches!(event, Event::GilWait(_) | Event::GilHeld { .. });
     bench.send(Batch::Events(synthetic::waiting().into_iter().filter(|event| !is_gil(event)).collect()));
     assert_snapshot!("waits_without_the_gil", bench.keys("4").picture());
@@ -259,7 +259,7 @@ fn what_to_try_is_whole_where_many_findings_leave_little_room() {
         }));
     }
     events.sort_by_key(Event::at);
-    let mut bench = Bench::new(synthetic::model_of(families::NAMES), Source::Live, USUAL);
+    let mut bench = Bench::new(synthetic::model_of(&Family::ALL), Source::Live, USUAL);
     bench.send(Batch::Events(events));
     assert_snapshot!("overview_of_many_findings_80x24", bench.picture());
     assert_snapshot!("overview_of_many_findings_other_80x24", bench.keys("↓").picture());
@@ -296,7 +296,7 @@ fn too_small() {
 
 #[test]
 fn only_what_is_watched_can_be_measured() {
-    let mut bench = Bench::new(synthetic::model_of(&["cpu", "gil"]), Source::Live, LARGE);
+    let mut bench = Bench::new(synthetic::model_of(&[Family::Cpu, Family::Gil]), Source::Live, LARGE);
     bench.send(Batch::Events(synthetic::waiting()));
     assert!(bench.keys("2").picture().contains("cpu time"));
     assert!(bench.keys("m").picture().contains("gil time"));

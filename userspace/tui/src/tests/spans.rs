@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pyobs_model::{Nanos, families};
+use pyobs_model::{Family, Nanos};
 
 use super::{Bench, states, synthetic};
 use crate::app::Msg;
@@ -12,7 +12,7 @@ const SECOND: u64 = 1_000_000_000;
 
 /// Events of all families within ten seconds, then nothing; and only these seconds are looked at.
 fn spanned(from: u64, to: u64) -> Bench {
-    let mut bench = Bench::new(synthetic::model_of(families::NAMES), Source::Live, (140, 40));
+    let mut bench = Bench::new(synthetic::model_of(&Family::ALL), Source::Live, (140, 40));
     bench.send(Batch::Events(states::events()));
     bench.now = Duration::from_secs(30);
     bench.msg(Msg::Tick);

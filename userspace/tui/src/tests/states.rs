@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use insta::assert_snapshot;
-use pyobs_model::{Event, History, Meta, Model, Nanos, Reason, Refused, families};
+use pyobs_model::{Event, Family, History, Meta, Model, Nanos, Reason, Refused};
 use pyobs_recording::{Reader, Writer};
 
 use super::{Bench, EVERYWHERE, LARGE, USUAL, accesses, synthetic, transfers};
@@ -30,7 +30,7 @@ pub(super) fn events() -> Vec<Event> {
 fn recorded(events: &[Event]) -> (Meta, Vec<Event>) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("one.pyobs");
-    let meta = Meta { probes: families::NAMES.iter().map(|name| (*name).to_owned()).collect(), ..synthetic::meta() };
+    let meta = Meta { probes: Family::names(), ..synthetic::meta() };
     let mut writer = Writer::create(&path, &meta).unwrap();
     writer.append(events).unwrap();
     writer.finish().unwrap();
@@ -52,7 +52,7 @@ fn all_screens(state: &str, new: impl Fn((u16, u16)) -> Bench) {
 }
 
 fn live(size: (u16, u16)) -> Bench {
-    Bench::new(synthetic::model_of(families::NAMES), Source::Live, size)
+    Bench::new(synthetic::model_of(&Family::ALL), Source::Live, size)
 }
 
 fn watching(size: (u16, u16)) -> Bench {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pyobs_model::{
-    Arena, ArenaChange, ArenaId, Calls, Event, Filled, Frame, FrameId, FrameKind, GilHolder, GilWait, History,
+    Arena, ArenaChange, ArenaId, Calls, Event, Family, Filled, Frame, FrameId, FrameKind, GilHolder, GilWait, History,
     MemInfoChange, MemInfoId, Meta, Model, Nanos, Outcome, Pid, Process, ProcessRef, Reason, Resident, Sample, Segment,
     SegmentChange, SegmentId, SegmentKind, Sleep, StackId, Tid, WaitReason, Waker,
 };
@@ -29,8 +29,8 @@ pub(crate) fn model() -> Model {
 }
 
 /// With these families on.
-pub(crate) fn model_of(families: &[&str]) -> Model {
-    let probes = families.iter().map(|family| (*family).to_owned()).collect();
+pub(crate) fn model_of(families: &[Family]) -> Model {
+    let probes = families.iter().map(|family| family.name().to_owned()).collect();
     Model::new(Meta { probes, ..meta() }, History::Window { length: Nanos(60_000_000_000), samples: 100_000 })
 }
 

@@ -1,8 +1,9 @@
 //! Arenas of libraries that a description names: where probes belong, and which hits they send.
 
-mod description;
+pub mod description;
 mod expression;
 mod lives;
+pub mod programs;
 
 use std::collections::{BTreeSet, HashSet};
 use std::io;
@@ -15,9 +16,8 @@ use pyobs_model::{Event, Nanos, ProcessRef};
 pub use self::description::Named;
 use self::description::{At, Description, Probe, Role};
 use self::lives::{Lives, Where};
-use super::Ids;
+use super::{Ids, Wanted};
 use crate::elf::{Elf, Symbol};
-use crate::families::Purpose;
 use crate::families::extension::{Extension, Meter, Probes, returns, tail_calls};
 use crate::files::FileId;
 use crate::kernel::uprobes::Uprobes;
@@ -208,7 +208,7 @@ impl Libraries {
     }
 
     /// What the stack is for that a thread has sent.
-    pub fn stack(&mut self, tid: u32) -> Option<Purpose> {
+    pub fn stack(&mut self, tid: u32) -> Option<Wanted> {
         self.lives.stack(tid)
     }
 

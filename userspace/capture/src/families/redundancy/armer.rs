@@ -25,7 +25,7 @@ use super::slots::Aim;
 use super::source::{Part, Source};
 use super::threads::{Armed, Room, Threads, Waiting};
 use super::told::{Order, Told};
-use crate::record::read;
+use crate::bytes::read;
 
 /// A watchpoint is taken off after this time without an end.
 const TIMEOUT: Duration = Duration::from_millis(200);

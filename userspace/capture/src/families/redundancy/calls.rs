@@ -13,12 +13,14 @@ use pyobs_abi::redundancy::{ClassKey, OPERANDS, Operand, Registers, Spot, SpotKe
 use pyobs_abi::stack::Frame;
 
 use super::place::{ARRAY, Place};
-use super::{CLASSES_MAX, SPOTS_MAX};
 use crate::cpython::offsets::Layout;
 use crate::cpython::operands::{self, Located, Operands};
 use crate::cpython::version::Version;
 use crate::memory::{Memory, ProcessMemory};
 
+/// Instructions whose operands are known at the most, and types.
+pub const SPOTS_MAX: u32 = 4096;
+pub const CLASSES_MAX: u32 = 4096;
 /// An object's header.
 const HEADER: u64 = 16;
 /// Indices of more numbers no program has that is worth looking at.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use aya::maps::{Array, MapData};
 use pyobs_abi::control::{self, counted};
 use pyobs_abi::ucx::{Key, Kind, OF_UCXX, Transfer, flags, operation};
-use pyobs_model::{Event, Library, Nanos, Transfers};
+use pyobs_model::{Event, Family, Library, Nanos, Transfers};
 
 use super::told::operation_of;
 use super::{SLOW, TOLD, Ucx};
@@ -173,7 +173,7 @@ impl Ucx {
     fn tell_measure(&mut self, now: Nanos, events: &mut Vec<Event>) {
         let is_counted = self.pace.is_counted();
         if std::mem::replace(&mut self.is_counted, is_counted) != is_counted {
-            events.push(Event::measure(now, "ucx", COUNTED_ONLY, is_counted));
+            events.push(Event::measure(now, Family::Ucx.name(), COUNTED_ONLY, is_counted));
         }
     }
 

@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use pyobs_model::findings::size;
+use pyobs_model::number::{size, time};
 use pyobs_model::{Model, Nanos, ProcessRef, Selection, views};
 
 use super::Span;
-use crate::names::time;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Bar {

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use pyobs_model::{Model, Nanos, ProcessRef, Selection, Tid, WaitReason};
+use pyobs_model::{Family, Model, Nanos, ProcessRef, Selection, Tid, WaitReason};
 
 use super::{LANE, LEFT, Span, WIDTH};
 
@@ -40,7 +40,7 @@ pub(super) fn lanes(model: &Model, selection: &Selection, span: Span) -> BTreeMa
     for sleep in model.offcpu().sleeps(selection) {
         let lane = lanes.entry((sleep.process, sleep.tid)).or_default();
         let is_gil = sleep.reason == WaitReason::Gil;
-        if is_gil && model.is_on("gil") {
+        if is_gil && model.is_on(Family::Gil) {
             continue;
         }
         spread(if is_gil { &mut lane.gil } else { &mut lane.sleep }, span, (sleep.from, sleep.at), sleep.total);

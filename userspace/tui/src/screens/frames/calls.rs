@@ -91,7 +91,7 @@ impl Table for CallsTable {
         let (widths, theme) = (Widths::of(width, self.split), ui.theme);
         let time = |time: Nanos| if sum.timed > 0 { number::time(time) } else { "–".to_owned() };
         let calls = sum.times.count;
-        let calls = if widths.count > 8 { number::count(calls) } else { number::short(calls) };
+        let calls = if widths.count > 8 { number::grouped(calls) } else { number::short(calls) };
         row.right(widths.count, &calls, theme.strong());
         row.right(9, &time(sum.times.total), theme.text());
         row.right(9, &time(mean(*sum)), theme.text());

@@ -107,9 +107,9 @@ impl Table for BirthTable {
 
     fn draw_row(&self, row: &mut Row<'_>, line: &BirthRow, width: u16, _: Sort, model: &Model, ui: &Ui) {
         let (widths, theme) = (Widths::of(width), ui.theme);
-        row.right(10, &number::bytes(line.bytes), theme.strong());
-        row.right(7, &number::count(line.live), theme.text());
-        row.right(widths.born, &number::count(line.born), theme.dim());
+        row.right(10, &number::size(line.bytes), theme.strong());
+        row.right(7, &number::grouped(line.live), theme.text());
+        row.right(widths.born, &number::grouped(line.born), theme.dim());
         let used = line.fullness();
         row.right(6, &used.map_or_else(|| "–".to_owned(), share), theme.text());
         row.bar(widths.bar, used.unwrap_or(0.0), theme.total());

@@ -44,10 +44,10 @@ impl Detail {
         self.page.pair("kind", row.kind.to_string());
         self.page.link("born at", born_at(model, row), row.frame.map(|frame| Jump::frame(process, frame)));
         let mut pair = |name, words| self.page.pair(name, words);
-        let (live, born) = (number::count(row.live), number::count(row.born));
-        pair("live", format!("{live}, {}; {born} born", number::bytes(row.bytes)));
+        let (live, born) = (number::grouped(row.live), number::grouped(row.born));
+        pair("live", format!("{live}, {}; {born} born", number::size(row.bytes)));
         if let Some(used) = row.fullness() {
-            let (used, bytes) = (share(used), number::bytes(row.used_bytes));
+            let (used, bytes) = (share(used), number::size(row.used_bytes));
             pair("used", format!("{used} % of the pools ({} of {}), {bytes} in them", row.used, row.slabs));
         }
         let mut states: Vec<&State> = row.ids.iter().filter_map(|id| model.arenas().get(*id)).collect();
@@ -88,16 +88,16 @@ impl page::Part for Arena {
 fn arena(state: &State, first: Nanos, now: Nanos) -> Arena {
     let filled = state.filled.map(|(_, filled)| filled);
     let used = filled.filter(|it| it.slabs > 0).map(|it| f64::from(it.used) / f64::from(it.slabs));
-    let size = number::bytes(state.arena.bytes);
+    let size = number::size(state.arena.bytes);
     let begun = state.begun.as_secs_f64();
     let verb = if state.arena.born { "born" } else { "seen" };
     let objects = match state.objects {
         it if it.born == 0 => String::new(),
-        it => format!(", {} of {} objects left", number::count(it.born - it.dead), number::count(it.born)),
+        it => format!(", {} of {} objects left", number::grouped(it.born - it.dead), number::grouped(it.born)),
     };
     let closed = match state.closed {
-        Some(closed) if closed.popped => format!(", {} escaped", number::count(closed.escaped)),
-        Some(closed) => format!(", {} escaped, never given back", number::count(closed.escaped)),
+        Some(closed) if closed.popped => format!(", {} escaped", number::grouped(closed.escaped)),
+        Some(closed) => format!(", {} escaped, never given back", number::grouped(closed.escaped)),
         None => String::new(),
     };
     let end = state.died.map(|(died, _)| format!(", ended at {:.3} s", died.as_secs_f64())).unwrap_or_default();

@@ -41,9 +41,9 @@ impl Detail {
         let to = |pid: Pid| process_of(model, pid).map(Jump::process);
         let mut pair = |name, words| self.page.pair(name, words);
         pair("segment", format!("{}  {}  {}", segment_label(state), segment.kind.name(), state.id()));
-        pair("size", number::bytes(segment.bytes));
+        pair("size", number::size(segment.bytes));
         if let Some(allocated) = state.allocated {
-            pair("in memory", format!("{}, each page counted once", number::bytes(allocated)));
+            pair("in memory", format!("{}, each page counted once", number::size(allocated)));
         }
         pair("verdict", state.verdict().name().to_owned());
         match segment.creator {
@@ -73,7 +73,7 @@ impl Detail {
                     mappings: holder.mappings,
                     life: bar(holder.since, end),
                     words: match holder.shown {
-                        Some(shown) => format!("{}  {} in memory", who(*pid), number::bytes(shown.resident)),
+                        Some(shown) => format!("{}  {} in memory", who(*pid), number::size(shown.resident)),
                         None => who(*pid),
                     },
                 },

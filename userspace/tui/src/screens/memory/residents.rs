@@ -104,7 +104,7 @@ fn detail_width(width: u16) -> usize {
 
 fn draw_sizes(row: &mut Row<'_>, width: u16, sizes: [u64; 6], label: &str, ui: &Ui) {
     let (theme, detail) = (ui.theme, detail_width(width));
-    let [once, total, own, files, segments, share] = sizes.map(number::bytes);
+    let [once, total, own, files, segments, share] = sizes.map(number::size);
     row.right(10, &once, theme.strong());
     row.right(10, &total, theme.text());
     row.right(detail, &own, theme.dim());

@@ -112,7 +112,7 @@ impl Table for SegmentTable {
 
     fn draw_row(&self, row: &mut Row<'_>, line: &Line, width: u16, _: Sort, model: &Model, ui: &Ui) {
         let (widths, theme) = (Widths::of(width), ui.theme);
-        row.right(10, &number::bytes(line.bytes), theme.strong());
+        row.right(10, &number::size(line.bytes), theme.strong());
         row.left(widths.kind, line.kind.name(), theme.dim());
         let verdict = match line.verdict {
             Verdict::Residue => theme.warning(),

@@ -1,7 +1,7 @@
 //! The machine in five lines, each with what it was like over the time that is looked at.
 
 use pyobs_model::views::{By, CpuLine, GilLine, Machine, MemoryLine, TransfersLine};
-use pyobs_model::{Frame, Model};
+use pyobs_model::{Family, Frame, Model};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
@@ -32,12 +32,15 @@ pub(super) fn draw(machine: &Machine, model: &Model, ui: &Ui, area: Rect, buf: &
     let theme = ui.theme;
     let mut head = Heading::new(buf, area, theme);
     head.left(usize::MAX, " MACHINE", None);
-    let off = |family: &str| (&[][..], format!("not watched: the family {family} is off"));
+    let off = |family: Family| (&[][..], format!("not watched: the family {family} is off"));
     let shown = [
-        ("CPU", machine.cpu.as_ref().map_or_else(|| off("cpu"), |line| (&line.series, cpu(model, line)))),
-        ("GIL", machine.gil.as_ref().map_or_else(|| off("gil"), |line| (&line.series, gil(model, line)))),
-        ("memory", machine.memory.as_ref().map_or_else(|| off("shm"), |line| (&line.series, memory(line)))),
-        ("transfers", machine.transfers.as_ref().map_or_else(|| off("ucx"), |line| (&line.series, transfers(line)))),
+        ("CPU", machine.cpu.as_ref().map_or_else(|| off(Family::Cpu), |line| (&line.series, cpu(model, line)))),
+        ("GIL", machine.gil.as_ref().map_or_else(|| off(Family::Gil), |line| (&line.series, gil(model, line)))),
+        ("memory", machine.memory.as_ref().map_or_else(|| off(Family::Shm), |line| (&line.series, memory(line)))),
+        (
+            "transfers",
+            machine.transfers.as_ref().map_or_else(|| off(Family::Ucx), |line| (&line.series, transfers(line))),
+        ),
         ("pyobs", (&machine.cost[..], own(model))),
     ];
     let points = points(area.width);
@@ -80,8 +83,8 @@ fn gil(model: &Model, line: &GilLine) -> String {
 fn memory(line: &MemoryLine) -> String {
     let part = |what: &str, (count, bytes): (u64, u64)| match count {
         0 => format!("no {what}s"),
-        1 => format!("1 {what} {}", number::bytes(bytes)),
-        count => format!("{} {what}s {}", number::short(count), number::bytes(bytes)),
+        1 => format!("1 {what} {}", number::size(bytes)),
+        count => format!("{} {what}s {}", number::short(count), number::size(bytes)),
     };
     let known = [("segment", Some(line.segments)), ("arena", Some(line.arenas)), ("MemInfo", line.meminfos)];
     let parts: Vec<String> = known.into_iter().filter_map(|(what, sum)| Some(part(what, sum?))).collect();
@@ -93,7 +96,7 @@ fn transfers(line: &TransfersLine) -> String {
         return "none".to_owned();
     }
     let pending = if line.pending > 0 { format!(" · {} pending", number::short(line.pending)) } else { String::new() };
-    let (count, bytes) = (number::short(line.count), number::bytes(line.bytes));
+    let (count, bytes) = (number::short(line.count), number::size(line.bytes));
     format!("{count} · {bytes} · one in ten over {}{pending}", number::time(line.p90))
 }
 
@@ -109,7 +112,7 @@ fn own(model: &Model) -> String {
         0 => String::new(),
         _ => {
             let (percent, of) = model.cost_percent(kernel + user);
-            format!("{percent:.1} % {of} · {} · ", number::bytes(cost.rss_bytes))
+            format!("{percent:.1} % {of} · {} · ", number::size(cost.rss_bytes))
         }
     };
     // What it gave up is said nowhere else in sight.

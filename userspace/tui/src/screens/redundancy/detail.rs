@@ -81,7 +81,7 @@ impl Detail {
     }
 
     fn accesses(&mut self, sum: &Accesses) {
-        let count = number::count;
+        let count = number::grouped;
         self.words(format!("samples   {}, of {} the address is known", count(sum.samples), count(sum.known())));
         self.words(format!(
             "accessed  {} objects, {} arrays, {} static, {} unknown",

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use pyobs_model::families::ucx::State;
-use pyobs_model::findings::{Board, Finding, place, size};
+use pyobs_model::findings::{Board, Finding, place};
 use pyobs_model::views::{Cells, Doing, Lane, LaneId, Slots, birthplace, buffer_region, region_birth};
 use pyobs_model::{FrameId, Model, Nanos, ProcessRef, Selection, Tid, WaitReason};
 use ratatui::style::Style;
@@ -117,7 +117,7 @@ fn amount(model: &Model, lane: LaneId, amount: u64, span: (Nanos, Nanos)) -> (St
         }
         LaneId::Arenas(process, frame) => {
             let of = process_label(model, Some(process));
-            (format!("{} of arenas", size(amount)), format!("born at {}, in {of}", place(model, frame)))
+            (format!("{} of arenas", number::size(amount)), format!("born at {}, in {of}", place(model, frame)))
         }
         LaneId::Segment(id) => {
             let Some(state) = model.shm().get(id) else { return Default::default() };
@@ -128,7 +128,7 @@ fn amount(model: &Model, lane: LaneId, amount: u64, span: (Nanos, Nanos)) -> (St
                 .map_or_else(|| "there before the recording".to_owned(), |pid| format!("made by {pid} at {line}"));
             let holders: Vec<String> = state.holders.keys().take(8).map(ToString::to_string).collect();
             let held = if holders.is_empty() { String::new() } else { format!(", held by {}", holders.join(", ")) };
-            (format!("{}, {}", number::bytes(amount), state.verdict().name()), format!("{made}{held}"))
+            (format!("{}, {}", number::size(amount), state.verdict().name()), format!("{made}{held}"))
         }
         LaneId::Transfers(process, stage) => {
             let states = model.ucx().transfers().map(|(_, state)| state);
@@ -154,7 +154,7 @@ fn transfer(model: &Model, state: &State) -> String {
         format!("; its buffer lies in one {} born at {born}", region.id.kind())
     });
     let what = transfer.operation.name();
-    format!("{what} of {} asked for at {asked}{}", number::bytes(transfer.bytes), region.unwrap_or_default())
+    format!("{what} of {} asked for at {asked}{}", number::size(transfer.bytes), region.unwrap_or_default())
 }
 
 fn commonest(frames: impl Iterator<Item = (Option<FrameId>, u64)>) -> Option<FrameId> {

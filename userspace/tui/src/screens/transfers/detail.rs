@@ -41,7 +41,7 @@ impl Detail {
             self.page.link("part of", format!("transfer {:#x}", parent.0), Some(jump));
         }
         let mut pair = |name, words: String| self.page.pair(name, words);
-        pair("size", number::bytes(transfer.bytes));
+        pair("size", number::size(transfer.bytes));
         pair("buffer", format!("{:#x}", transfer.buffer));
         let region = buffer_region(model, transfer);
         let birth = region.and_then(|region| birthplace(model, region_birth(model, region)));
@@ -110,7 +110,7 @@ impl Detail {
                     format!("  pending for {}", number::time(to.saturating_sub(from)))
                 });
                 let jump = Jump::detail(Some(transfer.process), Target::Transfers(Some(id)), "transfer");
-                (Line::Pair(transfer.operation.name(), format!("{}{took}", number::bytes(transfer.bytes))), Some(jump))
+                (Line::Pair(transfer.operation.name(), format!("{}{took}", number::size(transfer.bytes))), Some(jump))
             })
             .collect();
         self.page.list("PARTS", parts.into_iter(), PARTS_MAX);
@@ -132,5 +132,5 @@ impl page::Part for Part {
 
 fn region_words(model: &Model, region: Option<&Region>) -> String {
     let Some(region) = region else { return "plain memory".to_owned() };
-    format!("{} at {:#x}, {}", region_name(model, region.id), region.address, number::bytes(region.bytes))
+    format!("{} at {:#x}, {}", region_name(model, region.id), region.address, number::size(region.bytes))
 }

@@ -57,7 +57,7 @@ impl Summary {
         for ((stage, spread), y) in self.stages.iter().zip(area.y + 1..) {
             let mut row = Row::new(buf, Rect { y, height: 1, ..area });
             row.left(12, &format!(" {}", stage.name()), theme.text());
-            row.right(9, &number::count(spread.count), theme.dim());
+            row.right(9, &number::grouped(spread.count), theme.dim());
             for time in [spread.p50, spread.p90, spread.p99, spread.max] {
                 let words = if spread.count == 0 { "–".to_owned() } else { number::time(time) };
                 row.right(10, &words, theme.text());
@@ -67,9 +67,9 @@ impl Summary {
         let y = area.y + 1 + self.stages.len() as u16;
         let mut row = Row::new(buf, Rect { y, height: 1, ..area });
         row.left(12, " queue", theme.text());
-        row.right(9, &number::count(self.now_queued), theme.dim());
+        row.right(9, &number::grouped(self.now_queued), theme.dim());
         let most = self.queue.iter().max().copied().unwrap_or(0);
-        row.left(43, &format!(" now, {} at the most; over time:", number::count(most)), theme.dim());
+        row.left(43, &format!(" now, {} at the most; over time:", number::grouped(most)), theme.dim());
         row.blocks(&joined(&self.queue, together, u64::max), theme.total());
     }
 }

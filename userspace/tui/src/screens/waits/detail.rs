@@ -127,9 +127,9 @@ impl Detail {
         let mean = times.total.0.checked_div(times.count).map(|mean| number::time(Nanos(mean)));
         let mean = mean.map(|mean| format!(", {mean} on average")).unwrap_or_default();
         let longest = number::time(times.max);
-        pair("waits", format!("{}{mean}, the longest {longest}", number::count(times.count)), None);
+        pair("waits", format!("{}{mean}, the longest {longest}", number::grouped(times.count)), None);
         if !sampled.is_exact() {
-            let (stacks, error) = (number::count(sampled.stacks), number::percent(sampled.error() * 100.0));
+            let (stacks, error) = (number::grouped(sampled.stacks), number::percent(sampled.error() * 100.0));
             pair("rests on", format!("{stacks} sampled stacks, ± {error} %"), None);
         }
     }

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use pyobs_model::views::{self, By, GilShare, Weight};
-use pyobs_model::{FrameId, Model, Nanos, ProcessRef, Reason, Selection};
+use pyobs_model::{Family, FrameId, Model, Nanos, ProcessRef, Reason, Selection};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
@@ -69,7 +69,7 @@ impl Shares {
         if self.unseen == 0 {
             return Vec::new();
         }
-        let lost = format!("{} lost: {}", number::count(self.unseen), Reason::SleepUnseen.sentence());
+        let lost = format!("{} lost: {}", number::grouped(self.unseen), Reason::SleepUnseen.sentence());
         text::wrap(&lost, usize::from(width).saturating_sub(2))
     }
 
@@ -85,7 +85,7 @@ impl Shares {
             let why = if Weight::Gil.is_known(model) {
                 format!("nobody held it or waited for it {}", ui.when(Reach::Window))
             } else {
-                format!("not watched. {}", ui.how_to_see("gil"))
+                format!("not watched. {}", ui.how_to_see(Family::Gil))
             };
             let x = put(buf, area, 1, 0, "GIL", theme.heading());
             put(buf, area, x + 2, 0, &why, theme.dim());

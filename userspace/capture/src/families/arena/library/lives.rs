@@ -10,9 +10,8 @@ use std::sync::Arc;
 use pyobs_abi::arena::library::{Hit, value};
 use pyobs_model::{Arena, ArenaChange, ArenaId, Event, Nanos, Objects, ProcessRef, Reason};
 
+use super::super::{Ids, Wanted};
 use super::description::Role;
-use crate::families::Purpose;
-use crate::families::arena::Ids;
 
 /// Arenas, and objects, that are followed at a time.
 const ARENAS_MAX: usize = 65_536;
@@ -106,7 +105,7 @@ pub struct Lives {
     /// By thread.
     slabs: HashMap<u32, Slabs>,
     /// What the stack is for that a thread sends next.
-    stacks: HashMap<u32, Purpose>,
+    stacks: HashMap<u32, Wanted>,
     changed: BTreeSet<ArenaId>,
 }
 
@@ -131,15 +130,15 @@ impl Lives {
     }
 
     /// What the stack is for that a thread has sent.
-    pub fn stack(&mut self, tid: u32) -> Option<Purpose> {
+    pub fn stack(&mut self, tid: u32) -> Option<Wanted> {
         self.stacks.remove(&tid)
     }
 
-    fn expect_stack(&mut self, tid: u32, purpose: Purpose) {
+    fn expect_stack(&mut self, tid: u32, wanted: Wanted) {
         if self.stacks.len() >= THREADS_MAX {
             self.stacks.clear();
         }
-        self.stacks.insert(tid, purpose);
+        self.stacks.insert(tid, wanted);
     }
 
     fn begin(&mut self, of: &Where<'_>, address: Option<u64>, born: bool, events: &mut Vec<Event>) -> Option<ArenaId> {
@@ -179,7 +178,7 @@ impl Lives {
             self.contexts.insert(of.key(context), id);
         }
         self.place_slab(id, of.place(), of.at, events);
-        self.expect_stack(of.hit.header.tid, Purpose::ArenaBirth { arena: id, at: of.at });
+        self.expect_stack(of.hit.header.tid, Wanted::Birth { id, at: of.at });
     }
 
     fn closed(&mut self, of: &Where<'_>, address: Option<u64>, events: &mut Vec<Event>) {
@@ -200,7 +199,7 @@ impl Lives {
         let escaped = if popped { alive } else { alive.max(1) };
         self.tell(id, of.at, events);
         events.push(Event::Arena { at: of.at, id, change: ArenaChange::Closed { escaped, popped } });
-        self.expect_stack(of.hit.header.tid, Purpose::ArenaEscape { arena: id, at: of.at });
+        self.expect_stack(of.hit.header.tid, Wanted::Escape { id, at: of.at });
     }
 
     fn slab_added(&mut self, of: &Where<'_>, address: Option<u64>, events: &mut Vec<Event>) {

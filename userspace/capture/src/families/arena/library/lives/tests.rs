@@ -87,7 +87,7 @@ fn the_last_owner_ends_an_arena_that_was_popped() {
     library.died(11, 1);
     library.died(11, 1);
     assert_eq!(library.told(0), ["begun 0", "begun a0", "2-0 in 1: 100", "closed 2 true", "2-2 in 1: 100", "died"]);
-    assert!(matches!(library.lives.stack(8), Some(Purpose::ArenaEscape { .. })));
+    assert!(matches!(library.lives.stack(8), Some(Wanted::Escape { .. })));
     assert!(library.lives.stack(8).is_none());
 }
 

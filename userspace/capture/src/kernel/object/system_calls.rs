@@ -5,27 +5,43 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
 use aya::programs::{Program, TracePoint};
-use pyobs_abi::calls::{ARENA_BEGIN, ARENA_END, CODE_END, SHM_BEGIN, SHM_END};
 
 use super::{Object, ObjectError, descriptor, program};
 use crate::kernel::tracefs::{Attached, Calls};
 
 /// Those at tracepoints of single calls, for their beginnings and their ends.
-pub(super) const SINGLE: [&str; 2] = ["calls_begin", "calls_end"];
+pub const SINGLE: [&str; 2] = ["calls_begin", "calls_end"];
 /// Those at tracepoints of all calls, and the types of these.
-pub(super) const ALL: [&str; 2] = ["calls_begin_all", "calls_end_all"];
-pub(super) const TYPES: [&str; 2] = ["btf_trace_sys_enter", "btf_trace_sys_exit"];
+pub const ALL: [&str; 2] = ["calls_begin_all", "calls_end_all"];
+pub const TYPES: [&str; 2] = ["btf_trace_sys_enter", "btf_trace_sys_exit"];
+
+/// Names of system calls, of each one or more, as the kernel's tracepoints have them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Points {
+    pub beginnings: Vec<&'static str>,
+    pub ends: Vec<&'static str>,
+}
+
+impl Points {
+    /// The names of the tracepoints for beginnings and ends, each once.
+    fn tracepoints(self) -> [Vec<String>; 2] {
+        [("sys_enter_", self.beginnings), ("sys_exit_", self.ends)].map(|(kind, mut calls)| {
+            calls.sort_unstable();
+            calls.dedup();
+            calls.into_iter().map(|name| format!("{kind}{name}")).collect()
+        })
+    }
+}
 
 impl Object {
-    /// Starts to look at the system calls that these families need, and at those that give a process new code; to be called
-    /// once.
-    pub fn attach_system_calls(&mut self, probes: &[&str]) -> Result<(), ObjectError> {
+    /// Starts to look at these system calls; to be called once.
+    pub fn attach_system_calls(&mut self, points: Points) -> Result<(), ObjectError> {
         // With no tracefs, and no right to mount one, or a kernel that has no such tracepoints.
-        if self.attach_single_calls(probes)?.is_ok() { Ok(()) } else { self.attach_all_calls() }
+        if self.attach_single_calls(points)?.is_ok() { Ok(()) } else { self.attach_all_calls() }
     }
 
-    fn attach_single_calls(&mut self, probes: &[&str]) -> Result<io::Result<()>, ObjectError> {
-        let points = points(probes);
+    fn attach_single_calls(&mut self, points: Points) -> Result<io::Result<()>, ObjectError> {
+        let points = points.tracepoints();
         let room = points.iter().map(Vec::len).sum::<usize>() as u32;
         let (calls, mut attached) = match Calls::open().and_then(|calls| Ok((calls, Attached::new(room)?))) {
             Ok(both) => both,
@@ -60,28 +76,15 @@ fn missed(program: &Program) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix("recursion_misses:"))?.trim().parse().ok()
 }
 
-/// The names of the tracepoints for beginnings and ends, each once.
-fn points(probes: &[&str]) -> [Vec<String>; 2] {
-    let of = |family: &str, calls: &'static [&'static str]| if probes.contains(&family) { calls } else { &[] };
-    let begin = [of("shm", &SHM_BEGIN), of("arena", &ARENA_BEGIN)];
-    let end = [of("shm", &SHM_END), of("arena", &ARENA_END), &CODE_END];
-    [("sys_enter_", &begin[..]), ("sys_exit_", &end[..])].map(|(kind, calls)| {
-        let mut names: Vec<_> = calls.concat();
-        names.sort_unstable();
-        names.dedup();
-        names.into_iter().map(|name| format!("{kind}{name}")).collect()
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn only_what_the_families_need_is_looked_at_and_once() {
-        assert_eq!(points(&["cpu", "arena"])[0], ["sys_enter_munmap"]);
-        assert_eq!(points(&["arena"])[1], ["sys_exit_mmap", "sys_exit_mprotect", "sys_exit_pkey_mprotect"]);
-        assert_eq!(points(&["shm"])[0], points(&["shm", "arena"])[0]);
-        assert_eq!(points(&["shm"])[1].len(), SHM_END.len() + CODE_END.len() - 1);
+    fn each_call_has_one_tracepoint() {
+        let points = Points { beginnings: vec!["munmap", "close", "munmap"], ends: vec!["mmap"] };
+        let [beginnings, ends] = points.tracepoints();
+        assert_eq!(beginnings, ["sys_enter_close", "sys_enter_munmap"]);
+        assert_eq!(ends, ["sys_exit_mmap"]);
     }
 }

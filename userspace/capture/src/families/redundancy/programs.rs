@@ -1,0 +1,64 @@
+//! The programs at samples, accesses and watchpoints, and their maps.
+
+use std::fs::File;
+use std::time::Duration;
+
+use pyobs_abi::control;
+use pyobs_model::Family;
+
+use super::{Parts, calls, slots};
+use crate::family::MapSize;
+use crate::kernel::object::{Object, ObjectError};
+use crate::kernel::program::ProgramSpec;
+
+/// The sampler that sends registers as well.
+pub const SAMPLER: &str = "redundancy_sample";
+/// What a watchpoint runs.
+const TRAP: &str = "redundancy_trap";
+/// What a sample of the processor's runs, of an access.
+pub const ACCESS: &str = "redundancy_access";
+
+pub const PROGRAMS: [ProgramSpec; 3] = [
+    ProgramSpec::new(SAMPLER, &[Family::Redundancy]),
+    ProgramSpec::new(TRAP, &[Family::Redundancy]),
+    ProgramSpec::new(ACCESS, &[Family::Redundancy]).optional(),
+];
+
+/// Twice as many watchpoints as can be set, of all threads.
+const WATCHES_MAX: u32 = 1024;
+
+const fn map(name: &'static str, on: u32, off: u32) -> MapSize {
+    MapSize { name, on: Some(on), off }
+}
+
+pub const MAPS: [MapSize; 4] = [
+    map("REDUNDANCY_RING", 1 << 20, 4096),
+    map("REDUNDANCY_WATCHES", WATCHES_MAX, 1),
+    map("REDUNDANCY_SPOTS", calls::SPOTS_MAX, 1),
+    map("REDUNDANCY_CLASSES", calls::CLASSES_MAX, 1),
+];
+
+/// Loads the sampler and the program for watchpoints, and takes the maps; to be called once.
+pub fn load(object: &mut Object) -> Result<Parts, ObjectError> {
+    let program = File::from(object.load_perf_event(TRAP)?);
+    let trap_cost = slots::measure(&program).map_err(ObjectError::Breakpoint)?;
+    object.load_sampler(SAMPLER)?;
+    Ok(Parts {
+        program,
+        trap_cost,
+        ring: object.take("REDUNDANCY_RING")?,
+        watches: object.take("REDUNDANCY_WATCHES")?,
+        calls: calls::Maps { spots: object.take("REDUNDANCY_SPOTS")?, classes: object.take("REDUNDANCY_CLASSES")? },
+    })
+}
+
+/// Has the kernel side look at what one in so many samples of native code accesses.
+pub fn look_at_one_in(object: &mut Object, so_many: u32) {
+    // If the map refuses the new value, the old one stays.
+    let _ = object.set(control::LOOK_EVERY, so_many.into());
+}
+
+/// How long the programs have run for samples that are not the sampler's.
+pub fn run_time(object: &Object) -> Duration {
+    object.run_time_of(&[TRAP, ACCESS]).0
+}

@@ -1,0 +1,66 @@
+//! The family `shm` in a session.
+
+use pyobs_model::{Event, Nanos, ProcessRef, SegmentChange, SegmentId};
+
+use super::Shm;
+use super::programs::{self, Iterators};
+use crate::family::{Collector, Context, NamedStack, Start, Waiting};
+use crate::record::{Plain, Stack};
+use crate::session::error::StartError;
+use crate::session::options::Targets;
+
+struct Segments {
+    shm: Shm,
+    iterators: Iterators,
+    /// Births.
+    waiting: Waiting<(SegmentId, Nanos)>,
+}
+
+pub(super) fn start(start: &mut Start<'_>) -> Result<Box<dyn Collector>, StartError> {
+    let maps = programs::attach(start.object)?;
+    let iterators = if start.options.iterators { Iterators::load(start.object) } else { Iterators::NONE };
+    start.meta.segment_repair = if iterators.work() { "iterators" } else { "proc" }.to_owned();
+    let mut shm = Shm::new(start.start, maps);
+    let running = start.processes.running().map(|running| running.pid);
+    let now = crate::machine::monotonic().saturating_sub(start.start);
+    shm.scan(now, start.options.targets == Targets::All, running, start.events);
+    Ok(Box::new(Segments { shm, iterators, waiting: Waiting::default() }))
+}
+
+impl Collector for Segments {
+    fn begin(&mut self, start: Nanos) {
+        self.shm.starts_at(start);
+    }
+
+    fn record(&mut self, record: &Plain, context: &mut Context<'_>) -> Option<()> {
+        self.shm.take(record, context.events)
+    }
+
+    fn wants(&mut self, stack: &Stack, _process: ProcessRef, context: &mut Context<'_>) -> Option<u64> {
+        let segment = self.shm.born(&stack.sample)?;
+        Some(self.waiting.add((segment, context.at(stack.sample.header.time))))
+    }
+
+    fn named(&mut self, number: u64, stack: NamedStack, context: &mut Context<'_>) {
+        let Some((id, at)) = self.waiting.take(number) else { return };
+        let Some(stack) = stack.id else { return context.lose_stack(at) };
+        context.events.push(Event::Segment { at, id, change: SegmentChange::Born(stack) });
+    }
+
+    fn advance(&mut self, context: &mut Context<'_>) {
+        let (shm, now) = (&mut self.shm, context.now);
+        if shm.is_reconciliation_due() {
+            let had_iterators = self.iterators.work();
+            shm.reconcile(now, || self.iterators.run(context.object), context.events);
+            if had_iterators && !self.iterators.work() {
+                context.notes.push(
+                    "the kernel's iterators have failed: what processes have of segments is read from /proc from now on"
+                        .to_owned(),
+                );
+            }
+        }
+        shm.tick(now, context.processes.running().map(|running| running.pid), context.events);
+        let running = context.processes.running().map(|running| (running.pid, running.id));
+        shm.look_at_memory(now, running, context.at_the_end, context.events);
+    }
+}

@@ -1,0 +1,84 @@
+//! The family `ucx` in a session.
+
+use pyobs_abi::record;
+use pyobs_abi::ucx::Done;
+use pyobs_model::{Event, Nanos, ProcessRef, TransferChange, TransferId};
+
+use super::{Ucx, number, programs};
+use crate::budget::{Arbiter, Spender};
+use crate::family::{Collector, Context, NamedStack, Spent, Start, Waiting};
+use crate::kernel::object::Object;
+use crate::record::{Plain, Stack};
+use crate::session::error::StartError;
+
+struct Transfers {
+    ucx: Ucx,
+    /// Where transfers were asked for.
+    waiting: Waiting<(TransferId, Nanos)>,
+}
+
+pub(super) fn start(start: &mut Start<'_>) -> Result<Box<dyn Collector>, StartError> {
+    let (programs, maps) = programs::load(start.object)?;
+    let ucx = Ucx::new(programs, maps, start.options.budget_binds_calls, start.start).map_err(StartError::Uprobes)?;
+    Ok(Box::new(Transfers { ucx, waiting: Waiting::default() }))
+}
+
+impl Collector for Transfers {
+    fn begin(&mut self, start: Nanos) {
+        self.ucx.starts_at(start);
+    }
+
+    fn record(&mut self, record: &Plain, context: &mut Context<'_>) -> Option<()> {
+        match record.header.kind {
+            record::UCX_TRANSFER => {
+                let done: Done = record.read()?;
+                if let Some((watched, _)) = context.processes.get(done.header.pid) {
+                    watched.see_thread(done.header.tid, done.header.comm, context.events);
+                    self.ucx.done(&done, watched.id, context.events);
+                }
+            }
+            record::UCX_WOKEN => self.ucx.woken(&record.read()?, context.events),
+            _ => self.ucx.called_back(&record.read()?),
+        }
+        Some(())
+    }
+
+    fn wants(&mut self, stack: &Stack, _process: ProcessRef, context: &mut Context<'_>) -> Option<u64> {
+        let transfer = number(stack.sample.detail[0]);
+        Some(self.waiting.add((transfer, context.at(stack.sample.header.time))))
+    }
+
+    fn named(&mut self, number: u64, stack: NamedStack, context: &mut Context<'_>) {
+        let Some((id, at)) = self.waiting.take(number) else { return };
+        let Some(stack) = stack.id else { return context.lose_stack(at) };
+        context.events.push(Event::Transfer { at, id, change: TransferChange::Asked(stack) });
+    }
+
+    fn ended(&mut self, pid: u32, at: Nanos, context: &mut Context<'_>) {
+        self.ucx.ended(pid, at, context.events);
+    }
+
+    fn mapped(&mut self, context: &mut Context<'_>) {
+        context.notes.extend(self.ucx.follow(context.processes.mappings()));
+    }
+
+    fn advance(&mut self, context: &mut Context<'_>) {
+        let Context { now, at_the_end, processes, object, events, .. } = context;
+        self.ucx.tick(*now, *at_the_end, processes.watched(), &mut object.control, events);
+    }
+
+    fn costs(&mut self, object: &Object, costs: &mut Vec<Spent>) {
+        let (programs, runs) = programs::run_time(object);
+        let traps = self.ucx.trap_cost(runs, programs::stepped(object));
+        costs.push(Spent { on: Spender::Transfers, programs, traps });
+    }
+
+    fn keep(&mut self, arbiter: &Arbiter, context: &mut Context<'_>) -> bool {
+        self.ucx.keep(arbiter.level(Spender::Transfers), context.now, context.events);
+        true
+    }
+
+    fn goes_on_probing(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,41 @@
+//! What is known of a BPF program before it is loaded.
+
+use pyobs_model::Family;
+
+/// What a program attaches to decides how it is loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Plain,
+    /// At a tracepoint whose arguments have types; this is the tracepoint's own type in the kernel's BTF.
+    Typed(&'static str),
+    /// An iterator over objects of this kind.
+    Iterator(&'static str),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct ProgramSpec {
+    pub name: &'static str,
+    /// Those that need it.
+    pub families: &'static [Family],
+    pub kind: Kind,
+    /// Its families do without it, with less or in another way.
+    pub optional: bool,
+}
+
+impl ProgramSpec {
+    pub const fn new(name: &'static str, families: &'static [Family]) -> Self {
+        Self { name, families, kind: Kind::Plain, optional: false }
+    }
+
+    pub const fn optional(self) -> Self {
+        Self { optional: true, ..self }
+    }
+
+    pub const fn typed(self, tracepoint: &'static str) -> Self {
+        Self { kind: Kind::Typed(tracepoint), ..self }
+    }
+
+    pub const fn iterator(self, objects: &'static str) -> Self {
+        Self { kind: Kind::Iterator(objects), ..self }
+    }
+}
