@@ -150,7 +150,7 @@ impl<'ast> Visit<'ast> for Paths {
     }
 }
 
-/// Sets of files of which each leads to each other, larger than is allowed.
+/// Strongly connected sets of files that are larger than is allowed.
 fn circles(imports: &Imports) -> Vec<Vec<String>> {
     let reaches = |from: &Module| {
         let (mut seen, mut next) = (BTreeSet::new(), vec![from]);

@@ -40,7 +40,7 @@ const USER_MAX: f64 = 4.0;
 /// Calls are never left with less than this share of the budget, and no probes are taken away that cost less.
 const ALLOWANCE_MIN: f64 = 0.25;
 
-/// What costs are told apart by.
+/// What a cost is booked on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Spender {

@@ -22,7 +22,7 @@
 //! in the same turn, seconds later if debug information has to be read first.
 //!
 //! All that a watched process can influence has bounds: a collector that keeps something for each thread, address or file
-//! says how many at the most, evicts the oldest, and counts what that loses.
+//! has a bound, evicts the oldest beyond it, and counts what that loses.
 
 use pyobs_abi::stack;
 use pyobs_model::{Event, Family, Meta, Nanos, Outcome, ProcessRef, Reason, Sample, StackId};
@@ -127,7 +127,7 @@ pub struct Context<'a> {
     pub start: Nanos,
     /// Nothing more comes.
     pub at_the_end: bool,
-    /// Of the CPUs' samples one in so many is kept.
+    /// The CPUs' samplers keep one sample in this many.
     pub keep_every: u64,
     pub object: &'a mut Object,
     pub processes: &'a mut Processes,

@@ -1,15 +1,17 @@
 //! One capture, from attaching to the last event.
 
 /// What collectors work with. Not a method, which would borrow the whole session.
-macro_rules! parts {
+macro_rules! context {
     ($session:expr) => {
-        crate::session::collectors::Parts {
+        crate::family::Context {
             now: $session.now(),
             start: $session.start,
+            at_the_end: false,
             keep_every: $session.keep_every,
             object: &mut $session.object,
             processes: &mut $session.processes,
             interner: &mut $session.interner,
+            samples: &mut $session.samples,
             events: &mut $session.scratch,
             notes: &mut $session.notes,
         }
@@ -32,14 +34,14 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant, SystemTime};
 
 use pyobs_abi::record::Loss;
-use pyobs_model::{Event, Family, Meta, Nanos, Reason};
+use pyobs_model::{Event, Family, Meta, Nanos, Reason, Sample};
 
 use crate::budget::Arbiter;
 use crate::copies::Copies;
 pub use crate::copies::{Copied, Page, Registers};
 pub use crate::families::arena::library::description::Named;
 pub use crate::families::eval::chosen::Chosen;
-use crate::family::Collector;
+use crate::family::{Collector, Context};
 use crate::intern::Interner;
 use crate::kernel::clocks;
 use crate::kernel::cost::{self, Statistics, ThreadTime};
@@ -56,7 +58,7 @@ use crate::registry;
 use crate::stacks::Stacks;
 
 use self::asked::Asked;
-use self::collectors::{Collectors, Parts, Token};
+use self::collectors::{Collectors, Token};
 pub use self::error::{CaptureError, StartError};
 pub use self::options::{Addresses, Options, Targets, Walk};
 use self::rhythm::{News, Rhythm};
@@ -79,6 +81,8 @@ pub struct Session {
     interner: Interner,
     stacks: Stacks<Token>,
     collectors: Collectors,
+    /// Samples of the CPUs that were named in this turn.
+    samples: Vec<Sample>,
     /// The memory maps that the collectors have seen.
     maps_seen: u64,
     keep_every: u64,
@@ -135,6 +139,7 @@ impl Session {
             interner: Interner::default(),
             stacks: Stacks::new(namer),
             collectors: Collectors::default(),
+            samples: Vec::new(),
             maps_seen: 0,
             keep_every: 1,
             arbiter: Arbiter::new(options.budget, cpus.len(), options.rate_hz, budget::binds(options)),
@@ -163,8 +168,8 @@ impl Session {
 
     /// Starts each family that was asked for.
     fn attach(&mut self, asked: &mut Asked) -> Result<(), StartError> {
-        let parts = parts!(self);
-        self.collectors = Collectors::start(asked, parts, &mut self.meta)?;
+        let context = context!(self);
+        self.collectors = Collectors::start(asked, context, &mut self.meta)?;
         asked.something_is_left()?;
         let start = if asked.has(Family::Cpu) || asked.has(Family::Redundancy) {
             CLOCK.clone_into(&mut self.meta.sampler);
@@ -318,17 +323,11 @@ impl Session {
         let maps_read = self.processes.maps_read();
         if self.maps_seen != maps_read {
             self.maps_seen = maps_read;
-            let (collectors, parts) = self.parts();
-            collectors.mapped(parts);
+            self.collectors.mapped(context!(self));
         }
-        let (collectors, parts) = self.parts();
-        collectors.advance(at_the_end, parts);
-    }
-
-    /// The collectors, and what they work with.
-    fn parts(&mut self) -> (&mut Collectors, Parts<'_>) {
-        let parts = parts!(self);
-        (&mut self.collectors, parts)
+        let context = Context { at_the_end, ..context!(self) };
+        self.collectors.advance(context);
+        self.samples.clear();
     }
 
     fn lose(&mut self, reason: Reason, count: u64) {

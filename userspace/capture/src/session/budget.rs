@@ -75,8 +75,8 @@ impl Session {
 
     fn apply(&mut self, at: Nanos, changes: Vec<Change>) {
         let keep_every = (1.0 / self.arbiter.level(Spender::Samples)).round() as u64;
-        let parts = parts!(self);
-        if !self.collectors.keep(&self.arbiter, parts) {
+        let context = context!(self);
+        if !self.collectors.keep(&self.arbiter, context) {
             return;
         }
         self.keep_every = keep_every;

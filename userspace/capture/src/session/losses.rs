@@ -3,7 +3,7 @@
 use pyobs_abi::record::Loss;
 use pyobs_model::Reason;
 
-/// How users are told of a loss.
+/// The reason that reports give for a loss.
 pub fn reason(loss: Loss) -> Reason {
     match loss {
         Loss::RingFull => Reason::RingFull,

@@ -9,6 +9,7 @@ use pyobs_model::{Event, Family, Nanos, Reason};
 use super::Session;
 use crate::copies::Copied;
 use crate::cpython::copied::CopiedCode;
+use crate::family::NamedStack;
 use crate::kernel::object::RING_BYTES;
 use crate::machine;
 use crate::record::{Life, Plain, Record, Stack};
@@ -96,11 +97,9 @@ impl Session {
     }
 
     fn life(&mut self, notice: &Life) {
-        let (collectors, parts) = self.parts();
-        collectors.ended(notice, parts);
+        self.collectors.ended(notice, context!(self));
         self.processes.notice(notice, &mut self.object, &mut self.scratch);
-        let (collectors, parts) = self.parts();
-        collectors.forked(notice, parts);
+        self.collectors.forked(notice, context!(self));
     }
 
     /// Ends the processes whose exit was lost.
@@ -114,8 +113,7 @@ impl Session {
 
     /// A family's record without a stack.
     fn take_plain(&mut self, family: Family, plain: &Plain) {
-        let (collectors, parts) = self.parts();
-        if collectors.record(family, plain, parts).is_none() {
+        if self.collectors.record(family, plain, context!(self)).is_none() {
             self.lose(Reason::RecordMalformed, 1);
         }
     }
@@ -142,8 +140,7 @@ impl Session {
         }
         watched.count_unattached();
         let process = watched.id;
-        let (collectors, parts) = self.parts();
-        let Some(token) = collectors.wants(family, stack, process, parts) else { return };
+        let Some(token) = self.collectors.wants(family, stack, process, context!(self)) else { return };
         if let Some((watched, native)) = self.processes.get(header.pid) {
             self.stacks.take(stack, at, watched, native, &mut self.interner, &mut self.scratch, token);
         }
@@ -158,8 +155,7 @@ impl Session {
     /// Hands on the stacks that have their names.
     pub(super) fn named(&mut self) {
         for Taken { purpose, stack, outcome } in self.stacks.named(&mut self.interner, &mut self.scratch) {
-            let (collectors, parts) = self.parts();
-            collectors.named(purpose, stack, outcome, parts);
+            self.collectors.named(purpose, NamedStack { id: stack, outcome }, context!(self));
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::cpython::operands::{self, Located, Operands};
 use crate::cpython::version::Version;
 use crate::memory::{Memory, ProcessMemory};
 
-/// Instructions whose operands are known at the most, and types.
+/// Limits of how many instructions, and types, the kernel side knows the operands of.
 pub const SPOTS_MAX: u32 = 4096;
 pub const CLASSES_MAX: u32 = 4096;
 /// An object's header.

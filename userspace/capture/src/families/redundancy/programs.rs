@@ -52,7 +52,7 @@ pub fn load(object: &mut Object) -> Result<Parts, ObjectError> {
     })
 }
 
-/// Has the kernel side look at what one in so many samples of native code accesses.
+/// Makes the kernel side decode the access of one native sample in this many.
 pub fn look_at_one_in(object: &mut Object, so_many: u32) {
     // If the map refuses the new value, the old one stays.
     let _ = object.set(control::LOOK_EVERY, so_many.into());
