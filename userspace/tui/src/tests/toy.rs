@@ -1,4 +1,4 @@
-//! A toy screen: all that a screen of one list needs. docs/ARCHITECTURE.md refers to it.
+//! A toy screen: all that a screen of one list needs. docs/internals/extending.md refers to it.
 
 use insta::assert_snapshot;
 use pyobs_model::Model;
