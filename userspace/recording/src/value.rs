@@ -80,7 +80,7 @@ integers! {
     u32: i64::from, |it| it;
     u64: integer, |it| it;
     i32: i64::from, |it| it;
-    // What has 64 bits: tags, hashes, and addresses of which nothing is known.
+    // Tags, hashes and foreign addresses use all 64 bits.
     i64: |it| it, |it| it;
     bool: i64::from, |it: u64| it != 0;
     Nanos: |it| integer(it.0), Self;
