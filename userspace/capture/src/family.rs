@@ -21,8 +21,8 @@
 //! whether the stack is of any use and under which number, and [`Collector::named`] brings the stack under that number, often
 //! in the same turn, seconds later if debug information has to be read first.
 //!
-//! All that a watched process can influence has bounds: a collector that keeps something for each thread, address or file
-//! has a bound, evicts the oldest beyond it, and counts what that loses.
+//! A watched process must not be able to fill pyobs's memory. A collector that keeps something for each thread, address or
+//! file has to bound it, evict the oldest, and count what that loses.
 
 use pyobs_abi::stack;
 use pyobs_model::{Event, Family, Meta, Nanos, Outcome, ProcessRef, Reason, Sample, StackId};

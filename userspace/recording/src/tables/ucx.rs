@@ -65,7 +65,7 @@ tables! {
         spent as "spent_ns": Nanos = "from being submitted to being over, of all of them",
         unfollowed: u64 = "how many of `count` were counted when they were submitted, for there were too many: nobody \
             looked at their ends",
-        every as "told_every": u32 = "one in so many of the others was told of singly",
+        every as "told_every": u32 = "of the others, one in this many has a row in `transfers`",
     }
 
     /// Family `ucx`: what threads have done with transfers so far; the last row of a thread has its sums.
