@@ -47,7 +47,7 @@ fn walk(depth: u32, bounded: bool) -> Vec<(Outcome, usize)> {
             Event::Sample(sample) => {
                 // Until the files' tables are made, native frames are missing; these cases are about Python's.
                 let outcome = match sample.outcome {
-                    Outcome::Cut(Reason::UnwindTableMissing) => Outcome::Complete,
+                    Outcome::NativePartial(Reason::UnwindTableMissing) => Outcome::Complete,
                     outcome => outcome,
                 };
                 samples.push((outcome, stacks[sample.stack.0 as usize]));

@@ -3,7 +3,7 @@
 //! Once a second the session reports what each family has cost. [`Arbiter`] takes the measure that does the least harm for each
 //! percent saved until the predicted cost fits, and takes it back once the predicted cost leaves room. It knows no family's
 //! programs: the session applies what [`Arbiter::level`] says. The windows of `eval` open and close several times a second, on
-//! what [`Arbiter::allowance`] leaves them.
+//! what [`Arbiter::allowed_share`] leaves them.
 
 mod ladder;
 #[cfg(test)]
@@ -38,7 +38,7 @@ const TRIAL_LENGTH: u32 = 10;
 /// whatever there is to see.
 const USER_MAX: f64 = 4.0;
 /// Calls are never left with less than this share of the budget, and no probes are taken away that cost less.
-const ALLOWANCE_MIN: f64 = 0.25;
+const ALLOWED_SHARE_MIN: f64 = 0.25;
 
 /// What a cost is booked on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,10 +157,10 @@ impl Arbiter {
     }
 
     /// What calls may cost now, in percent of a core: what the others leave.
-    pub fn allowance(&self) -> f64 {
+    pub fn allowed_share(&self) -> f64 {
         let others =
             self.seconds.back().map_or(0.0, |shares| self.total(shares) - self.counted(shares, Spender::Calls));
-        (self.budget - others).max(self.budget * ALLOWANCE_MIN) * 100.0
+        (self.budget - others).max(self.budget * ALLOWED_SHARE_MIN) * 100.0
     }
 
     /// To be called once a second with what each family has cost since the start, and the time in user space without start-up

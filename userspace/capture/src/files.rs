@@ -18,8 +18,8 @@ use crate::cpython::find::{self, InspectError, Interpreter};
 use crate::elf::Elf;
 use crate::libc_layout::{LibcLayout, inspect_libc};
 use crate::memory::{Memory, ProcessMemory};
+use crate::prefetch::{fill_loaded, prefetch};
 use crate::process_maps::Mapping;
-use crate::skim::{fill_loaded, skim};
 
 /// A file by device (major, minor) and inode, as memory maps and the kernel's notices give it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -170,7 +170,7 @@ impl Files {
             return Ok(Arc::clone(facts));
         }
         let facts = match open(pid, mapping)? {
-            Some((file, size)) => Arc::new(read_from(mapping, move || look(&file, size))?),
+            Some((file, size)) => Arc::new(read_from(mapping, move || inspect(&file, size))?),
             None => Arc::default(),
         };
         self.known.insert(id, Arc::clone(&facts));
@@ -183,7 +183,7 @@ impl Files {
         let device = metadata.dev();
         let id = FileId { device: (rustix::fs::major(device), rustix::fs::minor(device)), inode: metadata.ino() };
         self.note(id, Stamp::of(&metadata));
-        self.known.insert(id, Arc::new(look(&file, metadata.len())));
+        self.known.insert(id, Arc::new(inspect(&file, metadata.len())));
     }
 
     /// The files that have changed since the last call: what else was made of them is of the old ones.
@@ -260,12 +260,14 @@ fn open_regular(path: &Path) -> io::Result<Option<(File, Metadata)>> {
 }
 
 /// Says what a file is. It is read, not mapped: a memory map of a file that its owner truncates would kill us with SIGBUS.
-fn look(file: &File, size: u64) -> FileFacts {
+fn inspect(file: &File, size: u64) -> FileFacts {
     if size > SIZE_MAX {
         return FileFacts::default();
     }
-    let Some(skimmed) = skim(file, size).filter(|bytes| is_interesting(bytes)) else { return FileFacts::default() };
-    fill_loaded(file, skimmed).map_or_else(FileFacts::default, |bytes| examine(&bytes))
+    let Some(prefetched) = prefetch(file, size).filter(|bytes| is_interesting(bytes)) else {
+        return FileFacts::default();
+    };
+    fill_loaded(file, prefetched).map_or_else(FileFacts::default, |bytes| examine(&bytes))
 }
 
 /// Whether a file of which only the symbols' names were read deserves to be read whole.

@@ -27,10 +27,10 @@ use crate::libc_layout::inspect_libc;
 use crate::memory::Memory;
 use crate::native::names::{Names, Source, demangle, perf_map};
 use crate::native::table;
+use crate::prefetch::{fill_loaded, prefetch};
 use crate::process_maps::{Mappings, lines};
 use crate::record::Record;
 use crate::registry;
-use crate::skim::{fill_loaded, skim};
 
 /// A target's name, and what it does with an input.
 pub type Target = (&'static str, fn(&[u8]));
@@ -104,8 +104,8 @@ fn elf(input: &[u8]) {
         }
     }
     if let Some(file) = file(input) {
-        let skimmed = skim(&file, input.len() as u64);
-        skimmed.and_then(|skimmed| fill_loaded(&file, skimmed));
+        let prefetched = prefetch(&file, input.len() as u64);
+        prefetched.and_then(|prefetched| fill_loaded(&file, prefetched));
     }
 }
 

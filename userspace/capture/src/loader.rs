@@ -11,7 +11,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use crate::elf::Elf;
-use crate::skim::skim;
+use crate::prefetch::prefetch;
 
 /// Where loaders look last. The cache of ld.so has more, which interpreters are seldom in.
 const FOLDERS: [&str; 6] =
@@ -69,7 +69,7 @@ fn find(name: &OsStr) -> Option<PathBuf> {
 fn libraries_of(path: &Path) -> Vec<PathBuf> {
     let Some(bytes) = File::open(path).ok().and_then(|file| {
         let metadata = file.metadata().ok().filter(|metadata| metadata.is_file() && metadata.len() <= SIZE_MAX)?;
-        skim(&file, metadata.len())
+        prefetch(&file, metadata.len())
     }) else {
         return Vec::new();
     };
@@ -119,17 +119,17 @@ mod tests {
     #[test]
     fn the_libraries_of_a_program_are_those_that_the_loader_finds() {
         let program = env::current_exe().unwrap();
-        let told = Command::new("ldd").arg(&program).output().unwrap();
-        let told = String::from_utf8(told.stdout).unwrap();
-        let told: BTreeSet<PathBuf> = told
+        let listed = Command::new("ldd").arg(&program).output().unwrap();
+        let listed = String::from_utf8(listed.stdout).unwrap();
+        let listed: BTreeSet<PathBuf> = listed
             .lines()
             .filter_map(|line| line.split("=> ").nth(1)?.split(' ').next())
             .map(|path| fs::canonicalize(path).unwrap())
             .collect();
-        assert!(!told.is_empty());
+        assert!(!listed.is_empty());
         let found: BTreeSet<PathBuf> =
             files_of(program.as_os_str()).iter().map(|path| fs::canonicalize(path).unwrap()).collect();
-        assert!(told.is_subset(&found), "{told:?} of {found:?}");
+        assert!(listed.is_subset(&found), "{listed:?} of {found:?}");
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The watched processes: found, followed through fork and exec, forgotten at their end.
 
-pub mod allowance;
 mod interpreters;
-mod lives;
+mod lifecycle;
+pub mod token_bucket;
 mod watched;
 
 use std::ffi::OsStr;
@@ -26,12 +26,12 @@ use crate::native::Native;
 use crate::process_maps::{Mapping, Mappings};
 use crate::session::options::Targets;
 
-use self::allowance::Allowances;
+use self::token_bucket::TokenBuckets;
 pub use self::watched::Watched;
 use self::watched::sampled;
 
 /// How long after the first notice of a mapping a process is looked at, so that its loader gets on.
-const LOOK_AFTER: Duration = Duration::from_millis(2);
+const EXAMINE_AFTER: Duration = Duration::from_millis(2);
 /// When, and how many times, an interpreter that is not ready is tried again: every so many times it takes one step longer,
 /// up to half a minute in all, which one may need on a machine with hundreds that start at once.
 const RETRY_AFTER: Duration = Duration::from_millis(3);
@@ -64,7 +64,7 @@ pub struct Processes {
     /// Watched processes whose memory map has changed, and when it is to be read.
     changed: HashMap<u32, Instant>,
     /// How often their maps may be read.
-    allowances: Allowances,
+    map_reads: TokenBuckets,
     changed_files: Vec<FileId>,
     /// What was said of interpreters that are not watched.
     refused: HashSet<String>,
@@ -87,7 +87,7 @@ impl Processes {
             watched: HashMap::default(),
             pending: HashMap::default(),
             changed: HashMap::default(),
-            allowances: Allowances::default(),
+            map_reads: TokenBuckets::default(),
             changed_files: Vec::new(),
             refused: HashSet::default(),
             notes: Vec::new(),
@@ -193,7 +193,7 @@ impl Processes {
             return;
         }
         if self.everything || self.watched.contains_key(&pid) {
-            self.look_at(pid);
+            self.visit(pid);
         }
     }
 
@@ -208,8 +208,8 @@ impl Processes {
     }
 
     /// Puts a process on the list of those to be looked at.
-    pub fn look_at(&mut self, pid: u32) {
-        self.pending.entry(pid).or_insert_with(|| Pending { due: Instant::now() + LOOK_AFTER, tries: 0 });
+    pub fn visit(&mut self, pid: u32) {
+        self.pending.entry(pid).or_insert_with(|| Pending { due: Instant::now() + EXAMINE_AFTER, tries: 0 });
     }
 
     /// Watched processes that have ended without notice.
@@ -218,13 +218,13 @@ impl Processes {
     }
 
     /// Notices were lost: any process may have mapped something.
-    pub fn look_at_all(&mut self) {
+    pub fn examine_all(&mut self) {
         for pid in self.watched.keys() {
             self.changed.entry(*pid).or_insert_with(|| Instant::now() + REFRESH_AFTER);
         }
         for pid in machine::processes().unwrap_or_default() {
             if self.everything || self.watched.contains_key(&pid) {
-                self.look_at(pid);
+                self.visit(pid);
             }
         }
     }
@@ -242,7 +242,7 @@ impl Processes {
             if self.is_python(pid) {
                 continue;
             }
-            let allowed = self.allowances.next(pid, now);
+            let allowed = self.map_reads.next(pid, now);
             if allowed > now {
                 self.pending.insert(pid, Pending { due: allowed, tries });
             } else {
@@ -255,7 +255,7 @@ impl Processes {
                 return;
             }
             self.changed.remove(&pid);
-            let allowed = self.allowances.next(pid, now);
+            let allowed = self.map_reads.next(pid, now);
             if allowed > now {
                 self.changed.insert(pid, allowed);
                 continue;
@@ -301,7 +301,7 @@ impl Processes {
     fn read_map(&mut self, pid: u32) -> std::io::Result<Mappings> {
         let before = thread_time();
         let mappings = Mappings::of(pid)?;
-        self.allowances.spend(pid, mappings.lines(), thread_time().saturating_sub(before), Instant::now());
+        self.map_reads.spend(pid, mappings.lines(), thread_time().saturating_sub(before), Instant::now());
         Ok(mappings)
     }
 

@@ -24,7 +24,7 @@ pub enum Record {
     /// A family's, without.
     Plain(Family, Plain),
     Code(Box<CopiedCode>),
-    Life(Life),
+    Lifecycle(Lifecycle),
     Mapped(Mapped),
     StackCopy(Box<StackCopy>),
 }
@@ -45,7 +45,7 @@ impl Plain {
 
 /// A turn in the life of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Life {
+pub enum Lifecycle {
     Fork { parent: Header, child: u32 },
     Exec(Header),
     Exit(Header),
@@ -95,11 +95,11 @@ impl Record {
             record::STACK_COPY => Some(Self::StackCopy(Box::new(read(bytes, 0)?))),
             record::PROCESS_FORK => {
                 let fork: Fork = read(bytes, 0)?;
-                Some(Self::Life(Life::Fork { parent: fork.header, child: fork.child }))
+                Some(Self::Lifecycle(Lifecycle::Fork { parent: fork.header, child: fork.child }))
             }
             record::EXEC_MAPPED => Some(Self::Mapped(read(bytes, 0)?)),
-            record::PROCESS_EXEC => Some(Self::Life(Life::Exec(header))),
-            record::PROCESS_EXIT => Some(Self::Life(Life::Exit(header))),
+            record::PROCESS_EXEC => Some(Self::Lifecycle(Lifecycle::Exec(header))),
+            record::PROCESS_EXIT => Some(Self::Lifecycle(Lifecycle::Exit(header))),
             kind => {
                 let Kind { family, has_stack } = kind_of(kind)?;
                 Some(match has_stack {

@@ -10,7 +10,7 @@ use pyobs_model::Family;
 use crate::families::{arena, cpu, eval, gil, nrt, offcpu, redundancy, shm, ucx};
 use crate::family::FamilySpec;
 use crate::kernel::object::system_calls::{self, Points};
-use crate::kernel::object::{Contents, LIVES};
+use crate::kernel::object::{Contents, LIFECYCLE};
 use crate::kernel::program::ProgramSpec;
 use crate::record::Kind;
 
@@ -20,9 +20,9 @@ pub static SPECS: [FamilySpec; Family::ALL.len()] =
 
 /// Programs that run whichever family is on.
 const SHARED: [ProgramSpec; 3] = [
-    ProgramSpec::new(LIVES[0].0, &Family::ALL),
-    ProgramSpec::new(LIVES[1].0, &Family::ALL),
-    ProgramSpec::new(LIVES[2].0, &Family::ALL),
+    ProgramSpec::new(LIFECYCLE[0].0, &Family::ALL),
+    ProgramSpec::new(LIFECYCLE[1].0, &Family::ALL),
+    ProgramSpec::new(LIFECYCLE[2].0, &Family::ALL),
 ];
 
 /// Those of the families that look at system calls. They also tell of executable mappings, which other means do without them.

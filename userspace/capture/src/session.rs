@@ -18,16 +18,16 @@ macro_rules! context {
     };
 }
 
-mod asked;
 mod budget;
 mod collectors;
 pub mod error;
 mod losses;
 mod meta;
 pub mod options;
+mod poll_schedule;
 mod preflight;
 mod records;
-mod rhythm;
+mod requested;
 
 use std::collections::HashSet;
 use std::os::fd::AsFd;
@@ -57,11 +57,11 @@ use crate::processes::Processes;
 use crate::registry;
 use crate::stacks::Stacks;
 
-use self::asked::Asked;
 use self::collectors::{Collectors, Token};
 pub use self::error::{CaptureError, StartError};
 pub use self::options::{Addresses, Options, Targets, Walk};
-use self::rhythm::{News, Rhythm};
+use self::poll_schedule::{News, PollSchedule};
+use self::requested::Requested;
 
 /// How long the end of a capture waits for the names of native functions.
 const NAMES_WAIT: Duration = Duration::from_secs(12);
@@ -70,7 +70,7 @@ const NAMES_WAIT: Duration = Duration::from_secs(12);
 const NEWBORN: Duration = Duration::from_millis(200);
 const STARTS: Duration = Duration::from_secs(1);
 /// Between two looks whether names have come.
-const PACE: Duration = Duration::from_millis(4);
+const POLL_PAUSE: Duration = Duration::from_millis(4);
 const COST_PERIOD: Duration = Duration::from_secs(1);
 
 pub struct Session {
@@ -100,7 +100,7 @@ pub struct Session {
     cpu_at_start: Duration,
     /// Of that, what this thread has used for work that is done once a process.
     startup: Duration,
-    rhythm: Rhythm,
+    poll_schedule: PollSchedule,
     notes: Vec<String>,
     scratch: Vec<Event>,
     /// Only where they were asked for.
@@ -118,19 +118,19 @@ impl Session {
         preflight::check()?;
         machine::keep_no_large_blocks();
         let cpu_at_start = clocks::cpu_time();
-        let mut asked = Asked::new(options);
+        let mut requested = Requested::new(options);
         let mut object = open(options)?;
         object.turn_on(registry::control_bits(&options.probes))?;
-        object.attach_lives()?;
+        object.attach_lifecycle()?;
         let (tables, mappings) = object.take_native()?;
         let native = Native::new(tables, mappings).map_err(StartError::Helper)?;
         let namer = Namer::start().map_err(StartError::Helper)?;
         let helpers = [native.thread_time(), namer.thread_time()];
         let statistics = Statistics::enable();
         let cpus = aya::util::online_cpus().map_err(|(what, error)| StartError::Cpus(format!("{what}: {error}")))?;
-        let sideband = collectors::look_at_system_calls(&mut asked, &mut object, &cpus)?;
+        let sideband = collectors::choose_system_calls(&mut requested, &mut object, &cpus)?;
         let notices = sideband.iter().flat_map(Sideband::files);
-        let rhythm = Rhythm::new(notices, &object.records).map_err(StartError::Wait)?;
+        let poll_schedule = PollSchedule::new(notices, &object.records).map_err(StartError::Wait)?;
         let start = machine::monotonic();
         let mut session = Self {
             processes: Processes::new(&options.targets, start, native),
@@ -153,34 +153,34 @@ impl Session {
             cost_at: Instant::now(),
             cpu_at_start,
             startup: Duration::ZERO,
-            rhythm,
+            poll_schedule,
             notes: Vec::new(),
             scratch: Vec::new(),
             copies: matches!(options.walk, Walk::Copied { .. }).then(Copies::default),
             _closed: Closed,
         };
-        session.object.call_at_most_each(Rhythm::CALL_GAP);
+        session.object.call_at_most_each(PollSchedule::CALL_GAP);
         session.scan(&options.targets)?;
-        session.attach(&mut asked)?;
+        session.attach(&mut requested)?;
         session.started();
         Ok(session)
     }
 
     /// Starts each family that was asked for.
-    fn attach(&mut self, asked: &mut Asked) -> Result<(), StartError> {
+    fn attach(&mut self, requested: &mut Requested) -> Result<(), StartError> {
         let context = context!(self);
-        self.collectors = Collectors::start(asked, context, &mut self.meta)?;
-        asked.something_is_left()?;
-        let start = if asked.has(Family::Cpu) || asked.has(Family::Redundancy) {
+        self.collectors = Collectors::start(requested, context, &mut self.meta)?;
+        requested.something_is_left()?;
+        let start = if requested.has(Family::Cpu) || requested.has(Family::Redundancy) {
             CLOCK.clone_into(&mut self.meta.sampler);
-            self.object.attach_sampler(asked.options.rate_hz)?
+            self.object.attach_sampler(requested.options.rate_hz)?
         } else {
             machine::monotonic()
         };
         self.begin(start);
-        self.object.turn_on(registry::control_bits(&asked.options.probes))?;
-        self.meta.probes = asked.options.probes.iter().map(ToString::to_string).collect();
-        self.meta.refused = std::mem::take(&mut asked.refused);
+        self.object.turn_on(registry::control_bits(&requested.options.probes))?;
+        self.meta.probes = requested.options.probes.iter().map(ToString::to_string).collect();
+        self.meta.refused = std::mem::take(&mut requested.refused);
         Ok(())
     }
 
@@ -248,7 +248,7 @@ impl Session {
 
     /// Has [`Self::poll`] return early when there is something in `source`, or its other end is closed.
     pub fn listen(&self, source: impl AsFd) -> std::io::Result<()> {
-        self.rhythm.listen(source)
+        self.poll_schedule.listen(source)
     }
 
     /// Waits up to `timeout` and appends what has happened.
@@ -258,7 +258,7 @@ impl Session {
             self.wait(until)?;
             self.drain();
             events.append(&mut self.scratch);
-            if !events.is_empty() || self.rhythm.was_rung() || Instant::now() >= until {
+            if !events.is_empty() || self.poll_schedule.was_rung() || Instant::now() >= until {
                 return Ok(());
             }
         }
@@ -267,7 +267,7 @@ impl Session {
     fn wait(&mut self, until: Instant) -> Result<(), CaptureError> {
         let families = self.collectors.all().filter_map(Collector::next_due);
         let due = families.chain(self.processes.next_due()).min();
-        Ok(self.rhythm.wait(until, due)?)
+        Ok(self.poll_schedule.wait(until, due)?)
     }
 
     /// One turn of the loop.
@@ -275,7 +275,7 @@ impl Session {
         self.object.log_messages();
         self.object.jitter_ticks();
         let has_more = self.drain_records();
-        self.rhythm.leaves(has_more);
+        self.poll_schedule.leaves(has_more);
         self.settle();
     }
 
@@ -300,7 +300,7 @@ impl Session {
         self.processes.native.settle();
         self.named();
         let news = self.news();
-        if let Some(gap) = self.rhythm.found(news) {
+        if let Some(gap) = self.poll_schedule.found(news) {
             self.object.call_at_most_each(gap);
         }
         self.advance(false);
@@ -335,7 +335,7 @@ impl Session {
             self.scratch.push(Event::Loss { at: self.now(), reason, count });
             if matches!(reason, Reason::SidebandLost | Reason::RingFull) {
                 self.end_gone();
-                self.processes.look_at_all();
+                self.processes.examine_all();
             }
         }
     }
@@ -357,7 +357,7 @@ impl Session {
         let since = Instant::now();
         self.stacks.hurry();
         while self.stacks.is_waiting() && since.elapsed() < NAMES_WAIT {
-            std::thread::sleep(PACE);
+            std::thread::sleep(POLL_PAUSE);
             self.named();
         }
         self.advance(true);

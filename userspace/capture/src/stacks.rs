@@ -16,10 +16,10 @@ use crate::cpython::attached::Attached;
 use crate::cpython::names::{self, CodeObject, LongTables};
 use crate::files::FileId;
 use crate::intern::Interner;
-use crate::join::{Halves, Joined, greenlet_part, join};
 use crate::kernel::cost::Bucket;
 use crate::kernel::symbols::Symbols;
 use crate::memory::ProcessMemory;
+use crate::merge::{Halves, Merged, greenlet_part, merge};
 use crate::native::Native;
 use crate::native::images::Image;
 use crate::native::namer::{Key, Namer};
@@ -74,7 +74,7 @@ pub struct Stacks<P> {
     known: HashMap<Key, Rc<[FrameId]>>,
     asked: HashSet<Key>,
     parked: VecDeque<Parked<P>>,
-    joined: Vec<Joined>,
+    merged: Vec<Merged>,
     reading: Reading,
 }
 
@@ -114,7 +114,7 @@ impl<P> Stacks<P> {
             known: HashMap::default(),
             asked: HashSet::default(),
             parked: VecDeque::new(),
-            joined: Vec::new(),
+            merged: Vec::new(),
             reading: Reading { learned: false, tables: Bucket::new(TABLES_SHARE, TABLES_SAVED_MAX) },
         }
     }
@@ -145,28 +145,28 @@ impl<P> Stacks<P> {
         let greenlet = watched.greenlet().filter(|_| is_complete);
         let greenlet = greenlet.and_then(|code| greenlet_part(&stack.native, stack.frames.len(), one_each, &code));
         let words = &stack.native[..greenlet.unwrap_or(stack.native.len())];
-        let is_whole = greenlet.is_some() && stack.sample.flags & flags::UNJOINED == 0;
-        let mut outcome = if is_whole { Outcome::Complete } else { outcome(stack) };
+        let is_complete = greenlet.is_some() && stack.sample.flags & flags::UNJOINED == 0;
+        let mut outcome = if is_complete { Outcome::Complete } else { outcome(stack) };
         let halves = Halves {
             one_each,
             native_complete: greenlet.is_some() || stack.sample.native == native::COMPLETE,
             python_truncated: stack.sample.walk == walk::TRUNCATED,
         };
-        let mut joined = std::mem::take(&mut self.joined);
-        if !join(words, stack.frames.len(), halves, &mut joined) && outcome == Outcome::Complete {
-            outcome = Outcome::Cut(Reason::FramesUnjoined);
+        let mut merged = std::mem::take(&mut self.merged);
+        if !merge(words, stack.frames.len(), halves, &mut merged) && outcome == Outcome::Complete {
+            outcome = Outcome::NativePartial(Reason::FramesUnjoined);
         }
-        let (mut frames, mut gaps) = (Vec::with_capacity(joined.len() + stack.kernel.len()), Vec::new());
+        let (mut frames, mut gaps) = (Vec::with_capacity(merged.len() + stack.kernel.len()), Vec::new());
         let mut last_mapping = None;
-        for frame in joined.iter().rev() {
+        for frame in merged.iter().rev() {
             match *frame {
-                Joined::Native(number) => {
+                Merged::Native(number) => {
                     let address = native_address(stack.native[number]);
                     let mapping = last_mapping.filter(|last: &&Mapping| last.has(address));
                     last_mapping = mapping.or_else(|| watched.mapping(address));
                     self.native_frame(address, watched.pid, last_mapping, &mut frames, &mut gaps);
                 }
-                Joined::Python(number) => {
+                Merged::Python(number) => {
                     match python(stack.frames[number], at, watched, interner, events, &mut self.reading) {
                         Ok(frame) => frames.push(frame),
                         Err(reason) => {
@@ -179,7 +179,7 @@ impl<P> Stacks<P> {
                 }
             }
         }
-        self.joined = joined;
+        self.merged = merged;
         for address in stack.kernel.iter().rev() {
             let name = self.symbols.name(*address);
             // It calls those who look at a tracepoint, where there are several (include/linux/tracepoint.h).
@@ -414,5 +414,5 @@ fn outcome(stack: &Stack) -> Outcome {
         native::UNREADABLE => Reason::NativeStackUnreadable,
         _ => Reason::NativeStackInvalid,
     };
-    Outcome::Cut(why)
+    Outcome::NativePartial(why)
 }

@@ -315,7 +315,7 @@ pub enum Outcome {
     NoPython,
     Failed(Reason),
     /// All Python frames are there; the native ones lead only part of the way to the outermost.
-    Cut(Reason),
+    NativePartial(Reason),
 }
 
 /// Calls of one function since the last word of it.

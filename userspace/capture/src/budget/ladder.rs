@@ -1,6 +1,6 @@
 //! What the families offer to give up, step by step.
 
-use super::{ALLOWANCE_MIN, Spender};
+use super::{ALLOWED_SHARE_MIN, Spender};
 use pyobs_model::Family;
 
 /// One step: what is given up, and what that does to the figures.
@@ -113,7 +113,7 @@ impl Ladder {
     /// The share of the budget that is the family's own: while it costs no more, giving something up would not help.
     pub(super) fn reserve(&self) -> f64 {
         match self.next() {
-            Some(measure) if measure.is_final => ALLOWANCE_MIN,
+            Some(measure) if measure.is_final => ALLOWED_SHARE_MIN,
             _ if self.family == Spender::Samples => 0.5,
             _ => 0.0,
         }

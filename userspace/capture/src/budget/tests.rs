@@ -28,20 +28,20 @@ struct Bench {
     kernel: [f64; SPENDERS],
     user: f64,
     /// Shares of a core in each second.
-    told: Vec<f64>,
+    costs_seen: Vec<f64>,
     changes: Vec<(u32, Change)>,
 }
 
 impl Bench {
     fn new(percent: f64, cpus: usize, binds: Binds) -> Self {
-        let (told, changes) = (Vec::new(), Vec::new());
+        let (costs_seen, changes) = (Vec::new(), Vec::new());
         let arbiter = Arbiter::new(percent, cpus, 99_999, binds);
-        let mut bench = Self { arbiter, second: 0, kernel: [0.0; SPENDERS], user: 0.0, told, changes };
-        bench.look();
+        let mut bench = Self { arbiter, second: 0, kernel: [0.0; SPENDERS], user: 0.0, costs_seen, changes };
+        bench.inspect();
         bench
     }
 
-    fn look(&mut self) {
+    fn inspect(&mut self) {
         const KNOWN: [Spender; 7] = [
             Spender::Samples,
             Spender::Sleeps,
@@ -73,9 +73,9 @@ impl Bench {
                 self.kernel[family as usize] += cost;
             }
             self.user += load.user;
-            self.told.push(costs.iter().map(|(_, cost)| cost).sum::<f64>() + load.user);
+            self.costs_seen.push(costs.iter().map(|(_, cost)| cost).sum::<f64>() + load.user);
             self.second += 1;
-            self.look();
+            self.inspect();
         }
         self
     }
@@ -115,9 +115,9 @@ fn a_flood_is_inside_the_budget_within_two_seconds_and_stays_there() {
     ] {
         let mut bench = Bench::new(1.0, 1, ALL);
         bench.run(QUIET_LOAD, 10).run(load, 60);
-        assert!(bench.told[11..14].iter().all(|cost| *cost <= 0.01), "{:?}", bench.told);
-        let above = bench.told[11..].iter().filter(|cost| **cost > 0.01).count();
-        assert!(above <= 6, "{above} trials of a minute fail: {:?}", bench.told);
+        assert!(bench.costs_seen[11..14].iter().all(|cost| *cost <= 0.01), "{:?}", bench.costs_seen);
+        let above = bench.costs_seen[11..].iter().filter(|cost| **cost > 0.01).count();
+        assert!(above <= 6, "{above} trials of a minute fail: {:?}", bench.costs_seen);
     }
 }
 
@@ -190,7 +190,7 @@ fn the_budget_is_a_share_of_all_cpus() {
     assert!(bench.changes.is_empty(), "{:?}", bench.changes);
     let mut bench = Bench::new(1.0, 2, ALL);
     bench.run(load, 60);
-    assert!(bench.told[1..].iter().all(|cost| *cost <= 0.02), "{:?}", bench.told);
+    assert!(bench.costs_seen[1..].iter().all(|cost| *cost <= 0.02), "{:?}", bench.costs_seen);
     let sentence = bench.changes[0].1.sentence.as_deref().unwrap();
     assert!(sentence.contains("used 15.00 % of the machine with a budget of 1.00 %: one sample in 32"), "{sentence}");
 }
@@ -206,7 +206,7 @@ fn a_cost_that_measures_do_not_lower_is_tried_again_and_ever_less_often() {
     assert_eq!(bench.keeps()[1], 1.0, "the prediction says eight times as much, and a trial says otherwise");
     let mut bench = Bench::new(1.0, 1, ALL);
     bench.run(Load { sleeps: 0.2, fixed: 0.001, ..NOTHING }, 3600);
-    let above = bench.told.iter().filter(|cost| **cost > 0.01).count();
+    let above = bench.costs_seen.iter().filter(|cost| **cost > 0.01).count();
     assert!(above < 20, "{above} seconds in an hour above the budget");
 }
 
@@ -225,11 +225,11 @@ fn user_space_counts_after_the_start_and_is_divided_as_the_kernel_s_time() {
 #[test]
 fn calls_may_cost_what_the_others_leave() {
     let mut bench = Bench::new(1.0, 1, ALL);
-    assert!((bench.arbiter.allowance() - 1.0).abs() < 1e-9);
+    assert!((bench.arbiter.allowed_share() - 1.0).abs() < 1e-9);
     bench.run(Load { samples: 0.004, calls: 0.002, ..NOTHING }, 5);
-    assert!((bench.arbiter.allowance() - 0.6).abs() < 1e-3);
+    assert!((bench.arbiter.allowed_share() - 0.6).abs() < 1e-3);
     bench.run(Load { rest: 0.03, ..NOTHING }, 5);
-    assert!((bench.arbiter.allowance() - 0.25).abs() < 1e-3);
+    assert!((bench.arbiter.allowed_share() - 0.25).abs() < 1e-3);
 }
 
 #[test]

@@ -92,8 +92,8 @@ struct Follower<'a, 'data> {
 }
 
 impl Follower<'_, '_> {
-    /// Runs through a function. `look` sees each step before its effect, and ends the run by a result.
-    fn run<T>(&mut self, entry: u64, mut look: impl FnMut(&Instruction, &Step, &Registers) -> Option<T>) -> Option<T> {
+    /// Runs through a function. `visit` sees each step before its effect, and ends the run by a result.
+    fn run<T>(&mut self, entry: u64, mut visit: impl FnMut(&Instruction, &Step, &Registers) -> Option<T>) -> Option<T> {
         let mut at = entry;
         let mut left = MAX_INSTRUCTIONS;
         'code: for _ in 0..=MAX_JUMPS {
@@ -114,7 +114,7 @@ impl Follower<'_, '_> {
                     FlowControl::Exception | FlowControl::Interrupt => return None,
                     _ => Step::Other,
                 };
-                if let Some(result) = look(&instruction, &step, &self.registers) {
+                if let Some(result) = visit(&instruction, &step, &self.registers) {
                     return Some(result);
                 }
                 match instruction.flow_control() {
@@ -274,8 +274,8 @@ fn offset_by(value: Value, offset: i64) -> Value {
     }
 }
 
-fn follow<T>(elf: &Elf<'_>, entry: u64, look: impl FnMut(&Instruction, &Step, &Registers) -> Option<T>) -> Option<T> {
-    Follower { elf, registers: Registers::default() }.run(entry, look)
+fn follow<T>(elf: &Elf<'_>, entry: u64, visit: impl FnMut(&Instruction, &Step, &Registers) -> Option<T>) -> Option<T> {
+    Follower { elf, registers: Registers::default() }.run(entry, visit)
 }
 
 /// The pthread key that `PyGILState_GetThisThreadState` asks for: the first argument of its first call, which is either a

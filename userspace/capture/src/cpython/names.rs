@@ -262,7 +262,7 @@ struct Text {
     characters: usize,
     /// Bytes a character: 1, 2 or 4.
     width: usize,
-    cut: Option<Keep>,
+    truncated: Option<Keep>,
     /// Of the whole text: its characters, and the end that goes into a check.
     length: u64,
     tail_start: u64,
@@ -283,14 +283,14 @@ impl Text {
         if !state.compact || length > LENGTH_LIMIT {
             return Err(Reason::NameInvalid);
         }
-        let cut = (length > limit as u64).then_some(keep);
+        let truncated = (length > limit as u64).then_some(keep);
         // The ellipsis takes a place, too.
-        let characters = if cut.is_some() { limit - 1 } else { length as usize };
-        let skipped = if cut == Some(Keep::Tail) { length - characters as u64 } else { 0 };
+        let characters = if truncated.is_some() { limit - 1 } else { length as usize };
+        let skipped = if truncated == Some(Keep::Tail) { length - characters as u64 } else { 0 };
         let start = address.wrapping_add(data.into()).wrapping_add(skipped * u64::from(width));
         let tail = Tail::of(length, width.into(), data);
         let tail_start = address.wrapping_add(tail.offset);
-        Ok(Self { start, characters, width: width as usize, cut, length, tail_start, tail })
+        Ok(Self { start, characters, width: width as usize, truncated, length, tail_start, tail })
     }
 
     /// Bytes of the end that goes into a check; 0 where texts do not.
@@ -325,11 +325,11 @@ impl Text {
             Some(character) => character,
         });
         let mut text = String::with_capacity(bytes.len() + 4);
-        if self.cut == Some(Keep::Tail) {
+        if self.truncated == Some(Keep::Tail) {
             text.push('…');
         }
         text.extend(characters);
-        if self.cut == Some(Keep::Head) {
+        if self.truncated == Some(Keep::Head) {
             text.push('…');
         }
         text.into()

@@ -48,13 +48,13 @@ pub const SPEC: FamilySpec = FamilySpec {
 /// Arenas that are followed at a time: 64 GiB of them.
 const ARENAS_MAX: usize = 65_536;
 /// How often those are looked at that nobody has seen yet, and how many: each takes some 20 µs, once.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-const NEW_LOOKS: usize = 1024;
+const INSPECT_EVERY: Duration = Duration::from_secs(1);
+const NEW_CHECKS: usize = 1024;
 /// Arenas checked per turn. Turns may use this share of a CPU plus what was saved, so that a process that lives only a few
 /// seconds is still checked every second.
-const LOOKS: usize = 256;
-const LOOK_SHARE: f64 = 0.0005;
-const LOOK_SAVED_MAX: Duration = Duration::from_millis(20);
+const CHECKS: usize = 256;
+const INSPECT_SHARE: f64 = 0.0005;
+const INSPECT_SAVED_MAX: Duration = Duration::from_millis(20);
 /// Memory of an arena's size that has no pools in it after so many looks, and this time, is none.
 const TRIES: u32 = 4;
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -104,11 +104,11 @@ pub struct Arenas {
     owners: HashMap<u32, Owner>,
     ids: Ids,
     looked_new: Instant,
-    looked: Instant,
-    look_after: Duration,
-    look_time: cost::Bucket,
+    inspected: Instant,
+    inspect_after: Duration,
+    inspect_time: cost::Bucket,
     /// The last that was looked at.
-    looked_last: (u32, u64),
+    inspected_last: (u32, u64),
 }
 
 impl Arenas {
@@ -128,10 +128,10 @@ impl Arenas {
             owners: HashMap::new(),
             ids,
             looked_new: Instant::now(),
-            looked: Instant::now(),
-            look_after: LOOK_EVERY,
-            look_time: cost::Bucket::new(LOOK_SHARE, LOOK_SAVED_MAX),
-            looked_last: (0, 0),
+            inspected: Instant::now(),
+            inspect_after: INSPECT_EVERY,
+            inspect_time: cost::Bucket::new(INSPECT_SHARE, INSPECT_SAVED_MAX),
+            inspected_last: (0, 0),
         }
     }
 
@@ -253,23 +253,23 @@ impl Arenas {
             }
         }
         let doubtful: Vec<(u32, u64)> = self.doubts.keys().copied().collect();
-        self.look(now, &doubtful, events);
-        if self.looked_new.elapsed() >= LOOK_EVERY {
+        self.inspect(now, &doubtful, events);
+        if self.looked_new.elapsed() >= INSPECT_EVERY {
             self.looked_new = Instant::now();
             let new = self.live.iter().filter(|(_, live)| live.filled.is_none());
-            let new: Vec<(u32, u64)> = new.map(|(key, _)| *key).take(NEW_LOOKS).collect();
-            self.look(now, &new, events);
+            let new: Vec<(u32, u64)> = new.map(|(key, _)| *key).take(NEW_CHECKS).collect();
+            self.inspect(now, &new, events);
         }
-        if self.looked.elapsed() >= self.look_after {
-            self.looked = Instant::now();
+        if self.inspected.elapsed() >= self.inspect_after {
+            self.inspected = Instant::now();
             let before = cost::thread_time();
             self.find_segments(now, events);
-            let after = (std::ops::Bound::Excluded(self.looked_last), std::ops::Bound::Unbounded);
-            let next: Vec<(u32, u64)> = self.live.range(after).map(|(key, _)| *key).take(LOOKS).collect();
-            self.looked_last = if next.len() < LOOKS { (0, 0) } else { next[LOOKS - 1] };
-            self.look(now, &next, events);
+            let after = (std::ops::Bound::Excluded(self.inspected_last), std::ops::Bound::Unbounded);
+            let next: Vec<(u32, u64)> = self.live.range(after).map(|(key, _)| *key).take(CHECKS).collect();
+            self.inspected_last = if next.len() < CHECKS { (0, 0) } else { next[CHECKS - 1] };
+            self.inspect(now, &next, events);
             let spent = cost::thread_time().saturating_sub(before);
-            self.look_after = LOOK_EVERY.max(self.look_time.spend(spent, Instant::now()));
+            self.inspect_after = INSPECT_EVERY.max(self.inspect_time.spend(spent, Instant::now()));
         }
     }
 
@@ -277,7 +277,7 @@ impl Arenas {
     pub fn finish(&mut self, now: Nanos, events: &mut Vec<Event>) {
         self.find_segments(now, events);
         let all: Vec<(u32, u64)> = self.live.keys().copied().collect();
-        self.look(now, &all, events);
+        self.inspect(now, &all, events);
     }
 
     fn take_in(
@@ -299,8 +299,8 @@ impl Arenas {
             let arena = Arena { process, kind: self.kinds.of(allocator), address, bytes, born: false, parent: None };
             self.begin(self.latest, (pid, address), None, arena, events);
         }
-        let all: Vec<(u32, u64)> = self.of(pid).map(|(address, _)| (pid, address)).take(LOOKS).collect();
-        self.look(self.latest, &all, events);
+        let all: Vec<(u32, u64)> = self.of(pid).map(|(address, _)| (pid, address)).take(CHECKS).collect();
+        self.inspect(self.latest, &all, events);
     }
 
     /// mimalloc takes and gives back segments without a system call.
@@ -328,11 +328,11 @@ impl Arenas {
         }
     }
 
-    fn look(&mut self, now: Nanos, keys: &[(u32, u64)], events: &mut Vec<Event>) {
+    fn inspect(&mut self, now: Nanos, keys: &[(u32, u64)], events: &mut Vec<Event>) {
         for key in keys {
             let Some(allocator) = self.owners.get(&key.0).map(|owner| owner.allocator) else { continue };
             let Some(live) = self.live.get_mut(key) else { continue };
-            match allocator.look(key.0, key.1, live.bytes) {
+            match allocator.inspect(key.0, key.1, live.bytes) {
                 Ok(Some(filled)) => {
                     self.doubts.remove(key);
                     if live.filled.replace(filled) != Some(filled) {

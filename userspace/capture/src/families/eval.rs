@@ -50,7 +50,7 @@ const PATIENCE: Nanos = Nanos(5_000_000_000);
 /// What a program costs besides its trap, in nanoseconds, before the kernel has counted.
 const PROGRAM_COST: u32 = 700;
 /// While a window is open it is looked at this often, at the least and the most.
-const LOOK: std::ops::RangeInclusive<u64> = 5_000_000..=50_000_000;
+const CHECK_EVERY: std::ops::RangeInclusive<u64> = 5_000_000..=50_000_000;
 
 /// What the user asked for.
 #[derive(Clone, Debug, Default)]
@@ -74,7 +74,7 @@ pub struct Maps {
 struct Known {
     frame: FrameId,
     process: ProcessRef,
-    told: eval::Calls,
+    reported: eval::Calls,
 }
 
 pub struct Eval {
@@ -143,9 +143,9 @@ impl Eval {
     }
 
     /// How soon [`Eval::tick`] wants to be called.
-    fn next_look(&self) -> Option<Duration> {
+    fn next_check(&self) -> Option<Duration> {
         let open = self.windows.is_bound() && self.windows.phase() == Phase::Open;
-        open.then(|| Duration::from_nanos(self.left.clamp(*LOOK.start(), *LOOK.end())))
+        open.then(|| Duration::from_nanos(self.left.clamp(*CHECK_EVERY.start(), *CHECK_EVERY.end())))
     }
 
     /// Calls may cost so much of a core, in percent, where they are bound.
@@ -169,9 +169,9 @@ impl Eval {
         if now.saturating_sub(self.drained) >= DRAIN_PERIOD {
             self.drain(now, |_| true, out);
             self.drained = now;
-            self.tell_losses(now, out);
-            self.tell_missing(now, out);
-            self.tell_coverage(now, false, out);
+            self.report_losses(now, out);
+            self.report_missing(now, out);
+            self.report_coverage(now, false, out);
         }
     }
 
@@ -181,8 +181,8 @@ impl Eval {
         self.set(state::LIMIT, 0);
         self.learn(running, out);
         self.drain(now, |_| true, out);
-        self.tell_losses(now, out);
-        self.tell_coverage(now, true, out);
+        self.report_losses(now, out);
+        self.report_coverage(now, true, out);
         close_later(self.watching.detach());
     }
 
@@ -323,7 +323,7 @@ impl Eval {
         };
         match out.interner.frame(frame, out.events) {
             Some(frame) => {
-                let known = Known { frame, process: process.id, told: eval::Calls::default() };
+                let known = Known { frame, process: process.id, reported: eval::Calls::default() };
                 self.known.insert(function, known);
             }
             None => out.events.push(Event::Loss { at: self.now(), reason: Reason::TableFull, count: 1 }),
@@ -347,23 +347,23 @@ impl Eval {
     fn drain(&mut self, now: Nanos, which: impl Fn(&Function) -> bool, out: &mut Out<'_>) {
         for (function, known) in self.known.iter_mut().filter(|(function, _)| which(function)) {
             let Ok(calls) = self.maps.calls.get(function, 0) else { continue };
-            let told = std::mem::replace(&mut known.told, calls);
-            if (calls.count, calls.timed) == (told.count, told.timed) {
+            let reported = std::mem::replace(&mut known.reported, calls);
+            if (calls.count, calls.timed) == (reported.count, reported.timed) {
                 continue;
             }
             out.events.push(Event::Calls(Calls {
                 at: now,
                 process: known.process,
                 function: known.frame,
-                count: calls.count.saturating_sub(told.count),
-                timed: calls.timed.saturating_sub(told.timed),
-                total: Nanos(calls.total.saturating_sub(told.total)),
+                count: calls.count.saturating_sub(reported.count),
+                timed: calls.timed.saturating_sub(reported.timed),
+                total: Nanos(calls.total.saturating_sub(reported.total)),
                 max: Nanos(calls.max),
             }));
         }
     }
 
-    fn tell_losses(&mut self, now: Nanos, out: &mut Out<'_>) {
+    fn report_losses(&mut self, now: Nanos, out: &mut Out<'_>) {
         for (index, reason) in LOSSES {
             let count = self.state(index);
             let before = std::mem::replace(&mut self.losses[index as usize], count);
@@ -373,9 +373,9 @@ impl Eval {
         }
     }
 
-    fn tell_coverage(&mut self, now: Nanos, at_the_end: bool, out: &mut Out<'_>) {
-        let is_first = !self.windows.is_told();
-        if let Some(sentence) = self.windows.tell(now, at_the_end) {
+    fn report_coverage(&mut self, now: Nanos, at_the_end: bool, out: &mut Out<'_>) {
+        let is_first = !self.windows.is_reported();
+        if let Some(sentence) = self.windows.report(now, at_the_end) {
             if is_first {
                 out.events.push(Event::measure(now, Family::Eval.name(), "windows", true));
             }
@@ -383,7 +383,7 @@ impl Eval {
         }
     }
 
-    fn tell_missing(&mut self, now: Nanos, out: &mut Out<'_>) {
+    fn report_missing(&mut self, now: Nanos, out: &mut Out<'_>) {
         if now < PATIENCE {
             return;
         }

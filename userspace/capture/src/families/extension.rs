@@ -12,8 +12,8 @@ use pyobs_model::Nanos;
 use crate::elf::Elf;
 use crate::files;
 use crate::kernel::uprobes::{Scope, TrapCosts, Uprobes, close_later};
+use crate::prefetch::read_loaded;
 use crate::process_maps::Mapping;
-use crate::skim::read_loaded;
 
 /// A file that a process has mapped.
 pub struct Extension {

@@ -40,14 +40,14 @@ pub struct Gil {
     /// When the last piece of a thread's wait ended, and how long it was.
     last: HashMap<(ProcessRef, Tid), (Nanos, Nanos)>,
     held: HashMap<(ProcessRef, Tid), Nanos>,
-    told: Nanos,
+    reported: Nanos,
 }
 
-const TELL_EVERY: Nanos = Nanos(1_000_000_000);
+const REPORT_EVERY: Nanos = Nanos(1_000_000_000);
 
 impl Gil {
     pub fn new(on: bool) -> Self {
-        Self { on, last: HashMap::default(), held: HashMap::default(), told: Nanos(0) }
+        Self { on, last: HashMap::default(), held: HashMap::default(), reported: Nanos(0) }
     }
 
     pub fn waited(
@@ -96,11 +96,11 @@ impl Gil {
     }
 
     /// Tells once a second who held it.
-    pub fn tell(&mut self, now: Nanos, at_once: bool, events: &mut Vec<Event>) {
-        if !at_once && now.saturating_sub(self.told) < TELL_EVERY {
+    pub fn report(&mut self, now: Nanos, at_once: bool, events: &mut Vec<Event>) {
+        if !at_once && now.saturating_sub(self.reported) < REPORT_EVERY {
             return;
         }
-        self.told = now;
+        self.reported = now;
         let held = self.held.drain().map(|((process, tid), held)| Event::GilHeld { at: now, process, tid, held });
         events.extend(held);
     }

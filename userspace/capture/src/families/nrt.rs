@@ -59,8 +59,8 @@ const DEATH: &str = "NRT_dealloc";
 const MODULE: &str = "_nrt_python";
 const LIVE_MAX: usize = 1 << 20;
 /// How often the reference counts of some are read, and of how many at the most; a thousand take some 100 µs.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-const LOOKS: usize = 4096;
+const INSPECT_EVERY: Duration = Duration::from_secs(1);
+const CHECKS: usize = 4096;
 /// A count that is not below this is none.
 const REFERENCES_MAX: u64 = 1 << 32;
 
@@ -94,9 +94,9 @@ pub struct Nrt {
     start: Nanos,
     /// By pid and address.
     live: BTreeMap<(u32, u64), Live>,
-    looked: Instant,
+    inspected: Instant,
     /// The last that was looked at.
-    looked_last: (u32, u64),
+    inspected_last: (u32, u64),
     next: u32,
 }
 
@@ -116,8 +116,8 @@ impl Nrt {
             seen: HashSet::new(),
             start,
             live: BTreeMap::new(),
-            looked: Instant::now(),
-            looked_last: (0, 0),
+            inspected: Instant::now(),
+            inspected_last: (0, 0),
             next: 0,
         })
     }
@@ -190,19 +190,19 @@ impl Nrt {
     pub fn tick(&mut self, now: Nanos, at_the_end: bool, events: &mut Vec<Event>) {
         if at_the_end {
             let all: Vec<(u32, u64)> = self.live.keys().copied().collect();
-            return self.look(now, &all, events);
+            return self.inspect(now, &all, events);
         }
-        if self.looked.elapsed() >= LOOK_EVERY {
-            self.looked = Instant::now();
-            let after = (Bound::Excluded(self.looked_last), Bound::Unbounded);
-            let next: Vec<(u32, u64)> = self.live.range(after).map(|(key, _)| *key).take(LOOKS).collect();
-            self.looked_last = if next.len() < LOOKS { (0, 0) } else { next[LOOKS - 1] };
-            self.look(now, &next, events);
+        if self.inspected.elapsed() >= INSPECT_EVERY {
+            self.inspected = Instant::now();
+            let after = (Bound::Excluded(self.inspected_last), Bound::Unbounded);
+            let next: Vec<(u32, u64)> = self.live.range(after).map(|(key, _)| *key).take(CHECKS).collect();
+            self.inspected_last = if next.len() < CHECKS { (0, 0) } else { next[CHECKS - 1] };
+            self.inspect(now, &next, events);
         }
     }
 
     /// The count is a MemInfo's first word. The program runs on meanwhile: one that was freed since has anything there.
-    fn look(&mut self, at: Nanos, keys: &[(u32, u64)], events: &mut Vec<Event>) {
+    fn inspect(&mut self, at: Nanos, keys: &[(u32, u64)], events: &mut Vec<Event>) {
         for of_one in keys.chunk_by(|one, other| one.0 == other.0) {
             let memory = ProcessMemory::new(of_one[0].0);
             let mut words = vec![[0; 8]; of_one.len()];

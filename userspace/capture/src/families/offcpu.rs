@@ -40,7 +40,7 @@ pub const SPEC: FamilySpec = FamilySpec {
 
 /// Threads beyond this are forgotten together.
 const THREADS_MAX: usize = 100_000;
-const TELL_EVERY: Nanos = Nanos(1_000_000_000);
+const REPORT_EVERY: Nanos = Nanos(1_000_000_000);
 
 /// Names a stack at which a thread went to sleep: the thread, and when on the kernel's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -60,7 +60,7 @@ pub struct OffCpu {
     /// Whether sleeps are told, or only waits for the GIL.
     sleeps: bool,
     threads: HashMap<u32, Thread>,
-    told: Nanos,
+    reported: Nanos,
 }
 
 impl OffCpu {
@@ -70,7 +70,7 @@ impl OffCpu {
     }
 
     pub fn new(start: Nanos, sleeps: bool) -> Self {
-        Self { start, sleeps, threads: HashMap::default(), told: Nanos(0) }
+        Self { start, sleeps, threads: HashMap::default(), reported: Nanos(0) }
     }
 
     /// The thread with this tid. A process that took the place of another has its own.
@@ -87,7 +87,7 @@ impl OffCpu {
         }
         if let Some(other) = self.threads.get_mut(&tid).filter(|thread| thread.process != process) {
             let mut out = out(self.start, self.sleeps, tid, other.process, gil, events);
-            other.tell(at, None, true, None, &mut out);
+            other.report(at, None, true, None, &mut out);
             self.threads.remove(&tid);
         }
         self.threads.entry(tid).or_insert_with(|| Thread::new(process, at))
@@ -113,7 +113,7 @@ impl OffCpu {
         let Some(thread) = self.threads.get_mut(&key.tid) else { return };
         thread.named(key.since, stack);
         let process = thread.process;
-        thread.tell_each(&mut out(self.start, self.sleeps, key.tid, process, gil, events));
+        thread.report_each(&mut out(self.start, self.sleeps, key.tid, process, gil, events));
     }
 
     pub fn holder_named(
@@ -127,7 +127,7 @@ impl OffCpu {
         let Some(thread) = self.threads.get_mut(&key.tid) else { return };
         thread.holder_named(key.since, stack.map(|stack| GilHolder { tid: Tid(holder), stack }));
         let process = thread.process;
-        thread.tell_each(&mut out(self.start, self.sleeps, key.tid, process, gil, events));
+        thread.report_each(&mut out(self.start, self.sleeps, key.tid, process, gil, events));
     }
 
     /// The sums of one of a thread's slots, and the end of its sleep. `process` is `None` while the process is not known.
@@ -146,29 +146,29 @@ impl OffCpu {
         };
         let thread = self.thread(tid, process, Nanos(wake.born).saturating_sub(start), gil, events);
         thread.woken(wake, waker(wake), next, start);
-        thread.tell_each(&mut out(start, sleeps, tid, process, gil, events));
+        thread.report_each(&mut out(start, sleeps, tid, process, gil, events));
     }
 
-    /// Once a second, and at the end: tells what is left. `look` finds a thread in the kernel's table, and `no_stack` is a stack
+    /// Once a second, and at the end: tells what is left. `observe` finds a thread in the kernel's table, and `no_stack` is a stack
     /// without frames.
-    pub fn tell_open(
+    pub fn report_open(
         &mut self,
         now: Nanos,
         at_the_end: bool,
-        look: impl Fn(u32) -> Option<Sleeper>,
+        observe: impl Fn(u32) -> Option<Sleeper>,
         no_stack: Option<StackId>,
         gil: &mut Gil,
         events: &mut Vec<Event>,
     ) {
-        if !at_the_end && now.saturating_sub(self.told) < TELL_EVERY {
+        if !at_the_end && now.saturating_sub(self.reported) < REPORT_EVERY {
             return;
         }
-        self.told = now;
+        self.reported = now;
         let (start, sleeps) = (self.start, self.sleeps);
         self.threads.retain(|&tid, thread| {
-            let sleeper = look(tid).filter(|sleeper| sleeper.tid == tid && sleeper.is_watched != 0);
+            let sleeper = observe(tid).filter(|sleeper| sleeper.tid == tid && sleeper.is_watched != 0);
             let mut out = out(start, sleeps, tid, thread.process, gil, events);
-            !thread.tell(now, sleeper.as_ref(), at_the_end, no_stack, &mut out)
+            !thread.report(now, sleeper.as_ref(), at_the_end, no_stack, &mut out)
         });
     }
 }

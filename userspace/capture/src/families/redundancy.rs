@@ -5,19 +5,19 @@
 //! native calls are a pair ([`pairs`]). All that is done by a thread of its own ([`armer`]), for a watchpoint is worth the more
 //! the sooner it is set; what is here joins what it tells with the stacks, which are named by the session.
 
-mod allowance;
 mod armer;
 mod calls;
 mod code;
 mod collector;
 mod emulator;
+mod messages;
 mod pairs;
 mod place;
 mod programs;
 mod slots;
 mod source;
 mod threads;
-mod told;
+mod token_bucket;
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
@@ -36,11 +36,11 @@ use pyobs_model::{
     Touched, Watchpoints,
 };
 
-use self::allowance::SETTING;
 use self::armer::Armer;
 use self::calls::{Again, Calls, Interpreter};
+use self::messages::{Message, Order};
 use self::source::{Decoded, Precise, Source};
-use self::told::{Order, Told};
+use self::token_bucket::SETTING;
 use crate::blocking;
 use crate::family::FamilySpec;
 use crate::kernel::release;
@@ -57,11 +57,11 @@ pub const SPEC: FamilySpec = FamilySpec {
 
 /// Of more samples than so many of a CPU in a second it is not looked at what they access: to decode it, and to watch it, costs a
 /// multiple of the sample.
-pub const LOOKS_PER_SECOND: u32 = 250;
+pub const INSPECTED_PER_SECOND: u32 = 250;
 /// How long a pair waits for its stacks to be named, and a sample for its stack.
 const PATIENCE: Duration = Duration::from_secs(12);
 const STACKS_MAX: usize = 50_000;
-const TELL_EVERY: Duration = Duration::from_secs(1);
+const REPORT_EVERY: Duration = Duration::from_secs(1);
 /// How long the end of a recording waits for the thread, which looks whether it is to stop several times a second.
 const STOP_WAIT: Duration = Duration::from_secs(1);
 const STOP_STEP: Duration = Duration::from_millis(5);
@@ -87,7 +87,7 @@ struct Sampled {
 
 pub struct Redundancy {
     orders: Sender<Order>,
-    told: Receiver<Told>,
+    messages: Receiver<Message>,
     counts: Arc<Mutex<Watchpoints>>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -105,8 +105,8 @@ pub struct Redundancy {
     /// Stacks of traps, by watchpoint and trap.
     stacks: HashMap<(u64, u32), Option<StackId>>,
     stacked: VecDeque<(Instant, (u64, u32))>,
-    waiting: VecDeque<(Instant, Told)>,
-    told_at: Instant,
+    waiting: VecDeque<(Instant, Message)>,
+    reported_at: Instant,
 }
 
 impl Redundancy {
@@ -117,7 +117,7 @@ impl Redundancy {
 
     pub fn start(parts: Parts, start: Nanos, sampler: Sampler, rate_hz: u32) -> io::Result<Self> {
         let (orders, ordered) = channel();
-        let (sender, told) = channel();
+        let (sender, messages) = channel();
         let (counts, stop) = (Arc::<Mutex<Watchpoints>>::default(), Arc::<AtomicBool>::default());
         let source: Box<dyn Source + Send> = match sampler {
             Sampler::Decoded => Box::new(Decoded),
@@ -130,7 +130,7 @@ impl Redundancy {
             source,
             calls: Calls::new(parts.calls),
             orders: ordered,
-            told: sender,
+            messages: sender,
             counts: Arc::clone(&counts),
             stop: Arc::clone(&stop),
         };
@@ -144,7 +144,7 @@ impl Redundancy {
         })?;
         Ok(Self {
             orders,
-            told,
+            messages,
             counts,
             stop,
             thread: Some(thread),
@@ -159,7 +159,7 @@ impl Redundancy {
             stacks: HashMap::new(),
             stacked: VecDeque::new(),
             waiting: VecDeque::new(),
-            told_at: Instant::now(),
+            reported_at: Instant::now(),
         })
     }
 
@@ -213,36 +213,36 @@ impl Redundancy {
                 self.sampled.push_back((time, key));
             }
         }
-        self.waiting.extend(self.told.try_iter().map(|told| (time, told)));
+        self.waiting.extend(self.messages.try_iter().map(|message| (time, message)));
         let mut unstacked = 0;
         for _ in 0..self.waiting.len() {
-            let Some((since, told)) = self.waiting.pop_front() else { break };
-            if self.tell(&told, now, events) {
+            let Some((since, message)) = self.waiting.pop_front() else { break };
+            if self.report(&message, now, events) {
                 continue;
             }
             if since.elapsed() > PATIENCE || at_the_end {
                 unstacked += 1;
             } else {
-                self.waiting.push_back((since, told));
+                self.waiting.push_back((since, message));
             }
         }
         if unstacked > 0 {
             events.push(Event::Loss { at: now, reason: Reason::AccessUnstacked, count: unstacked });
         }
         self.forget();
-        if at_the_end || self.told_at.elapsed() >= TELL_EVERY {
-            self.told_at = Instant::now();
+        if at_the_end || self.reported_at.elapsed() >= REPORT_EVERY {
+            self.reported_at = Instant::now();
             events.push(Event::Watchpoints { at: now, counts: self.counts() });
         }
     }
 
     /// Returns whether it is done; else a stack is missing yet.
-    fn tell(&mut self, told: &Told, now: Nanos, events: &mut Vec<Event>) -> bool {
-        let done = match told {
-            Told::Access { tid, time, touched, stores, element_of, again } => {
+    fn report(&mut self, message: &Message, now: Nanos, events: &mut Vec<Event>) -> bool {
+        let done = match message {
+            Message::Access { tid, time, touched, stores, element_of, again } => {
                 self.access(Tid(*tid), *time, events, (touched, *stores, element_of, again))
             }
-            Told::Pair { pid, tid, watch, touched, address, bytes, found } => {
+            Message::Pair { pid, tid, watch, touched, address, bytes, found } => {
                 let pair = |process, first, second| {
                     Event::Pair(Pair {
                         at: now,
@@ -266,7 +266,7 @@ impl Redundancy {
                     events,
                 )
             }
-            Told::Result { pid, tid, watch, number, callee, same } => {
+            Message::Result { pid, tid, watch, number, callee, same } => {
                 let call = |process, stack| {
                     let compared = Compared::Result { same: *same };
                     Event::Call(NativeCall {

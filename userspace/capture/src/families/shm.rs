@@ -1,15 +1,15 @@
 //! The family `shm`: what records of segments mean, and who has which descriptors and mappings of them.
 
 mod collector;
-mod lives;
-mod looks;
+mod holder;
+mod lifecycle;
 mod offsets;
-mod person;
 mod programs;
 mod repair;
+mod reporting;
 pub mod resident;
 mod scan;
-mod telling;
+mod snapshots;
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -23,12 +23,12 @@ use pyobs_abi::shm::{Change, Facts, Hull, Inode, Known, MAPPED_AT, Segment as Se
 use pyobs_abi::stack::Sample;
 use pyobs_model::{Event, Family, Nanos, Pid, Reason, Segment, SegmentChange, SegmentId, SegmentKind};
 
-use self::person::Person;
+use self::holder::Holder;
 use self::repair::Reconciliation;
 use self::resident::Account;
 use self::scan::Found;
 use crate::family::FamilySpec;
-use crate::processes::allowance::Allowances;
+use crate::processes::token_bucket::TokenBuckets;
 use crate::record::Plain;
 
 pub const SPEC: FamilySpec = FamilySpec {
@@ -59,7 +59,7 @@ const QUIET: Duration = Duration::from_secs(1);
 /// TMPFS_MAGIC (include/uapi/linux/magic.h).
 const TMPFS: u32 = 0x0102_1994;
 /// A process that never rests is left to the repair.
-const LOOKS_MAX: u32 = 100;
+const SNAPSHOTS_MAX: u32 = 100;
 const FOLDER: &str = "/dev/shm";
 
 /// The kernel side's tables.
@@ -88,7 +88,7 @@ struct Live {
 }
 
 /// What was found at a process, when there had been so many records of it.
-struct Look {
+struct Snapshot {
     version: u64,
     tries: u32,
     found: Vec<Found>,
@@ -105,7 +105,7 @@ pub struct Shm {
     names: HashMap<Vec<u8>, SegmentId>,
     /// The last that ended before a word of their names' removal.
     departed: VecDeque<(SegmentId, Vec<u8>)>,
-    people: HashMap<u32, Person>,
+    holders: HashMap<u32, Holder>,
     /// Processes whose descriptors and mappings were looked at.
     scanned: HashSet<u32>,
     /// What has changed since it was last told.
@@ -114,12 +114,12 @@ pub struct Shm {
     /// How many records there were of each process.
     versions: HashMap<u32, u64>,
     reconciliation: Reconciliation,
-    looks: HashMap<u32, Look>,
+    snapshots: HashMap<u32, Snapshot>,
     /// Mappings that were told since the last tick, and processes that have more to tell.
-    told: usize,
-    untold: BTreeSet<u32>,
+    reported: usize,
+    unreported: BTreeSet<u32>,
     account: Account,
-    allowances: Allowances,
+    map_reads: TokenBuckets,
 }
 
 impl Shm {
@@ -139,17 +139,17 @@ impl Shm {
             live: HashMap::new(),
             names: HashMap::new(),
             departed: VecDeque::new(),
-            people: HashMap::new(),
+            holders: HashMap::new(),
             scanned: HashSet::new(),
             changed: HashMap::new(),
             next: 0,
             versions: HashMap::new(),
             reconciliation: Reconciliation::default(),
-            looks: HashMap::new(),
-            told: 0,
-            untold: BTreeSet::new(),
+            snapshots: HashMap::new(),
+            reported: 0,
+            unreported: BTreeSet::new(),
             account: Account::default(),
-            allowances: Allowances::default(),
+            map_reads: TokenBuckets::default(),
         }
     }
 
@@ -241,7 +241,7 @@ impl Shm {
     pub fn born(&self, sample: &Sample) -> Option<SegmentId> {
         let [ino, dev] = sample.detail;
         if dev == u64::from(MAPPED_AT) {
-            return self.people.get(&sample.header.pid)?.mapped_at(ino);
+            return self.holders.get(&sample.header.pid)?.mapped_at(ino);
         }
         self.ids.get(&Inode { ino, dev: dev as u32, padding: 0 }).copied()
     }
@@ -252,17 +252,17 @@ impl Shm {
         let range = change.start..change.end;
         match change.what {
             what::CLOSED_RANGE => {
-                let touched = self.person(pid).close_range(range);
+                let touched = self.holder(pid).close_range(range);
                 return self.note(touched, pid, at, events);
             }
-            what::MARKED if change.facts == Facts::default() => return self.person(pid).mark_range(range),
+            what::MARKED if change.facts == Facts::default() => return self.holder(pid).mark_range(range),
             what::UNMAPPED => {
-                let touched = self.person(pid).unmap(range);
+                let touched = self.holder(pid).unmap(range);
                 return self.note(touched, pid, at, events);
             }
             what::MADE => return self.made(pid, change.start, at, events),
             what::MOVED => {
-                let touched = self.person(pid).remap(range, change.to_start..change.to_end);
+                let touched = self.holder(pid).remap(range, change.to_start..change.to_end);
                 return self.note(touched, pid, at, events);
             }
             _ => {}
@@ -272,16 +272,16 @@ impl Shm {
         let marked = change.close_on_exec != 0;
         match change.what {
             what::OPENED => {
-                let touched = self.person(pid).open(change.fd, id, marked);
+                let touched = self.holder(pid).open(change.fd, id, marked);
                 self.note(touched, pid, at, events);
             }
             what::CLOSED => {
-                let touched = self.person(pid).close(change.fd);
+                let touched = self.holder(pid).close(change.fd);
                 self.note(touched, pid, at, events);
             }
-            what::MARKED => self.person(pid).mark(change.fd, marked),
+            what::MARKED => self.holder(pid).mark(change.fd, marked),
             what::MAPPED => {
-                let touched = self.person(pid).map(range, id, change.to_start);
+                let touched = self.holder(pid).map(range, id, change.to_start);
                 self.note(touched, pid, at, events);
             }
             what::SENT => {
@@ -296,9 +296,9 @@ impl Shm {
                     what::RECEIVED => self.live.get_mut(&id).and_then(|live| live.take_sent(pid)),
                     // A pidfd's number may be another's by now: whoever it is must have the segment.
                     _ => scan::behind_pidfd(pid, change.start)
-                        .filter(|from| self.people.get(from).is_some_and(|person| person.count(id) != (0, 0))),
+                        .filter(|from| self.holders.get(from).is_some_and(|holder| holder.count(id) != (0, 0))),
                 };
-                let touched = self.person(pid).open(change.fd, id, marked);
+                let touched = self.holder(pid).open(change.fd, id, marked);
                 self.note(touched, pid, at, events);
                 if from != Some(pid) || change.what == what::TAKEN {
                     let change = SegmentChange::Passed { from: from.map(Pid), to: Pid(pid) };
@@ -329,15 +329,15 @@ impl Shm {
         }
     }
 
-    fn person(&mut self, pid: u32) -> &mut Person {
-        self.people.entry(pid).or_default()
+    fn holder(&mut self, pid: u32) -> &mut Holder {
+        self.holders.entry(pid).or_default()
     }
 
     /// Tells what a process has of segments now: at once where that is more than ever, or nothing; else with the next tick.
     fn note(&mut self, touched: Vec<SegmentId>, pid: u32, at: Nanos, events: &mut Vec<Event>) {
-        self.tell_pieces(pid, at, events);
+        self.report_pieces(pid, at, events);
         for id in touched {
-            let (fds, mappings) = self.people.get(&pid).map_or((0, 0), |person| person.count(id));
+            let (fds, mappings) = self.holders.get(&pid).map_or((0, 0), |holder| holder.count(id));
             let Some(live) = self.live.get_mut(&id) else { continue };
             let is_news = if fds == 0 && mappings == 0 {
                 live.holders.remove(&pid).is_some()
@@ -401,8 +401,8 @@ impl Shm {
             self.changed.remove(&(id, *pid));
         }
         for pid in &live.met {
-            if let Some(person) = self.people.get_mut(pid) {
-                person.forget(id);
+            if let Some(holder) = self.holders.get_mut(pid) {
+                holder.forget(id);
             }
         }
         events.push(Event::Segment { at, id, change });
@@ -411,24 +411,24 @@ impl Shm {
     /// To be called now and then: looks at processes that are new to us, tells what has changed, takes leave of segments
     /// that nobody has a way to any more.
     pub fn tick(&mut self, now: Nanos, running: impl Iterator<Item = u32>, events: &mut Vec<Event>) {
-        for (pid, look) in std::mem::take(&mut self.looks) {
-            if self.version(pid) == look.version {
-                for found in look.found {
+        for (pid, snapshot) in std::mem::take(&mut self.snapshots) {
+            if self.version(pid) == snapshot.version {
+                for found in snapshot.found {
                     self.take_in(pid, found, now, events);
                 }
             } else if self.is_spent(pid) {
                 // It is stale by now, and its version says so.
-                self.looks.insert(pid, look);
-            } else if look.tries < LOOKS_MAX {
-                self.look_ahead(pid, look.tries + 1, now, events);
+                self.snapshots.insert(pid, snapshot);
+            } else if snapshot.tries < SNAPSHOTS_MAX {
+                self.take_snapshot(pid, snapshot.tries + 1, now, events);
             }
         }
         let new: Vec<u32> = running.filter(|pid| !self.scanned.contains(pid)).collect();
         for pid in new {
             self.scanned.insert(pid);
-            self.look_ahead(pid, 0, now, events);
+            self.take_snapshot(pid, 0, now, events);
         }
-        self.tell(now, events);
+        self.report(now, events);
         let quiet = self.live.iter().filter(|(_, live)| live.quiet.is_some_and(|since| since.elapsed() >= QUIET));
         let quiet: Vec<SegmentId> = quiet.map(|(id, _)| *id).collect();
         for id in quiet {

@@ -6,14 +6,14 @@
 //! none on `ucp_worker_progress`, which is called millions of times a second.
 
 mod collector;
+mod convert;
 mod ends;
 mod layout;
-mod pace;
 mod programs;
 mod progress;
+mod rate_controller;
 mod sites;
 mod threads;
-mod told;
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -29,13 +29,13 @@ use pyobs_abi::ucx::{
 };
 use pyobs_model::{Event, Family, Library, Nanos, ProcessRef, Reason, Tid, TransferChange, Transfers};
 
+use self::convert::number;
+use self::convert::operation_of;
 use self::ends::{At, Ends};
-use self::pace::{Pace, Rate};
 use self::progress::Progress;
+use self::rate_controller::{Rate, RateController};
 use self::sites::{Of, Program, Site};
 use self::threads::Threads;
-use self::told::number;
-use self::told::operation_of;
 use super::extension::{Extension, Hits, Meter, Probes, attach_to};
 use crate::family::FamilySpec;
 use crate::files::FileId;
@@ -55,11 +55,11 @@ pub const SPEC: FamilySpec = FamilySpec {
 /// Functions that were given to be called back.
 const CALLBACKS_MAX: usize = 256;
 /// How often sums are told, and how long a transfer is under way before it is told of as such.
-const TELL_EVERY: Duration = Duration::from_millis(250);
+const REPORT_EVERY: Duration = Duration::from_millis(250);
 const SLOW: u64 = 1_000_000_000;
 /// Where there are more transfers a second than this, so many of them are told of singly, about: a stack costs some 50 µs.
 const RATE_MAX: f64 = 5000.0;
-const TOLD: f64 = 1000.0;
+const REPORTED_PER_SECOND: f64 = 1000.0;
 
 pub struct Programs {
     pub submit_enter: OwnedFd,
@@ -95,7 +95,7 @@ pub struct Ucx {
     meter: Meter,
     probes: Probes,
     ends: Ends,
-    pace: Pace,
+    rate_controller: RateController,
     /// Until then, in nanoseconds of `CLOCK_MONOTONIC`, transfers end that were counted when they began.
     stray_until: u64,
     /// Whether the probes of all libraries are cheap, but for ends.
@@ -111,7 +111,7 @@ pub struct Ucx {
     progress: Option<Progress>,
     /// Transfers that were told of as being under way, and their processes.
     slow: HashMap<u64, u32>,
-    told_at: Instant,
+    reported_at: Instant,
     /// It was said that transfers are only counted, and whether they are now.
     has_counted: bool,
     is_counted: bool,
@@ -132,7 +132,7 @@ impl Ucx {
         Ok(Self {
             progress,
             ends: Ends::new(Arc::clone(&programs), uprobes),
-            pace: Pace::default(),
+            rate_controller: RateController::default(),
             stray_until: 0,
             is_cheap: true,
             programs,
@@ -147,7 +147,7 @@ impl Ucx {
             totals: HashMap::new(),
             threads: Threads::default(),
             slow: HashMap::new(),
-            told_at: Instant::now(),
+            reported_at: Instant::now(),
             has_counted: false,
             is_counted: false,
             every: 1,
@@ -246,7 +246,7 @@ impl Ucx {
     pub fn done(&mut self, done: &Done, process: ProcessRef, events: &mut Vec<Event>) {
         self.processes.insert(done.header.pid, process);
         self.slow.remove(&done.transfer.id);
-        self.tell(self.at(done.header.time), &done.transfer, process, events);
+        self.report(self.at(done.header.time), &done.transfer, process, events);
     }
 
     pub fn woken(&mut self, woken: &Woken, events: &mut Vec<Event>) {
@@ -258,9 +258,13 @@ impl Ucx {
         Nanos(time).saturating_sub(self.start)
     }
 
-    fn tell(&self, at: Nanos, transfer: &Transfer, process: ProcessRef, events: &mut Vec<Event>) {
-        if let Some(told) = told::transfer(transfer, process, |time| self.at(time)) {
-            events.push(Event::Transfer { at, id: number(transfer.id), change: TransferChange::Seen(Box::new(told)) });
+    fn report(&self, at: Nanos, transfer: &Transfer, process: ProcessRef, events: &mut Vec<Event>) {
+        if let Some(convert) = convert::transfer(transfer, process, |time| self.at(time)) {
+            events.push(Event::Transfer {
+                at,
+                id: number(transfer.id),
+                change: TransferChange::Seen(Box::new(convert)),
+            });
         }
     }
 
@@ -273,26 +277,26 @@ impl Ucx {
         control: &mut Array<MapData, u64>,
         events: &mut Vec<Event>,
     ) {
-        let elapsed = self.told_at.elapsed();
-        if self.seen.is_empty() || (elapsed < TELL_EVERY && !at_the_end) {
+        let elapsed = self.reported_at.elapsed();
+        if self.seen.is_empty() || (elapsed < REPORT_EVERY && !at_the_end) {
             return;
         }
-        self.told_at = Instant::now();
+        self.reported_at = Instant::now();
         self.processes.extend(watched);
-        let new = self.tell_totals(now, None, events);
+        let new = self.report_totals(now, None, events);
         if let Some(progress) = &mut self.progress {
             progress.tick(now.0.saturating_add(self.start.0), control);
         }
         let mut threads = std::mem::take(&mut self.threads);
         let process = |pid| Some((self.processes.get(&pid).copied()?, self.probed(pid)));
-        threads.tell(now, &self.maps.threads, process, events);
+        threads.report(now, &self.maps.threads, process, events);
         self.threads = threads;
-        self.tell_open(now, None, at_the_end, events);
-        self.tell_half_seen(now, at_the_end, events);
+        self.report_open(now, None, at_the_end, events);
+        self.report_half_seen(now, at_the_end, events);
         let a_second = |count: u64| count as f64 / elapsed.as_secs_f64().max(1e-3);
         let rate = Rate { all: a_second(new.all), ucxx: a_second(new.ucxx) };
         let is_new = self.turn(rate, elapsed, now, control, events);
-        if !is_new && self.pace.is_followed() {
+        if !is_new && self.rate_controller.is_followed() {
             self.choose(rate.all, now, control, events);
         }
     }
@@ -305,10 +309,10 @@ impl Ucx {
 
     /// Tells fewer singly where there are many.
     fn choose(&mut self, rate: f64, now: Nanos, control: &mut Array<MapData, u64>, events: &mut Vec<Event>) {
-        let wanted = if rate <= RATE_MAX { 1 } else { (rate / TOLD).ceil() as u32 };
+        let wanted = if rate <= RATE_MAX { 1 } else { (rate / REPORTED_PER_SECOND).ceil() as u32 };
         // Not back at once when it gets quieter.
         let wanted = if wanted < self.every { wanted.max(self.every / 2) } else { wanted };
-        if !self.tell_every(wanted, control) {
+        if !self.report_every(wanted, control) {
             return;
         }
         // While it gets quieter, it is fewer than before.
@@ -321,7 +325,7 @@ impl Ucx {
     }
 
     /// Whether that is new.
-    fn tell_every(&mut self, every: u32, control: &mut Array<MapData, u64>) -> bool {
+    fn report_every(&mut self, every: u32, control: &mut Array<MapData, u64>) -> bool {
         let is_set = every != self.every && control.set(control::TELL_EVERY, u64::from(every), 0).is_ok();
         if is_set {
             self.every = every;
@@ -330,7 +334,7 @@ impl Ucx {
     }
 
     /// Returns how many are new.
-    fn tell_totals(&mut self, at: Nanos, only: Option<u32>, events: &mut Vec<Event>) -> New {
+    fn report_totals(&mut self, at: Nanos, only: Option<u32>, events: &mut Vec<Event>) -> New {
         let mut new = New::default();
         let sums: Vec<(Kind, Total)> = self.maps.totals.iter().flatten().collect();
         for (kind, total) in sums.into_iter().filter(|(kind, _)| only.is_none_or(|pid| pid == kind.pid)) {
@@ -361,33 +365,33 @@ impl Ucx {
     }
 
     /// Tells of transfers that are long under way, at the end of all. Without probes nobody knows what has become of them.
-    fn tell_open(&mut self, now: Nanos, only: Option<u32>, all: bool, events: &mut Vec<Event>) {
+    fn report_open(&mut self, now: Nanos, only: Option<u32>, all: bool, events: &mut Vec<Event>) {
         if self.probes.is_closed() {
             return;
         }
         let (at, now) = (now, now.0.saturating_add(self.start.0));
         let pending = self.maps.open.iter().flatten();
         let registered = self.maps.requests.iter().flatten().filter(|(_, transfer)| transfer.completed == 0);
-        let mut told: HashMap<u64, (u32, Transfer)> = HashMap::new();
+        let mut convert: HashMap<u64, (u32, Transfer)> = HashMap::new();
         // A request of UCXX that UCX has, too, is told of by what is known there.
         for (key, transfer) in registered.chain(pending) {
             let since = if transfer.registered == 0 { transfer.submitted } else { transfer.registered };
             let is_known = transfer.operation != operation::NONE && transfer.flags & flags::TOLD != 0;
             let is_wanted = is_known && only.is_none_or(|pid| pid == key.pid);
             if is_wanted && (all || now.saturating_sub(since) >= SLOW) && !self.slow.contains_key(&transfer.id) {
-                told.insert(transfer.id, (key.pid, transfer));
+                convert.insert(transfer.id, (key.pid, transfer));
             }
         }
-        for (id, (pid, transfer)) in told {
+        for (id, (pid, transfer)) in convert {
             if let Some(process) = self.processes.get(&pid).copied() {
                 self.slow.insert(id, pid);
-                self.tell(at, &transfer, process, events);
+                self.report(at, &transfer, process, events);
             }
         }
     }
 
     /// Completions of transfers whose beginnings were not seen.
-    fn tell_half_seen(&mut self, at: Nanos, all: bool, events: &mut Vec<Event>) {
+    fn report_half_seen(&mut self, at: Nanos, all: bool, events: &mut Vec<Event>) {
         let now = at.0.saturating_add(self.start.0);
         let early: Vec<(Key, Early)> = self.maps.early.iter().flatten().collect();
         let old = early.iter().filter(|(_, early)| all || now.saturating_sub(early.completed) >= SLOW);
@@ -403,11 +407,11 @@ impl Ucx {
         if !self.processes.contains_key(&pid) {
             return;
         }
-        self.tell_totals(at, Some(pid), events);
+        self.report_totals(at, Some(pid), events);
         let own = self.processes.get(&pid).copied();
         let probed = self.probed(pid);
-        self.threads.tell(at, &self.maps.threads, |of| own.filter(|_| of == pid).map(|own| (own, probed)), events);
-        self.tell_open(at, Some(pid), true, events);
+        self.threads.report(at, &self.maps.threads, |of| own.filter(|_| of == pid).map(|own| (own, probed)), events);
+        self.report_open(at, Some(pid), true, events);
         self.slow.retain(|_, of| *of != pid);
         forget(&mut self.maps.open, pid);
         forget(&mut self.maps.requests, pid);

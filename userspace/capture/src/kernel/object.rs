@@ -38,7 +38,7 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("PYOBS_BPF_OBJECT"));
 /// Bytes of the ring: half a second of 8 CPUs at 1 kHz with stacks of 60 frames.
 pub const RING_BYTES: u32 = 4 << 20;
 /// Programs at the ends of processes' lives, and the tracepoints they hang on.
-pub const LIVES: [(&str, &str); 3] = [
+pub const LIFECYCLE: [(&str, &str); 3] = [
     ("process_fork", "sched_process_fork"),
     ("process_exec", "sched_process_exec"),
     ("process_exit", "sched_process_exit"),
@@ -171,8 +171,8 @@ impl Object {
     }
 
     /// Starts to follow forks, execs and exits.
-    pub fn attach_lives(&mut self) -> Result<(), ObjectError> {
-        self.attach_tracepoints(&LIVES)
+    pub fn attach_lifecycle(&mut self) -> Result<(), ObjectError> {
+        self.attach_tracepoints(&LIFECYCLE)
     }
 
     /// Logs the programs' debug messages, if they are on.
@@ -197,7 +197,7 @@ impl Object {
     }
 
     /// Has the programs at system calls tell of executable mappings: those of all processes, or of the watched ones.
-    pub fn tell_mappings(&mut self, of_everybody: bool) -> Result<(), ObjectError> {
+    pub fn report_mappings(&mut self, of_everybody: bool) -> Result<(), ObjectError> {
         let whom = if of_everybody { control::tells::EVERYBODY } else { control::tells::WATCHED };
         self.set(control::TELLS_MAPPINGS, whom)
     }
@@ -279,7 +279,7 @@ impl Object {
         let (control, mut since) = (&mut self.control, Nanos(0));
         let begun = ticks.start(|period| {
             since = period.since;
-            tell_period(control, period);
+            report_period(control, period);
         });
         begun.map_err(ObjectError::Ticks)?;
         self.ticks = Some(ticks);
@@ -298,7 +298,7 @@ impl Object {
     /// Keeps the samples from beating with what is sampled. To be called a few times a second.
     pub fn jitter_ticks(&mut self) {
         if let Some(ticks) = &mut self.ticks {
-            ticks.jitter(|period| tell_period(&mut self.control, period));
+            ticks.jitter(|period| report_period(&mut self.control, period));
         }
     }
 
@@ -325,7 +325,7 @@ impl Object {
     }
 }
 
-fn tell_period(control: &mut Array<MapData, u64>, period: Period) {
+fn report_period(control: &mut Array<MapData, u64>, period: Period) {
     // If the map refuses the new value, the old one stays.
     let _ = control.set(control::PERIOD, period.length.0, 0);
     let _ = control.set(control::TICKS_SINCE, period.since.0, 0);

@@ -72,23 +72,23 @@ impl Ticks {
         Ok(Self { counters, rate_hz, period: Period::start(period(rate_hz, 0.0), machine::monotonic()), random })
     }
 
-    /// `tell` tells the program the period before the first tick.
-    pub fn start(&mut self, tell: impl FnOnce(Period)) -> io::Result<()> {
+    /// `report` tells the program the period before the first tick.
+    pub fn start(&mut self, report: impl FnOnce(Period)) -> io::Result<()> {
         self.period = Period::start(self.period.length, machine::monotonic());
-        tell(self.period);
+        report(self.period);
         self.counters.iter().try_for_each(Counter::enable)
     }
 
     /// Changes the period a little a few times a second. With a fixed one, a program that does something as often would always be
     /// sampled at the same point of it.
-    pub fn jitter(&mut self, tell: impl FnOnce(Period)) {
+    pub fn jitter(&mut self, report: impl FnOnce(Period)) {
         let age = machine::monotonic().saturating_sub(self.period.since);
         if age < self.next_change() {
             return;
         }
         let length = period(self.rate_hz, self.next_random() * JITTER);
         self.period = self.period.change(length, machine::monotonic());
-        tell(self.period);
+        report(self.period);
         for counter in &self.counters {
             let value = length.0;
             // SAFETY: the descriptor is that of a perf event, and the kernel reads eight bytes, which live here. An event that keeps
@@ -136,12 +136,12 @@ mod tests {
     #[test]
     fn no_time_is_left_out_or_counted_twice_whenever_the_period_changes() {
         for pasts in [[0, 0, 0], [9_999, 9_999, 9_999], [1, 5_000, 700]] {
-            let (mut present, mut told, mut last) = (Period::start(Nanos(10_000), Nanos(0)), 0, 0);
+            let (mut present, mut reported, mut last) = (Period::start(Nanos(10_000), Nanos(0)), 0, 0);
             for (number, past) in pasts.into_iter().enumerate() {
                 // Four ticks, and then the change.
-                told += present.first.0 + 3 * present.length.0;
+                reported += present.first.0 + 3 * present.length.0;
                 last = present.since.0 + 4 * present.length.0;
-                assert_eq!(told, last + present.length.0 / 2, "{pasts:?}, change {number}");
+                assert_eq!(reported, last + present.length.0 / 2, "{pasts:?}, change {number}");
                 present = present.change(Nanos(10_000 + 500 * number as u64), Nanos(last + past));
             }
             assert!(last > 0);

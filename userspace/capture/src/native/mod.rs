@@ -11,9 +11,9 @@ pub mod names;
 mod ranges;
 pub mod rules;
 mod seat;
-mod shelf;
 pub mod store;
 pub mod table;
+mod table_allocator;
 
 use foldhash::HashMap;
 use pyobs_abi::unwind;

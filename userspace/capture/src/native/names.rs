@@ -91,8 +91,8 @@ impl Known {
             sections.iter().any(|section| section.kind == elf::SHT_SYMTAB && !section.extent.is_empty())
         };
         let has_debug = |sections: &Sections| !sections.named(".debug_info").is_empty();
-        let is_whole = has_symbols(&sections) && has_debug(&sections);
-        let debug_file = if is_whole { None } else { debug_file::find(file, &sections, &source.path, &source.root) };
+        let is_complete = has_symbols(&sections) && has_debug(&sections);
+        let debug_file = if is_complete { None } else { debug_file::find(file, &sections, &source.path, &source.root) };
         let apart = debug_file.as_ref().and_then(Sections::of).unwrap_or_default();
         let symbols_are_apart = has_symbols(&apart);
         let dwarf_is_apart = has_debug(&apart);
@@ -130,7 +130,8 @@ impl Known {
         }
         let outermost = frames[0].function.as_ref();
         // The source's bare name tells less than a symbol that says in which namespace and type it is.
-        let is_better = |symbol: &str| outermost.is_none_or(|told| !told.is_whole && demangle::is_mangled(symbol));
+        let is_better =
+            |symbol: &str| outermost.is_none_or(|function| !function.is_mangled && demangle::is_mangled(symbol));
         let symbol = symbol.filter(|symbol| is_better(symbol)).map(shown);
         let names = frames.into_iter().enumerate().filter_map(|(depth, frame)| {
             let name = symbol.clone().filter(|_| depth == 0).or(frame.function.map(|function| function.name))?;
@@ -270,11 +271,11 @@ fn guarded<T>(work: impl FnOnce() -> T) -> Option<T> {
 /// The name of a function as it is shown.
 fn shown(name: String) -> Arc<str> {
     let mut name = guarded(|| demangle::demangle(&name)).flatten().unwrap_or(name);
-    cut(&mut name, NAME_MAX);
+    truncate(&mut name, NAME_MAX);
     Arc::from(name)
 }
 
 /// Cuts a text behind `length` bytes, or a little before.
-fn cut(text: &mut String, length: usize) {
+fn truncate(text: &mut String, length: usize) {
     text.truncate(text.floor_char_boundary(length));
 }

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use crate::blocking::wants_to_run;
 use crate::kernel::clocks::of_thread;
 
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const INSPECT_EVERY: Duration = Duration::from_secs(1);
 /// A thread counts as held up after this many looks in a row at which it had not run and was not waiting for a CPU.
-const LOOKS: u32 = 5;
+const CHECKS: u32 = 5;
 
 #[derive(Debug)]
 struct Sitter<J> {
@@ -28,16 +28,16 @@ pub struct Seat<J>(Arc<Mutex<Sitter<J>>>);
 #[derive(Debug)]
 pub struct Watch<J> {
     sitter: Arc<Mutex<Sitter<J>>>,
-    looked: Instant,
+    inspected: Instant,
     /// What was seen by the last look: how many jobs were begun, and the thread's CPU time.
     seen: (u64, Option<Duration>),
-    looks: u32,
+    checks: u32,
 }
 
 /// Both sides of a new place.
 pub fn pair<J>() -> (Seat<J>, Watch<J>) {
     let sitter = Arc::new(Mutex::new(Sitter { job: None, begun: 0, thread: 0, is_left: false }));
-    let watch = Watch { sitter: Arc::clone(&sitter), looked: Instant::now(), seen: (0, None), looks: 0 };
+    let watch = Watch { sitter: Arc::clone(&sitter), inspected: Instant::now(), seen: (0, None), checks: 0 };
     (Seat(sitter), watch)
 }
 
@@ -60,16 +60,16 @@ impl<J> Seat<J> {
 impl<J: Copy> Watch<J> {
     /// The job that holds up the thread, which is left behind then. To be called often.
     pub fn held_up(&mut self) -> Option<J> {
-        if self.looked.elapsed() < LOOK_EVERY {
+        if self.inspected.elapsed() < INSPECT_EVERY {
             return None;
         }
-        self.looked = Instant::now();
+        self.inspected = Instant::now();
         let mut sitter = lock(&self.sitter);
         let job = sitter.job?;
         let now = (sitter.begun, of_thread(sitter.thread));
         let stands_still = std::mem::replace(&mut self.seen, now) == now && !wants_to_run(sitter.thread);
-        self.looks = if stands_still { self.looks + 1 } else { 0 };
-        if self.looks < LOOKS {
+        self.checks = if stands_still { self.checks + 1 } else { 0 };
+        if self.checks < CHECKS {
             return None;
         }
         sitter.is_left = true;
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     /// The thread is held up, or runs, for as long as the test looks.
-    fn looks(work: impl FnOnce(&std::sync::mpsc::Receiver<()>) + Send + 'static) -> Option<u32> {
+    fn checks(work: impl FnOnce(&std::sync::mpsc::Receiver<()>) + Send + 'static) -> Option<u32> {
         let (seat, mut watch) = pair();
         let (sender, over) = std::sync::mpsc::channel::<()>();
         let thread = std::thread::spawn(move || {
@@ -95,9 +95,9 @@ mod tests {
             seat.end()
         });
         let mut found = None;
-        for _ in 0..=LOOKS + 2 {
+        for _ in 0..=CHECKS + 2 {
             std::thread::sleep(Duration::from_millis(10));
-            watch.looked = Instant::now().checked_sub(LOOK_EVERY).unwrap();
+            watch.inspected = Instant::now().checked_sub(INSPECT_EVERY).unwrap();
             found = found.or(watch.held_up());
         }
         drop(sender);
@@ -110,10 +110,10 @@ mod tests {
         let waits = |over: &std::sync::mpsc::Receiver<()>| {
             let _ = over.recv();
         };
-        assert_eq!(looks(waits), Some(7));
+        assert_eq!(checks(waits), Some(7));
         let works = |over: &std::sync::mpsc::Receiver<()>| {
             while over.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {}
         };
-        assert_eq!(looks(works), None);
+        assert_eq!(checks(works), None);
     }
 }

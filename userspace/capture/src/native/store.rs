@@ -12,7 +12,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::images::Held;
 use super::ranges::Ranges;
-use super::shelf::{Room, Shelf};
+use super::table_allocator::{Room, TableAllocator};
 
 /// BPF_F_MMAPABLE (include/uapi/linux/bpf.h).
 const MMAPABLE: u32 = 1 << 10;
@@ -37,13 +37,13 @@ pub struct Tables {
     chunks_by_number: ArrayOfMaps<MapData, MapData>,
     chunks: Vec<MapData>,
     files: Array<MapData, File>,
-    shelf: Shelf,
+    table_allocator: TableAllocator,
 }
 
 impl Tables {
     pub fn new(rows: ArrayOfMaps<MapData, MapData>, files: Array<MapData, File>) -> Self {
-        let shelf = Shelf::new(CHUNK_ROWS * CHUNKS_MAX);
-        Self { chunks_by_number: rows, chunks: Vec::new(), files, shelf }
+        let table_allocator = TableAllocator::new(CHUNK_ROWS * CHUNKS_MAX);
+        Self { chunks_by_number: rows, chunks: Vec::new(), files, table_allocator }
     }
 
     /// Bytes that tables take in the kernel.
@@ -57,7 +57,7 @@ impl Tables {
         let files = &self.files;
         let used = |file| files.get(&file, 0).map_or(0, |entry| entry.used);
         let mut taken = Vec::new();
-        let room = self.shelf.place(file, length, used, |file| taken.push(file));
+        let room = self.table_allocator.place(file, length, used, |file| taken.push(file));
         for file in taken {
             self.files.set(file, File::default(), 0)?;
         }
@@ -75,7 +75,7 @@ impl Tables {
     pub fn forget(&mut self, file: u32) {
         // While the kernel side has it, its rows cannot go to another.
         if self.files.set(file, File::default(), 0).is_ok() {
-            self.shelf.take_away(file);
+            self.table_allocator.take_away(file);
         }
     }
 
@@ -85,7 +85,7 @@ impl Tables {
     }
 
     pub fn has(&self, file: u32) -> bool {
-        self.shelf.has(file)
+        self.table_allocator.has(file)
     }
 
     fn write(&mut self, start: u32, words: &[u64]) -> Result<(), StoreError> {

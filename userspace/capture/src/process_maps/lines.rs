@@ -12,11 +12,11 @@ use crate::machine::living_thread;
 pub const LINES_MAX: usize = 65_536;
 
 /// Looks that ended at [`LINES_MAX`] and have not been told. Families look from several threads.
-static CUT_SHORT: AtomicU64 = AtomicU64::new(0);
+static TRUNCATED: AtomicU64 = AtomicU64::new(0);
 
 /// How many looks were cut short since the last call.
-pub fn take_cut_short() -> u64 {
-    CUT_SHORT.swap(0, Ordering::Relaxed)
+pub fn take_truncated() -> u64 {
+    TRUNCATED.swap(0, Ordering::Relaxed)
 }
 
 /// A mapping of any kind.
@@ -70,15 +70,15 @@ impl<'a> Line<'a> {
 pub struct Extent {
     pub lines: usize,
     /// There are more than [`LINES_MAX`], and `take` did not ask for an end before.
-    pub is_cut_short: bool,
+    pub is_truncated: bool,
 }
 
 /// Hands over the mappings of a process by address, at most [`LINES_MAX`], until `take` breaks.
 pub fn each(pid: u32, take: impl FnMut(&Line<'_>) -> ControlFlow<()>) -> io::Result<Extent> {
     let file = File::open(format!("/proc/{}/maps", living_thread(pid)))?;
     let extent = parse(BufReader::with_capacity(64 << 10, file), LINES_MAX, take)?;
-    if extent.is_cut_short {
-        CUT_SHORT.fetch_add(1, Ordering::Relaxed);
+    if extent.is_truncated {
+        TRUNCATED.fetch_add(1, Ordering::Relaxed);
     }
     Ok(extent)
 }
@@ -91,7 +91,7 @@ pub fn parse(
     let (mut extent, mut line) = (Extent::default(), Vec::new());
     while maps.read_until(b'\n', &mut line)? > 0 {
         if extent.lines == most {
-            extent.is_cut_short = true;
+            extent.is_truncated = true;
             break;
         }
         extent.lines += 1;
@@ -119,7 +119,7 @@ mod tests {
             ControlFlow::Continue(())
         };
         let extent = each(std::process::id(), take).unwrap();
-        assert!(!extent.is_cut_short && extent.lines == seen.len() && seen.len() > 10);
+        assert!(!extent.is_truncated && extent.lines == seen.len() && seen.len() > 10);
         let has = |start: u64| seen.iter().find(|line| line.0 == start);
         let mut same = 0;
         for map in own {
@@ -146,7 +146,7 @@ mod tests {
             };
             let extent = parse(maps(count).as_bytes(), 1000, take).unwrap();
             assert_eq!(extent.lines, seen);
-            (extent.lines, extent.is_cut_short)
+            (extent.lines, extent.is_truncated)
         };
         assert_eq!(read(999, 0), (999, false));
         assert_eq!(read(1000, 0), (1000, false));

@@ -61,7 +61,7 @@ impl Processes {
         };
         process.layout = layout;
         // First the events, so that samples find their process: they come through the ring later.
-        self.tell_unattached(pid, events);
+        self.report_unattached(pid, events);
         let process = self.add(pid, None, Some(attached), process, mappings, events);
         self.set(pid, process, object, events);
         if let Some(watched) = self.watched.get_mut(&pid) {
@@ -73,7 +73,7 @@ impl Processes {
         // Those that it forked before that: nothing else will tell of them.
         for child in machine::children(pid) {
             if !self.watched.contains_key(&child) {
-                self.look_at(child);
+                self.visit(child);
             }
         }
     }

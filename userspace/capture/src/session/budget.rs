@@ -50,7 +50,7 @@ impl Session {
         let missed = self.object.missed_calls();
         self.lose(Reason::SystemCallMissed, missed.saturating_sub(self.counted_missed_calls));
         self.counted_missed_calls = missed;
-        self.lose(Reason::MapCutShort, lines::take_cut_short());
+        self.lose(Reason::MapCutShort, lines::take_truncated());
         let programs = Nanos(self.object.run_time().as_nanos() as u64);
         let mut spent = Vec::new();
         self.collectors.all_mut().for_each(|collector| collector.costs(&self.object, &mut spent));
@@ -68,8 +68,8 @@ impl Session {
         if !changes.is_empty() {
             self.apply(at, changes);
         }
-        let allowance = self.arbiter.allowance();
-        self.collectors.all_mut().for_each(|collector| collector.allow(allowance));
+        let allowed_share = self.arbiter.allowed_share();
+        self.collectors.all_mut().for_each(|collector| collector.allow(allowed_share));
         self.cost_at = Instant::now();
     }
 

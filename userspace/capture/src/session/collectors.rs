@@ -2,14 +2,14 @@
 
 use pyobs_model::{Family, Meta, Nanos, ProcessRef};
 
-use super::asked::Asked;
 use super::error::StartError;
 use super::options::Targets;
+use super::requested::Requested;
 use crate::budget::Arbiter;
 use crate::family::{Collector, Context, NamedStack, Start};
 use crate::kernel::object::Object;
 use crate::kernel::sideband::Sideband;
-use crate::record::{Life, Plain, Stack};
+use crate::record::{Lifecycle, Plain, Stack};
 use crate::registry;
 
 /// Names a stack that a family waits for.
@@ -28,15 +28,15 @@ pub(super) struct Collectors {
 
 impl Collectors {
     /// Starts each family that was asked for.
-    pub fn start(asked: &mut Asked, context: Context<'_>, meta: &mut Meta) -> Result<Self, StartError> {
+    pub fn start(requested: &mut Requested, context: Context<'_>, meta: &mut Meta) -> Result<Self, StartError> {
         let Context { start, object, processes, interner, events, notes, .. } = context;
         let mut own = Self::default();
         for spec in &registry::SPECS {
             let served: Vec<Family> = std::iter::once(&spec.family).chain(spec.serves).copied().collect();
-            if !served.iter().any(|family| asked.has(*family)) {
+            if !served.iter().any(|family| requested.has(*family)) {
                 continue;
             }
-            let options = &asked.options;
+            let options = &requested.options;
             let made = (spec.start)(&mut Start { options, object, processes, interner, meta, start, events, notes });
             match made {
                 Ok(collector) => {
@@ -44,7 +44,7 @@ impl Collectors {
                     own.all.push(collector);
                 }
                 Err(error) if spec.family == Family::Cpu => return Err(error),
-                Err(error) => asked.refuse(&served, &error),
+                Err(error) => requested.refuse(&served, &error),
             }
         }
         Ok(own)
@@ -88,15 +88,15 @@ impl Collectors {
     }
 
     /// A process ends, or becomes another program; it is still known.
-    pub fn ended(&mut self, life: &Life, context: Context<'_>) {
-        let (Life::Exec(header) | Life::Exit(header)) = life else { return };
+    pub fn ended(&mut self, change: &Lifecycle, context: Context<'_>) {
+        let (Lifecycle::Exec(header) | Lifecycle::Exit(header)) = change else { return };
         let at = context.at(header.time);
         self.each(context, |collector, context| collector.ended(header.pid, at, context));
     }
 
     /// A process has forked, and the child is known.
-    pub fn forked(&mut self, life: &Life, context: Context<'_>) {
-        let Life::Fork { parent, child } = life else { return };
+    pub fn forked(&mut self, change: &Lifecycle, context: Context<'_>) {
+        let Lifecycle::Fork { parent, child } = change else { return };
         let Some(id) = context.processes.get(*child).map(|(watched, _)| watched.id) else { return };
         let at = context.at(parent.time);
         self.each(context, |collector, context| collector.forked(parent.pid, (*child, id), at, context));
@@ -134,19 +134,19 @@ impl Collectors {
 
 /// Starts to look at system calls if a family needs it, and has them tell of executable mappings. Returns what does so
 /// where they do not.
-pub(super) fn look_at_system_calls(
-    asked: &mut Asked,
+pub(super) fn choose_system_calls(
+    requested: &mut Requested,
     object: &mut Object,
     cpus: &[u32],
 ) -> Result<Option<Sideband>, StartError> {
     let families = registry::of_system_calls();
-    if families.iter().any(|family| asked.has(*family)) {
-        match object.attach_system_calls(registry::points(&asked.options.probes)) {
+    if families.iter().any(|family| requested.has(*family)) {
+        match object.attach_system_calls(registry::points(&requested.options.probes)) {
             Ok(()) => {
-                object.tell_mappings(asked.options.targets == Targets::All)?;
+                object.report_mappings(requested.options.targets == Targets::All)?;
                 return Ok(None);
             }
-            Err(error) => asked.refuse(&families, &error.into()),
+            Err(error) => requested.refuse(&families, &error.into()),
         }
     }
     Ok(Some(Sideband::open(cpus)?))

@@ -12,7 +12,7 @@ use crate::cpython::copied::CopiedCode;
 use crate::family::NamedStack;
 use crate::kernel::object::RING_BYTES;
 use crate::machine;
-use crate::record::{Life, Plain, Record, Stack};
+use crate::record::{Lifecycle, Plain, Record, Stack};
 use crate::registry;
 use crate::stacks::Taken;
 
@@ -81,7 +81,7 @@ impl Session {
                 }
             }
             Record::Mapped(mapped) => self.processes.mapped(mapped.into()),
-            Record::Life(notice) => self.life(notice),
+            Record::Lifecycle(notice) => self.lifecycle(notice),
         }
     }
 
@@ -96,7 +96,7 @@ impl Session {
         }
     }
 
-    fn life(&mut self, notice: &Life) {
+    fn lifecycle(&mut self, notice: &Lifecycle) {
         self.collectors.ended(notice, context!(self));
         self.processes.notice(notice, &mut self.object, &mut self.scratch);
         self.collectors.forked(notice, context!(self));
@@ -107,7 +107,7 @@ impl Session {
         let time = machine::monotonic().0;
         for pid in self.processes.gone() {
             let _ = self.object.processes.remove(&pid);
-            self.life(&Life::Exit(Header { time, pid, ..Header::default() }));
+            self.lifecycle(&Lifecycle::Exit(Header { time, pid, ..Header::default() }));
         }
     }
 

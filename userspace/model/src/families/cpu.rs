@@ -26,7 +26,7 @@ impl Stacks {
             Outcome::Complete => self.complete += 1,
             Outcome::Truncated => self.truncated += 1,
             Outcome::Failed(reason) => self.failed.add(reason, 1),
-            Outcome::Cut(reason) => {
+            Outcome::NativePartial(reason) => {
                 self.complete += 1;
                 self.cut.add(reason, 1);
             }

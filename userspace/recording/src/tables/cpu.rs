@@ -47,7 +47,7 @@ fn number(outcome: Outcome) -> OutcomeId {
         Outcome::Truncated => 1,
         Outcome::NoPython => 2,
         Outcome::Failed(reason) => 3 + 2 * reason as u64,
-        Outcome::Cut(reason) => 4 + 2 * reason as u64,
+        Outcome::NativePartial(reason) => 4 + 2 * reason as u64,
     })
 }
 
@@ -57,12 +57,12 @@ fn name(outcome: Outcome) -> (&'static str, Option<Reason>) {
         Outcome::Truncated => ("truncated", None),
         Outcome::NoPython => ("no_python", None),
         Outcome::Failed(reason) => ("failed", Some(reason)),
-        Outcome::Cut(reason) => ("cut", Some(reason)),
+        Outcome::NativePartial(reason) => ("cut", Some(reason)),
     }
 }
 
 pub(crate) fn prepare(connection: &Connection) -> Result<()> {
-    let failed = Reason::ALL.iter().flat_map(|reason| [Outcome::Failed(*reason), Outcome::Cut(*reason)]);
+    let failed = Reason::ALL.iter().flat_map(|reason| [Outcome::Failed(*reason), Outcome::NativePartial(*reason)]);
     [Outcome::Complete, Outcome::Truncated, Outcome::NoPython].into_iter().chain(failed).try_for_each(|outcome| {
         let (name, reason) = name(outcome);
         OutcomeRow { id: number(outcome), name: name.into(), reason }.insert(connection)
@@ -86,7 +86,7 @@ pub(crate) fn read(reading: &mut Reading<'_>, period: Nanos, mut each: impl FnMu
             "complete" => Outcome::Complete,
             "truncated" => Outcome::Truncated,
             "no_python" => Outcome::NoPython,
-            "cut" => Outcome::Cut(row.reason?),
+            "cut" => Outcome::NativePartial(row.reason?),
             // An outcome of a newer pyobs, which has a reason.
             _ => Outcome::Failed(row.reason?),
         };

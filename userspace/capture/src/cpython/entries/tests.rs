@@ -48,11 +48,11 @@ fn file(code: &[u8], data: &[u8]) -> Vec<u8> {
     bytes
 }
 
-fn with_listing<T>(code: &[u8], data: &[u8], look: impl FnOnce(&Listing<'_, '_>) -> T) -> T {
+fn with_listing<T>(code: &[u8], data: &[u8], inspect: impl FnOnce(&Listing<'_, '_>) -> T) -> T {
     let bytes = file(code, data);
     let elf = Elf::parse(&bytes).unwrap();
     let range = CODE..CODE + code.len() as u64;
-    look(&Listing::of(&elf, std::iter::once(range).collect()))
+    inspect(&Listing::of(&elf, std::iter::once(range).collect()))
 }
 
 fn places(sites: &[Site]) -> Vec<(u64, u64, bool)> {

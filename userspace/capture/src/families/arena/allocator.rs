@@ -79,10 +79,10 @@ impl Allocator {
         }
     }
 
-    pub fn look(self, pid: u32, address: u64, bytes: u64) -> std::io::Result<Option<Filled>> {
+    pub fn inspect(self, pid: u32, address: u64, bytes: u64) -> std::io::Result<Option<Filled>> {
         match self {
-            Self::Pymalloc(shape) => pools::look(&ProcessMemory::new(pid), address, &shape),
-            Self::Mimalloc(shape) => segments::look(pid, address, bytes, shape),
+            Self::Pymalloc(shape) => pools::inspect(&ProcessMemory::new(pid), address, &shape),
+            Self::Mimalloc(shape) => segments::inspect(pid, address, bytes, shape),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 pub mod description;
 mod expression;
-mod lives;
+mod lifecycle;
 pub mod programs;
 
 use std::collections::{BTreeSet, HashSet};
@@ -15,7 +15,7 @@ use pyobs_model::{Event, Nanos, ProcessRef};
 
 pub use self::description::Named;
 use self::description::{At, Description, Probe, Role};
-use self::lives::{Lives, Where};
+use self::lifecycle::{Lifecycles, Where};
 use super::{Ids, Wanted};
 use crate::elf::{Elf, Symbol};
 use crate::families::extension::{Extension, Meter, Probes, returns, tail_calls};
@@ -43,7 +43,7 @@ pub struct Libraries {
     seen: HashSet<(usize, FileId)>,
     start: Nanos,
     latest: Nanos,
-    lives: Lives,
+    lifecycle: Lifecycles,
 }
 
 impl Libraries {
@@ -71,7 +71,7 @@ impl Libraries {
             seen: HashSet::new(),
             start,
             latest: Nanos(0),
-            lives: Lives::new(ids),
+            lifecycle: Lifecycles::new(ids),
         };
         let mut notes = Vec::new();
         for named in named {
@@ -198,7 +198,7 @@ impl Libraries {
         let at = self.at(Nanos(hit.header.time).saturating_sub(self.start));
         let Some((library, role)) = self.sites.get(hit.site as usize).copied() else { return };
         let Some(description) = self.descriptions.get(library) else { return };
-        self.lives.hit(role, &Where { hit, at, process, library, kind: &description.name }, events);
+        self.lifecycle.hit(role, &Where { hit, at, process, library, kind: &description.name }, events);
     }
 
     /// Two CPUs' records may be out of step by a little; what is told is not.
@@ -209,18 +209,18 @@ impl Libraries {
 
     /// What the stack is for that a thread has sent.
     pub fn stack(&mut self, tid: u32) -> Option<Wanted> {
-        self.lives.stack(tid)
+        self.lifecycle.stack(tid)
     }
 
     /// To be called now and then: tells of objects.
     pub fn tick(&mut self, now: Nanos, events: &mut Vec<Event>) {
         let at = self.at(now);
-        self.lives.tick(at, events);
+        self.lifecycle.tick(at, events);
     }
 
     /// A process has ended, or is another program now.
     pub fn ended(&mut self, pid: u32, events: &mut Vec<Event>) {
-        self.lives.ended(pid, self.latest, events);
+        self.lifecycle.ended(pid, self.latest, events);
     }
 
     /// What hits have cost so far besides their programs.

@@ -75,7 +75,7 @@ impl Header {
 }
 
 /// Looks at an arena; `None` for memory that is none.
-pub fn look(memory: &impl Memory, address: u64, shape: &Shape) -> std::io::Result<Option<Filled>> {
+pub fn inspect(memory: &impl Memory, address: u64, shape: &Shape) -> std::io::Result<Option<Filled>> {
     let first = shape.first_pool(address).ok_or(std::io::ErrorKind::InvalidInput)?;
     let slabs = (address.saturating_add(shape.arena).saturating_sub(first)) / shape.pool;
     let mut headers = vec![[0; HEADER]; slabs as usize];
@@ -143,7 +143,7 @@ mod tests {
         let pools = [header(3, 7, 0, shape.pool), header(0, 7, 1, shape.pool), header(10, 7, 3, shape.pool)];
         let expected = |slabs| Some(Filled { slabs, used: 2, bytes: 3 * 16 + 10 * 64 });
         for (start, slabs) in [(0x10_0000, 64), (0x10_1000, 63)] {
-            assert_eq!(look(&arena(start, &shape, &pools), start, &shape).unwrap(), expected(slabs));
+            assert_eq!(inspect(&arena(start, &shape, &pools), start, &shape).unwrap(), expected(slabs));
         }
     }
 
@@ -151,7 +151,7 @@ mod tests {
     fn other_memory_is_no_arena() {
         let shape = Shape::of(Version::new(3, 8, 0));
         let start = 0x40_0000;
-        let none = |pools: &[[u8; HEADER]]| look(&arena(start, &shape, pools), start, &shape).unwrap().is_none();
+        let none = |pools: &[[u8; HEADER]]| inspect(&arena(start, &shape, pools), start, &shape).unwrap().is_none();
         let good = header(1, 7, 0, shape.pool);
         assert!(!none(&[good]));
         assert!(none(&[]), "zeros");
@@ -163,6 +163,6 @@ mod tests {
             assert_eq!(Header::parse(&bad, start, &shape), None, "byte {at}");
         }
         let fake = Fake { start: 0, bytes: Vec::new() };
-        assert!(!matches!(look(&fake, u64::MAX - 4096, &shape), Ok(Some(_))));
+        assert!(!matches!(inspect(&fake, u64::MAX - 4096, &shape), Ok(Some(_))));
     }
 }

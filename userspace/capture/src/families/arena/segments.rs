@@ -114,7 +114,7 @@ pub fn find(pid: u32) -> Option<Vec<(u64, Segment)>> {
         }
         ControlFlow::Continue(())
     });
-    if extent.ok()?.is_cut_short {
+    if extent.ok()?.is_truncated {
         return None;
     }
     let mut left = PLACES_MAX;
@@ -134,7 +134,7 @@ fn within(memory: &impl Memory, (start, end): (u64, u64), left: &mut usize) -> V
 }
 
 /// Looks at a segment; `None` for memory that is none, or one that was given up.
-pub fn look(pid: u32, address: u64, bytes: u64, shape: Shape) -> std::io::Result<Option<Filled>> {
+pub fn inspect(pid: u32, address: u64, bytes: u64, shape: Shape) -> std::io::Result<Option<Filled>> {
     let memory = ProcessMemory::new(pid);
     let mut header = [0; segment::HEADER];
     memory.read(address, &mut header)?;

@@ -41,7 +41,7 @@ impl Collector for Eval {
     }
 
     fn next_due(&self) -> Option<Duration> {
-        self.next_look()
+        self.next_check()
     }
 
     fn costs(&mut self, object: &Object, costs: &mut Vec<Spent>) {

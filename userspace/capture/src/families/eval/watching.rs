@@ -15,8 +15,8 @@ use crate::cpython::version::Version;
 use crate::elf::Elf;
 use crate::files::FileId;
 use crate::kernel::uprobes::{Scope, TrapCosts, Uprobes};
+use crate::prefetch::read_loaded;
 use crate::process_maps::{Mapping, Mappings};
-use crate::skim::read_loaded;
 
 /// Processes, or files, that have probes at the same time; each has some five, and putting one takes milliseconds.
 const TARGETS_MAX: usize = 64;
@@ -107,7 +107,7 @@ pub struct Watching {
     subjects: HashMap<u32, Subject>,
     probes: HashMap<Target, Vec<OwnedFd>>,
     /// What the user has been told: windows would say it again and again.
-    told: HashSet<String>,
+    reported: HashSet<String>,
 }
 
 /// What probes are on.
@@ -128,7 +128,7 @@ impl Watching {
             images: HashMap::new(),
             subjects: HashMap::new(),
             probes: HashMap::new(),
-            told: HashSet::new(),
+            reported: HashSet::new(),
         })
     }
 
@@ -189,7 +189,7 @@ impl Watching {
             let probes = self.put(&image, target, cost, &mut notes);
             self.probes.insert(target, probes);
         }
-        notes.retain(|note| self.told.insert(note.clone()));
+        notes.retain(|note| self.reported.insert(note.clone()));
         notes
     }
 

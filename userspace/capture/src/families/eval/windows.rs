@@ -7,10 +7,10 @@
 use pyobs_model::Nanos;
 
 /// The purse, in seconds of budget: how far apart windows are at the most.
-const PURSE_S: f64 = 5.0;
+const BURST_S: f64 = 5.0;
 /// A change of the share of time that was watched by less is not told.
-const WORTH_TELLING: f64 = 1.5;
-const FIRST_TELLING: Nanos = Nanos(5_000_000_000);
+const WORTH_REPORTING: f64 = 1.5;
+const FIRST_REPORT: Nanos = Nanos(5_000_000_000);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
@@ -35,30 +35,30 @@ pub struct Windows {
     share: Option<f64>,
     phase: Phase,
     /// Nanoseconds that could be spent when the present phase began.
-    purse: f64,
+    tokens: f64,
     since: Nanos,
     /// When the first window was opened.
     begun: Option<Nanos>,
     watched: Nanos,
     /// Whether a window was closed for want of budget.
     has_gaps: bool,
-    told: Option<f64>,
+    reported: Option<f64>,
 }
 
 impl Windows {
     /// `percent` of one core, if there is a bound.
     pub fn new(percent: Option<f64>, now: Nanos) -> Self {
         let share = percent.map(|percent| percent / 100.0);
-        let purse = share.map_or(0.0, full);
+        let tokens = share.map_or(0.0, full);
         Self {
             share,
             phase: Phase::Closed,
-            purse,
+            tokens,
             since: now,
             begun: None,
             watched: Nanos(0),
             has_gaps: false,
-            told: None,
+            reported: None,
         }
     }
 
@@ -80,7 +80,7 @@ impl Windows {
     /// What is left to be spent, by what has been since the phase began.
     fn left(&self, share: f64, now: Nanos, spent: u64) -> f64 {
         let flown = now.saturating_sub(self.since).0 as f64 * share;
-        (self.purse + flown - spent as f64).min(full(share))
+        (self.tokens + flown - spent as f64).min(full(share))
     }
 
     /// `spent`: nanoseconds since the present phase began.
@@ -100,7 +100,7 @@ impl Windows {
     }
 
     pub fn opened(&mut self, now: Nanos) {
-        self.purse = self.share.map_or(0.0, full);
+        self.tokens = self.share.map_or(0.0, full);
         (self.phase, self.since) = (Phase::Open, now);
         self.begun.get_or_insert(now);
     }
@@ -109,7 +109,7 @@ impl Windows {
     pub fn closed(&mut self, now: Nanos, ended: Nanos, spent: u64) {
         self.has_gaps = true;
         self.watched.0 += ended.saturating_sub(self.since).0;
-        self.purse = self.share.map_or(0.0, |share| self.left(share, now, spent));
+        self.tokens = self.share.map_or(0.0, |share| self.left(share, now, spent));
         (self.phase, self.since) = (Phase::Closed, now);
     }
 
@@ -121,23 +121,23 @@ impl Windows {
     }
 
     /// Whether a gap was told of.
-    pub fn is_told(&self) -> bool {
-        self.told.is_some()
+    pub fn is_reported(&self) -> bool {
+        self.reported.is_some()
     }
 
     /// One sentence when the share of time that is watched has changed, or, at the end, what it was.
-    pub fn tell(&mut self, now: Nanos, at_the_end: bool) -> Option<String> {
+    pub fn report(&mut self, now: Nanos, at_the_end: bool) -> Option<String> {
         let (share, begun) = (self.share?, self.begun.filter(|_| self.has_gaps)?);
         let coverage = self.coverage(now);
-        let news = match self.told {
+        let news = match self.reported {
             // The first gap, once the share means something.
-            None => now.saturating_sub(begun) >= FIRST_TELLING,
-            Some(before) => coverage > before * WORTH_TELLING || coverage * WORTH_TELLING < before,
+            None => now.saturating_sub(begun) >= FIRST_REPORT,
+            Some(before) => coverage > before * WORTH_REPORTING || coverage * WORTH_REPORTING < before,
         };
         if !(news || at_the_end) {
             return None;
         }
-        self.told = Some(coverage);
+        self.reported = Some(coverage);
         let (percent, budget) = (coverage * 100.0, share * 100.0);
         let (from, to) = (begun.as_secs_f64(), now.as_secs_f64());
         Some(format!(
@@ -147,7 +147,7 @@ impl Windows {
 }
 
 fn full(share: f64) -> f64 {
-    share * PURSE_S * 1e9
+    share * BURST_S * 1e9
 }
 
 #[cfg(test)]
@@ -191,7 +191,7 @@ mod tests {
         let (coverage, cost) = run(&mut windows, 0.8, 100.0);
         assert!(cost > 0.008 && cost < 0.0115, "{cost}");
         assert!(coverage > 0.008 && coverage < 0.02, "{coverage}");
-        assert!(windows.tell(seconds(100.0), true).is_some());
+        assert!(windows.report(seconds(100.0), true).is_some());
     }
 
     #[test]
@@ -199,7 +199,7 @@ mod tests {
         let mut windows = Windows::new(Some(1.0), seconds(0.0));
         let (coverage, cost) = run(&mut windows, 0.009, 100.0);
         assert!(coverage > 0.999 && cost < 0.01, "{coverage} {cost}");
-        assert_eq!(windows.tell(seconds(100.0), true), None);
+        assert_eq!(windows.report(seconds(100.0), true), None);
     }
 
     #[test]
@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(windows.turn(seconds(1.0), 0), Turn::Open(u64::MAX));
         windows.opened(seconds(1.0));
         assert_eq!(windows.turn(seconds(50.0), u64::MAX), Turn::Nothing);
-        assert_eq!(windows.tell(seconds(50.0), true), None);
+        assert_eq!(windows.report(seconds(50.0), true), None);
     }
 
     #[test]
@@ -216,11 +216,11 @@ mod tests {
         let mut windows = Windows::new(Some(1.0), seconds(0.0));
         windows.opened(seconds(0.0));
         windows.closed(seconds(0.06), seconds(0.05), 60_000_000);
-        assert_eq!(windows.tell(seconds(1.0), false), None);
-        let said = windows.tell(seconds(5.0), false).unwrap();
+        assert_eq!(windows.report(seconds(1.0), false), None);
+        let said = windows.report(seconds(5.0), false).unwrap();
         assert!(said.contains("counted in 1.00 % of the time from 0 s to 5 s"), "{said}");
-        assert_eq!(windows.tell(seconds(5.1), false), None);
-        assert!(windows.tell(seconds(10.0), false).unwrap().contains("0.50 %"));
-        assert!(windows.tell(seconds(10.1), true).is_some());
+        assert_eq!(windows.report(seconds(5.1), false), None);
+        assert!(windows.report(seconds(10.0), false).unwrap().contains("0.50 %"));
+        assert!(windows.report(seconds(10.1), true).is_some());
     }
 }

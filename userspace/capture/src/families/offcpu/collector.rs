@@ -83,8 +83,8 @@ impl Collector for Waits {
     fn advance(&mut self, context: &mut Context<'_>) {
         let no_stack = context.interner.stack(&[], context.events);
         let (now, is_last, sleepers) = (context.now, context.at_the_end, &self.sleepers);
-        self.offcpu.tell_open(now, is_last, |tid| sleepers.of(tid), no_stack, &mut self.gil, context.events);
-        self.gil.tell(now, is_last, context.events);
+        self.offcpu.report_open(now, is_last, |tid| sleepers.of(tid), no_stack, &mut self.gil, context.events);
+        self.gil.report(now, is_last, context.events);
     }
 
     fn costs(&mut self, object: &Object, costs: &mut Vec<Spent>) {

@@ -47,7 +47,7 @@ pub(super) struct Taken {
     pub holder_awaited: bool,
     pub end: Option<End>,
     /// How much of it was told while it went on.
-    pub told: Nanos,
+    pub reported: Nanos,
 }
 
 impl Taken {
@@ -75,7 +75,7 @@ pub(super) struct Slot {
     reason: WaitReason,
     /// The kernel's sums, and what was told of them.
     seen: Sums,
-    told: Sums,
+    reported: Sums,
     /// The lower half of `seen.count`, as the kernel has it.
     raw: u32,
     longest: Nanos,
@@ -100,7 +100,7 @@ impl Slot {
             start,
             reason: reason(detail),
             seen: Sums::default(),
-            told: Sums::default(),
+            reported: Sums::default(),
             raw: 0,
             longest: Nanos(0),
             taken: Vec::new(),
@@ -121,24 +121,24 @@ impl Slot {
 
     /// The parts that were told of sleeps that go on.
     fn ahead(&self) -> Sums {
-        let open = self.taken.iter().filter(|it| it.end.is_none() && it.told > Nanos(0));
-        open.fold(Sums::default(), |sum, it| sum.plus(Sums { count: 1, total: it.told.0 }))
+        let open = self.taken.iter().filter(|it| it.end.is_none() && it.reported > Nanos(0));
+        open.fold(Sums::default(), |sum, it| sum.plus(Sums { count: 1, total: it.reported.0 }))
     }
 
     /// What has not been told.
-    pub(super) fn untold(&self) -> Sums {
-        self.seen.plus(self.ahead()).minus(self.told)
+    pub(super) fn unreported(&self) -> Sums {
+        self.seen.plus(self.ahead()).minus(self.reported)
     }
 
     /// The same, with that much more of a sleep that goes on and whose stack was not taken.
-    fn untold_with(&self, open: Sums) -> Sums {
-        self.seen.plus(self.ahead()).plus(open).minus(self.told)
+    fn unreported_with(&self, open: Sums) -> Sums {
+        self.seen.plus(self.ahead()).plus(open).minus(self.reported)
     }
 
     /// Whether each sleep that has not been told has its own stack.
     pub(super) fn is_exact(&self) -> bool {
-        let ended = self.taken.iter().filter(|it| it.end.is_some() && it.told == Nanos(0)).count();
-        self.untold().count == ended as u64
+        let ended = self.taken.iter().filter(|it| it.end.is_some() && it.reported == Nanos(0)).count();
+        self.unreported().count == ended as u64
     }
 
     /// Whether a sleep is over whose stack is still being named.
@@ -147,42 +147,42 @@ impl Slot {
     }
 
     /// Tells each sleep by itself.
-    pub(super) fn tell_each(&mut self, only_begun: bool, out: &mut Out<'_>) {
+    pub(super) fn report_each(&mut self, only_begun: bool, out: &mut Out<'_>) {
         let mut rest = Vec::new();
         for one in std::mem::take(&mut self.taken) {
             let (Some(stack), Some(end), true) = (one.stack, &one.end, one.is_complete()) else {
                 rest.push(one);
                 continue;
             };
-            if only_begun && one.told == Nanos(0) {
+            if only_begun && one.reported == Nanos(0) {
                 rest.push(one);
                 continue;
             }
-            let count = u64::from(one.told == Nanos(0));
-            let total = end.length.saturating_sub(one.told);
-            self.told = self.told.plus(Sums { count, total: total.0 + end.before.0 });
+            let count = u64::from(one.reported == Nanos(0));
+            let total = end.length.saturating_sub(one.reported);
+            self.reported = self.reported.plus(Sums { count, total: total.0 + end.before.0 });
             let part = Part { group: one.group(stack, self.reason), count, total, longest: end.length, stacks: count };
-            out.tell(self.reason, part, (end.at.saturating_sub(total), end.at), true);
+            out.report(self.reason, part, (end.at.saturating_sub(total), end.at), true);
         }
         self.taken = rest;
-        if self.untold() == Sums::default() {
+        if self.unreported() == Sums::default() {
             self.longest = Nanos(0);
         }
     }
 
     /// Tells more of the sleep that goes on, whose stack is known.
-    pub(super) fn tell_open(&mut self, since: u64, now: Nanos, out: &mut Out<'_>) {
+    pub(super) fn report_open(&mut self, since: u64, now: Nanos, out: &mut Out<'_>) {
         let Some(one) = self.taken.iter_mut().find(|it| it.since == since && it.end.is_none()) else { return };
         let Some(stack) = one.stack.filter(|_| one.is_named()) else { return };
         let length = now.saturating_sub(Nanos(since).saturating_sub(out.start));
-        let (count, total) = (u64::from(one.told == Nanos(0)), length.saturating_sub(one.told));
+        let (count, total) = (u64::from(one.reported == Nanos(0)), length.saturating_sub(one.reported));
         if total == Nanos(0) {
             return;
         }
-        one.told = length;
-        self.told = self.told.plus(Sums { count, total: total.0 });
+        one.reported = length;
+        self.reported = self.reported.plus(Sums { count, total: total.0 });
         let part = Part { group: one.group(stack, self.reason), count, total, longest: length, stacks: count };
-        out.tell(self.reason, part, (now.saturating_sub(total), now), true);
+        out.report(self.reason, part, (now.saturating_sub(total), now), true);
     }
 
     /// Splits what has not been told over the stacks that were taken, with that much more of a sleep that goes on.
@@ -193,8 +193,8 @@ impl Slot {
         no_stack: Option<StackId>,
         out: &mut Out<'_>,
     ) {
-        self.tell_each(true, out);
-        let Sums { count, total } = self.untold_with(open);
+        self.report_each(true, out);
+        let Sums { count, total } = self.unreported_with(open);
         if total == 0 && count == 0 {
             return;
         }
@@ -213,7 +213,7 @@ impl Slot {
             let group = Group { stack, holder: None, waker: None, holds_gil: false };
             drawn.push(Drawn { group, length: Nanos(1), weight: 2.0 });
         }
-        self.told = self.told.plus(Sums { count, total });
+        self.reported = self.reported.plus(Sums { count, total });
         // What began before the last split and was not told then.
         let from = from.max(self.start).min(now.saturating_sub(Nanos(total)));
         let longest = std::mem::take(&mut self.longest).max(Nanos(open.total));
@@ -221,7 +221,7 @@ impl Slot {
             if has_none {
                 part.stacks = 0;
             }
-            out.tell(reason, part, (from, now), false);
+            out.report(reason, part, (from, now), false);
         }
         if has_none {
             self.pool = Pool::default();
@@ -230,7 +230,7 @@ impl Slot {
 }
 
 impl Out<'_> {
-    fn tell(&mut self, reason: WaitReason, part: Part, (from, at): (Nanos, Nanos), is_one: bool) {
+    fn report(&mut self, reason: WaitReason, part: Part, (from, at): (Nanos, Nanos), is_one: bool) {
         let (process, tid) = (self.process, self.tid);
         let Part { group: Group { stack, holder, waker, holds_gil }, count, total, longest: length, stacks } = part;
         if holds_gil {

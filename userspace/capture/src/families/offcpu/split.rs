@@ -213,7 +213,7 @@ mod tests {
     #[test]
     fn there_is_no_bias() {
         let (mut mean, mut random) = (1000.0, 0x2545_f491_u32);
-        let (mut pool, mut new, mut told) = (Pool::default(), Vec::new(), [0.0; 2]);
+        let (mut pool, mut new, mut reported) = (Pool::default(), Vec::new(), [0.0; 2]);
         let (mut count, mut total, mut longest) = (0, 0, 0);
         for number in 0..2_000_000 {
             random ^= random << 13;
@@ -229,12 +229,12 @@ mod tests {
             (count, total, longest) = (count + 1, total + length, longest.max(length));
             if new.len() >= 16 {
                 for part in pool.split(Nanos(0), std::mem::take(&mut new), count, Nanos(total), Nanos(longest)) {
-                    told[part.group.stack.0 as usize] += part.total.0 as f64;
+                    reported[part.group.stack.0 as usize] += part.total.0 as f64;
                 }
                 (count, total, longest) = (0, 0, 0);
             }
         }
-        let share = told[1] / (told[0] + told[1]);
+        let share = reported[1] / (reported[0] + reported[1]);
         // Some 7000 drawn sleeps.
         assert!((share - 0.5).abs() < 0.025, "{share}");
     }

@@ -58,29 +58,29 @@ impl Kernel {
     }
 
     /// A look at a thread that has slept so much, and sleeps since then.
-    fn look(&mut self, now: u64, (count, total): (u32, u64), (since, fresh): (u64, u32), at_the_end: bool) {
+    fn observe(&mut self, now: u64, (count, total): (u32, u64), (since, fresh): (u64, u32), at_the_end: bool) {
         let mut sleeper = Sleeper { tid: 7, is_watched: 1, since, fresh, slot: 3, ..Sleeper::default() };
         sleeper.keys[3] = 1;
         sleeper.slots[3] = Slot { born: BORN, count, total, longest: 500, detail: self.detail, ..Slot::default() };
         let (gil, events) = (&mut self.gil, &mut self.events);
-        self.offcpu.tell_open(Nanos(now), at_the_end, |_| Some(sleeper), NO_STACK, gil, events);
+        self.offcpu.report_open(Nanos(now), at_the_end, |_| Some(sleeper), NO_STACK, gil, events);
     }
 
     /// A look a second after the thread has ended.
-    fn look_without_thread(&mut self, seconds: RangeInclusive<u64>) {
+    fn observe_without_thread(&mut self, seconds: RangeInclusive<u64>) {
         for second in seconds {
             let (gil, events) = (&mut self.gil, &mut self.events);
-            self.offcpu.tell_open(Nanos(second * SECOND), false, |_| None, NO_STACK, gil, events);
+            self.offcpu.report_open(Nanos(second * SECOND), false, |_| None, NO_STACK, gil, events);
         }
     }
 
     /// Stack, count, total, longest and stacks of each event.
     fn sleeps(&self) -> Vec<(u32, u64, u64, u64, u64)> {
-        let told = self.events.iter().filter_map(|event| match event {
+        let reported = self.events.iter().filter_map(|event| match event {
             Event::Sleep(it) => Some((it.stack.0, it.count, it.total.0, it.length.0, it.stacks)),
             _ => None,
         });
-        told.collect()
+        reported.collect()
     }
 }
 
@@ -99,7 +99,7 @@ fn each_sleep_is_told_while_all_have_stacks() {
     let Some(Event::Sleep(last)) = kernel.events.last() else { panic!("{:?}", kernel.events) };
     assert_eq!((last.from, last.at, last.reason), (Nanos(6_000), Nanos(8_500), WaitReason::Lock));
     assert_eq!(last.waker.as_ref().map(|waker| waker.tid), Some(Tid(2)));
-    kernel.look(2 * SECOND, (2, 3_500), (0, 0), true);
+    kernel.observe(2 * SECOND, (2, 3_500), (0, 0), true);
     assert_eq!(kernel.sleeps().len(), 2);
 }
 
@@ -116,7 +116,7 @@ fn sums_are_split_over_the_stacks_when_there_are_enough() {
         now += 400;
     }
     assert_eq!(kernel.sleeps(), [], "nothing is told before the look");
-    kernel.look(2 * SECOND, (count + 2, total + 200), (0, 0), false);
+    kernel.observe(2 * SECOND, (count + 2, total + 200), (0, 0), false);
     let sleeps = kernel.sleeps();
     assert_eq!(sleeps.iter().map(|it| (it.0, it.4)).collect::<Vec<_>>(), [(0, 4), (1, 4), (2, 4), (3, 4)]);
     assert_eq!(sleeps.iter().map(|it| it.1).sum::<u64>(), u64::from(count) + 2);
@@ -125,9 +125,9 @@ fn sums_are_split_over_the_stacks_when_there_are_enough() {
     let Event::Sleep(first) = &kernel.events[0] else { panic!("{:?}", kernel.events) };
     assert_eq!((first.from, first.at), (Nanos(BORN + 300 - START.0), Nanos(2 * SECOND)));
     // Nothing is drawn for long: as it was before.
-    kernel.look(3 * SECOND, (count + 6, total + 600), (0, 0), false);
+    kernel.observe(3 * SECOND, (count + 6, total + 600), (0, 0), false);
     assert_eq!(kernel.sleeps().len(), 4);
-    kernel.look(8 * SECOND, (count + 6, total + 600), (0, 0), false);
+    kernel.observe(8 * SECOND, (count + 6, total + 600), (0, 0), false);
     assert_eq!(kernel.sleeps()[4..].iter().map(|it| (it.1, it.2, it.4)).collect::<Vec<_>>(), [(1, 100, 0); 4]);
 }
 
@@ -135,13 +135,13 @@ fn sums_are_split_over_the_stacks_when_there_are_enough() {
 fn what_has_no_stack_is_told_without_one() {
     let mut kernel = Kernel::new(libc::SYS_poll as u64);
     kernel.woken(0, 6_000, (3, 900), 0, None);
-    kernel.look(6 * SECOND, (3, 900), (0, 0), false);
+    kernel.observe(6 * SECOND, (3, 900), (0, 0), false);
     assert_eq!(kernel.sleeps(), [(99, 3, 900, 600, 0)]);
     // A sleep that goes on, whose stack was not taken.
-    kernel.look(8 * SECOND, (3, 900), (7 * SECOND + START.0, 0), false);
-    kernel.look(9 * SECOND, (3, 900), (7 * SECOND + START.0, 0), false);
+    kernel.observe(8 * SECOND, (3, 900), (7 * SECOND + START.0, 0), false);
+    kernel.observe(9 * SECOND, (3, 900), (7 * SECOND + START.0, 0), false);
     kernel.woken(0, 9 * SECOND + 500 + START.0, (4, 900 + 2 * SECOND + 500), 0, None);
-    kernel.look(10 * SECOND, (4, 900 + 2 * SECOND + 500), (0, 0), true);
+    kernel.observe(10 * SECOND, (4, 900 + 2 * SECOND + 500), (0, 0), true);
     let after: Vec<_> = kernel.sleeps()[1..].iter().map(|it| (it.1, it.2)).collect();
     assert_eq!(after, [(1, SECOND), (0, SECOND), (0, 500)], "{:?}", kernel.events);
 }
@@ -170,7 +170,7 @@ fn a_long_sleep_is_told_in_parts_and_counted_once() {
     let key = kernel.asleep(BORN);
     kernel.named(key, 1);
     for now in [SECOND / 2, SECOND + BORN, SECOND + BORN + 1] {
-        kernel.look(now, (0, 0), (BORN, ALWAYS), false);
+        kernel.observe(now, (0, 0), (BORN, ALWAYS), false);
     }
     let begun = BORN - START.0;
     assert_eq!(kernel.sleeps(), [(1, 1, SECOND + BORN - begun, SECOND + BORN - begun, 1)]);
@@ -180,7 +180,7 @@ fn a_long_sleep_is_told_in_parts_and_counted_once() {
         kernel.events.iter().all(|event| !matches!(event, Event::Sleep(it) if it.waker.is_some())),
         "time is no waker"
     );
-    kernel.look(9 * SECOND, (1, 3 * SECOND), (0, 0), true);
+    kernel.observe(9 * SECOND, (1, 3 * SECOND), (0, 0), true);
     assert_eq!(kernel.sleeps().len(), 2);
 }
 
@@ -192,7 +192,7 @@ fn at_the_end_everything_is_told() {
     kernel.woken(BORN, BORN + 100, (6, 400), 1 << 31, None);
     let open = kernel.asleep(BORN + 500);
     kernel.named(open, 2);
-    kernel.look(BORN + 900 - START.0, (6, 400), (BORN + 500, ALWAYS), true);
+    kernel.observe(BORN + 900 - START.0, (6, 400), (BORN + 500, ALWAYS), true);
     assert_eq!(kernel.sleeps(), [(2, 1, 400, 400, 1), (1, 6, 400, 600, 1)]);
 }
 
@@ -200,7 +200,7 @@ fn at_the_end_everything_is_told() {
 fn a_thread_that_is_over_is_told_and_forgotten() {
     let mut kernel = Kernel::new(libc::SYS_read as u64);
     kernel.woken(0, BORN + 100, (6, 400), 0, None);
-    kernel.look_without_thread(1..=3);
+    kernel.observe_without_thread(1..=3);
     assert_eq!(kernel.sleeps().iter().map(|it| (it.1, it.2)).collect::<Vec<_>>(), [(6, 400)]);
     assert!(kernel.offcpu.threads.is_empty());
     // Another process has the number now.
@@ -215,11 +215,11 @@ fn stacks_that_are_long_in_being_named_are_waited_for() {
     let mut kernel = Kernel::new(libc::SYS_read as u64);
     let key = kernel.asleep(5_000);
     kernel.woken(5_000, 6_000, (1, 1_000), ALWAYS, None);
-    kernel.look_without_thread(1..=9);
+    kernel.observe_without_thread(1..=9);
     assert_eq!(kernel.sleeps(), []);
     kernel.named(key, 1);
     assert_eq!(kernel.sleeps(), [(1, 1, 1_000, 1_000, 1)]);
-    kernel.look_without_thread(10..=12);
+    kernel.observe_without_thread(10..=12);
     assert!(kernel.offcpu.threads.is_empty());
 
     // One sleep in four is drawn.
@@ -227,17 +227,17 @@ fn stacks_that_are_long_in_being_named_are_waited_for() {
     let key = kernel.asleep(5_000);
     kernel.woken(5_000, 6_000, (4, 4_000), 1 << 30, None);
     for second in 1..=9 {
-        kernel.look(second * SECOND, (4, 4_000), (0, 0), false);
+        kernel.observe(second * SECOND, (4, 4_000), (0, 0), false);
     }
     assert_eq!(kernel.sleeps(), []);
     kernel.named(key, 1);
-    kernel.look(10 * SECOND, (4, 4_000), (0, 0), false);
+    kernel.observe(10 * SECOND, (4, 4_000), (0, 0), false);
     assert_eq!(kernel.sleeps(), [(1, 4, 4_000, 1_000, 1)]);
 
     // Names that never come.
     kernel.asleep(10 * SECOND);
     kernel.woken(10 * SECOND, 10 * SECOND + 500, (5, 4_500), ALWAYS, None);
-    kernel.look_without_thread(11..=30);
+    kernel.observe_without_thread(11..=30);
     assert_eq!(kernel.sleeps()[1..].iter().map(|it| (it.1, it.2)).collect::<Vec<_>>(), [(1, 500)]);
     assert!(kernel.offcpu.threads.is_empty());
 }

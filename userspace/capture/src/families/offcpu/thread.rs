@@ -19,9 +19,9 @@ const NAMING: Nanos = Nanos(15_000_000_000);
 /// Stacks of a slot that wait to be named; the others are dropped, so that their time is split over these.
 const STACKS_MAX: usize = 1_000;
 /// A slot or a thread that is no longer in the kernel's table is kept for this many looks: its last record may be under way.
-const LOOKS: u32 = 2;
+const OBSERVATIONS: u32 = 2;
 /// And for this many while a stack of it waits to be named.
-const LOOKS_MAX: u32 = 15;
+const OBSERVATIONS_MAX: u32 = 15;
 
 #[derive(Debug)]
 pub(super) struct Thread {
@@ -58,7 +58,7 @@ impl Thread {
                 holder: None,
                 holder_awaited: false,
                 end: None,
-                told: Nanos(0),
+                reported: Nanos(0),
             });
         }
     }
@@ -97,15 +97,15 @@ impl Thread {
     }
 
     /// Tells the sleeps of slots in which each has its own stack.
-    pub(super) fn tell_each(&mut self, out: &mut Out<'_>) {
+    pub(super) fn report_each(&mut self, out: &mut Out<'_>) {
         for slot in self.slots.values_mut().filter(|slot| !slot.taken.is_empty() && slot.is_exact()) {
-            slot.tell_each(false, out);
+            slot.report_each(false, out);
         }
     }
 
     /// Once a second: tells the rest, if it is time for it. `sleeper` is the thread in the kernel's table. Returns whether the
     /// thread is over.
-    pub(super) fn tell(
+    pub(super) fn report(
         &mut self,
         now: Nanos,
         sleeper: Option<&Sleeper>,
@@ -113,8 +113,8 @@ impl Thread {
         no_stack: Option<StackId>,
         out: &mut Out<'_>,
     ) -> bool {
-        self.look(sleeper);
-        self.tell_each(out);
+        self.observe(sleeper);
+        self.report_each(out);
         let mut open: Option<(u64, Sums)> = None;
         if let Some(sleeper) = sleeper.filter(|sleeper| sleeper.since != 0) {
             let present = &sleeper.slots[sleeper.slot as usize % abi::SLOTS];
@@ -127,7 +127,7 @@ impl Thread {
                 && is_known
             {
                 if at_the_end || length >= LONG {
-                    slot.tell_open(sleeper.since, now, out);
+                    slot.report_open(sleeper.since, now, out);
                 }
             } else if sleeper.fresh == 0 || at_the_end {
                 open = Some((present.born, Sums { count: 1, total: length.0 }));
@@ -136,8 +136,8 @@ impl Thread {
         let is_over = has_gone(self.missed, self.slots.values().any(Slot::is_awaited));
         let is_forced = at_the_end || is_over;
         let is_inexact = |slot: &Slot| {
-            let untold = slot.untold();
-            untold != Sums::default() && (is_forced || has_gone(slot.missed, slot.is_awaited()) || !slot.is_exact())
+            let unreported = slot.unreported();
+            unreported != Sums::default() && (is_forced || has_gone(slot.missed, slot.is_awaited()) || !slot.is_exact())
         };
         let has_enough = |slot: &Slot| slot.taken.iter().filter(|one| one.is_complete()).count() >= STACKS;
         let is_long_open = open.is_some_and(|(_, sums)| Nanos(sums.total) >= LONG);
@@ -163,7 +163,7 @@ impl Thread {
         is_over
     }
 
-    fn look(&mut self, sleeper: Option<&Sleeper>) {
+    fn observe(&mut self, sleeper: Option<&Sleeper>) {
         let Some(sleeper) = sleeper else {
             self.missed += 1;
             return;
@@ -184,5 +184,5 @@ impl Thread {
 
 /// Whether nothing more comes of a thread or slot that has been missing for this many looks.
 fn has_gone(missed: u32, is_awaited: bool) -> bool {
-    missed >= if is_awaited { LOOKS_MAX } else { LOOKS }
+    missed >= if is_awaited { OBSERVATIONS_MAX } else { OBSERVATIONS }
 }

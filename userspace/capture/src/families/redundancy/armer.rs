@@ -15,16 +15,16 @@ use pyobs_abi::redundancy::{PASSED_OVER, Registers, SpotKey, Trap, Watch, WatchK
 use pyobs_model::{Touched, Watchpoints};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::allowance::{Allowance, SETTING, cpu_time};
 use super::calls::{Calls, Sampled, Wanted};
 use super::code::{Code, Did};
 use super::emulator::Access;
+use super::messages::{Message, Order};
 use super::pairs::{Seen, found, of_accesses, of_stores};
 use super::place::Place;
 use super::slots::Aim;
 use super::source::{Part, Source};
 use super::threads::{Armed, Room, Threads, Waiting};
-use super::told::{Order, Told};
+use super::token_bucket::{SETTING, TokenBucket, cpu_time};
 use crate::bytes::read;
 
 /// A watchpoint is taken off after this time without an end.
@@ -37,7 +37,7 @@ const READ_CALLS: u32 = 4;
 /// Traps of one watchpoint.
 const TRAPS_MAX: u32 = 64;
 /// How often it looks whether something is over.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const INSPECT_EVERY: Duration = Duration::from_millis(20);
 /// While nothing is set.
 const REST: Duration = Duration::from_millis(100);
 /// Up to so many calls, less one, are passed over first, by chance: the first access behind a moment is the likelier one the longer
@@ -54,7 +54,7 @@ pub struct Armer {
     pub source: Box<dyn Source + Send>,
     pub calls: Calls,
     pub orders: Receiver<Order>,
-    pub told: Sender<Told>,
+    pub messages: Sender<Message>,
     pub counts: Arc<std::sync::Mutex<Watchpoints>>,
     pub stop: Arc<AtomicBool>,
 }
@@ -66,7 +66,7 @@ struct State {
     counts: Watchpoints,
     next: u64,
     random: u64,
-    allowance: Allowance,
+    bucket: TokenBucket,
 }
 
 impl Armer {
@@ -78,15 +78,15 @@ impl Armer {
             counts: Watchpoints::default(),
             next: 1,
             random: 0x9e37_79b9_7f4a_7c15,
-            allowance: Allowance::default(),
+            bucket: TokenBucket::default(),
         };
-        let mut looked = Instant::now();
+        let mut inspected = Instant::now();
         while !self.stop.load(Ordering::Relaxed) {
             self.wait(state.threads.has_armed());
             let orders: Vec<Order> = self.orders.try_iter().collect();
             for order in orders {
                 match order {
-                    Order::Rate(hz) => state.allowance.sampled_at(hz),
+                    Order::Rate(hz) => state.bucket.sampled_at(hz),
                     Order::Process { pid, interpreter } => {
                         state.places.insert(pid, Place::new(pid, *interpreter));
                         state.code.forget(pid);
@@ -116,8 +116,8 @@ impl Armer {
                     _ => {}
                 }
             }
-            if looked.elapsed() >= LOOK_EVERY {
-                looked = Instant::now();
+            if inspected.elapsed() >= INSPECT_EVERY {
+                inspected = Instant::now();
                 self.expire(&mut state);
             }
             if let Ok(mut counts) = self.counts.lock() {
@@ -128,7 +128,7 @@ impl Armer {
     }
 
     fn wait(&self, is_armed: bool) {
-        let period = if is_armed { LOOK_EVERY } else { REST };
+        let period = if is_armed { INSPECT_EVERY } else { REST };
         let timeout = Timespec { tv_sec: 0, tv_nsec: period.subsec_nanos().into() };
         let ring = self.ring.as_fd();
         // An error is an interrupted wait: it is taken for a wait that is over.
@@ -143,12 +143,12 @@ impl Armer {
         }
         if sample.words == PASSED_OVER {
             if sample.address == 0 {
-                self.tell(Told::Access { tid, time, touched: None, stores: false, element_of: None, again: None });
+                self.send(Message::Access { tid, time, touched: None, stores: false, element_of: None, again: None });
             }
             return;
         }
         if let Some(ran) = cpu_time(pid) {
-            state.allowance.earn(pid, ran, time);
+            state.bucket.earn(pid, ran, time);
         }
         state.counts.samples += 1;
         let access = self.source.access(sample).ok();
@@ -168,14 +168,14 @@ impl Armer {
         }
         let Some(access) = access else {
             state.counts.undecoded += 1;
-            return self.tell(Told::Access { tid, time, touched: None, stores: false, element_of, again });
+            return self.send(Message::Access { tid, time, touched: None, stores: false, element_of, again });
         };
         let touched = if wanted.is_none() && self.source.is_watched(sample) {
             self.watch(state, sample, &access)
         } else {
             state.places.get_mut(&pid).and_then(|place| place.classify(access.address, sample))
         };
-        self.tell(Told::Access { tid, time, touched, stores: access.writes, element_of, again });
+        self.send(Message::Access { tid, time, touched, stores: access.writes, element_of, again });
     }
 
     /// Watches memory, and tells what it is. Set first, looked at afterwards: the sooner the better.
@@ -243,7 +243,7 @@ impl Armer {
         result: Option<SpotKey>,
     ) -> Option<u64> {
         let Header { pid, tid, .. } = sample.header;
-        if state.allowance.is_spent(pid) {
+        if state.bucket.is_spent(pid) {
             state.counts.storms += 1;
             return None;
         }
@@ -277,7 +277,7 @@ impl Armer {
             return None;
         }
         state.counts.armed += 1;
-        state.allowance.spend(pid, SETTING);
+        state.bucket.spend(pid, SETTING);
         Some(id)
     }
 
@@ -286,7 +286,7 @@ impl Armer {
         let Some(armed) = state.threads.armed(trap.header.tid, trap.id) else { return };
         let new = armed.count(trap.number);
         state.counts.traps += new;
-        state.allowance.spend(pid, new);
+        state.bucket.spend(pid, new);
         if let Some(key) = armed.result {
             return self.returned(state, key, trap);
         }
@@ -302,7 +302,7 @@ impl Armer {
         let place = state.places.get_mut(&key.pid).filter(|_| trap.read != 0);
         if let Some((callee, same)) = place.and_then(|place| self.calls.returned(place, key, trap)) {
             let (pid, tid, watch, number) = (key.pid, trap.header.tid, trap.id, trap.stack);
-            self.tell(Told::Result { pid, tid, watch, number, callee, same });
+            self.send(Message::Result { pid, tid, watch, number, callee, same });
         }
         self.release(state, |armed| armed.id == trap.id);
     }
@@ -314,20 +314,20 @@ impl Armer {
             // Not all traps are told of.
             let seen = self.seen(&armed);
             let new = seen.map_or(0, |watch| armed.count(watch.traps));
-            let is_whole = seen.is_some_and(|watch| watch.calls >= watch.calls_max);
+            let is_used_up = seen.is_some_and(|watch| watch.calls >= watch.calls_max);
             state.counts.traps += new;
-            state.allowance.spend(armed.pid, new);
+            state.bucket.spend(armed.pid, new);
             let _ = self.watches.remove(&armed.key);
             // Objects come and go within calls.
             let outlives = !matches!(armed.touched, Some(Touched::Metadata(_)));
-            let found = found(&armed.traps, armed.passed, is_whole, |traps| match armed.aim.reads {
+            let found = found(&armed.traps, armed.passed, is_used_up, |traps| match armed.aim.reads {
                 true => of_accesses(traps, outlives),
                 false => of_stores(traps),
             });
             let Armed { id: watch, pid, key: WatchKey { tid, address, .. }, bytes, .. } = armed;
             if let (Some(mut found), Some(touched)) = (found, armed.touched) {
                 found.unread = found.unread.filter(|is_unread| !is_unread || !armed.is_shared);
-                self.tell(Told::Pair { pid, tid, watch, touched, address, bytes, found });
+                self.send(Message::Pair { pid, tid, watch, touched, address, bytes, found });
             }
         }
     }
@@ -344,19 +344,19 @@ impl Armer {
         state.threads.forget_idle();
         let calls = &mut self.calls;
         state.places.retain(|pid, place| {
-            let lives = !place.is_idle() || std::path::Path::new(&format!("/proc/{pid}")).exists();
-            if !lives {
+            let is_alive = !place.is_idle() || std::path::Path::new(&format!("/proc/{pid}")).exists();
+            if !is_alive {
                 calls.forget(*pid);
             }
-            lives
+            is_alive
         });
-        let State { allowance, places, .. } = state;
-        allowance.forget_but(|pid| places.contains_key(&pid));
+        let State { bucket, places, .. } = state;
+        bucket.forget_but(|pid| places.contains_key(&pid));
     }
 
-    fn tell(&self, what: Told) {
+    fn send(&self, what: Message) {
         // The session ends before us.
-        let _ = self.told.send(what);
+        let _ = self.messages.send(what);
     }
 }
 

@@ -101,14 +101,14 @@ impl Calls {
         let callee = Arc::clone(callee);
         let prints = prints(given);
         self.classify(place, sample.header.pid, given);
-        let told = Sampled { element_of: element_of(place, instruction, given), ..Sampled::default() };
-        let (Some(known), Some(prints)) = (self.spots.get_mut(&key), prints) else { return told };
+        let sampled = Sampled { element_of: element_of(place, instruction, given), ..Sampled::default() };
+        let (Some(known), Some(prints)) = (self.spots.get_mut(&key), prints) else { return sampled };
         let now = period(sample.header.time);
         let before = known.arguments.replace((now, prints));
-        let Some((_, before)) = before.filter(|(then, _)| *then == now) else { return told };
+        let Some((_, before)) = before.filter(|(then, _)| *then == now) else { return sampled };
         let varying = varying(&before, &prints, called.unwrap_or(0));
         let wanted = Wanted { key, address: sample.operands_at, instruction: known.instruction };
-        Sampled { again: Some(Again { callee, varying }), wanted: (varying == 0).then_some(wanted), ..told }
+        Sampled { again: Some(Again { callee, varying }), wanted: (varying == 0).then_some(wanted), ..sampled }
     }
 
     /// Whether the result that a trap saw is the last one's, and of what; `None` where there is nothing to compare with.

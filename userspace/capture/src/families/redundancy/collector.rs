@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use pyobs_model::{Nanos, ProcessRef, Sampler};
 
-use super::{LOOKS_PER_SECOND, Redundancy, programs};
+use super::{INSPECTED_PER_SECOND, Redundancy, programs};
 use crate::budget::{Arbiter, Spender};
 use crate::family::{Collector, Context, NamedStack, Spent, Start, Waiting};
 use crate::kernel::addresses::{DEVICES, Unit};
@@ -24,7 +24,7 @@ pub(super) fn start(start: &mut Start<'_>) -> Result<Box<dyn Collector>, StartEr
     let parts = programs::load(start.object)?;
     let sampler = sample_accesses(start);
     let rate_hz = start.options.rate_hz;
-    programs::look_at_one_in(start.object, rate_hz / LOOKS_PER_SECOND);
+    programs::sample_one_in(start.object, rate_hz / INSPECTED_PER_SECOND);
     let redundancy = Redundancy::start(parts, start.start, sampler, rate_hz).map_err(StartError::Helper)?;
     Ok(Box::new(Accesses { redundancy, waiting: Waiting::default() }))
 }

@@ -30,14 +30,14 @@ pub struct Found {
 
 /// What `of` finds behind so many calls. Of a watchpoint that did not see all that it was to see, behind fewer where there is
 /// nothing.
-pub fn found(traps: &[Seen], passed: u32, is_whole: bool, of: impl Fn(&[Seen]) -> Option<Found>) -> Option<Found> {
+pub fn found(traps: &[Seen], passed: u32, is_used_up: bool, of: impl Fn(&[Seen]) -> Option<Found>) -> Option<Found> {
     let mut calls: Vec<usize> = vec![0];
     calls.extend(traps.chunk_by(|one, other| one.call == other.call).scan(0, |end, call| {
         *end += call.len();
         Some(*end)
     }));
     let last = calls.len().min(passed as usize + 1);
-    let tried = if is_whole { 1 } else { last };
+    let tried = if is_used_up { 1 } else { last };
     calls[..last].iter().rev().take(tried).find_map(|start| of(&traps[*start..]))
 }
 

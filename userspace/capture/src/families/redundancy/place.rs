@@ -14,7 +14,7 @@ use crate::families::arena::pools::{HEADER, Header, Shape};
 use crate::kernel::cost::thread_time;
 use crate::memory::{Memory, ProcessMemory};
 use crate::process_maps::lines;
-use crate::processes::allowance::Allowances;
+use crate::processes::token_bucket::TokenBuckets;
 
 /// A map is read again at the most so often.
 const READ_AGAIN: Duration = Duration::from_millis(200);
@@ -62,7 +62,7 @@ pub struct Place {
     regions: Vec<Region>,
     read: Option<Instant>,
     /// A large map is read again more seldom.
-    allowances: Allowances,
+    map_reads: TokenBuckets,
     used: Instant,
     types: HashMap<u64, Option<Arc<str>>>,
 }
@@ -76,7 +76,7 @@ impl Place {
             interpreter,
             regions: Vec::new(),
             read: None,
-            allowances: Allowances::default(),
+            map_reads: TokenBuckets::default(),
             used: Instant::now(),
             types: HashMap::new(),
         }
@@ -100,7 +100,7 @@ impl Place {
             return Some(region.clone());
         }
         let now = Instant::now();
-        if self.read.is_none_or(|at| at.elapsed() > READ_AGAIN) && self.allowances.next(self.pid, now) <= now {
+        if self.read.is_none_or(|at| at.elapsed() > READ_AGAIN) && self.map_reads.next(self.pid, now) <= now {
             self.read_map();
         }
         self.find(address).cloned()
@@ -126,7 +126,7 @@ impl Place {
         if let Ok(extent) = read {
             self.regions = regions;
             let took = thread_time().saturating_sub(before);
-            self.allowances.spend(self.pid, extent.lines, took, Instant::now());
+            self.map_reads.spend(self.pid, extent.lines, took, Instant::now());
         }
     }
 

@@ -53,9 +53,9 @@ pub fn load(object: &mut Object) -> Result<Parts, ObjectError> {
 }
 
 /// Makes the kernel side decode the access of one native sample in this many.
-pub fn look_at_one_in(object: &mut Object, so_many: u32) {
+pub fn sample_one_in(object: &mut Object, one_in: u32) {
     // If the map refuses the new value, the old one stays.
-    let _ = object.set(control::LOOK_EVERY, so_many.into());
+    let _ = object.set(control::LOOK_EVERY, one_in.into());
 }
 
 /// How long the programs have run for samples that are not the sampler's.

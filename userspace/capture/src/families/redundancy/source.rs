@@ -55,32 +55,32 @@ impl Source for Decoded {
 /// addresses (IBS: from Linux 6.1 on): until the first one it is the decoded sampler.
 pub struct Precise {
     sampler: Sampler,
-    has_told: bool,
+    has_reported: bool,
 }
 
 impl Precise {
     pub fn new(sampler: Sampler) -> Self {
-        Self { sampler, has_told: false }
+        Self { sampler, has_reported: false }
     }
 }
 
 impl Source for Precise {
     fn sampler(&self) -> Sampler {
-        if self.has_told { self.sampler } else { Decoded.sampler() }
+        if self.has_reported { self.sampler } else { Decoded.sampler() }
     }
 
     fn access(&mut self, sample: &Registers) -> Result<Access, NoAccess> {
         if sample.address == 0 {
             return Decoded.access(sample);
         }
-        self.has_told = true;
+        self.has_reported = true;
         let mut bytes = [0; LONGEST];
         let length = code(&ProcessMemory::new(sample.header.pid), sample.ip, &mut bytes);
         access_at(sample.address, &bytes[..length])
     }
 
     fn is_watched(&self, sample: &Registers) -> bool {
-        sample.address != 0 || !self.has_told
+        sample.address != 0 || !self.has_reported
     }
 }
 

@@ -61,6 +61,6 @@ impl Collector for Segments {
         }
         shm.tick(now, context.processes.running().map(|running| running.pid), context.events);
         let running = context.processes.running().map(|running| (running.pid, running.id));
-        shm.look_at_memory(now, running, context.at_the_end, context.events);
+        shm.inspect_memory(now, running, context.at_the_end, context.events);
     }
 }

@@ -11,7 +11,7 @@ use pyobs_abi::shm::{Facts, Hull, Inode, Row, row};
 use pyobs_model::{Event, Nanos, Reason};
 
 use super::Shm;
-use super::person::{Difference, Person};
+use super::holder::{Difference, Holder};
 use super::scan::Way;
 use crate::kernel::cost;
 
@@ -60,7 +60,7 @@ impl Reconciliation {
 impl Shm {
     /// Whether it is time to compare.
     pub fn is_reconciliation_due(&self) -> bool {
-        Instant::now() >= self.reconciliation.due && (!self.live.is_empty() || !self.people.is_empty())
+        Instant::now() >= self.reconciliation.due && (!self.live.is_empty() || !self.holders.is_empty())
     }
 
     /// Compares; `iterate` runs the kernel's iterators, if there are any.
@@ -77,7 +77,7 @@ impl Shm {
     }
 
     fn compare_all(&mut self, rows: &[Row], now: Nanos, events: &mut Vec<Event>) {
-        let mut shown: BTreeMap<u32, Person> = BTreeMap::new();
+        let mut shown: BTreeMap<u32, Holder> = BTreeMap::new();
         let mut strange: BTreeMap<u32, Vec<Inode>> = BTreeMap::new();
         for row in rows {
             let id = if row.flags & row::UNKNOWN == 0 { self.known(&row.facts) } else { None };
@@ -89,14 +89,14 @@ impl Shm {
                 }
                 continue;
             };
-            let person = shown.entry(row.pid).or_default();
+            let holder = shown.entry(row.pid).or_default();
             if row.flags & row::DESCRIPTOR != 0 {
-                person.open(row.fd, id, row.flags & row::CLOSE_ON_EXEC != 0);
+                holder.open(row.fd, id, row.flags & row::CLOSE_ON_EXEC != 0);
             } else {
-                person.map(row.start..row.end, id, row.offset);
+                holder.map(row.start..row.end, id, row.offset);
             }
         }
-        let pids: BTreeSet<u32> = self.people.keys().chain(shown.keys()).copied().collect();
+        let pids: BTreeSet<u32> = self.holders.keys().chain(shown.keys()).copied().collect();
         self.reconciliation.suspects.retain(|pid, _| pids.contains(pid));
         for pid in pids {
             self.compare(pid, shown.remove(&pid).unwrap_or_default(), now, events);
@@ -108,7 +108,7 @@ impl Shm {
                 self.reconciliation.strange.insert(pid, version);
                 continue;
             }
-            self.look_ahead(pid, 0, now, events);
+            self.take_snapshot(pid, 0, now, events);
             events.push(Event::Loss { at: now, reason: Reason::SegmentHolderMissed, count: 1 });
             // What that does not take in is no segment: memory of System V.
             if self.reconciliation.none.len() < NONE_MAX {
@@ -120,22 +120,22 @@ impl Shm {
     /// A few in turn, and those that are suspected.
     fn compare_some(&mut self, now: Nanos, events: &mut Vec<Event>) {
         let last = self.reconciliation.last;
-        let mut pids: Vec<u32> = self.people.keys().copied().filter(|pid| *pid > last).collect();
+        let mut pids: Vec<u32> = self.holders.keys().copied().filter(|pid| *pid > last).collect();
         pids.sort_unstable();
         pids.truncate(AT_ONCE);
         self.reconciliation.last = if pids.len() < AT_ONCE { 0 } else { pids.last().copied().unwrap_or(0) };
         let suspects = self.reconciliation.suspects.keys().copied();
-        let pids: BTreeSet<u32> = suspects.filter(|pid| self.people.contains_key(pid)).chain(pids).collect();
+        let pids: BTreeSet<u32> = suspects.filter(|pid| self.holders.contains_key(pid)).chain(pids).collect();
         for pid in pids {
             if self.is_spent(pid) {
                 continue;
             }
             let seen = self.shown_by(pid, false);
             // What was not read is not gone.
-            if seen.is_cut_short {
+            if seen.is_truncated {
                 continue;
             }
-            let mut shown = Person::default();
+            let mut shown = Holder::default();
             for found in seen.found {
                 let Some(id) = self.known(&found.facts) else { continue };
                 match found.way {
@@ -155,9 +155,9 @@ impl Shm {
         (generation == 0 || facts.generation == 0 || generation == facts.generation).then_some(id)
     }
 
-    fn compare(&mut self, pid: u32, shown: Person, now: Nanos, events: &mut Vec<Event>) {
-        let (version, nobody) = (self.version(pid), Person::default());
-        let difference = self.people.get(&pid).unwrap_or(&nobody).difference(&shown);
+    fn compare(&mut self, pid: u32, shown: Holder, now: Nanos, events: &mut Vec<Event>) {
+        let (version, nobody) = (self.version(pid), Holder::default());
+        let difference = self.holders.get(&pid).unwrap_or(&nobody).difference(&shown);
         if difference.is_none() {
             self.reconciliation.suspects.remove(&pid);
             return;
@@ -168,15 +168,15 @@ impl Shm {
         self.reconciliation.suspects.remove(&pid);
         // From now on the kernel side has to look at its calls.
         let has_mappings = shown.has_mappings();
-        let hull = if has_mappings { super::looks::EVERYTHING } else { Hull::default() };
+        let hull = if has_mappings { super::snapshots::EVERYTHING } else { Hull::default() };
         if self.maps.holders.get(&pid, 0).is_err() || difference.mapping_missed {
             let _ = self.maps.holders.insert(pid, hull, 0);
         }
-        let touched = self.person(pid).replace(shown);
+        let touched = self.holder(pid).replace(shown);
         self.note(touched, pid, now, events);
         events.extend(repairs(difference).map(|reason| Event::Loss { at: now, reason, count: 1 }));
-        if self.people.get(&pid).is_some_and(|person| person.held().is_empty()) && difference.is_new {
-            self.people.remove(&pid);
+        if self.holders.get(&pid).is_some_and(|holder| holder.held().is_empty()) && difference.is_new {
+            self.holders.remove(&pid);
         }
     }
 }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use pyobs_abi::shm::Inode;
 use pyobs_model::{Event, Nanos, Pid, ProcessRef, Reason, Resident, SegmentChange, SegmentId};
 
-use super::person::Person;
+use super::holder::Holder;
 use super::{Live, Shm};
 use crate::files::status;
 use crate::kernel::cost;
@@ -78,7 +78,7 @@ struct Shown {
 
 impl Shm {
     /// Looks at processes whose turn it is; at the end at all.
-    pub fn look_at_memory(
+    pub fn inspect_memory(
         &mut self,
         now: Nanos,
         running: impl Iterator<Item = (u32, ProcessRef)>,
@@ -88,13 +88,13 @@ impl Shm {
         let is_due = self.account.due.is_empty() && self.account.begun.is_none_or(|begun| begun.elapsed() >= EVERY);
         if is_due || at_the_end {
             let mut due: BTreeMap<u32, Option<ProcessRef>> = running.map(|(pid, id)| (pid, Some(id))).collect();
-            for (pid, _) in self.people.iter().filter(|(_, person)| person.has_mappings()) {
+            for (pid, _) in self.holders.iter().filter(|(_, holder)| holder.has_mappings()) {
                 due.entry(*pid).or_default();
             }
             self.account.processes.retain(|pid, _| due.contains_key(pid));
             self.account.pausing.retain(|pid, _| due.contains_key(pid));
-            let (people, live) = (&self.people, &self.live);
-            self.account.shown.retain(|(pid, id), _| people.contains_key(pid) && live.contains_key(id));
+            let (holders, live) = (&self.holders, &self.live);
+            self.account.shown.retain(|(pid, id), _| holders.contains_key(pid) && live.contains_key(id));
             self.account.allocated.retain(|id, _| live.contains_key(id));
             self.account.due = due.into_iter().collect();
             self.account.begun = Some(Instant::now());
@@ -106,15 +106,15 @@ impl Shm {
             if !at_the_end && self.account.pausing.get(&pid).is_some_and(|until| *until > begun) {
                 continue;
             }
-            self.look_at_process(pid, process, now, events);
+            self.inspect_process(pid, process, now, events);
             let (spent, ended) = (cost::thread_time().saturating_sub(before), Instant::now());
             self.account.pausing.insert(pid, ended + spent * PAUSE);
             self.account.next = ended + self.account.time.spend(spent.min(CHARGE_MAX), ended);
         }
     }
 
-    fn look_at_process(&mut self, pid: u32, process: Option<ProcessRef>, now: Nanos, events: &mut Vec<Event>) {
-        let has_mappings = self.people.get(&pid).is_some_and(Person::has_mappings);
+    fn inspect_process(&mut self, pid: u32, process: Option<ProcessRef>, now: Nanos, events: &mut Vec<Event>) {
+        let has_mappings = self.holders.get(&pid).is_some_and(Holder::has_mappings);
         let shown = if has_mappings { self.shown(pid, now, events) } else { Some(BTreeMap::new()) };
         let Some(shown) = shown else {
             // One that has just ended has nothing any more.

@@ -95,7 +95,7 @@ pub struct Shown {
     /// How many mappings of any kind were read.
     pub lines: usize,
     /// There may be more: it has too many mappings.
-    pub is_cut_short: bool,
+    pub is_truncated: bool,
 }
 
 impl Devices {
@@ -111,7 +111,7 @@ impl Devices {
             }
             ControlFlow::Continue(())
         });
-        let lines::Extent { lines, is_cut_short } = read.unwrap_or_default();
+        let lines::Extent { lines, is_truncated } = read.unwrap_or_default();
         let mut found = Vec::new();
         for (range, offset) in mappings {
             let path = PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", range.start, range.end));
@@ -127,7 +127,7 @@ impl Devices {
                 found.extend(self.found(&entry.path(), way));
             }
         }
-        Shown { found, lines, is_cut_short }
+        Shown { found, lines, is_truncated }
     }
 
     /// The files in the folder of shared memory.

@@ -108,9 +108,9 @@ impl Ends {
     /// Who has which libraries: those get probes on ends of calls that a process has without such a UCXX, and the others lose
     /// them. Returns why where that cannot be, once.
     pub(super) fn hold(&mut self, mapped: &[(Of, u32, FileId)]) -> Option<String> {
-        let told = mapped.iter().filter(|(_, _, file)| self.publishing.contains(file)).map(|(_, pid, _)| *pid);
-        let told: HashSet<u32> = told.collect();
-        let by_themselves = mapped.iter().filter(|(of, pid, _)| *of == Of::Ucp && !told.contains(pid));
+        let publishers = mapped.iter().filter(|(_, _, file)| self.publishing.contains(file)).map(|(_, pid, _)| *pid);
+        let publishers: HashSet<u32> = publishers.collect();
+        let by_themselves = mapped.iter().filter(|(of, pid, _)| *of == Of::Ucp && !publishers.contains(pid));
         self.alone = by_themselves.map(|(_, _, file)| *file).collect();
         self.attach()
     }

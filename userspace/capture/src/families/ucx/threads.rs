@@ -13,7 +13,7 @@ const THREADS_MAX: usize = 4096;
 struct Known {
     since: Instant,
     awake_at_first: Nanos,
-    told: Option<TransferThread>,
+    reported: Option<TransferThread>,
 }
 
 /// By the kernel's tgid and pid.
@@ -22,7 +22,7 @@ pub(super) struct Threads(HashMap<u64, Known>);
 
 impl Threads {
     /// Tells of those of processes that `process` knows, with the time for which their calls of progress were counted.
-    pub(super) fn tell(
+    pub(super) fn report(
         &mut self,
         at: Nanos,
         counts: &KernelMap<MapData, u64, Thread>,
@@ -38,9 +38,9 @@ impl Threads {
             let awake = awake_time(pid, tid);
             let awake_at_first = awake.unwrap_or_default();
             let known =
-                self.0.entry(both).or_insert_with(|| Known { since: Instant::now(), awake_at_first, told: None });
+                self.0.entry(both).or_insert_with(|| Known { since: Instant::now(), awake_at_first, reported: None });
             // One that has ended stays as it was when it was last looked at.
-            let (observed, awake) = match (awake, known.told) {
+            let (observed, awake) = match (awake, known.reported) {
                 (Some(awake), _) => {
                     let observed = u64::try_from(known.since.elapsed().as_nanos()).unwrap_or(u64::MAX);
                     (Nanos(observed), awake.saturating_sub(known.awake_at_first))
@@ -49,7 +49,7 @@ impl Threads {
                 (None, None) => (Nanos(0), Nanos(0)),
             };
             // While they are being counted, what was told before holds.
-            let before = known.told.map_or((0, Nanos(0)), |before| (before.progress, before.probed));
+            let before = known.reported.map_or((0, Nanos(0)), |before| (before.progress, before.probed));
             let (progress, probed) = probed.map_or(before, |probed| (thread.counts[deed::PROGRESS], probed));
             let now = TransferThread {
                 at,
@@ -66,9 +66,9 @@ impl Threads {
                 observed,
                 awake,
             };
-            if known.told.is_none_or(|before| TransferThread { at, ..before } != now) {
+            if known.reported.is_none_or(|before| TransferThread { at, ..before } != now) {
                 events.push(Event::TransferThread(now));
-                known.told = Some(now);
+                known.reported = Some(now);
             }
         }
     }

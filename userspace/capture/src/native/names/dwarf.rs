@@ -64,7 +64,7 @@ pub struct Dwarf {
 pub struct Function {
     pub name: Arc<str>,
     /// The name says in which namespace and type the function is.
-    pub is_whole: bool,
+    pub is_mangled: bool,
 }
 
 /// A function at an address, with the place in it.
@@ -218,8 +218,8 @@ impl Dwarf {
             return known.clone();
         }
         let function = self.name(file, entry).map(|name| {
-            let is_whole = demangle::is_mangled(&name);
-            Function { name: super::shown(name), is_whole }
+            let is_mangled = demangle::is_mangled(&name);
+            Function { name: super::shown(name), is_mangled }
         });
         recently.functions.insert(key, function.clone());
         function

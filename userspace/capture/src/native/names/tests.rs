@@ -283,23 +283,23 @@ fn debug_files_are_found_under_the_root_of_the_process() {
     let mut link = b"lib.debug\0\0\0".to_vec();
     link.extend([0; 4]);
     let bytes = file_of([code(), build_id(0xab), data(".gnu_debuglink", link)]);
-    let look = || {
+    let inspect = || {
         let mut source = file(&bytes);
         source.path = PathBuf::from("/srv/lib.so");
         source.root.clone_from(&root);
         first(&mut Names::default(), &source, CODE)
     };
-    assert_eq!(look(), None);
+    assert_eq!(inspect(), None);
     std::fs::write(root.join("srv/.debug/lib.debug"), debug(0xab, "linked")).unwrap();
-    assert_eq!(look().as_deref(), Some("linked"));
+    assert_eq!(inspect().as_deref(), Some("linked"));
     // Of another build.
     let by_id = folder.join(format!("{}.debug", "ab".repeat(19)));
     std::fs::write(&by_id, debug(0xcd, "other")).unwrap();
-    assert_eq!(look().as_deref(), Some("linked"));
+    assert_eq!(inspect().as_deref(), Some("linked"));
     std::fs::remove_file(&by_id).unwrap();
     std::fs::write(root.join("srv/by-id"), debug(0xab, "by id")).unwrap();
     std::os::unix::fs::symlink("/srv/by-id", &by_id).unwrap();
-    assert_eq!(look().as_deref(), Some("by id"));
+    assert_eq!(inspect().as_deref(), Some("by id"));
     std::fs::remove_dir_all(&root).unwrap();
 }
 
@@ -357,13 +357,13 @@ fn debug_information_is_read_without_recursion_and_without_end() {
     // Calls in calls in calls; a list of ranges that each of many calls has.
     let ranges = [0_u64, 0x100].map(u64::to_le_bytes).concat().repeat(60_000);
     for hostile in [debug_info(&[3; 1 << 20], &[]), debug_info(&call.repeat(50_000), &ranges)] {
-        let look = move || {
+        let inspect = move || {
             let mut names = Names::default();
             let found = names.look_up(&file(&hostile), &[CODE + 1]).remove(0);
             assert_eq!(functions(&found).first(), Some(&"victim"));
             assert!(found.len() <= 65, "{} calls", found.len());
         };
-        std::thread::Builder::new().stack_size(128 << 10).spawn(look).unwrap().join().unwrap();
+        std::thread::Builder::new().stack_size(128 << 10).spawn(inspect).unwrap().join().unwrap();
     }
 }
 
@@ -394,15 +394,15 @@ fn garbage_has_no_names_and_does_no_harm() {
 fn only_the_own_file_of_a_process_is_its_map() {
     let path = format!("/tmp/perf-{}.map", std::process::id());
     let mut names = Names::default();
-    let mut look = || names.look_up_jit(std::process::id(), &[0x1234, 0x1300]);
-    assert_eq!(look(), [[], []]);
+    let mut inspect = || names.look_up_jit(std::process::id(), &[0x1234, 0x1300]);
+    assert_eq!(inspect(), [[], []]);
     std::fs::write(&path, b"1200 100 mine\n").unwrap();
     let mine = Name { function: Arc::from("mine"), file: None, line: None };
-    assert_eq!(look(), [vec![mine], vec![]]);
+    assert_eq!(inspect(), [vec![mine], vec![]]);
     let other = format!("/tmp/pyobs-other-{}", std::process::id());
     std::fs::rename(&path, &other).unwrap();
     std::os::unix::fs::symlink(&other, &path).unwrap();
-    assert_eq!(look(), [[], []]);
+    assert_eq!(inspect(), [[], []]);
     std::fs::remove_file(&path).unwrap();
     std::fs::remove_file(&other).unwrap();
 }

@@ -189,6 +189,6 @@ fn path(reader: &Reader<'_>, root: &Root, program: &IncompleteLineProgram<Slice<
         }
         path.push_str(part);
     }
-    super::super::cut(&mut path, PATH_MAX);
+    super::super::truncate(&mut path, PATH_MAX);
     Some(Arc::from(path))
 }

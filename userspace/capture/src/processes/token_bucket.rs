@@ -22,9 +22,9 @@ struct Account {
 
 /// By process; one without an entry has all.
 #[derive(Default)]
-pub struct Allowances(HashMap<u32, Account>);
+pub struct TokenBuckets(HashMap<u32, Account>);
 
-impl Allowances {
+impl TokenBuckets {
     /// When a process's map may be read again.
     pub fn next(&self, pid: u32, now: Instant) -> Instant {
         let debt = self.0.get(&pid).map_or(0, |account| account.saved.min(0).unsigned_abs());
@@ -58,11 +58,11 @@ mod tests {
 
     /// Reads a map whenever that is allowed, for a while; returns how often.
     fn reads(lines: usize, took: Duration, span: Duration) -> u32 {
-        let (mut allowances, start) = (Allowances::default(), Instant::now());
+        let (mut map_reads, start) = (TokenBuckets::default(), Instant::now());
         let (mut now, mut reads) = (start, 0);
         while now < start + span {
-            now = allowances.next(7, now);
-            allowances.spend(7, lines, took, now);
+            now = map_reads.next(7, now);
+            map_reads.spend(7, lines, took, now);
             now += Duration::from_millis(10);
             reads += 1;
         }

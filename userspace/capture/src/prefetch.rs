@@ -33,7 +33,7 @@ impl Sparse<'_> {
 
 /// The file's size in bytes, of which what names its exported symbols and its sections is filled in. `None` for what is
 /// no well-formed ELF file.
-pub fn skim(file: &File, size: u64) -> Option<Vec<u8>> {
+pub fn prefetch(file: &File, size: u64) -> Option<Vec<u8>> {
     let mut sparse = Sparse { file, bytes: vec![0; usize::try_from(size).ok()?] };
     sparse.fill(0..HEAD)?;
     let header = *FileHeader64::<LE>::parse(&*sparse.bytes).ok()?;
@@ -71,10 +71,10 @@ pub fn skim(file: &File, size: u64) -> Option<Vec<u8>> {
     Some(sparse.bytes)
 }
 
-/// Fills in, in what [`skim`] has returned, all that is loaded, and the symbols that are not: everything but the debug
+/// Fills in, in what [`prefetch`] has returned, all that is loaded, and the symbols that are not: everything but the debug
 /// information, which is most of an interpreter's file.
-pub fn fill_loaded(file: &File, skimmed: Vec<u8>) -> Option<Vec<u8>> {
-    let mut sparse = Sparse { file, bytes: skimmed };
+pub fn fill_loaded(file: &File, prefetched: Vec<u8>) -> Option<Vec<u8>> {
+    let mut sparse = Sparse { file, bytes: prefetched };
     let header = *FileHeader64::<LE>::parse(&*sparse.bytes).ok()?;
     let segments = header.program_headers(LE, &*sparse.bytes).ok()?.to_vec();
     for segment in segments.iter().filter(|segment| segment.p_type(LE) == elf::PT_LOAD) {
@@ -92,7 +92,7 @@ pub fn fill_loaded(file: &File, skimmed: Vec<u8>) -> Option<Vec<u8>> {
 
 /// As [`fill_loaded`], of a file that nobody has looked at before.
 pub fn read_loaded(file: &File, size: u64) -> Option<Vec<u8>> {
-    fill_loaded(file, skim(file, size)?)
+    fill_loaded(file, prefetch(file, size)?)
 }
 
 /// The table of sections and their names; a stripped or cut file may have none.
@@ -126,8 +126,8 @@ mod tests {
         for path in files() {
             let Ok(whole) = std::fs::read(&path) else { continue };
             let Ok(elf) = Elf::parse(&whole) else { continue };
-            let skimmed = skim(&File::open(&path).unwrap(), whole.len() as u64).unwrap();
-            let part = Elf::parse(&skimmed).unwrap();
+            let prefetched = prefetch(&File::open(&path).unwrap(), whole.len() as u64).unwrap();
+            let part = Elf::parse(&prefetched).unwrap();
             for name in ["pthread_getspecific", "_PyRuntime", "malloc", "_thread_db_pthread_specific", "no_such_thing"]
             {
                 assert_eq!(part.exported(name), elf.exported(name), "{name} in {}", path.display());
@@ -146,12 +146,12 @@ mod tests {
         let mut bytes = std::fs::read("/proc/self/exe").unwrap();
         for end in [0, 10, 63, 64, 100, 4095, 5000] {
             std::fs::write(&path, &bytes[..end]).unwrap();
-            let _ = skim(&File::open(&path).unwrap(), end as u64);
+            let _ = prefetch(&File::open(&path).unwrap(), end as u64);
         }
         for at in (16..1024).step_by(3) {
             bytes[at] ^= 0xff;
             std::fs::write(&path, &bytes[..200_000.min(bytes.len())]).unwrap();
-            let _ = skim(&File::open(&path).unwrap(), 1 << 20);
+            let _ = prefetch(&File::open(&path).unwrap(), 1 << 20);
         }
         std::fs::remove_file(&path).unwrap();
     }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use pyobs_model::{Event, Nanos, Pid, Reason, SegmentChange};
 
 use super::Shm;
-use super::person::Piece;
+use super::holder::Piece;
 
 /// Mappings that are told one by one between two ticks, of which there are five a second or more; of others only what is
 /// left of them at the next.
@@ -13,23 +13,23 @@ const AT_ONCE: usize = 32_768;
 
 impl Shm {
     /// Tells where a process's mappings have begun and ended.
-    pub(super) fn tell_pieces(&mut self, pid: u32, at: Nanos, events: &mut Vec<Event>) {
-        if self.told >= AT_ONCE {
-            self.untold.insert(pid);
+    pub(super) fn report_pieces(&mut self, pid: u32, at: Nanos, events: &mut Vec<Event>) {
+        if self.reported >= AT_ONCE {
+            self.unreported.insert(pid);
             return;
         }
-        let Some(person) = self.people.get_mut(&pid) else { return };
-        let pieces = person.take_pieces();
-        self.told += pieces.len();
+        let Some(holder) = self.holders.get_mut(&pid) else { return };
+        let pieces = holder.take_pieces();
+        self.reported += pieces.len();
         events.extend(pieces.into_iter().map(|piece| event(pid, at, &piece)));
     }
 
     /// Tells what has changed since it was last told.
-    pub(super) fn tell(&mut self, now: Nanos, events: &mut Vec<Event>) {
-        self.told = 0;
-        for pid in std::mem::take(&mut self.untold) {
-            let Some(person) = self.people.get_mut(&pid) else { continue };
-            let (pieces, passing) = settled(person.take_pieces());
+    pub(super) fn report(&mut self, now: Nanos, events: &mut Vec<Event>) {
+        self.reported = 0;
+        for pid in std::mem::take(&mut self.unreported) {
+            let Some(holder) = self.holders.get_mut(&pid) else { continue };
+            let (pieces, passing) = settled(holder.take_pieces());
             events.extend(pieces.iter().map(|piece| event(pid, now, piece)));
             if passing > 0 {
                 events.push(Event::Loss { at: now, reason: Reason::MappingUntold, count: passing });
@@ -38,7 +38,7 @@ impl Shm {
         let mut changed: Vec<_> = self.changed.drain().collect();
         changed.sort_unstable_by_key(|((id, pid), at)| (*at, *id, *pid));
         for ((id, pid), at) in changed {
-            let (fds, mappings) = self.people.get(&pid).map_or((0, 0), |person| person.count(id));
+            let (fds, mappings) = self.holders.get(&pid).map_or((0, 0), |holder| holder.count(id));
             events.push(Event::Segment { at, id, change: SegmentChange::Holds { pid: Pid(pid), fds, mappings } });
         }
     }

@@ -16,7 +16,7 @@ pub const SETTING: u64 = 3;
 
 /// Traps that may still come. What came beyond is paid back first.
 #[derive(Debug)]
-pub struct Allowance {
+pub struct TokenBucket {
     /// For a second of CPU time.
     rate: f64,
     /// Of all processes, in a second of the clock.
@@ -32,13 +32,13 @@ struct Process {
     ran: Duration,
 }
 
-impl Default for Allowance {
+impl Default for TokenBucket {
     fn default() -> Self {
         Self { rate: 0.0, all: AT_ONCE, earned_at: 0, processes: HashMap::new() }
     }
 }
 
-impl Allowance {
+impl TokenBucket {
     /// So many samples are taken in a second of CPU time.
     pub fn sampled_at(&mut self, rate_hz: f64) {
         self.rate = (PER_SAMPLE * rate_hz).min(PER_SECOND);
@@ -95,16 +95,16 @@ mod tests {
     const PID: u32 = 7;
 
     /// An allowance at a rate, and one that is used up.
-    fn at(rate: f64) -> Allowance {
-        let mut allowance = Allowance::default();
-        allowance.sampled_at(rate);
-        allowance
+    fn at(rate: f64) -> TokenBucket {
+        let mut bucket = TokenBucket::default();
+        bucket.sampled_at(rate);
+        bucket
     }
 
-    fn all_of(allowance: &mut Allowance, pid: u32) -> u64 {
+    fn all_of(bucket: &mut TokenBucket, pid: u32) -> u64 {
         let mut spent = 0;
-        while !allowance.is_spent(pid) {
-            allowance.spend(pid, 1);
+        while !bucket.is_spent(pid) {
+            bucket.spend(pid, 1);
             spent += 1;
         }
         spent
@@ -113,12 +113,12 @@ mod tests {
     /// How many a second can be spent by processes that run a share of each hundredth, and are sampled then.
     fn spent_a_second(rate: f64, share: f64, processes: u32) -> f64 {
         const SECONDS: u32 = 20;
-        let (mut allowance, mut spent) = (at(rate), 0);
+        let (mut bucket, mut spent) = (at(rate), 0);
         for number in 1..=SECONDS * 100 {
             let time = Duration::from_millis(10) * number;
             for pid in 0..processes {
-                allowance.earn(pid, time.mul_f64(share), time.as_nanos() as u64);
-                spent += all_of(&mut allowance, pid);
+                bucket.earn(pid, time.mul_f64(share), time.as_nanos() as u64);
+                spent += all_of(&mut bucket, pid);
             }
         }
         (spent as f64 - AT_ONCE) / f64::from(SECONDS)
@@ -141,44 +141,44 @@ mod tests {
 
     #[test]
     fn nobody_has_what_another_ran_for() {
-        let mut allowance = at(100.0);
-        allowance.earn(PID, Duration::from_secs(1), 1_000_000_000);
-        allowance.earn(PID + 1, Duration::from_millis(10), 1_000_000_000);
-        assert_eq!(all_of(&mut allowance, PID + 1), PER_SAMPLE as u64);
-        assert!(!allowance.is_spent(PID) && allowance.is_spent(PID + 2));
+        let mut bucket = at(100.0);
+        bucket.earn(PID, Duration::from_secs(1), 1_000_000_000);
+        bucket.earn(PID + 1, Duration::from_millis(10), 1_000_000_000);
+        assert_eq!(all_of(&mut bucket, PID + 1), PER_SAMPLE as u64);
+        assert!(!bucket.is_spent(PID) && bucket.is_spent(PID + 2));
     }
 
     #[test]
     fn what_came_beyond_is_paid_back() {
-        let mut allowance = at(100.0);
-        allowance.earn(PID, Duration::from_secs(1), 1_000_000_000);
-        allowance.spend(PID, AT_ONCE as u64 + 8);
-        allowance.earn(PID, Duration::from_millis(1010), 2_000_000_000);
-        assert!(allowance.is_spent(PID));
-        allowance.earn(PID, Duration::from_millis(1030), 2_000_000_000);
-        assert_eq!(all_of(&mut allowance, PID), 4);
+        let mut bucket = at(100.0);
+        bucket.earn(PID, Duration::from_secs(1), 1_000_000_000);
+        bucket.spend(PID, AT_ONCE as u64 + 8);
+        bucket.earn(PID, Duration::from_millis(1010), 2_000_000_000);
+        assert!(bucket.is_spent(PID));
+        bucket.earn(PID, Duration::from_millis(1030), 2_000_000_000);
+        assert_eq!(all_of(&mut bucket, PID), 4);
     }
 
     #[test]
     fn samples_that_come_late_earn_nothing_twice() {
-        let mut allowance = at(100.0);
-        allowance.earn(PID, Duration::from_secs(5), 5_000_000_000);
-        allowance.spend(PID, AT_ONCE as u64);
-        allowance.earn(PID, Duration::from_secs(5), 4_000_000_000);
-        assert!(allowance.is_spent(PID));
+        let mut bucket = at(100.0);
+        bucket.earn(PID, Duration::from_secs(5), 5_000_000_000);
+        bucket.spend(PID, AT_ONCE as u64);
+        bucket.earn(PID, Duration::from_secs(5), 4_000_000_000);
+        assert!(bucket.is_spent(PID));
     }
 
     #[test]
     fn another_process_by_the_same_number_starts_anew() {
-        let mut allowance = at(100.0);
-        allowance.earn(PID, Duration::from_secs(5), 5_000_000_000);
-        allowance.spend(PID, AT_ONCE as u64);
-        allowance.earn(PID, Duration::from_millis(10), 6_000_000_000);
-        assert!(allowance.is_spent(PID));
-        allowance.earn(PID, Duration::from_millis(30), 6_000_000_000);
-        assert!(!allowance.is_spent(PID));
-        allowance.forget_but(|pid| pid != PID);
-        assert!(allowance.is_spent(PID));
+        let mut bucket = at(100.0);
+        bucket.earn(PID, Duration::from_secs(5), 5_000_000_000);
+        bucket.spend(PID, AT_ONCE as u64);
+        bucket.earn(PID, Duration::from_millis(10), 6_000_000_000);
+        assert!(bucket.is_spent(PID));
+        bucket.earn(PID, Duration::from_millis(30), 6_000_000_000);
+        assert!(!bucket.is_spent(PID));
+        bucket.forget_but(|pid| pid != PID);
+        assert!(bucket.is_spent(PID));
     }
 
     #[test]

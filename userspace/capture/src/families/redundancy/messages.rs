@@ -21,7 +21,7 @@ pub enum Order {
 }
 
 /// What the thread tells the session.
-pub enum Told {
+pub enum Message {
     /// A sample in native code that Python called, and what it was about to access.
     Access {
         tid: u32,

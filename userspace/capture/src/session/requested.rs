@@ -6,12 +6,12 @@ use super::error::StartError;
 use super::options::Options;
 
 /// What is asked for, and what was refused of it.
-pub(super) struct Asked {
+pub(super) struct Requested {
     pub options: Options,
     pub refused: Vec<Refused>,
 }
 
-impl Asked {
+impl Requested {
     pub fn new(options: &Options) -> Self {
         Self { options: options.clone(), refused: Vec::new() }
     }

@@ -6,7 +6,7 @@ use super::ranges::Ranges;
 
 /// Where the tables of files are among the rows.
 #[derive(Debug)]
-pub struct Shelf {
+pub struct TableAllocator {
     size: u32,
     rows: Ranges,
     /// By the file's number: start and length.
@@ -22,7 +22,7 @@ pub enum Room {
     Never,
 }
 
-impl Shelf {
+impl TableAllocator {
     pub fn new(rows: u32) -> Self {
         Self { size: rows, rows: Ranges::new(0, rows), held: HashMap::new() }
     }
@@ -63,28 +63,28 @@ mod tests {
 
     #[test]
     fn the_one_that_was_used_longest_ago_makes_room_and_no_other() {
-        let mut shelf = Shelf::new(300);
+        let mut table_allocator = TableAllocator::new(300);
         let used = |file: u32| [0, 30, 10, 20][file as usize % 4];
         for (file, start) in [(1, 0), (2, 100), (3, 200)] {
-            assert_eq!(shelf.place(file, 100, used, |_| panic!("there is room")), Room::At(start));
+            assert_eq!(table_allocator.place(file, 100, used, |_| panic!("there is room")), Room::At(start));
         }
         let mut taken = Vec::new();
         // A walk that began before may still read the rows of the second.
-        assert_eq!(shelf.place(4, 100, used, |file| taken.push(file)), Room::Soon);
-        assert_eq!(shelf.place(4, 100, used, |file| taken.push(file)), Room::Soon);
+        assert_eq!(table_allocator.place(4, 100, used, |file| taken.push(file)), Room::Soon);
+        assert_eq!(table_allocator.place(4, 100, used, |file| taken.push(file)), Room::Soon);
         assert_eq!(taken, [2]);
         sleep(GRACE);
-        assert_eq!(shelf.place(4, 100, used, |_| panic!("there is room")), Room::At(100));
-        assert!(shelf.has(1) && !shelf.has(2) && shelf.has(3) && shelf.has(4));
+        assert_eq!(table_allocator.place(4, 100, used, |_| panic!("there is room")), Room::At(100));
+        assert!(table_allocator.has(1) && !table_allocator.has(2) && table_allocator.has(3) && table_allocator.has(4));
         // And it can come back.
-        assert_eq!(shelf.place(2, 100, |file| u64::from(file == 3), |file| taken.push(file)), Room::Soon);
+        assert_eq!(table_allocator.place(2, 100, |file| u64::from(file == 3), |file| taken.push(file)), Room::Soon);
         assert_eq!(taken.len(), 2);
     }
 
     #[test]
     fn what_is_larger_than_all_takes_nothing_away() {
-        let mut shelf = Shelf::new(300);
-        assert_eq!(shelf.place(1, 200, |_| 0, |_| ()), Room::At(0));
-        assert_eq!(shelf.place(2, 301, |_| 0, |_| panic!("it would not help")), Room::Never);
+        let mut table_allocator = TableAllocator::new(300);
+        assert_eq!(table_allocator.place(1, 200, |_| 0, |_| ()), Room::At(0));
+        assert_eq!(table_allocator.place(2, 301, |_| 0, |_| panic!("it would not help")), Room::Never);
     }
 }

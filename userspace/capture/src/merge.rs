@@ -6,7 +6,7 @@ use pyobs_abi::stack::{COUNT_UNKNOWN, loop_count, native_address};
 
 /// A frame of a whole stack, by its number among the frames of its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Joined {
+pub enum Merged {
     Native(usize),
     Python(usize),
 }
@@ -23,8 +23,8 @@ pub struct Halves {
 }
 
 /// Leaf first, as the words and the `frames` Python frames are. False when the two do not fit.
-pub fn join(words: &[u64], frames: usize, halves: Halves, joined: &mut Vec<Joined>) -> bool {
-    joined.clear();
+pub fn merge(words: &[u64], frames: usize, halves: Halves, merged: &mut Vec<Merged>) -> bool {
+    merged.clear();
     let loops = words.iter().filter(|word| loop_count(**word).is_some()).count();
     // Without as many frames as C frames, the innermost of those is being entered or left. When native frames are
     // missing on the root's side, there are more Python frames.
@@ -49,12 +49,12 @@ pub fn join(words: &[u64], frames: usize, halves: Halves, joined: &mut Vec<Joine
         };
         let end = frames.min(next + count);
         if next == end {
-            joined.push(Joined::Native(number));
+            merged.push(Merged::Native(number));
         }
-        joined.extend((next..end).map(Joined::Python));
+        merged.extend((next..end).map(Merged::Python));
         next = end;
     }
-    joined.extend((next..frames).map(Joined::Python));
+    merged.extend((next..frames).map(Merged::Python));
     next == frames || !halves.native_complete
 }
 
@@ -88,11 +88,11 @@ mod tests {
     const WHOLE: Halves = Halves { one_each: false, native_complete: true, python_truncated: false };
 
     fn shown(words: &[u64], frames: usize, halves: Halves) -> (String, bool) {
-        let mut joined = Vec::new();
-        let fits = join(words, frames, halves, &mut joined);
-        let shown = joined.iter().map(|frame| match frame {
-            Joined::Native(number) => format!("n{number}"),
-            Joined::Python(number) => format!("p{number}"),
+        let mut merged = Vec::new();
+        let fits = merge(words, frames, halves, &mut merged);
+        let shown = merged.iter().map(|frame| match frame {
+            Merged::Native(number) => format!("n{number}"),
+            Merged::Python(number) => format!("p{number}"),
         });
         (shown.collect::<Vec<_>>().join(" "), fits)
     }

@@ -4,7 +4,7 @@ use super::*;
 
 /// A library with contexts: what hits it makes, and what comes of them.
 struct Library {
-    lives: Lives,
+    lifecycle: Lifecycles,
     kind: Arc<str>,
     time: u64,
     events: Vec<Event>,
@@ -12,7 +12,7 @@ struct Library {
 
 impl Library {
     fn new() -> Self {
-        Self { lives: Lives::new(Ids::default()), kind: Arc::from("lib"), time: 0, events: Vec::new() }
+        Self { lifecycle: Lifecycles::new(Ids::default()), kind: Arc::from("lib"), time: 0, events: Vec::new() }
     }
 
     fn hit(&mut self, role: Role, values: &[(usize, u64)]) {
@@ -24,7 +24,7 @@ impl Library {
             hit.known |= 1 << index;
         }
         let of = Where { hit: &hit, at: Nanos(self.time), process: ProcessRef(0), library: 0, kind: &self.kind };
-        self.lives.hit(role, &of, &mut self.events);
+        self.lifecycle.hit(role, &of, &mut self.events);
     }
 
     fn open(&mut self, context: u64) {
@@ -44,7 +44,7 @@ impl Library {
     }
 
     /// What was told of an arena, in short.
-    fn told(&self, id: u32) -> Vec<String> {
+    fn reported(&self, id: u32) -> Vec<String> {
         let own = self.events.iter().filter_map(|event| match event {
             Event::Arena { id: ArenaId(of), change, .. } if *of == id => Some(match change {
                 ArenaChange::Begun(arena) => format!("begun {:x}", arena.address),
@@ -67,12 +67,12 @@ fn an_arena_that_nothing_escapes_from_dies_when_it_is_closed() {
     library.born(10, 0xa0);
     library.died(10, 2);
     library.close(1, 1);
-    assert_eq!(library.told(0), ["begun 0", "begun a0", "1-1 in 1: 100", "died"]);
+    assert_eq!(library.reported(0), ["begun 0", "begun a0", "1-1 in 1: 100", "died"]);
     // The same address is another arena then.
     library.open(1);
     library.born(10, 0xa0);
-    library.lives.tick(Nanos(99), &mut library.events);
-    assert_eq!(library.told(1), ["begun 0", "begun a0", "1-0 in 1: 100"]);
+    library.lifecycle.tick(Nanos(99), &mut library.events);
+    assert_eq!(library.reported(1), ["begun 0", "begun a0", "1-0 in 1: 100"]);
 }
 
 #[test]
@@ -86,9 +86,9 @@ fn the_last_owner_ends_an_arena_that_was_popped() {
     library.died(10, 2);
     library.died(11, 1);
     library.died(11, 1);
-    assert_eq!(library.told(0), ["begun 0", "begun a0", "2-0 in 1: 100", "closed 2 true", "2-2 in 1: 100", "died"]);
-    assert!(matches!(library.lives.stack(8), Some(Wanted::Escape { .. })));
-    assert!(library.lives.stack(8).is_none());
+    assert_eq!(library.reported(0), ["begun 0", "begun a0", "2-0 in 1: 100", "closed 2 true", "2-2 in 1: 100", "died"]);
+    assert!(matches!(library.lifecycle.stack(8), Some(Wanted::Escape { .. })));
+    assert!(library.lifecycle.stack(8).is_none());
 }
 
 #[test]
@@ -100,10 +100,14 @@ fn one_that_was_not_popped_lives_on() {
     library.born(11, 0xa0);
     library.died(10, 2);
     library.died(11, 2);
-    library.lives.tick(Nanos(99), &mut library.events);
-    assert_eq!(library.told(0), ["begun 0", "begun a0", "1-0 in 1: 100", "closed 1 false", "2-2 in 1: 100"]);
-    library.lives.ended(7, Nanos(100), &mut library.events);
-    assert!(library.lives.lives.is_empty() && library.lives.addresses.is_empty() && library.lives.contexts.is_empty());
+    library.lifecycle.tick(Nanos(99), &mut library.events);
+    assert_eq!(library.reported(0), ["begun 0", "begun a0", "1-0 in 1: 100", "closed 1 false", "2-2 in 1: 100"]);
+    library.lifecycle.ended(7, Nanos(100), &mut library.events);
+    assert!(
+        library.lifecycle.live.is_empty()
+            && library.lifecycle.addresses.is_empty()
+            && library.lifecycle.contexts.is_empty()
+    );
 }
 
 #[test]
@@ -117,14 +121,14 @@ fn contexts_nest_and_a_library_without_arenas_has_one() {
     library.close(2, 1);
     library.died(11, 0);
     library.close(1, 1);
-    assert_eq!(library.told(1), ["begun 0", "begun b0", "1-1 in 1: 100", "died"]);
-    assert_eq!(library.told(0), ["begun 0", "begun a0", "1-1 in 1: 100", "died"]);
+    assert_eq!(library.reported(1), ["begun 0", "begun b0", "1-1 in 1: 100", "died"]);
+    assert_eq!(library.reported(0), ["begun 0", "begun a0", "1-1 in 1: 100", "died"]);
     library.hit(Role::ObjectBorn, &[(value::OBJECT, 20), (value::BYTES, 640)]);
     library.hit(Role::ObjectBorn, &[(value::OBJECT, 21), (value::BYTES, 60)]);
     library.died(20, 0);
     library.died(22, 0);
-    library.lives.tick(Nanos(99), &mut library.events);
-    assert_eq!(library.told(2), ["begun 0", "2-1 in 0: 60"]);
+    library.lifecycle.tick(Nanos(99), &mut library.events);
+    assert_eq!(library.reported(2), ["begun 0", "2-1 in 0: 60"]);
     library.hit(Role::Destroyed, &[(value::ARENA, 0xff)]);
 }
 
@@ -137,8 +141,8 @@ fn one_that_was_kept_is_let_go_of_when_it_is_closed_again() {
     library.close(1, 0);
     library.died(10, 2);
     library.close(1, 1);
-    let told = ["begun 0", "begun a0", "1-0 in 1: 100", "closed 1 false", "1-1 in 1: 100", "died"];
-    assert_eq!(library.told(0), told);
+    let reported = ["begun 0", "begun a0", "1-0 in 1: 100", "closed 1 false", "1-1 in 1: 100", "died"];
+    assert_eq!(library.reported(0), reported);
 }
 
 /// The library revives a dead object when another object refers to it, and no probe sees that.
@@ -149,7 +153,7 @@ fn one_that_is_kept_is_kept_for_something() {
     library.born(10, 0xa0);
     library.died(10, 2);
     library.close(1, 0);
-    assert_eq!(library.told(0), ["begun 0", "begun a0", "1-1 in 1: 100", "closed 1 false"]);
+    assert_eq!(library.reported(0), ["begun 0", "begun a0", "1-1 in 1: 100", "closed 1 false"]);
 }
 
 /// As cuDF would: a launch, a column of its array, a launch that frees it; the same without the last; launches of others.
@@ -167,6 +171,6 @@ fn arrays_that_no_launch_frees_are_left() {
     launch(&mut library, 0x7f00);
     launch(&mut library, 0x7f00);
     column(&mut library, 0x7f00);
-    library.lives.ended(7, Nanos(99), &mut library.events);
-    assert_eq!(library.told(0), ["begun 0", "2-1 in 0: 0"]);
+    library.lifecycle.ended(7, Nanos(99), &mut library.events);
+    assert_eq!(library.reported(0), ["begun 0", "2-1 in 0: 0"]);
 }

@@ -24,7 +24,7 @@ const PLACES_MAX: usize = 64;
 /// Of a process: a library and an address.
 type Key = (u32, usize, u64);
 
-struct Life {
+struct LiveArena {
     pid: u32,
     library: usize,
     begun: Nanos,
@@ -49,7 +49,7 @@ enum Closing {
     Popped,
 }
 
-impl Life {
+impl LiveArena {
     /// What it says of itself. Where new slabs are not told of, it has at least one if their size is known.
     fn objects(&self) -> Objects {
         let (slabs, bytes) = match self.slab_total {
@@ -92,9 +92,9 @@ impl Where<'_> {
 }
 
 #[derive(Default)]
-pub struct Lives {
+pub struct Lifecycles {
     ids: Ids,
-    lives: BTreeMap<ArenaId, Life>,
+    live: BTreeMap<ArenaId, LiveArena>,
     /// By what the program has of them, and by their addresses.
     contexts: HashMap<Key, ArenaId>,
     addresses: HashMap<Key, ArenaId>,
@@ -109,7 +109,7 @@ pub struct Lives {
     changed: BTreeSet<ArenaId>,
 }
 
-impl Lives {
+impl Lifecycles {
     pub fn new(ids: Ids) -> Self {
         Self { ids, ..Self::default() }
     }
@@ -142,7 +142,7 @@ impl Lives {
     }
 
     fn begin(&mut self, of: &Where<'_>, address: Option<u64>, born: bool, events: &mut Vec<Event>) -> Option<ArenaId> {
-        if self.lives.len() >= ARENAS_MAX {
+        if self.live.len() >= ARENAS_MAX {
             events.push(Event::Loss { at: of.at, reason: Reason::ArenaTableFull, count: 1 });
             return None;
         }
@@ -153,8 +153,8 @@ impl Lives {
         let (pid, library, begun) = (of.hit.header.pid, of.library, of.at);
         let (context, slab_bytes, slab_total, object_bytes) = (None, 0, 0, 0);
         let (sum, closed) = (Objects::default(), Closing::Open);
-        let life = Life { pid, library, begun, arena, context, slab_bytes, slab_total, object_bytes, sum, closed };
-        self.lives.insert(id, life);
+        let live = LiveArena { pid, library, begun, arena, context, slab_bytes, slab_total, object_bytes, sum, closed };
+        self.live.insert(id, live);
         if let Some(address) = address {
             self.addresses.insert(of.key(address), id);
         }
@@ -167,9 +167,9 @@ impl Lives {
             return;
         }
         let Some(id) = self.begin(of, address, true, events) else { return };
-        if let Some(life) = self.lives.get_mut(&id) {
-            life.context = context;
-            life.slab_bytes = of.hit.value(value::BYTES).unwrap_or(0);
+        if let Some(live) = self.live.get_mut(&id) {
+            live.context = context;
+            live.slab_bytes = of.hit.value(value::BYTES).unwrap_or(0);
         }
         if address.is_none() {
             self.unplaced.push(id);
@@ -187,17 +187,17 @@ impl Lives {
         let Some(id) = by_context.or(by_address).copied() else { return };
         let popped = of.hit.value(value::POPPED).is_none_or(|popped| popped != 0);
         let closing = if popped { Closing::Popped } else { Closing::Kept };
-        let is_news = |life: &&mut Life| life.closed == Closing::Open || life.closed == Closing::Kept && popped;
-        let Some(life) = self.lives.get_mut(&id).filter(is_news) else { return };
-        life.closed = closing;
+        let is_news = |live: &&mut LiveArena| live.closed == Closing::Open || live.closed == Closing::Kept && popped;
+        let Some(live) = self.live.get_mut(&id).filter(is_news) else { return };
+        live.closed = closing;
         self.unplaced.retain(|other| *other != id);
-        let alive = life.sum.born - life.sum.dead;
+        let alive = live.sum.born - live.sum.dead;
         if popped && alive == 0 {
             return self.die(id, of.at, events);
         }
         // A library keeps it for something: an object that had died may live again, when another one leads to it.
         let escaped = if popped { alive } else { alive.max(1) };
-        self.tell(id, of.at, events);
+        self.report(id, of.at, events);
         events.push(Event::Arena { at: of.at, id, change: ArenaChange::Closed { escaped, popped } });
         self.expect_stack(of.hit.header.tid, Wanted::Escape { id, at: of.at });
     }
@@ -224,17 +224,17 @@ impl Lives {
     /// A size that is not told is that of the arena's slabs.
     fn place_slab(&self, id: ArenaId, place: Option<(u64, u64)>, at: Nanos, events: &mut Vec<Event>) {
         let Some((address, bytes)) = place else { return };
-        let bytes = if bytes > 0 { bytes } else { self.lives.get(&id).map_or(0, |life| life.slab_bytes) };
+        let bytes = if bytes > 0 { bytes } else { self.live.get(&id).map_or(0, |live| live.slab_bytes) };
         if bytes > 0 {
             events.push(Event::Arena { at, id, change: ArenaChange::Slab { address, bytes } });
         }
     }
 
     fn add_slabs(&mut self, id: ArenaId, count: u32, bytes: u64) {
-        let Some(life) = self.lives.get_mut(&id) else { return };
-        let bytes = if bytes == 0 { life.slab_bytes.saturating_mul(count.into()) } else { bytes };
-        life.sum.slabs = life.sum.slabs.saturating_add(count);
-        life.slab_total = life.slab_total.saturating_add(bytes);
+        let Some(live) = self.live.get_mut(&id) else { return };
+        let bytes = if bytes == 0 { live.slab_bytes.saturating_mul(count.into()) } else { bytes };
+        live.sum.slabs = live.sum.slabs.saturating_add(count);
+        live.slab_total = live.slab_total.saturating_add(bytes);
         self.changed.insert(id);
     }
 
@@ -256,9 +256,9 @@ impl Lives {
         }
         let bytes = of.hit.value(value::BYTES).unwrap_or(0);
         self.objects.insert(of.key(object), (id, bytes));
-        if let Some(life) = self.lives.get_mut(&id) {
-            life.sum.born += 1;
-            life.object_bytes = life.object_bytes.saturating_add(bytes);
+        if let Some(live) = self.live.get_mut(&id) {
+            live.sum.born += 1;
+            live.object_bytes = live.object_bytes.saturating_add(bytes);
             self.changed.insert(id);
         }
     }
@@ -266,13 +266,13 @@ impl Lives {
     /// Gives an address to the last opened arena of the process that has none.
     fn place(&mut self, of: &Where<'_>, address: u64, events: &mut Vec<Event>) -> Option<ArenaId> {
         let is_own = |id: &ArenaId| {
-            self.lives.get(id).is_some_and(|life| (life.pid, life.library) == (of.hit.header.pid, of.library))
+            self.live.get(id).is_some_and(|live| (live.pid, live.library) == (of.hit.header.pid, of.library))
         };
         let at = self.unplaced.iter().rposition(is_own)?;
         let id = self.unplaced.remove(at);
-        let life = self.lives.get_mut(&id)?;
-        life.arena.address = address;
-        events.push(Event::Arena { at: life.begun, id, change: ArenaChange::Begun(life.arena.clone()) });
+        let live = self.live.get_mut(&id)?;
+        live.arena.address = address;
+        events.push(Event::Arena { at: live.begun, id, change: ArenaChange::Begun(live.arena.clone()) });
         self.addresses.insert(of.key(address), id);
         Some(id)
     }
@@ -280,18 +280,18 @@ impl Lives {
     fn object_died(&mut self, of: &Where<'_>, events: &mut Vec<Event>) {
         let object = of.hit.value(value::OBJECT).unwrap_or(0);
         let Some((id, bytes)) = self.objects.remove(&of.key(object)) else { return };
-        let Some(life) = self.lives.get_mut(&id) else { return };
-        life.sum.dead += 1;
-        life.object_bytes = life.object_bytes.saturating_sub(bytes);
+        let Some(live) = self.live.get_mut(&id) else { return };
+        live.sum.dead += 1;
+        live.object_bytes = live.object_bytes.saturating_sub(bytes);
         self.changed.insert(id);
         // The last owner is about to go.
-        if life.closed != Closing::Open && of.hit.value(value::USES) == Some(1) {
+        if live.closed != Closing::Open && of.hit.value(value::USES) == Some(1) {
             self.die(id, of.at, events);
         }
     }
 
     fn die(&mut self, id: ArenaId, at: Nanos, events: &mut Vec<Event>) {
-        self.tell(id, at, events);
+        self.report(id, at, events);
         events.push(Event::Arena { at, id, change: ArenaChange::Died });
         self.forget(id);
     }
@@ -299,39 +299,39 @@ impl Lives {
     fn forget(&mut self, id: ArenaId) {
         self.changed.remove(&id);
         self.unplaced.retain(|other| *other != id);
-        let Some(life) = self.lives.remove(&id) else { return };
-        let key = |address| (life.pid, life.library, address);
-        for (map, address) in [(&mut self.addresses, Some(life.arena.address)), (&mut self.contexts, life.context)] {
+        let Some(live) = self.live.remove(&id) else { return };
+        let key = |address| (live.pid, live.library, address);
+        for (map, address) in [(&mut self.addresses, Some(live.arena.address)), (&mut self.contexts, live.context)] {
             if let Some(key) = address.map(key)
                 && map.get(&key) == Some(&id)
             {
                 map.remove(&key);
             }
         }
-        if life.sum.born != life.sum.dead {
+        if live.sum.born != live.sum.dead {
             self.objects.retain(|_, (arena, _)| *arena != id);
         }
     }
 
-    fn tell(&mut self, id: ArenaId, at: Nanos, events: &mut Vec<Event>) {
-        if let Some(life) = self.lives.get(&id)
+    fn report(&mut self, id: ArenaId, at: Nanos, events: &mut Vec<Event>) {
+        if let Some(live) = self.live.get(&id)
             && self.changed.remove(&id)
         {
-            events.push(Event::Arena { at, id, change: ArenaChange::Objects(life.objects()) });
+            events.push(Event::Arena { at, id, change: ArenaChange::Objects(live.objects()) });
         }
     }
 
     /// Tells what has changed since the last call.
     pub fn tick(&mut self, at: Nanos, events: &mut Vec<Event>) {
         let changed: Vec<ArenaId> = self.changed.iter().copied().collect();
-        changed.into_iter().for_each(|id| self.tell(id, at, events));
+        changed.into_iter().for_each(|id| self.report(id, at, events));
     }
 
     /// A process has ended, or is another program now. Its end tells the same of its arenas.
     pub fn ended(&mut self, pid: u32, at: Nanos, events: &mut Vec<Event>) {
-        let ids: Vec<ArenaId> = self.lives.iter().filter(|(_, life)| life.pid == pid).map(|(id, _)| *id).collect();
+        let ids: Vec<ArenaId> = self.live.iter().filter(|(_, live)| live.pid == pid).map(|(id, _)| *id).collect();
         for id in ids {
-            self.tell(id, at, events);
+            self.report(id, at, events);
             self.forget(id);
         }
     }

@@ -6,7 +6,7 @@ use pyobs_abi::shm::{Hull, Known};
 use pyobs_model::{Event, Nanos, Reason};
 
 use super::scan::{Found, Shown, Way};
-use super::{Look, Shm};
+use super::{Shm, Snapshot};
 use crate::kernel::cost::thread_time;
 use crate::machine;
 
@@ -20,7 +20,7 @@ impl Shm {
     pub fn scan(&mut self, now: Nanos, everything: bool, running: impl Iterator<Item = u32>, events: &mut Vec<Event>) {
         for pid in running {
             self.scanned.insert(pid);
-            for found in self.look_at(pid, true, now, events) {
+            for found in self.examine(pid, true, now, events) {
                 self.take_in(pid, found, now, events);
             }
         }
@@ -35,7 +35,7 @@ impl Shm {
         }
         for pid in machine::processes().unwrap_or_default() {
             if !self.scanned.contains(&pid) {
-                for found in self.look_at(pid, false, now, events) {
+                for found in self.examine(pid, false, now, events) {
                     self.take_in(pid, found, now, events);
                 }
             }
@@ -43,7 +43,7 @@ impl Shm {
     }
 
     /// What a process has: of known segments, and with `others` of all.
-    fn look_at(&mut self, pid: u32, others: bool, now: Nanos, events: &mut Vec<Event>) -> Vec<Found> {
+    fn examine(&mut self, pid: u32, others: bool, now: Nanos, events: &mut Vec<Event>) -> Vec<Found> {
         // First the kernel side has to know that it may hold something. From then on nothing is missed but what goes away
         // between the mappings that it looks out for: all, if there are any.
         let mut is_room = self.maps.holders.insert(pid, Hull::default(), NO_EXIST).is_ok();
@@ -70,23 +70,23 @@ impl Shm {
         let before = thread_time();
         let shown = self.devices.of_process(pid, others, |inode| self.ids.contains_key(inode));
         let took = thread_time().saturating_sub(before);
-        self.allowances.spend(pid, shown.lines, took, Instant::now());
+        self.map_reads.spend(pid, shown.lines, took, Instant::now());
         shown
     }
 
     /// Whether the allowance for reading a process's map is used up.
     pub(super) fn is_spent(&self, pid: u32) -> bool {
         let now = Instant::now();
-        self.allowances.next(pid, now) > now
+        self.map_reads.next(pid, now) > now
     }
 
     /// Looks at a process that runs. Records of what it did before are still under way: what is found is taken in by the
     /// next tick, if none have come by then.
-    pub(super) fn look_ahead(&mut self, pid: u32, tries: u32, now: Nanos, events: &mut Vec<Event>) {
+    pub(super) fn take_snapshot(&mut self, pid: u32, tries: u32, now: Nanos, events: &mut Vec<Event>) {
         let version = self.version(pid);
-        let found = self.look_at(pid, true, now, events);
+        let found = self.examine(pid, true, now, events);
         if !found.is_empty() {
-            self.looks.insert(pid, Look { version, tries, found });
+            self.snapshots.insert(pid, Snapshot { version, tries, found });
         }
     }
 
@@ -105,7 +105,7 @@ impl Shm {
         let known = self.ids.get(&facts.inode).copied();
         let id = known.or_else(|| self.begin(at, &facts, kind, &name, Some(pid), events));
         let Some(id) = id else { return };
-        let touched = self.person(pid).map(range, id, offset);
+        let touched = self.holder(pid).map(range, id, offset);
         self.note(touched, pid, at, events);
     }
 
@@ -123,8 +123,8 @@ impl Shm {
             }
         };
         let touched = match way {
-            Way::Descriptor { fd, close_on_exec } => self.person(pid).open(fd, id, close_on_exec),
-            Way::Mapping { range, offset } => self.person(pid).map(range, id, offset),
+            Way::Descriptor { fd, close_on_exec } => self.holder(pid).open(fd, id, close_on_exec),
+            Way::Mapping { range, offset } => self.holder(pid).map(range, id, offset),
             Way::Name => return,
         };
         self.note(touched, pid, now, events);

@@ -7,8 +7,8 @@ use pyobs_abi::control::{self, counted};
 use pyobs_abi::ucx::{Key, Kind, OF_UCXX, Transfer, flags, operation};
 use pyobs_model::{Event, Family, Library, Nanos, Transfers};
 
-use super::told::operation_of;
-use super::{SLOW, TOLD, Ucx};
+use super::convert::operation_of;
+use super::{REPORTED_PER_SECOND, SLOW, Ucx};
 
 /// The name of the measure in `shed`.
 const COUNTED_ONLY: &str = "counted only";
@@ -70,19 +70,19 @@ enum Turn {
 }
 
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(super) struct RateController {
     state: State,
     /// They are only counted for the budget.
     is_held: bool,
 }
 
-impl Default for Pace {
+impl Default for RateController {
     fn default() -> Self {
         Self { state: State::Followed(Duration::ZERO), is_held: false }
     }
 }
 
-impl Pace {
+impl RateController {
     pub(super) fn is_followed(&self) -> bool {
         matches!(self.state, State::Followed(_))
     }
@@ -137,19 +137,19 @@ impl Ucx {
         control: &mut Array<MapData, u64>,
         events: &mut Vec<Event>,
     ) -> bool {
-        let turn = self.pace.next(rate, elapsed, self.may_count());
+        let turn = self.rate_controller.next(rate, elapsed, self.may_count());
         match turn {
             Some(Turn::Count) => match control.set(control::COUNTED, counted::NEW, 0) {
                 Ok(()) => self.stray_until = u64::MAX,
-                Err(_) => self.pace.stay(),
+                Err(_) => self.rate_controller.stay(),
             },
             Some(Turn::Leave) => {
                 self.ends.suspend();
-                self.tell_left(now, events);
+                self.report_left(now, events);
                 // Otherwise it is asked of each whether it was followed.
                 let _ = control.set(control::COUNTED, counted::ALL, 0);
-                self.tell_every(((rate.all / TOLD).ceil() as u32).clamp(1, MOMENT), control);
-                if self.pace.is_counted() && !std::mem::replace(&mut self.has_counted, true) {
+                self.report_every(((rate.all / REPORTED_PER_SECOND).ceil() as u32).clamp(1, MOMENT), control);
+                if self.rate_controller.is_counted() && !std::mem::replace(&mut self.has_counted, true) {
                     let (rate, period) = (rate.all, rate.period().as_secs_f64());
                     let what = format!(
                         "{rate:.0} transfers a second: they are counted when they are submitted, and for a moment in {period:.0} seconds followed to their ends"
@@ -165,13 +165,13 @@ impl Ucx {
             }
             None => {}
         }
-        self.tell_measure(now, events);
+        self.report_measure(now, events);
         turn.is_some()
     }
 
     /// Tells when a measure begins and ends that was not taken for the budget.
-    fn tell_measure(&mut self, now: Nanos, events: &mut Vec<Event>) {
-        let is_counted = self.pace.is_counted();
+    fn report_measure(&mut self, now: Nanos, events: &mut Vec<Event>) {
+        let is_counted = self.rate_controller.is_counted();
         if std::mem::replace(&mut self.is_counted, is_counted) != is_counted {
             events.push(Event::measure(now, Family::Ucx.name(), COUNTED_ONLY, is_counted));
         }
@@ -186,8 +186,8 @@ impl Ucx {
 
     /// Keeps a share of what it does, for the budget: follows transfers, counts them only, or takes the probes away for good.
     pub fn keep(&mut self, share: f64, now: Nanos, events: &mut Vec<Event>) {
-        self.pace.is_held = share < 1.0;
-        self.tell_measure(now, events);
+        self.rate_controller.is_held = share < 1.0;
+        self.report_measure(now, events);
         if share == 0.0 {
             self.ends.close();
             self.probes.close();
@@ -195,7 +195,7 @@ impl Ucx {
     }
 
     /// What is under way ends unseen. What is registered and not submitted yet is counted then.
-    fn tell_left(&mut self, at: Nanos, events: &mut Vec<Event>) {
+    fn report_left(&mut self, at: Nanos, events: &mut Vec<Event>) {
         let asked: Vec<(Key, Transfer)> = self.maps.requests.iter().flatten().collect();
         let asked = asked.into_iter().filter(|(key, it)| self.maps.requests.remove(key).is_ok() && it.completed == 0);
         let several = asked.filter(|(_, it)| matches!(it.operation, operation::MULTI_SEND | operation::MULTI_RECV));
@@ -233,22 +233,22 @@ mod tests {
         Rate { all: rate, ucxx: 0.0 }
     }
 
-    fn turns(pace: &mut Pace, rates: &[f64]) -> Vec<Option<Turn>> {
-        rates.iter().map(|rate| pace.next(of_ucx(*rate), TICK, true)).collect()
+    fn turns(rate_controller: &mut RateController, rates: &[f64]) -> Vec<Option<Turn>> {
+        rates.iter().map(|rate| rate_controller.next(of_ucx(*rate), TICK, true)).collect()
     }
 
     #[test]
     fn many_are_counted_and_few_are_followed() {
-        let mut pace = Pace::default();
-        let told = turns(&mut pace, &[9e3, 4e4, 2e5, 2e5, 6e3, 4e3, 4e3]);
-        assert_eq!(told, [None, Some(Turn::Count), Some(Turn::Leave), None, None, Some(Turn::Follow), None]);
+        let mut rate_controller = RateController::default();
+        let turned = turns(&mut rate_controller, &[9e3, 4e4, 2e5, 2e5, 6e3, 4e3, 4e3]);
+        assert_eq!(turned, [None, Some(Turn::Count), Some(Turn::Leave), None, None, Some(Turn::Follow), None]);
     }
 
     #[test]
     fn they_are_followed_for_a_moment_now_and_then() {
         let followed = |rate: f64| {
-            let told = turns(&mut Pace::default(), &[rate; 500]);
-            told.iter().filter(|turn| **turn == Some(Turn::Follow)).count()
+            let turned = turns(&mut RateController::default(), &[rate; 500]);
+            turned.iter().filter(|turn| **turn == Some(Turn::Follow)).count()
         };
         // In 125 seconds.
         assert_eq!((followed(2e5), followed(1e4)), (2, 2));
@@ -258,36 +258,36 @@ mod tests {
 
     #[test]
     fn where_they_cannot_be_counted_they_are_followed() {
-        let mut pace = Pace::default();
-        assert_eq!(pace.next(of_ucx(1e6), TICK, false), None);
-        turns(&mut pace, &[1e6; 3]);
-        assert_eq!(pace.next(of_ucx(1e6), TICK, false), Some(Turn::Follow));
+        let mut rate_controller = RateController::default();
+        assert_eq!(rate_controller.next(of_ucx(1e6), TICK, false), None);
+        turns(&mut rate_controller, &[1e6; 3]);
+        assert_eq!(rate_controller.next(of_ucx(1e6), TICK, false), Some(Turn::Follow));
     }
 
     #[test]
     fn many_of_ucxx_are_counted_when_they_last() {
-        let mut pace = Pace::default();
-        let mut next = |rate| pace.next(Rate { all: rate, ucxx: rate }, TICK, true);
+        let mut rate_controller = RateController::default();
+        let mut next = |rate| rate_controller.next(Rate { all: rate, ucxx: rate }, TICK, true);
         // Not two seconds.
         assert!([2e3; 8].map(&mut next).iter().all(Option::is_none));
         assert_eq!(next(900.0), None);
-        let told = [2e3; 60].map(&mut next);
-        assert_eq!(told.iter().position(Option::is_some), Some(8));
-        assert_eq!([told[8], told[9]], [Some(Turn::Count), Some(Turn::Leave)]);
+        let turned = [2e3; 60].map(&mut next);
+        assert_eq!(turned.iter().position(Option::is_some), Some(8));
+        assert_eq!([turned[8], turned[9]], [Some(Turn::Count), Some(Turn::Leave)]);
         // For a moment, when it is known that they last.
-        let again = told.iter().position(|turn| *turn == Some(Turn::Follow)).unwrap();
-        assert_eq!((told[again + 1], told[again + 2]), (Some(Turn::Count), Some(Turn::Leave)));
+        let again = turned.iter().position(|turn| *turn == Some(Turn::Follow)).unwrap();
+        assert_eq!((turned[again + 1], turned[again + 2]), (Some(Turn::Count), Some(Turn::Leave)));
         assert_eq!(next(400.0), Some(Turn::Follow));
     }
 
     #[test]
     fn for_the_budget_all_are_counted_without_a_moment() {
-        let mut pace = Pace { is_held: true, ..Pace::default() };
-        let told = turns(&mut pace, &[3.0; 500]);
-        assert_eq!(told[..2], [Some(Turn::Count), Some(Turn::Leave)]);
-        assert_eq!(told[2..], [None; 498]);
-        assert!(!pace.is_counted());
-        pace.is_held = false;
-        assert_eq!(turns(&mut pace, &[3.0]), [Some(Turn::Follow)]);
+        let mut rate_controller = RateController { is_held: true, ..RateController::default() };
+        let turned = turns(&mut rate_controller, &[3.0; 500]);
+        assert_eq!(turned[..2], [Some(Turn::Count), Some(Turn::Leave)]);
+        assert_eq!(turned[2..], [None; 498]);
+        assert!(!rate_controller.is_counted());
+        rate_controller.is_held = false;
+        assert_eq!(turns(&mut rate_controller, &[3.0]), [Some(Turn::Follow)]);
     }
 }

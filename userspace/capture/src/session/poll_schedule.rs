@@ -39,10 +39,10 @@ pub enum News {
     Newborn,
 }
 
-pub struct Rhythm {
+pub struct PollSchedule {
     /// Rings only when a source asks for a look, not while there is something in it.
     bell: OwnedFd,
-    looked_at: Instant,
+    examined_at: Instant,
     period: Duration,
     /// By any source, and by the kernel's records.
     was_rung: bool,
@@ -52,26 +52,26 @@ pub struct Rhythm {
     call_gap: Duration,
 }
 
-impl Rhythm {
+impl PollSchedule {
     /// How often the kernel side may call at first.
     pub const CALL_GAP: Duration = SHORT;
 
     /// The sources ring the bell from now on.
     pub fn new(mappings: impl Iterator<Item = impl AsFd>, records: impl AsFd) -> io::Result<Self> {
-        let rhythm = Self {
+        let poll_schedule = Self {
             bell: epoll::create(epoll::CreateFlags::CLOEXEC)?,
-            looked_at: Instant::now(),
+            examined_at: Instant::now(),
             period: SHORT,
             was_rung: false,
             was_called: false,
             has_backlog: false,
             call_gap: Self::CALL_GAP,
         };
-        rhythm.add(records, RECORDS)?;
+        poll_schedule.add(records, RECORDS)?;
         for source in mappings {
-            rhythm.listen(source)?;
+            poll_schedule.listen(source)?;
         }
-        Ok(rhythm)
+        Ok(poll_schedule)
     }
 
     /// Has one more source ring the bell.
@@ -92,7 +92,7 @@ impl Rhythm {
         let timeout = due.map_or(timeout, |due| timeout.min(due));
         (self.was_rung, self.was_called) = self.ring(timeout)?;
         // A pause before each wait would be one more switch a look, and few looks come early.
-        let pause = SHORTEST.min(self.period).saturating_sub(self.looked_at.elapsed());
+        let pause = SHORTEST.min(self.period).saturating_sub(self.examined_at.elapsed());
         if !pause.is_zero() {
             std::thread::sleep(pause);
             // What rang meanwhile is seen by this look.
@@ -100,7 +100,7 @@ impl Rhythm {
             self.was_rung |= is_rung;
             self.was_called |= is_called;
         }
-        self.looked_at = Instant::now();
+        self.examined_at = Instant::now();
         Ok(())
     }
 
@@ -150,36 +150,36 @@ mod tests {
     #[test]
     fn looks_are_rare_where_nothing_is_new_and_at_once_where_a_source_rings() {
         let (reader, writer) = rustix::pipe::pipe().unwrap();
-        let mut rhythm = Rhythm::new(std::iter::empty::<OwnedFd>(), &reader).unwrap();
+        let mut poll_schedule = PollSchedule::new(std::iter::empty::<OwnedFd>(), &reader).unwrap();
         for (news, period) in
             [(News::None, 20), (News::Code, 40), (News::Newborn, 2), (News::None, 4), (News::Process, 10)]
         {
-            rhythm.found(news);
-            assert_eq!(rhythm.period, Duration::from_millis(period), "{news:?}");
+            poll_schedule.found(news);
+            assert_eq!(poll_schedule.period, Duration::from_millis(period), "{news:?}");
         }
         for _ in 0..10 {
-            rhythm.found(News::None);
+            poll_schedule.found(News::None);
         }
-        assert_eq!(rhythm.period, LONGEST);
+        assert_eq!(poll_schedule.period, LONGEST);
         rustix::io::write(&writer, b"news").unwrap();
-        let rings = |rhythm: &Rhythm| {
+        let rings = |poll_schedule: &PollSchedule| {
             let mut rung = [MaybeUninit::uninit(); 8];
             let nothing = Timespec { tv_sec: 0, tv_nsec: 0 };
-            epoll::wait(&rhythm.bell, &mut rung, Some(&nothing)).unwrap().0.len()
+            epoll::wait(&poll_schedule.bell, &mut rung, Some(&nothing)).unwrap().0.len()
         };
-        assert_eq!(rings(&rhythm), 1);
-        assert_eq!(rings(&rhythm), 0, "what lies there rings once");
+        assert_eq!(rings(&poll_schedule), 1);
+        assert_eq!(rings(&poll_schedule), 0, "what lies there rings once");
         rustix::io::write(&writer, b"more").unwrap();
-        assert_eq!(rings(&rhythm), 1);
+        assert_eq!(rings(&poll_schedule), 1);
 
         rustix::io::write(&writer, b"for nothing").unwrap();
-        rhythm.wait(Instant::now(), None).unwrap();
-        assert!(rhythm.was_rung());
-        assert_eq!(rhythm.found(News::None), Some(SHORT * 2));
-        assert_eq!(rhythm.found(News::Code), Some(SHORT));
+        poll_schedule.wait(Instant::now(), None).unwrap();
+        assert!(poll_schedule.was_rung());
+        assert_eq!(poll_schedule.found(News::None), Some(SHORT * 2));
+        assert_eq!(poll_schedule.found(News::Code), Some(SHORT));
 
-        rhythm.leaves(true);
-        rhythm.wait(Instant::now() + Duration::from_secs(3600), None).unwrap();
-        assert!(!rhythm.was_rung(), "a backlog is looked at before anything rings");
+        poll_schedule.leaves(true);
+        poll_schedule.wait(Instant::now() + Duration::from_secs(3600), None).unwrap();
+        assert!(!poll_schedule.was_rung(), "a backlog is looked at before anything rings");
     }
 }

@@ -10,10 +10,10 @@ impl Shm {
     pub(super) fn forked(&mut self, fork: &Fork, events: &mut Vec<Event>) {
         let at = self.at(&fork.header);
         self.scanned.insert(fork.child);
-        let Some(parent) = self.people.get(&fork.header.pid) else { return };
+        let Some(parent) = self.holders.get(&fork.header.pid) else { return };
         let child = parent.fork();
         let touched = child.held();
-        self.people.insert(fork.child, child);
+        self.holders.insert(fork.child, child);
         self.versions.insert(fork.child, 0);
         self.note(touched, fork.child, at, events);
     }
@@ -21,8 +21,8 @@ impl Shm {
     pub(super) fn execed(&mut self, header: &Header, events: &mut Vec<Event>) {
         let at = self.at(header);
         *self.versions.entry(header.pid).or_default() += 1;
-        let Some(person) = self.people.get_mut(&header.pid) else { return };
-        let touched = person.exec();
+        let Some(holder) = self.holders.get_mut(&header.pid) else { return };
+        let touched = holder.exec();
         self.note(touched, header.pid, at, events);
     }
 
@@ -31,10 +31,10 @@ impl Shm {
         self.scanned.remove(&pid);
         self.versions.remove(&pid);
         self.reconciliation.ended(pid);
-        self.looks.remove(&pid);
-        self.untold.remove(&pid);
-        let Some(person) = self.people.remove(&pid) else { return };
-        for id in person.known() {
+        self.snapshots.remove(&pid);
+        self.unreported.remove(&pid);
+        let Some(holder) = self.holders.remove(&pid) else { return };
+        for id in holder.known() {
             let Some(live) = self.live.get_mut(&id) else { continue };
             live.holders.remove(&pid);
             live.met.remove(&pid);

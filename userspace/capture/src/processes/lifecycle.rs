@@ -8,17 +8,17 @@ use pyobs_model::{Event, Nanos, Pid, Process, ProcessRef, Reason};
 
 use super::{Processes, Watched};
 use crate::kernel::object::Object;
-use crate::record::Life;
+use crate::record::Lifecycle;
 
 impl Processes {
     /// Returns the process that has ended by it.
-    pub fn notice(&mut self, notice: &Life, object: &mut Object, events: &mut Vec<Event>) -> Option<ProcessRef> {
+    pub fn notice(&mut self, notice: &Lifecycle, object: &mut Object, events: &mut Vec<Event>) -> Option<ProcessRef> {
         match notice {
-            Life::Fork { parent, child } => {
+            Lifecycle::Fork { parent, child } => {
                 self.forked(parent, *child, object, events);
                 None
             }
-            Life::Exec(header) => {
+            Lifecycle::Exec(header) => {
                 let ended = self.end(header, events);
                 self.expected = self.expected.filter(|pid| *pid != header.pid);
                 if self.everything {
@@ -27,10 +27,10 @@ impl Processes {
                 } else {
                     self.watch(header.pid, Some(self.since_start(header)), object, events);
                 }
-                self.look_at(header.pid);
+                self.visit(header.pid);
                 ended
             }
-            Life::Exit(header) => {
+            Lifecycle::Exit(header) => {
                 let ended = self.end(header, events);
                 self.expected = self.expected.filter(|pid| *pid != header.pid);
                 self.pending.remove(&header.pid);
@@ -45,7 +45,7 @@ impl Processes {
     }
 
     /// Samples that came before the interpreter was known.
-    pub(super) fn tell_unattached(&mut self, pid: u32, events: &mut Vec<Event>) {
+    pub(super) fn report_unattached(&mut self, pid: u32, events: &mut Vec<Event>) {
         if let Some(count) = self.watched.get_mut(&pid).map(|watched| std::mem::take(&mut watched.unattached))
             && count > 0
         {
@@ -55,7 +55,7 @@ impl Processes {
 
     fn end(&mut self, header: &Header, events: &mut Vec<Event>) -> Option<ProcessRef> {
         if self.pending.contains_key(&header.pid) {
-            self.tell_unattached(header.pid, events);
+            self.report_unattached(header.pid, events);
         }
         let watched = self.watched.remove(&header.pid)?;
         events.push(Event::ProcessEnd { id: watched.id, at: self.since_start(header) });
@@ -91,7 +91,7 @@ impl Processes {
             self.set(child, entry, object, events);
         }
         if is_pending {
-            self.look_at(child);
+            self.visit(child);
         }
     }
 }

@@ -30,7 +30,7 @@ pub struct Piece {
 
 /// Each change returns the segments that it is about.
 #[derive(Clone, Debug, Default)]
-pub struct Person {
+pub struct Holder {
     fds: BTreeMap<u32, Descriptor>,
     /// By where they begin; they do not overlap.
     mappings: BTreeMap<u64, Mapping>,
@@ -40,7 +40,7 @@ pub struct Person {
     pieces: Vec<Piece>,
 }
 
-impl Person {
+impl Holder {
     pub fn count(&self, segment: SegmentId) -> (u32, u32) {
         self.counts.get(&segment).copied().unwrap_or_default()
     }
@@ -303,74 +303,74 @@ mod tests {
 
     #[test]
     fn a_mapping_can_be_cut_at_either_end_and_in_the_middle() {
-        let mut person = Person::default();
-        person.map(0x1000..0x9000, A, 0);
-        assert_eq!(person.unmap(0x0..0x2000), [A]);
-        assert_eq!(person.unmap(0x8000..0xa000), [A]);
-        assert_eq!(person.count(A), (0, 1));
-        assert_eq!(person.unmap(0x4000..0x5000), [A]);
-        assert_eq!(person.count(A), (0, 2));
-        assert_eq!(person.unmap(0x2000..0x4000), [A]);
-        assert_eq!(person.unmap(0x5000..0x8000), [A]);
-        assert_eq!(person.count(A), (0, 0));
-        assert_eq!(person.unmap(0..u64::MAX), []);
+        let mut holder = Holder::default();
+        holder.map(0x1000..0x9000, A, 0);
+        assert_eq!(holder.unmap(0x0..0x2000), [A]);
+        assert_eq!(holder.unmap(0x8000..0xa000), [A]);
+        assert_eq!(holder.count(A), (0, 1));
+        assert_eq!(holder.unmap(0x4000..0x5000), [A]);
+        assert_eq!(holder.count(A), (0, 2));
+        assert_eq!(holder.unmap(0x2000..0x4000), [A]);
+        assert_eq!(holder.unmap(0x5000..0x8000), [A]);
+        assert_eq!(holder.count(A), (0, 0));
+        assert_eq!(holder.unmap(0..u64::MAX), []);
     }
 
     #[test]
     fn what_is_mapped_over_is_gone() {
-        let mut person = Person::default();
-        person.map(0x1000..0x3000, A, 0);
-        assert_eq!(person.map(0x1000..0x3000, B, 0), [A, B]);
-        assert_eq!((person.count(A), person.count(B)), ((0, 0), (0, 1)));
-        assert_eq!(person.remap(0x1000..0x3000, 0x8000..0xf000), [B]);
-        assert_eq!(person.unmap(0x1000..0x8000), []);
-        assert_eq!(person.count(B), (0, 1));
+        let mut holder = Holder::default();
+        holder.map(0x1000..0x3000, A, 0);
+        assert_eq!(holder.map(0x1000..0x3000, B, 0), [A, B]);
+        assert_eq!((holder.count(A), holder.count(B)), ((0, 0), (0, 1)));
+        assert_eq!(holder.remap(0x1000..0x3000, 0x8000..0xf000), [B]);
+        assert_eq!(holder.unmap(0x1000..0x8000), []);
+        assert_eq!(holder.count(B), (0, 1));
     }
 
     #[test]
     fn what_grows_into_a_hole_of_its_own_is_whole_again() {
-        let mut person = Person::default();
-        person.map(0x1000..0x9000, A, 0);
-        person.unmap(0x2000..0x3000);
-        assert_eq!(person.count(A), (0, 2));
-        person.remap(0x1000..0x2000, 0x1000..0x3000);
-        assert_eq!(person.count(A), (0, 1));
-        person.unmap(0x4000..0x5000);
-        person.remap(0x5000..0x9000, 0x4000..0x8000);
-        assert_eq!(person.count(A), (0, 2), "they show different pieces");
+        let mut holder = Holder::default();
+        holder.map(0x1000..0x9000, A, 0);
+        holder.unmap(0x2000..0x3000);
+        assert_eq!(holder.count(A), (0, 2));
+        holder.remap(0x1000..0x2000, 0x1000..0x3000);
+        assert_eq!(holder.count(A), (0, 1));
+        holder.unmap(0x4000..0x5000);
+        holder.remap(0x5000..0x9000, 0x4000..0x8000);
+        assert_eq!(holder.count(A), (0, 2), "they show different pieces");
     }
 
     #[test]
     fn an_exec_leaves_the_descriptors_that_are_not_marked() {
-        let mut person = Person::default();
-        person.open(3, A, true);
-        person.open(4, A, false);
-        person.open(5, B, false);
-        person.map(0x1000..0x2000, B, 0);
-        person.mark(5, true);
-        assert_eq!(person.exec(), [A, B]);
-        assert_eq!((person.count(A), person.count(B)), ((1, 0), (0, 0)));
-        assert_eq!(person.close_range(0..u64::from(u32::MAX)), [A]);
-        assert_eq!(person.known().count(), 2);
+        let mut holder = Holder::default();
+        holder.open(3, A, true);
+        holder.open(4, A, false);
+        holder.open(5, B, false);
+        holder.map(0x1000..0x2000, B, 0);
+        holder.mark(5, true);
+        assert_eq!(holder.exec(), [A, B]);
+        assert_eq!((holder.count(A), holder.count(B)), ((1, 0), (0, 0)));
+        assert_eq!(holder.close_range(0..u64::from(u32::MAX)), [A]);
+        assert_eq!(holder.known().count(), 2);
     }
 
     #[test]
     fn what_becomes_of_mappings_is_told_piece_by_piece() {
-        let mut person = Person::default();
-        person.map(0x1000..0x4000, A, 0x8000);
-        person.unmap(0x2000..0x3000);
+        let mut holder = Holder::default();
+        holder.map(0x1000..0x4000, A, 0x8000);
+        holder.unmap(0x2000..0x3000);
         let piece = |start, end, offset| Piece { segment: A, start, end, offset };
-        assert_eq!(person.take_pieces(), [piece(0x1000, 0x4000, Some(0x8000)), piece(0x2000, 0x3000, None)]);
-        let mut child = person.fork();
-        let told = [piece(0x1000, 0x2000, Some(0x8000)), piece(0x3000, 0x4000, Some(0xa000))];
-        assert_eq!((child.take_pieces().as_slice(), child.count(A)), (told.as_slice(), (0, 2)));
+        assert_eq!(holder.take_pieces(), [piece(0x1000, 0x4000, Some(0x8000)), piece(0x2000, 0x3000, None)]);
+        let mut child = holder.fork();
+        let reported = [piece(0x1000, 0x2000, Some(0x8000)), piece(0x3000, 0x4000, Some(0xa000))];
+        assert_eq!((child.take_pieces().as_slice(), child.count(A)), (reported.as_slice(), (0, 2)));
         child.exec();
         assert_eq!(child.take_pieces(), [piece(0x1000, 0x2000, None), piece(0x3000, 0x4000, None)]);
     }
 
     #[test]
-    fn a_look_that_differs_says_how() {
-        let (mut known, mut shown) = (Person::default(), Person::default());
+    fn a_snapshot_that_differs_says_how() {
+        let (mut known, mut shown) = (Holder::default(), Holder::default());
         known.open(3, A, false);
         shown.open(3, A, true);
         assert!(known.difference(&shown).is_none());
@@ -380,7 +380,7 @@ mod tests {
         known.map(0x1000..0x3000, A, 0);
         let expected = Difference { fd_gone: true, mapping_gone: true, ..Difference::default() };
         assert_eq!(known.difference(&shown), expected);
-        assert!(Person::default().difference(&shown).is_new);
+        assert!(Holder::default().difference(&shown).is_new);
         known.replace(shown.clone());
         assert!(known.difference(&shown).is_none());
         assert_eq!((known.count(A), known.count(B)), ((1, 1), (0, 0)));
