@@ -8,12 +8,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use foldhash::HashMap;
 use object::elf;
 use pyobs_model::Reason;
 use rustix::fs::{AtFlags, CWD, Statx, StatxFlags, StatxTimestamp};
 
 use crate::blocking::{self, HeldUp, PATIENCE};
+use crate::cache::Cache;
 use crate::cpython::find::{self, InspectError, Interpreter};
 use crate::elf::Elf;
 use crate::libc_layout::{LibcLayout, inspect_libc};
@@ -93,11 +93,18 @@ const READ_FOR: Duration = Duration::from_millis(1500);
 /// Files that did not answer, by device and inode.
 static HELD_UP: HeldUp<(u32, u32), u64> = HeldUp::new();
 
-#[derive(Debug, Default)]
+/// A file as it was when it was last checked.
+#[derive(Debug)]
+struct Known {
+    stamp: Stamp,
+    checked: Instant,
+    /// `None` while it could not be read.
+    facts: Option<Arc<FileFacts>>,
+}
+
+#[derive(Debug)]
 pub struct Files {
-    known: HashMap<FileId, Arc<FileFacts>>,
-    /// How each file was when it was looked at last, and when that was.
-    stamps: HashMap<FileId, (Stamp, Instant)>,
+    known: Cache<FileId, Known>,
     /// Files that turned out to be others than they were.
     changed: Vec<FileId>,
 }
@@ -126,14 +133,21 @@ impl Stamp {
     }
 }
 
+impl Default for Files {
+    fn default() -> Self {
+        Self { known: Cache::new(FILES_MAX), changed: Vec::new() }
+    }
+}
+
 impl Files {
     /// Whether a process that maps this file has to be looked at: it holds an interpreter, or is not known now.
     pub fn may_be_interpreter(&self, id: FileId) -> bool {
-        self.known.get(&id).is_none_or(|facts| facts.is_of_interest() || !self.is_trusted(id))
+        let facts = self.known.peek(&id).and_then(|known| known.facts.as_ref());
+        facts.is_none_or(|facts| facts.is_of_interest() || !self.is_trusted(id))
     }
 
     fn is_trusted(&self, id: FileId) -> bool {
-        self.stamps.get(&id).is_some_and(|(_, since)| since.elapsed() <= TRUST)
+        self.known.peek(&id).is_some_and(|known| known.checked.elapsed() <= TRUST)
     }
 
     /// Finds out whether files are others than they were, where a process has mapped them.
@@ -150,12 +164,11 @@ impl Files {
 
     /// Notes how a file is now, and forgets what is known of another one.
     fn note(&mut self, id: FileId, stamp: Stamp) {
-        if self.stamps.len() >= FILES_MAX {
-            self.stamps.clear();
-            self.known.clear();
-        }
-        if self.stamps.insert(id, (stamp, Instant::now())).is_some_and(|(before, _)| before != stamp) {
-            self.known.remove(&id);
+        let before = self.known.remove(&id);
+        let is_other = before.as_ref().is_some_and(|known| known.stamp != stamp);
+        let facts = before.and_then(|known| known.facts).filter(|_| !is_other);
+        self.known.insert(id, Known { stamp, checked: Instant::now(), facts });
+        if is_other {
             self.changed.push(id);
         }
     }
@@ -166,14 +179,14 @@ impl Files {
         if self.may_be_interpreter(id) {
             self.note(id, stamp(pid, mapping)?);
         }
-        if let Some(facts) = self.known.get(&id) {
+        if let Some(facts) = self.known.get(&id).and_then(|known| known.facts.as_ref()) {
             return Ok(Arc::clone(facts));
         }
         let facts = match open(pid, mapping)? {
             Some((file, size)) => Arc::new(read_from(mapping, move || inspect(&file, size))?),
             None => Arc::default(),
         };
-        self.known.insert(id, Arc::clone(&facts));
+        self.learn(id, &facts);
         Ok(facts)
     }
 
@@ -183,7 +196,14 @@ impl Files {
         let device = metadata.dev();
         let id = FileId { device: (rustix::fs::major(device), rustix::fs::minor(device)), inode: metadata.ino() };
         self.note(id, Stamp::of(&metadata));
-        self.known.insert(id, Arc::new(inspect(&file, metadata.len())));
+        self.learn(id, &Arc::new(inspect(&file, metadata.len())));
+    }
+
+    fn learn(&mut self, id: FileId, facts: &Arc<FileFacts>) {
+        if let Some(mut known) = self.known.remove(&id) {
+            known.facts = Some(Arc::clone(facts));
+            self.known.insert(id, known);
+        }
     }
 
     /// The files that have changed since the last call: what else was made of them is of the old ones.

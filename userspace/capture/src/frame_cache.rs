@@ -5,13 +5,13 @@ use std::hash::Hash;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use foldhash::HashMap;
 use pyobs_abi::stack::Frame as RawFrame;
 use pyobs_model::{FrameId, Nanos};
 
+use crate::cache::Cache;
 use crate::cpython::names::CodeObject;
 
-/// What is kept for a process image; then it begins anew.
+/// Entries kept for a process image.
 const FRAMES_MAX: usize = 100_000;
 const CODES_MAX: usize = 4096;
 /// Ancestors whose names a process knows.
@@ -19,33 +19,33 @@ const ANCESTORS_MAX: usize = 8;
 
 /// What is known, and since when.
 #[derive(Debug)]
-struct Known<K, V>(RefCell<HashMap<K, (V, Nanos)>>);
+struct Known<K, V>(RefCell<Cache<K, (V, Nanos)>>);
 
-impl<K, V> Default for Known<K, V> {
-    fn default() -> Self {
-        Self(RefCell::default())
+impl<K: Copy + Eq + Hash, V: Clone> Known<K, V> {
+    fn new(max: usize) -> Self {
+        Self(RefCell::new(Cache::new(max)))
     }
-}
 
-impl<K: Eq + Hash, V: Clone> Known<K, V> {
     fn get(&self, key: &K, until: Nanos) -> Option<V> {
-        self.0.borrow().get(key).filter(|(_, at)| *at < until).map(|(value, _)| value.clone())
+        self.0.borrow_mut().get(key).filter(|(_, at)| *at < until).map(|(value, _)| value.clone())
     }
 
-    fn insert(&self, key: K, value: V, at: Nanos, most: usize) {
-        let mut known = self.0.borrow_mut();
-        if known.len() >= most {
-            known.clear();
-        }
-        known.insert(key, (value, at));
+    fn insert(&self, key: K, value: V, at: Nanos) {
+        self.0.borrow_mut().insert(key, (value, at));
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Names {
     frames: Known<(u64, u64), FrameId>,
     /// By address and check word.
     codes: Known<(u64, u32), Arc<CodeObject>>,
+}
+
+impl Default for Names {
+    fn default() -> Self {
+        Self { frames: Known::new(FRAMES_MAX), codes: Known::new(CODES_MAX) }
+    }
 }
 
 /// Names of one process image. A forked child has its parent's memory, and so the names that its parent had by then:
@@ -63,7 +63,7 @@ impl FrameCache {
     }
 
     pub fn insert_frame(&self, raw: RawFrame, frame: FrameId, at: Nanos) {
-        self.own.frames.insert((raw.address, raw.detail), frame, at, FRAMES_MAX);
+        self.own.frames.insert((raw.address, raw.detail), frame, at);
     }
 
     pub fn code(&self, raw: RawFrame) -> Option<Arc<CodeObject>> {
@@ -73,7 +73,7 @@ impl FrameCache {
     /// A code object whose check word the kernel could not read may be another next time: it is not kept.
     pub fn insert_code(&self, raw: RawFrame, code: Arc<CodeObject>, at: Nanos) {
         if raw.check() != 0 {
-            self.own.codes.insert((raw.address, raw.check()), code, at, CODES_MAX);
+            self.own.codes.insert((raw.address, raw.check()), code, at);
         }
     }
 

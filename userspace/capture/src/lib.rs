@@ -7,6 +7,7 @@
 mod blocking;
 mod budget;
 mod bytes;
+mod cache;
 mod copies;
 pub mod cpython;
 pub mod doctor;

@@ -12,6 +12,7 @@ use foldhash::{HashMap, HashSet};
 use pyobs_abi::stack::{Frame as RawFrame, flags, native, native_address, walk};
 use pyobs_model::{Event, Frame, FrameId, FrameKind, Nanos, Outcome, Reason, StackId};
 
+use crate::cache::Cache;
 use crate::cpython::attached::Attached;
 use crate::cpython::names::{self, CodeObject, LongTables};
 use crate::files::FileId;
@@ -71,7 +72,7 @@ pub struct Stacks<P> {
     symbols: Symbols,
     kernel_frames: HashMap<Arc<str>, FrameId>,
     namer: Namer,
-    known: HashMap<Key, Rc<[FrameId]>>,
+    known: Cache<Key, Rc<[FrameId]>>,
     asked: HashSet<Key>,
     parked: VecDeque<Parked<P>>,
     merged: Vec<Merged>,
@@ -111,7 +112,7 @@ impl<P> Stacks<P> {
             symbols,
             kernel_frames: HashMap::default(),
             namer,
-            known: HashMap::default(),
+            known: Cache::new(KNOWN_MAX),
             asked: HashSet::default(),
             parked: VecDeque::new(),
             merged: Vec::new(),
@@ -219,11 +220,11 @@ impl<P> Stacks<P> {
                 });
                 frames.collect()
             };
-            self.remember(key, frames);
+            self.known.insert(key, frames);
         }
         while let Some(first) = self.parked.front() {
             let is_late = first.since.elapsed() > PATIENCE || self.parked.len() > PARKED_MAX;
-            if !is_late && !first.gaps.iter().all(|gap| self.known.contains_key(&gap.key)) {
+            if !is_late && !first.gaps.iter().all(|gap| self.known.peek(&gap.key).is_some()) {
                 break;
             }
             let Some(parked) = self.parked.pop_front() else { break };
@@ -237,7 +238,7 @@ impl<P> Stacks<P> {
 
     /// Takes away the names of a file that is another now.
     pub fn forget(&mut self, file: FileId) {
-        self.known.retain(|key, _| key.image != Image::File(file));
+        self.known.retain(|key| key.image != Image::File(file));
         self.namer.forget(file);
     }
 
@@ -271,7 +272,7 @@ impl<P> Stacks<P> {
         for gap in gaps {
             frames.extend_from_slice(&known[done..gap.at]);
             done = gap.at;
-            match self.known.get(&gap.key) {
+            match self.known.peek(&gap.key) {
                 Some(names) => frames.extend_from_slice(names),
                 None => frames.extend_from_slice(&self.nameless_frame(&gap.module, interner, events)),
             }
@@ -313,13 +314,6 @@ impl<P> Stacks<P> {
         let frame =
             Frame { function: Arc::from(NATIVE), module: Some(Arc::clone(module)), ..nameless(FrameKind::Native) };
         interner.frame(frame, events).into_iter().collect()
-    }
-
-    fn remember(&mut self, key: Key, frames: Rc<[FrameId]>) {
-        if self.known.len() >= KNOWN_MAX {
-            self.known.clear();
-        }
-        self.known.insert(key, frames);
     }
 
     fn kernel(&mut self, name: Arc<str>, interner: &mut Interner, events: &mut Vec<Event>) -> Option<FrameId> {

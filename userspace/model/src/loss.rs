@@ -82,6 +82,7 @@ reasons! {
     MapCutShort = "map_cut_short", "a look at a process's memory map ended after 65,536 mappings: segments, arenas and arrays beyond are not known";
     MappingsLeftOut = "mappings_left_out", "a process has more executable mappings than pyobs keeps: native frames in the others have no names";
     ReadHeldUp = "read_held_up", "memory of a process, or a file that it maps, was not given in time";
+    CacheEvicted = "cache_evicted", "a full cache evicted an entry, which is read again when it is needed";
     BudgetShed = "budget_shed", "samples were left out to stay inside --budget";
 }
 

@@ -4,6 +4,7 @@ use foldhash::HashMap;
 use pyobs_abi::control;
 use pyobs_model::{Event, Family, GilHolder, GilWait, Nanos, ProcessRef, StackId, Tid};
 
+use crate::cache::Cache;
 use crate::family::FamilySpec;
 
 /// Its programs are those of `offcpu`.
@@ -38,7 +39,7 @@ pub struct Piece {
 pub struct Gil {
     on: bool,
     /// When the last piece of a thread's wait ended, and how long it was.
-    last: HashMap<(ProcessRef, Tid), (Nanos, Nanos)>,
+    last: Cache<(ProcessRef, Tid), (Nanos, Nanos)>,
     held: HashMap<(ProcessRef, Tid), Nanos>,
     reported: Nanos,
 }
@@ -47,7 +48,7 @@ const REPORT_EVERY: Nanos = Nanos(1_000_000_000);
 
 impl Gil {
     pub fn new(on: bool) -> Self {
-        Self { on, last: HashMap::default(), held: HashMap::default(), reported: Nanos(0) }
+        Self { on, last: Cache::new(THREADS_MAX), held: HashMap::default(), reported: Nanos(0) }
     }
 
     pub fn waited(
@@ -61,9 +62,6 @@ impl Gil {
     ) {
         if !self.on {
             return;
-        }
-        if self.last.len() >= THREADS_MAX {
-            self.last.clear();
         }
         let before = if piece.is_one {
             self.last.insert((process, tid), (piece.at, piece.length))

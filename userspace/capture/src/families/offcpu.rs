@@ -73,7 +73,8 @@ impl OffCpu {
         Self { start, sleeps, threads: HashMap::default(), reported: Nanos(0) }
     }
 
-    /// The thread with this tid. A process that took the place of another has its own.
+    /// The thread with this tid. A process that took the place of another has its own. `None` if there are too many: threads
+    /// that are known stay, because the kernel's sums of a thread that was forgotten would be counted twice.
     fn thread(
         &mut self,
         tid: u32,
@@ -81,16 +82,17 @@ impl OffCpu {
         at: Nanos,
         gil: &mut Gil,
         events: &mut Vec<Event>,
-    ) -> &mut Thread {
-        if self.threads.len() >= THREADS_MAX {
-            self.threads.clear();
-        }
+    ) -> Option<&mut Thread> {
         if let Some(other) = self.threads.get_mut(&tid).filter(|thread| thread.process != process) {
             let mut out = out(self.start, self.sleeps, tid, other.process, gil, events);
             other.report(at, None, true, None, &mut out);
             self.threads.remove(&tid);
         }
-        self.threads.entry(tid).or_insert_with(|| Thread::new(process, at))
+        if self.threads.len() >= THREADS_MAX && !self.threads.contains_key(&tid) {
+            events.push(Event::Loss { at, reason: Reason::SleepUnseen, count: 1 });
+            return None;
+        }
+        Some(self.threads.entry(tid).or_insert_with(|| Thread::new(process, at)))
     }
 
     /// A thread went to sleep, and its stack was taken; it is being named.
@@ -99,7 +101,9 @@ impl OffCpu {
         let at = Nanos(key.since).saturating_sub(start);
         let [detail, born] = sample.detail;
         let holds_gil = sample.flags & flags::HOLDS_GIL != 0;
-        self.thread(key.tid, process, at, gil, events).asleep(born, detail, key.since, holds_gil, start);
+        if let Some(thread) = self.thread(key.tid, process, at, gil, events) {
+            thread.asleep(born, detail, key.since, holds_gil, start);
+        }
     }
 
     /// The holder of the GIL that a sleeper waits for; its stack is being named.
@@ -144,7 +148,8 @@ impl OffCpu {
         let Some(process) = process.or_else(|| Some(self.threads.get(&tid)?.process)) else {
             return events.push(Event::Loss { at, reason: Reason::SleepUnseen, count: 1 });
         };
-        let thread = self.thread(tid, process, Nanos(wake.born).saturating_sub(start), gil, events);
+        let born = Nanos(wake.born).saturating_sub(start);
+        let Some(thread) = self.thread(tid, process, born, gil, events) else { return };
         thread.woken(wake, waker(wake), next, start);
         thread.report_each(&mut out(start, sleeps, tid, process, gil, events));
     }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use blazesym::symbolize::source::{Kernel, Source};
 use blazesym::symbolize::{Input, Symbolizer};
 use blazesym::{Addr, MaybeDefault};
-use foldhash::HashMap;
+
+use crate::cache::Cache;
 
 /// Names that are kept at the most.
 const CACHE_MAX: usize = 16384;
@@ -14,13 +15,13 @@ const CACHE_MAX: usize = 16384;
 /// Looks names up in `/proc/kallsyms`, which is read on first need.
 pub struct Symbols {
     symbolizer: Symbolizer,
-    names: HashMap<u64, Arc<str>>,
+    names: Cache<u64, Arc<str>>,
     unknown: Arc<str>,
 }
 
 impl Default for Symbols {
     fn default() -> Self {
-        Self { symbolizer: Symbolizer::new(), names: HashMap::default(), unknown: Arc::from("kernel") }
+        Self { symbolizer: Symbolizer::new(), names: Cache::new(CACHE_MAX), unknown: Arc::from("kernel") }
     }
 }
 
@@ -32,14 +33,11 @@ impl Symbols {
 
     /// Whether [`Self::learn`] would learn something from `address`.
     pub fn knows(&self, address: u64) -> bool {
-        self.names.contains_key(&address)
+        self.names.peek(&address).is_some()
     }
 
     /// Looks up names for addresses that come up for the first time.
     pub fn learn(&mut self, addresses: &[u64]) {
-        if self.names.len() + addresses.len() > CACHE_MAX {
-            self.names.clear();
-        }
         let source = Source::Kernel(Kernel {
             kallsyms: MaybeDefault::Some(PathBuf::from("/proc/kallsyms")),
             vmlinux: MaybeDefault::None,

@@ -9,7 +9,6 @@ pub mod demangle;
 mod dwarf;
 mod inside;
 pub mod perf_map;
-mod recent;
 mod sections;
 mod stubs;
 mod symbols;
@@ -21,15 +20,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use foldhash::{HashMap, HashSet};
+use foldhash::HashSet;
 use object::elf;
 
 use self::dwarf::{Dwarf, Frame, Recently};
 use self::perf_map::PerfMaps;
-use self::recent::Recent;
 use self::sections::{Sections, Segments};
 use self::stubs::Stubs;
 use self::symbols::Symbols;
+use crate::cache::Cache;
 use crate::files::{FileId, Stamp};
 
 /// A name is cut behind so many bytes.
@@ -147,11 +146,11 @@ pub struct Names {
     /// The last is the one that was used last.
     files: Vec<Known>,
     /// Files by number, also those of which nothing else is remembered.
-    numbers: HashMap<(FileId, Option<Stamp>), u64>,
+    numbers: Cache<(FileId, Option<Stamp>), u64>,
     count: u64,
     recently: Recently,
     /// By number and place.
-    found: Recent<(u64, Place), Box<[Name]>>,
+    found: Cache<(u64, Place), Box<[Name]>>,
     texts: HashSet<Arc<str>>,
     maps: PerfMaps,
 }
@@ -160,10 +159,10 @@ impl Default for Names {
     fn default() -> Self {
         Self {
             files: Vec::new(),
-            numbers: HashMap::default(),
+            numbers: Cache::new(NUMBERS_MAX),
             count: 0,
             recently: Recently::default(),
-            found: Recent::new(ADDRESSES_MAX),
+            found: Cache::new(ADDRESSES_MAX),
             texts: HashSet::default(),
             maps: PerfMaps::default(),
         }
@@ -206,15 +205,14 @@ impl Names {
     }
 
     fn number(&mut self, source: &Source) -> u64 {
-        if self.numbers.len() >= NUMBERS_MAX {
-            self.numbers.clear();
-        }
-        let count = &mut self.count;
         let stamp = source.file.metadata().ok().map(|metadata| Stamp::of(&metadata));
-        *self.numbers.entry((source.id, stamp)).or_insert_with(|| {
-            *count += 1;
-            *count
-        })
+        let key = (source.id, stamp);
+        if let Some(number) = self.numbers.get(&key) {
+            return *number;
+        }
+        self.count += 1;
+        self.numbers.insert(key, self.count);
+        self.count
     }
 
     fn name(&mut self, source: &Source, known: &mut Known, place: Place) -> Vec<Name> {

@@ -51,6 +51,7 @@ impl Session {
         self.lose(Reason::SystemCallMissed, missed.saturating_sub(self.counted_missed_calls));
         self.counted_missed_calls = missed;
         self.lose(Reason::MapCutShort, lines::take_truncated());
+        self.lose(Reason::CacheEvicted, crate::cache::take_evicted());
         let programs = Nanos(self.object.run_time().as_nanos() as u64);
         let mut spent = Vec::new();
         self.collectors.all_mut().for_each(|collector| collector.costs(&self.object, &mut spent));

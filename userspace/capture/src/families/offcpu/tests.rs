@@ -241,3 +241,32 @@ fn stacks_that_are_long_in_being_named_are_waited_for() {
     assert_eq!(kernel.sleeps()[1..].iter().map(|it| (it.1, it.2)).collect::<Vec<_>>(), [(1, 500)]);
     assert!(kernel.offcpu.threads.is_empty());
 }
+
+#[test]
+fn threads_beyond_the_limit_are_counted_and_the_others_stay_exact() {
+    let mut kernel = Kernel::new(libc::SYS_futex as u64);
+    kernel.woken(0, 10 * SECOND, (3, 300), ALWAYS, None);
+    let wake = |tid| Wake {
+        header: Header { time: 10 * SECOND, tid, pid: tid, ..Header::default() },
+        born: BORN,
+        detail: libc::SYS_futex as u64,
+        total: 5,
+        count: 1,
+        chance: ALWAYS,
+        ..Wake::default()
+    };
+    let limit = 100 + THREADS_MAX as u32;
+    for tid in 100..limit + 2 {
+        kernel.offcpu.woken(&wake(tid), ONE, None, &mut kernel.gil, &mut kernel.events);
+    }
+    let unseen = kernel.events.iter().filter(|event| matches!(event, Event::Loss { reason: Reason::SleepUnseen, .. }));
+    assert_eq!(unseen.count(), 3);
+    kernel.woken(0, 11 * SECOND, (4, 400), ALWAYS, None);
+    kernel.observe(12 * SECOND, (4, 400), (0, 0), true);
+    let of_first = kernel.events.iter().filter_map(|event| match event {
+        Event::Sleep(wait) if wait.tid == Tid(7) => Some((wait.count, wait.total.0)),
+        _ => None,
+    });
+    let sums = of_first.fold((0, 0), |sum, wait| (sum.0 + wait.0, sum.1 + wait.1));
+    assert_eq!(sums, (4, 400));
+}

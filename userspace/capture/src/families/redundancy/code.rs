@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory, OpAccess};
 
+use crate::cache::Cache;
 use crate::memory::{Memory, ProcessMemory};
 
 /// Code that is looked at before an instruction.
@@ -20,18 +21,20 @@ pub enum Did {
 }
 
 /// By process and address.
-#[derive(Default)]
 pub struct Code {
-    known: HashMap<(u32, u64), Did>,
+    known: Cache<(u32, u64), Did>,
+}
+
+impl Default for Code {
+    fn default() -> Self {
+        Self { known: Cache::new(KNOWN_MAX) }
+    }
 }
 
 impl Code {
     pub fn before(&mut self, pid: u32, ip: u64) -> Did {
         if let Some(did) = self.known.get(&(pid, ip)) {
             return *did;
-        }
-        if self.known.len() >= KNOWN_MAX {
-            self.known.clear();
         }
         let mut bytes = [0; BEHIND];
         let did = match ip.checked_sub(BEHIND as u64) {
@@ -43,7 +46,7 @@ impl Code {
     }
 
     pub fn forget(&mut self, pid: u32) {
-        self.known.retain(|(of, _), _| *of != pid);
+        self.known.retain(|(of, _)| *of != pid);
     }
 }
 

@@ -1,6 +1,5 @@
 //! What code and memory of a watched process are.
 
-use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,6 +9,7 @@ use pyobs_abi::stack::{loop_count, native_address};
 use pyobs_model::Touched;
 
 use super::calls::Interpreter;
+use crate::cache::Cache;
 use crate::families::arena::pools::{HEADER, Header, Shape};
 use crate::kernel::cost::thread_time;
 use crate::memory::{Memory, ProcessMemory};
@@ -64,7 +64,7 @@ pub struct Place {
     /// A large map is read again more seldom.
     map_reads: TokenBuckets,
     used: Instant,
-    types: HashMap<u64, Option<Arc<str>>>,
+    types: Cache<u64, Option<Arc<str>>>,
 }
 
 impl Place {
@@ -78,7 +78,7 @@ impl Place {
             read: None,
             map_reads: TokenBuckets::default(),
             used: Instant::now(),
-            types: HashMap::new(),
+            types: Cache::new(TYPES_MAX),
         }
     }
 
@@ -233,9 +233,6 @@ impl Place {
             return known.clone();
         }
         let name = self.read_type_name(kind);
-        if self.types.len() >= TYPES_MAX {
-            self.types.clear();
-        }
         self.types.insert(kind, name.clone());
         name
     }

@@ -17,8 +17,9 @@ pub use self::lines::Place;
 use self::reader::{AbbreviationTables, Parts, Reader, Root};
 use self::unit::Unit;
 use super::demangle;
-use super::recent::Recent;
 use super::sections::Sections;
+
+use crate::cache::Cache;
 
 /// Units of a file that are listed.
 const UNITS_MAX: usize = 1 << 16;
@@ -80,12 +81,12 @@ pub struct Recently {
     list: Vec<(u64, u64, Arc<Option<Unit>>)>,
     bytes: usize,
     /// By file and entry.
-    functions: Recent<(u64, u64), Option<Function>>,
+    functions: Cache<(u64, u64), Option<Function>>,
 }
 
 impl Default for Recently {
     fn default() -> Self {
-        Self { list: Vec::new(), bytes: 0, functions: Recent::new(FUNCTIONS_MAX) }
+        Self { list: Vec::new(), bytes: 0, functions: Cache::new(FUNCTIONS_MAX) }
     }
 }
 

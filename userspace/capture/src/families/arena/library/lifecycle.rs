@@ -12,6 +12,7 @@ use pyobs_model::{Arena, ArenaChange, ArenaId, Event, Nanos, Objects, ProcessRef
 
 use super::super::{Ids, Wanted};
 use super::description::Role;
+use crate::cache::Cache;
 
 /// Arenas, and objects, that are followed at a time.
 const ARENAS_MAX: usize = 65_536;
@@ -91,7 +92,6 @@ impl Where<'_> {
     }
 }
 
-#[derive(Default)]
 pub struct Lifecycles {
     ids: Ids,
     live: BTreeMap<ArenaId, LiveArena>,
@@ -103,15 +103,25 @@ pub struct Lifecycles {
     /// With their sizes.
     objects: HashMap<Key, (ArenaId, u64)>,
     /// By thread.
-    slabs: HashMap<u32, Slabs>,
+    slabs: Cache<u32, Slabs>,
     /// What the stack is for that a thread sends next.
-    stacks: HashMap<u32, Wanted>,
+    stacks: Cache<u32, Wanted>,
     changed: BTreeSet<ArenaId>,
 }
 
 impl Lifecycles {
     pub fn new(ids: Ids) -> Self {
-        Self { ids, ..Self::default() }
+        Self {
+            ids,
+            live: BTreeMap::new(),
+            contexts: HashMap::new(),
+            addresses: HashMap::new(),
+            unplaced: Vec::new(),
+            objects: HashMap::new(),
+            slabs: Cache::new(THREADS_MAX),
+            stacks: Cache::new(THREADS_MAX),
+            changed: BTreeSet::new(),
+        }
     }
 
     pub fn hit(&mut self, role: Role, of: &Where<'_>, events: &mut Vec<Event>) {
@@ -135,9 +145,6 @@ impl Lifecycles {
     }
 
     fn expect_stack(&mut self, tid: u32, wanted: Wanted) {
-        if self.stacks.len() >= THREADS_MAX {
-            self.stacks.clear();
-        }
         self.stacks.insert(tid, wanted);
     }
 
@@ -210,13 +217,12 @@ impl Lifecycles {
                 self.place_slab(id, of.place(), of.at, events);
             }
             None => {
-                if self.slabs.len() >= THREADS_MAX {
-                    self.slabs.clear();
-                }
-                let slabs = self.slabs.entry(of.hit.header.tid).or_default();
+                let tid = of.hit.header.tid;
+                let mut slabs = self.slabs.remove(&tid).unwrap_or_default();
                 slabs.count += 1;
                 slabs.bytes = slabs.bytes.saturating_add(bytes);
                 slabs.places.extend(of.place().filter(|_| slabs.places.len() < PLACES_MAX));
+                self.slabs.insert(tid, slabs);
             }
         }
     }
