@@ -1,4 +1,4 @@
-//! Inputs that once broke what reads foreign bytes, and some others, in `tests/fuzz/corpus`: nothing breaks by them any more.
+//! Replays the fuzz corpus in `tests/fuzz/corpus`: inputs that once broke a decoder, and some others.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,11 +19,11 @@ fn replayed(name: &str, target: fn(&[u8]), folder: PathBuf) -> Case {
         inputs.sort();
         assert!(!inputs.is_empty(), "{} is empty", folder.display());
         for input in inputs {
-            // If it breaks, the last one that is named was it.
+            // If the target crashes, the last name printed is the input that did it.
             println!("{}", input.display());
-            let bytes = fs::read(&input).expect("it can be read");
+            let bytes = fs::read(&input).expect("the input can be read");
             target(&bytes);
-            // Cut off anywhere, it breaks nothing either.
+            // Truncated inputs must not break it either.
             (0..bytes.len()).step_by(bytes.len() / 64 + 1).for_each(|end| target(&bytes[..end]));
         }
     };

@@ -1,6 +1,6 @@
-//! No circle of imports has more than two files.
+//! Checks that no cycle of imports has more than two files.
 //!
-//! What a file takes from the module that it is in, and what that takes from it, does not count: they are one subject.
+//! Imports between a module and the module it is in do not count: the two are one subject.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use pyobs_tests::{Case, case, run};
 use syn::visit::{self, Visit};
 
-/// Folders with the source of one crate each.
+/// The source folders, each of one crate.
 const CRATES: [&str; 9] = [
     "ebpf/abi/src",
     "ebpf/programs/src",
@@ -24,7 +24,7 @@ const CRATES: [&str; 9] = [
 ];
 const FILES_MAX: usize = 2;
 
-/// Where a module is in its crate; empty for the crate itself.
+/// A module's path in its crate; empty for the crate itself.
 type Module = Vec<String>;
 type Imports = BTreeMap<Module, BTreeSet<Module>>;
 
@@ -77,7 +77,7 @@ fn imports(sources: &BTreeMap<Module, String>) -> Imports {
     sources.iter().map(|(module, source)| (module.clone(), of(module, source))).collect()
 }
 
-/// The module of this crate that a path leads to.
+/// The module of this crate that a path refers to.
 fn resolve(own: &Module, path: &[String], modules: &BTreeSet<&Module>) -> Option<Module> {
     let (mut at, mut rest) = (own.clone(), path);
     match rest.first()?.as_str() {
@@ -107,7 +107,7 @@ fn resolve(own: &Module, path: &[String], modules: &BTreeSet<&Module>) -> Option
     Some(at)
 }
 
-/// The paths that a file names, outside its tests.
+/// The paths that a file mentions, outside its tests.
 #[derive(Default)]
 struct Paths {
     found: Vec<Vec<String>>,
@@ -150,7 +150,7 @@ impl<'ast> Visit<'ast> for Paths {
     }
 }
 
-/// Strongly connected sets of files that are larger than is allowed.
+/// Sets of files that import each other, directly or not, and are larger than allowed.
 fn circles(imports: &Imports) -> Vec<Vec<String>> {
     let reaches = |from: &Module| {
         let (mut seen, mut next) = (BTreeSet::new(), vec![from]);
@@ -185,5 +185,5 @@ fn a_circle_of_three_is_found() {
     let of = |third: &str| circles(&imports(&sources(third)));
     assert_eq!(of("use super::a::{A, Other};"), [["a", "b", "c"]]);
     assert_eq!(of("#[cfg(test)] mod tests { use crate::a::A; }"), [[""; 0]; 0]);
-    assert_eq!(of("use super::b::B;"), [[""; 0]; 0], "two may");
+    assert_eq!(of("use super::b::B;"), [[""; 0]; 0], "two files may import each other");
 }

@@ -1,5 +1,5 @@
-//! Who holds the GIL and who waits for it, read from live interpreters where the kernel side will read it, against what
-//! the kernel says of their threads.
+//! Tests the GIL's holder and waiters, read from live interpreters as the kernel side reads them, against what the
+//! kernel says about the threads.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -35,14 +35,14 @@ fn is_free_threaded(python: &Python) -> bool {
     python.version.ends_with('t')
 }
 
-/// A thread as its program tells it.
+/// A thread as its program reports it.
 #[derive(Debug)]
 struct Thread {
     ident: u64,
     tid: u32,
 }
 
-/// A program whose threads have come to where they stay.
+/// A program whose threads have reached their final state.
 struct Process {
     workload: Workload,
     memory: ProcessMemory,
@@ -78,7 +78,8 @@ impl Process {
         self.memory.read_u64(base + u64::from(offset)).unwrap_or_else(|error| panic!("{base:#x}+{offset}: {error}"))
     }
 
-    /// The kernel's word on what a thread does: its system call's number and first argument; `None` if it runs.
+    /// The system call that a thread is in, as the kernel reports it: number and first argument. `None` if the thread
+    /// runs.
     fn system_call(&self, thread: &Thread) -> Option<(u32, u64)> {
         let path = format!("/proc/{}/task/{}/syscall", self.workload.pid(), thread.tid);
         let text = std::fs::read_to_string(path).unwrap();
@@ -87,7 +88,7 @@ impl Process {
         Some((number, u64::from_str_radix(argument.strip_prefix("0x")?, 16).unwrap()))
     }
 
-    /// Waits until a thread has come to such a system call; before, it may wait for other things.
+    /// Waits until a thread is in such a system call; before that it may wait for other things.
     #[track_caller]
     fn wait_for_call(&self, thread: &Thread, is_it: impl Fn(libc::c_long, u64) -> bool) {
         let since = Instant::now();
@@ -101,7 +102,7 @@ impl Process {
         }
     }
 
-    /// Interpreters and thread states of a thread, out of the lists that debuggers walk.
+    /// The interpreters and thread states of a thread, from the lists that debuggers walk.
     fn states(&self, attachment: &Attachment, thread: &Thread) -> Vec<(u64, u64)> {
         let layout = &attachment.attached.layout;
         let found = modules(self.workload.pid()).into_iter().find_map(|(path, base)| {
@@ -122,7 +123,7 @@ impl Process {
         states
     }
 
-    /// The same of a thread that has one.
+    /// The interpreter and thread state of a thread that has exactly one.
     #[track_caller]
     fn state(&self, attachment: &Attachment, thread: &Thread) -> (u64, u64) {
         let states = self.states(attachment, thread);
@@ -130,7 +131,8 @@ impl Process {
         state
     }
 
-    /// `locked` and the holder of the GIL for a thread state, as the kernel side goes, and where its condition is.
+    /// `locked`, the GIL's holder, and the range of its condition, found from a thread state as the kernel side does
+    /// it.
     fn gil(&self, attachment: &Attachment, state: u64) -> (i32, u64, std::ops::Range<u64>) {
         let (process, layout) = (&attachment.process, &attachment.layout);
         let gil = match process.gil {
@@ -147,7 +149,7 @@ impl Process {
     }
 }
 
-/// Whoever has the GIL in the end keeps it, for the other waits a thousand seconds before it asks.
+/// The final holder keeps the GIL, because the other thread waits a thousand seconds before it asks for it.
 const CONTENDED: &str = "
 told, go, runs = threading.Event(), threading.Event(), threading.Lock()
 runs.acquire()
@@ -203,7 +205,7 @@ fn contended(python: &Python) {
     }
 }
 
-/// CPython 3.6 makes its GIL with the first thread.
+/// CPython 3.6 creates its GIL with the first thread.
 const RELEASED: &str = "
 thread = threading.Thread(target=time.sleep, args=(0,))
 thread.start()
@@ -224,12 +226,13 @@ fn released(python: &Python) {
     }
     let (_, state) = process.state(&attachment, &thread);
     let (locked, last_holder, condition) = process.gil(&attachment, state);
-    // Who had it last is still named.
+    // The last holder is still named.
     assert_eq!((locked, last_holder), (0, state), "{}", python.name());
     assert!(!condition.is_empty());
 }
 
-/// The thread makes its interpreter itself: in 3.12 the state that it runs on says who made it, not who runs.
+/// The thread creates its interpreter itself. In 3.12 the state that it runs on names its creator, not the running
+/// thread.
 const OWN: &str = "
 try: import _interpreters as interpreters
 except ImportError: import _xxsubinterpreters as interpreters
@@ -248,9 +251,9 @@ fn own_gils(python: &Python) {
     std::thread::sleep(Duration::from_millis(200));
     let attachment = process.attach();
     let seen = threads.each_ref().map(|thread| {
-        // Each in an interpreter of its own, and none waits for the other.
+        // Each runs in an interpreter of its own, and neither waits for the other.
         assert_eq!(process.system_call(thread), None);
-        // The other thread has one in the main interpreter, too.
+        // The other thread also has a state in the main interpreter.
         let states = process.states(&attachment, thread);
         let with_gil = |(interpreter, state): &(u64, u64)| {
             let (locked, holder, condition) = process.gil(&attachment, *state);
@@ -273,7 +276,7 @@ fn debug_information_of_3_13() -> Result<(), String> {
     if found { Ok(()) } else { Err("there is no CPython 3.13 with debug information here".to_owned()) }
 }
 
-/// The table in memory is for the fields that it has; the debug information is where the others come from.
+/// The debug offsets in memory cover some of these fields; the debug information is the source of the rest.
 fn table_of_3_13() {
     let files =
         generator::find_interpreters().into_iter().filter(|path| is_3_13_with_debug_information(path)).collect();
@@ -284,7 +287,7 @@ fn table_of_3_13() {
     process.thread();
     let layout = process.attach().attached.layout;
     let number = |structure: &str, field: &str| u32::try_from(fields[structure][field].as_integer().unwrap()).unwrap();
-    let said = Gil {
+    let expected = Gil {
         size: number("gil", "size"),
         interval: None,
         holder: number("gil", "holder"),
@@ -293,7 +296,7 @@ fn table_of_3_13() {
         condition_size: number("gil", "condition_size"),
         enabled: None,
     };
-    assert_eq!((layout.gil, layout.interpreter.gil), (Some(said), Some(number("interpreter", "gil"))));
+    assert_eq!((layout.gil, layout.interpreter.gil), (Some(expected), Some(number("interpreter", "gil"))));
 }
 
 fn strip_all() {
@@ -311,5 +314,5 @@ fn strip_all() {
         assert_eq!(gil.is_some(), whole.version.since(7) && !whole.version.since(12), "{}", path.display());
         seen += 1;
     }
-    assert!(seen > 0, "no interpreter here");
+    assert!(seen > 0, "no interpreter was found");
 }

@@ -1,4 +1,4 @@
-//! What is found in the interpreters at hand, and that nothing is found in anything else.
+//! Tests what is found in the installed interpreters, and that nothing is found in other files.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-/// Where the thread's state, its key and the list of interpreters are.
+/// The variables with the thread's state, its key and the list of interpreters.
 const VARIABLES: [&[u8]; 3] = [THREAD_STATE, KEY, INTERPRETERS];
 const THREAD_STATE: &[u8] = b"_Py_tss_tstate";
 const KEY: &[u8] = b"autoTLSkey";
@@ -33,8 +33,8 @@ fn read(path: &Path) -> Vec<u8> {
     std::fs::read(path).unwrap()
 }
 
-/// Every interpreter file at hand, launchers and other versions' included, and those named in PYOBS_TEST_INTERPRETERS
-/// (paths, by colons).
+/// All interpreter files on this machine, launchers and other versions included, and those in PYOBS_TEST_INTERPRETERS
+/// (paths, separated by colons).
 fn files() -> Vec<PathBuf> {
     let mut files = generator::find_interpreters();
     files.extend(std::env::var_os("PYOBS_TEST_INTERPRETERS").iter().flat_map(std::env::split_paths));
@@ -55,12 +55,12 @@ fn interpreters() -> Vec<(PathBuf, Interpreter)> {
 }
 
 fn one() -> Result<(), String> {
-    // One that cannot be read is no reason to look away.
+    // An unreadable interpreter must fail a case rather than skip it.
     let is_one = |path: &PathBuf| !matches!(inspect(&read(path)), Ok(None));
     if files().iter().any(is_one) { Ok(()) } else { Err("there is no CPython here".to_owned()) }
 }
 
-/// One whose symbols name what is otherwise found by disassembly.
+/// An interpreter with symbols for what is otherwise found by disassembly.
 fn unstripped() -> Result<(), String> {
     let is_one = |path: &PathBuf| {
         let data = read(path);
@@ -76,7 +76,8 @@ fn cpython_2_7() -> Result<PathBuf, String> {
     files.into_iter().find(|path| path.exists()).ok_or_else(|| "there is no CPython 2.7.18 in ~/.pyenv".to_owned())
 }
 
-/// `libpython3.8.so.1.0`, `python3.11`, `python3.12d`: what the name says, which the code must never ask.
+/// The minor version by the file's name, such as `libpython3.8.so.1.0`, `python3.11` or `python3.12d`. pyobs itself
+/// must never rely on the name.
 pub fn minor_of_name(path: &Path) -> Option<u8> {
     let (_, version) = path.file_name()?.to_str()?.split_once("3.")?;
     let digits: String = version.chars().take_while(char::is_ascii_digit).collect();
@@ -102,7 +103,7 @@ fn recognised() {
             assert!(type_.is_some(), "{path}");
         }
         assert_eq!(matches!(interpreter.layout, LayoutSource::DebugOffsets), version.since(13), "{path}");
-        // The loop is tens of kilobytes in any build; less is a part of it.
+        // The loop is tens of kilobytes in any build; less would be only a part of it.
         let code: u64 = interpreter.loops.iter().map(|range| range.end - range.start).sum();
         assert!((10_000..1 << 20).contains(&code), "{path}: {code} bytes in {:x?}", interpreter.loops);
         if let (LayoutSource::Table(layout), Some(runtime)) = (interpreter.layout, &interpreter.runtime) {
@@ -127,7 +128,7 @@ fn symbols() {
         let elf = Elf::parse(&data).unwrap();
         let named = |name: &[u8]| elf.symbols().find(|(other, _)| *other == name).map(|(_, symbol)| symbol);
         let path = path.display();
-        // Other ways than by module and offset do not show the variable's address.
+        // Only the access by module and offset shows the variable's address.
         if let Some(variable) = named(THREAD_STATE)
             && let TlsAccess::Dynamic { offset, .. } = interpreter.thread_state.tls.unwrap()
         {
@@ -166,12 +167,12 @@ fn nothing_else() {
                 name.starts_with("libc.so") || name.starts_with("libc-2") || name.starts_with("libpthread"),
                 "{name}"
             );
-            // 1,024 keys in blocks of 32 have been glibc's since it had any.
+            // glibc has always had 1,024 keys in blocks of 32.
             assert_eq!((layout.level1_size, layout.level2_size, layout.element_size), (32, 32, 16), "{layout:?}");
         }
     }
     assert!(asked > 0);
-    // A hundredth of a second in all; the bound is for a busy machine.
+    // It takes a hundredth of a second in total; the bound allows for a busy machine.
     assert!(spent < Duration::from_secs(10), "asked {asked} files in {spent:?}");
 }
 
@@ -190,7 +191,7 @@ fn broken() {
             let _ = inspect(&data[..cut.min(data.len())]);
             let _ = inspect_libc(&data[..cut.min(data.len())]);
         }
-        // Noise in the headers, the dynamic section's neighbourhood, and the code that is followed.
+        // Noise in the headers, around the dynamic section, and in the code that is followed.
         let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
         let mut random = |below: usize| {
             seed ^= seed << 13;

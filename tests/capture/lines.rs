@@ -1,5 +1,5 @@
-//! Line tables against the interpreters that wrote them: every offset of thousands of code objects, by every CPython
-//! here.
+//! Tests line tables against the interpreters that wrote them: every offset of thousands of code objects, on every
+//! CPython.
 
 use pyobs_capture::cpython::lines::{Format, LineTable};
 use pyobs_tests::{Case, Python, Workload, needs, workload};
@@ -8,12 +8,12 @@ use crate::{for_pythons, hex};
 
 pub fn cases() -> Vec<Case> {
     const NAME: &str = "every_offset_of_every_code_object_has_the_line_that_the_interpreter_says";
-    // The formats: until 3.9, of 3.10, and since; the newest takes longest.
+    // The formats are those up to 3.9, of 3.10, and since then. The newest takes longest.
     let need = |python: &Python| if python.minor() == 10 { Ok(()) } else { needs::few(python) };
     for_pythons("lines", NAME, every_offset, need)
 }
 
-/// (end, line) runs from offset 0.
+/// Runs of (end, line), from offset 0.
 type Runs = Vec<(u32, Option<u32>)>;
 
 fn runs(text: &str) -> Runs {
@@ -24,8 +24,8 @@ fn runs(text: &str) -> Runs {
     text.split(',').filter(|text| !text.is_empty()).map(run).collect()
 }
 
-/// The first difference, if any, between the table's answers and the truth. Every offset is asked for, but for the few
-/// tables whose size makes that slow without optimisation: there both ends of each run and some in between.
+/// The first difference between the table's answers and the truth, if any. Every offset is checked, except in the few
+/// large tables, which are slow without optimisation: there both ends of each run and some offsets between.
 fn difference(table: &LineTable, truth: &Runs) -> Option<String> {
     let mut start = 0;
     for (end, line) in truth {
@@ -54,14 +54,14 @@ fn every_offset(python: &Python) {
         };
         let table = LineTable { format, first_line: first_line.parse().unwrap(), bytes: hex(bytes) };
         tables += 1;
-        // Mostly the two oracles agree. Random tables before 3.10 have what dis does not understand.
+        // The two references mostly agree. Random tables before 3.10 contain entries that dis does not understand.
         let oracles = [("Python", by_python), ("C", native)];
         let distinct = if by_python == native { &oracles[..1] } else { &oracles[..] };
         for (oracle, truth) in distinct {
             differences.extend(difference(&table, &runs(truth)).map(|text| format!("{what} ({oracle}) {text}")));
         }
     }
-    assert!(tables > 10_000, "it told of {tables} code objects only");
+    assert!(tables > 10_000, "only {tables} code objects were reported");
     let some = &differences[..differences.len().min(5)];
     assert!(differences.is_empty(), "{} of {tables} tables differ, such as {some:#?}", differences.len());
 }

@@ -1,4 +1,4 @@
-//! Names and current lines out of the memory of a process that waits at a known place, by every CPython here.
+//! Tests names and current lines read from the memory of a process that waits at a known place, on every CPython.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -17,13 +17,13 @@ pub fn cases() -> Vec<Case> {
     for_every_python("live_names", "a_waiting_process_has_the_names_and_lines_that_it_says_it_has", check)
 }
 
-/// `PyFrameObject.f_frame`, after the object's head and `f_back` (3.11+; Include/internal/pycore_frame.h). Our own
-/// tools never come from a frame object.
+/// The offset of `PyFrameObject.f_frame`, after the object's head and `f_back` (3.11+;
+/// Include/internal/pycore_frame.h). pyobs itself never starts from a frame object.
 fn f_frame(layout: &Layout) -> u64 {
     u64::from(layout.object.size) + 8
 }
 
-/// Where the frame is in its bytecode, as the kernel will tell it: in bytes from the start.
+/// The frame's position in its bytecode, in bytes from the start, as the kernel side reports it.
 fn lasti(memory: &ProcessMemory, layout: &Layout, frame_object: u64, code: u64) -> i32 {
     let field = |frame: u64| frame + u64::from(layout.frame.instruction);
     match layout.frame.position {
@@ -38,7 +38,7 @@ fn lasti(memory: &ProcessMemory, layout: &Layout, frame_object: u64, code: u64) 
     }
 }
 
-/// The check word that the kernel side makes of a code object (ebpf/programs/src/common/checks.rs).
+/// The check word that the kernel side computes for a code object (ebpf/programs/src/common/checks.rs).
 fn kernel_check(memory: &ProcessMemory, layout: &Layout, address: u64) -> u32 {
     let word = |at: u64| memory.read_u64(at).unwrap();
     let object = check_words(layout).step_by(8).map(|offset| word(address + u64::from(offset)));
@@ -64,12 +64,12 @@ fn kernel_check(memory: &ProcessMemory, layout: &Layout, address: u64) -> u32 {
 }
 
 fn check(python: &Python) {
-    // It ends when its input does, however this case ends.
+    // The process ends with its input, however this case ends.
     let mut script = python.script(workload("live_names.py"));
     let mut child = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let memory = ProcessMemory::new(child.id());
-    let mut said = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
-    let head: Vec<u64> = said.next().unwrap().split('\t').map(|number| number.parse().unwrap()).collect();
+    let mut printed = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let head: Vec<u64> = printed.next().unwrap().split('\t').map(|number| number.parse().unwrap()).collect();
     let [runtime, version, code_type] = head[..] else { panic!("{head:?}") };
     let version = Version::from_hex(version).unwrap();
     let layout = match layout_for(&version) {
@@ -80,7 +80,7 @@ fn check(python: &Python) {
     let read =
         |address, check, code_type| read_code(&memory, address, check, &layout, Some(code_type), LongTables::Read);
     let mut frames = 0;
-    for row in said.by_ref().take_while(|line| line != "ready") {
+    for row in printed.by_ref().take_while(|line| line != "ready") {
         let row: Vec<_> = row.split('\t').collect();
         let [frame, code, name, file, first_line, line] = row[..] else { panic!("{row:?}") };
         let text = |digits: &str| String::from_utf8(hex(digits).into()).unwrap();
@@ -108,7 +108,7 @@ fn check(python: &Python) {
     }
     assert!(frames >= 14, "{}: {frames} frames", python.name());
 
-    // The type's own type is no code object, whatever its memory holds; address 1 is no memory at all.
+    // The type's own type is not a code object, whatever its memory holds, and address 1 is not mapped.
     assert_eq!(read(code_type, 0, code_type).err(), Some(Reason::CodeInvalid));
     assert_eq!(read(1, 0, code_type).err(), Some(Reason::CodeUnreadable));
     drop(child.stdin.take());

@@ -1,4 +1,5 @@
-//! What pyobs reads of files, of processes and of the kernel, against interpreters, compilers and kernels at hand.
+//! Tests what pyobs reads from files, processes and the kernel, against the interpreters, compilers and kernels at
+//! hand.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
 
@@ -14,9 +15,10 @@ mod thread_locals;
 mod thread_state;
 mod verifier;
 
-// `cargo xtask offsets` itself: files of interpreters are searched, and debug information is read, in one place.
+// This is the source of `cargo xtask offsets`, so that the search for interpreters and the reading of debug information
+// exist only once.
 #[path = "../../xtask/src/offsets.rs"]
-#[expect(dead_code, unreachable_pub, reason = "only the reading half is of use here")]
+#[expect(dead_code, unreachable_pub, reason = "only the reading half is used here")]
 mod generator;
 
 use std::process::ExitCode;
@@ -40,7 +42,7 @@ fn main() -> ExitCode {
     pyobs_tests::run(subjects.into_iter().flat_map(|cases| cases()).collect())
 }
 
-/// A case for every interpreter of our own root, and an ignored one for each version that is not here.
+/// A case for each interpreter of our own root, and an ignored one for each version without an interpreter.
 fn for_every_python(subject: &str, what: &str, body: fn(&Python)) -> Vec<Case> {
     for_pythons(subject, what, body, |_| Ok(()))
 }
@@ -57,7 +59,7 @@ fn for_pythons(subject: &str, what: &str, body: fn(&Python), need: fn(&Python) -
     cases.chain(absent).collect()
 }
 
-/// Bytes from their digits.
+/// Decodes bytes from hexadecimal digits.
 fn hex(text: &str) -> Box<[u8]> {
     (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
 }

@@ -1,4 +1,4 @@
-//! The committed table of structure offsets against the debug information of the interpreters at hand.
+//! Compares the committed table of structure offsets with the debug information of the interpreters at hand.
 
 use std::path::{Path, PathBuf};
 
@@ -26,7 +26,8 @@ fn of_version(minor: u8, files: &[PathBuf]) -> Case {
     case(name, move || is_in_the_table(minor, files.clone())).needs(need)
 }
 
-/// Of an interpreter: a launcher has some too.
+/// Whether an interpreter has debug information. A launcher may have some too, so an export of the interpreter is
+/// required.
 pub fn has_debug_information(path: &Path) -> bool {
     let data = std::fs::read(path).unwrap_or_default();
     Elf::parse(&data).is_ok_and(|elf| elf.has_section(b".debug_info") && elf.exported("PyCode_Type").is_some())
@@ -35,10 +36,10 @@ pub fn has_debug_information(path: &Path) -> bool {
 fn is_in_the_table(minor: u8, files: Vec<PathBuf>) {
     let (generated, skipped) = generator::generate(files);
     let one =
-        generated.get(&minor).unwrap_or_else(|| panic!("no file says where CPython 3.{minor}'s are: {skipped:#?}"));
+        generated.get(&minor).unwrap_or_else(|| panic!("no file has the offsets of CPython 3.{minor}: {skipped:#?}"));
     assert_eq!(generator::compare(TABLE, &generated).unwrap(), [one.version.as_str()]);
 
-    // The comparison bites: one number changed is one sentence that names it.
+    // The comparison must notice a single changed number, and name it in one sentence.
     let (structure, field) = if minor < 13 { ("code", "name") } else { ("gil", "condition") };
     let number = one.fields[structure][field].to_string();
     let changed = TABLE.replace(&format!("{field} = {number}\n"), &format!("{field} = 4096\n"));

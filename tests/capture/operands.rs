@@ -1,5 +1,5 @@
-//! Where the operands of calls lie, in the bytecode that real interpreters run, and in their memory. The oracle is the source:
-//! what a call is nested in waits on the stack for it, and what a call was given lies there.
+//! Tests where the operands of calls lie in the bytecode that real interpreters run, and in their memory. The source is
+//! the reference: outer calls wait on the stack for inner ones, and a call's arguments lie there.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::for_pythons;
 
-/// Calls in calls, in a loop and in a branch, run often enough to be specialised.
+/// Nested calls in a loop and in a branch, run often enough to be specialised.
 const PROGRAM: &str = "
 import json, sys
 def nested(f, numbers):
@@ -27,15 +27,16 @@ def items(a, numbers):
         a[x] + 2 * a[x]
 nested(max, list(range(200)))
 items(list(range(200)), list(range(200)))
-def told(function):
+def describe(function):
     code = function.__code__
     data = getattr(code, '_co_code_adaptive', None) or code.co_code
     return {'code': list(data), 'most': code.co_stacksize}
-print(json.dumps({'version': sys.version_info[:3], 'nested': told(nested), 'items': told(items)}))
+print(json.dumps({'version': sys.version_info[:3], 'nested': describe(nested), 'items': describe(items)}))
 ";
 
 pub fn cases() -> Vec<Case> {
-    let need = |python: &Python| if python.minor() >= 8 { Ok(()) } else { Err("operands are not known".to_owned()) };
+    let need =
+        |python: &Python| if python.minor() >= 8 { Ok(()) } else { Err("operands are unknown before 3.8".to_owned()) };
     let places = for_pythons("operands", "operands_lie_where_the_source_says", lie_where_the_source_says, need);
     let values = for_pythons("operands", "a_call_that_waits_has_its_argument_there", have_their_values, need);
     places.into_iter().chain(values).collect()
@@ -44,12 +45,12 @@ pub fn cases() -> Vec<Case> {
 fn lie_where_the_source_says(python: &Python) {
     let output = python.command().args(["-c", PROGRAM]).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let number = |index: usize| u8::try_from(told["version"][index].as_u64().unwrap()).unwrap();
+    let printed: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let number = |index: usize| u8::try_from(printed["version"][index].as_u64().unwrap()).unwrap();
     let version = Version::new(number(0), number(1), number(2));
     let all = |name: &str| -> Vec<Operands> {
-        let code: Vec<u8> = serde_json::from_value(told[name]["code"].clone()).unwrap();
-        let most = u32::try_from(told[name]["most"].as_u64().unwrap()).unwrap();
+        let code: Vec<u8> = serde_json::from_value(printed[name]["code"].clone()).unwrap();
+        let most = u32::try_from(printed[name]["most"].as_u64().unwrap()).unwrap();
         let found = (0..code.len()).filter_map(|offset| operands::at(version, &code, offset));
         let found: Vec<_> = found.collect();
         assert!(found.iter().all(|operands| operands.below + operands.count <= most), "{version}: {found:?} in {most}");
@@ -58,24 +59,24 @@ fn lie_where_the_source_says(python: &Python) {
     let found = |name: &str| -> BTreeSet<(String, u32, u32)> {
         all(name).iter().map(|one| (kind(one).to_owned(), one.below, one.count)).collect()
     };
-    // From 3.11 on self or null lies beside what is called.
+    // From 3.11 on, self or null lies beside the callee.
     let called = if version.minor >= 11 { 2 } else { 1 };
     let each = called + 1;
     let call = |depth: u32| ("call".to_owned(), 1 + depth * each, called + 2);
-    // The iterator is below all of them.
+    // The iterator lies below all of them.
     let expected = BTreeSet::from([call(0), call(1), call(2)]);
     let calls: BTreeSet<_> = found("nested").into_iter().filter(|(kind, ..)| kind == "call").collect();
     // Until 3.11 the comprehension is a call of its own.
     assert!(expected.is_subset(&calls) && calls.len() <= expected.len() + 1, "{version}: {calls:?}");
     let work = |below| ("work".to_owned(), below, 2);
     let works = found("items");
-    // a[x], a[x] beneath 2 beneath a[x], their product, their sum.
+    // These are a[x], a[x] below 2 below a[x], their product, and their sum.
     assert_eq!(works, BTreeSet::from([work(1), work(2), work(3)]), "{version}");
     let subscripts = all("items").into_iter().filter(|one| one.instruction.contains("SUBSCR"));
     assert_eq!(subscripts.map(|one| one.below).collect::<BTreeSet<_>>(), BTreeSet::from([1, 3]), "{version}");
 }
 
-/// Tells its thread state, and waits in a call, in a call, in a loop.
+/// Prints its thread state, and waits in a nested call in a loop.
 const WAITS: &str = "
 import ctypes, time
 state = ctypes.pythonapi.PyThreadState_Get

@@ -1,4 +1,4 @@
-//! What is left when pyobs has given up its rights, as the kernel says.
+//! Tests which rights are left, by the kernel's account, after pyobs has given up the others.
 
 use std::fs;
 use std::io;
@@ -13,12 +13,12 @@ use pyobs_tests::{Case, Workload, case, command, needs};
 pub fn cases() -> Vec<Case> {
     let body = || {
         let mut other = command("sh");
-        // It stays what it is: what is mapped at its first address is read below.
+        // The shell does not exec, because the mapping at its first address is read below.
         other.args(["-c", "echo ready; kill -STOP $$"]).uid(65534).gid(65534);
         let mut stranger = Workload::start(other);
         stranger.wait_for("ready");
         let pid = stranger.pid();
-        // Capabilities belong to threads, and those that are given up do not come back.
+        // Capabilities belong to threads, and cannot be regained, so this needs a thread of its own.
         thread::spawn(move || drop_them(pid)).join().unwrap();
     };
     vec![case("privileges/what_is_dropped_is_gone_and_what_is_kept_works", body).needs(needs::root())]

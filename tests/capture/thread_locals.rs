@@ -1,5 +1,5 @@
-//! Every way that compilers have to reach a thread-local, in imitations of an interpreter made by the C compiler at
-//! hand, and the ways an interpreter can be embedded.
+//! Tests every way in which compilers access a thread-local variable, in imitations of an interpreter built with the C
+//! compiler at hand, and the ways to embed an interpreter.
 
 use std::process::Command;
 
@@ -7,7 +7,7 @@ use pyobs_capture::cpython::find::{InspectError, Interpreter, inspect};
 use pyobs_capture::cpython::thread_local::TlsAccess;
 use pyobs_tests::{Case, Folder, case, needs};
 
-/// As little of 3.12 as is asked for.
+/// The parts of 3.12 that pyobs looks for.
 const IMITATION: &str = r#"
 __thread long padding = 1;
 __thread void *_Py_tss_tstate VISIBILITY;
@@ -22,7 +22,7 @@ int _PyEval_EvalFrameDefault(int x) { return x ? padding : 0; }
 int main(void) { return 0; }
 "#;
 
-/// A name, the compiler's options, and whether the way is the expected one.
+/// A name, the compiler's options, and whether the access is the expected one.
 type Way = (&'static str, &'static [&'static str], fn(&TlsAccess) -> bool);
 
 const HIDDEN: &str = "-DVISIBILITY=__attribute__((visibility(\"hidden\")))";
@@ -89,7 +89,7 @@ fn found(name: &str, options: &[&str]) -> Interpreter {
 
 fn is_understood((name, options, is_expected): Way) -> Case {
     let body = move || {
-        let access = found(name, options).thread_state.tls.expect("it is not understood");
+        let access = found(name, options).thread_state.tls.expect("the access is not recognised");
         assert!(is_expected(&access), "{access:x?}");
     };
     case(format!("thread_locals/{name}::the_way_is_understood"), body).needs(needs::compiler(options))

@@ -1,6 +1,6 @@
-//! The ways to a thread state, walked by hand in live interpreters and compared with each other.
+//! Walks every way to a thread state by hand in live interpreters, and compares the results.
 //!
-//! The thread pointer is read with ptrace, which pyobs itself never uses: its kernel side has it from the task.
+//! The thread pointer is read with ptrace, which pyobs itself never uses: its kernel side takes it from the task.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub fn cases() -> Vec<Case> {
     for_every_python("thread_state", what, every_way)
 }
 
-/// An interpreter that runs.
+/// A running interpreter.
 struct Process {
     workload: Workload,
     memory: ProcessMemory,
@@ -36,13 +36,13 @@ innermost()
 ";
 
 impl Process {
-    /// It runs Python code, for a thread that waits has given up its state (3.12+).
+    /// The program must run Python code, because a waiting thread has given up its state (3.12+).
     fn start(python: &Python) -> Self {
         let mut command = python.command();
         command.args(["-S", "-E", "-c", PROGRAM]);
         let mut workload = Workload::start(command);
         assert_eq!(workload.line(), "ready");
-        // It may still be on its way back from the write, during which it had given up the GIL.
+        // It may still be returning from the write, during which it had given up the GIL.
         std::thread::sleep(Duration::from_millis(200));
         let pid = workload.pid();
         Self { thread_pointer: thread_pointer(pid), memory: ProcessMemory::new(pid), workload }
@@ -53,7 +53,7 @@ impl Process {
     }
 }
 
-/// The files that a process maps, with where address 0 of each is.
+/// The files that a process maps, with the address that corresponds to address 0 of each.
 pub fn modules(pid: u32) -> Vec<(PathBuf, u64)> {
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
     let mut modules: Vec<(PathBuf, u64)> = Vec::new();
@@ -61,7 +61,7 @@ pub fn modules(pid: u32) -> Vec<(PathBuf, u64)> {
         let fields: Vec<&str> = line.split_whitespace().collect();
         if fields.len() == 6 && fields[5].starts_with('/') && fields[2] == "00000000" {
             let start = u64::from_str_radix(fields[0].split('-').next().unwrap(), 16).unwrap();
-            // The only fixed file here is mapped where it was linked.
+            // A file that is not relocatable is mapped where it was linked.
             let path = PathBuf::from(fields[5]);
             let fixed = std::fs::read(&path).is_ok_and(|data| data.get(16) == Some(&2));
             modules.push((path, if fixed { 0 } else { start }));
@@ -72,8 +72,7 @@ pub fn modules(pid: u32) -> Vec<(PathBuf, u64)> {
 
 fn thread_pointer(pid: u32) -> u64 {
     let pid = libc::pid_t::try_from(pid).unwrap();
-    // SAFETY: plain calls on our own child; `registers` is of the type that PTRACE_GETREGS fills, and outlives the
-    // call.
+    // SAFETY: plain calls on our own child. `registers` has the type that PTRACE_GETREGS fills, and outlives the call.
     unsafe {
         assert_eq!(libc::ptrace(libc::PTRACE_SEIZE, pid, 0, 0), 0, "{}", std::io::Error::last_os_error());
         assert_eq!(libc::ptrace(libc::PTRACE_INTERRUPT, pid, 0, 0), 0);
@@ -81,7 +80,7 @@ fn thread_pointer(pid: u32) -> u64 {
         assert_eq!(libc::waitpid(pid, &raw mut status, 0), pid);
         let mut registers: libc::user_regs_struct = std::mem::zeroed();
         assert_eq!(libc::ptrace(libc::PTRACE_GETREGS, pid, 0, &raw mut registers), 0);
-        // Left stopped by a group stop of its own, so that what is compared does not move.
+        // A group stop keeps the process stopped, so that its memory does not change during the comparison.
         libc::kill(pid, libc::SIGSTOP);
         assert_eq!(libc::ptrace(libc::PTRACE_DETACH, pid, 0, 0), 0);
         registers.fs_base
@@ -122,7 +121,7 @@ fn by_thread_local(process: &Process, libc: &LibcLayout, base: u64, interpreter:
     Some(process.word(address))
 }
 
-/// The name of the code object of the innermost frame.
+/// The name of the innermost frame's code object.
 fn innermost_name(process: &Process, layout: &Layout, state: u64) -> String {
     let mut frame = process.word(state + u64::from(layout.thread_state.frame));
     if let Some(cframe) = &layout.cframe {
@@ -134,7 +133,7 @@ fn innermost_name(process: &Process, layout: &Layout, state: u64) -> String {
     let flag = |shift: u8, mask: u32| flags >> shift & mask;
     let unicode = &layout.unicode;
     let what = (flag(unicode.kind_shift, 7), flag(unicode.compact_shift, 1), flag(unicode.ascii_shift, 1));
-    assert_eq!(what, (1, 1, 1), "one byte, compact, ASCII");
+    assert_eq!(what, (1, 1, 1), "expected one byte, compact and ASCII");
     let length = process.word(name + u64::from(unicode.length));
     let mut text = vec![0; usize::try_from(length.min(100)).unwrap()];
     process.memory.read(name + u64::from(unicode.ascii_data), &mut text).unwrap();
@@ -152,7 +151,7 @@ fn every_way(python: &Python) {
         libc = libc.or(inspect_libc(&data).ok().flatten());
     }
     let (interpreter, base) = interpreter.unwrap();
-    let libc = libc.expect("a glibc");
+    let libc = libc.expect("no glibc was found");
     let version = interpreter.version;
 
     let by_key = by_key(&process, &libc, base, &interpreter);

@@ -1,11 +1,12 @@
-//! What the running kernel's verifier makes of the programs, in both forms that they have.
+//! Tests what the running kernel's verifier says about the programs, in both of their forms.
 
 use pyobs_capture::kernel::features::Features;
 use pyobs_capture::kernel::object::Object;
 use pyobs_capture::registry;
 use pyobs_tests::{Case, case, needs};
 
-/// The verifier gives up after a million instructions (BPF_COMPLEXITY_LIMIT_INSNS). Other kernels need more for the same program.
+/// The verifier gives up after a million instructions (BPF_COMPLEXITY_LIMIT_INSNS). Other kernels need more for the
+/// same program.
 const LIMIT: u32 = 1_000_000;
 const BUDGET_PERCENT: u32 = 60;
 
@@ -17,7 +18,7 @@ pub fn cases() -> Vec<Case> {
     let check = |name: &'static str, features| case(format!("verifier/{name}"), move || check(features));
     vec![
         check("every_program_loads_within_the_budget", here).needs(needs::root()),
-        // Where `here` is that already, it was tried.
+        // If the running kernel lacks both features, the first case has tested this already.
         check("every_program_loads_within_the_budget_as_before_linux_5_17", old).needs(needs::root()).needs(lacks),
     ]
 }
@@ -27,6 +28,6 @@ fn check(features: Features) {
     for program in object.verify() {
         let instructions = program.outcome.unwrap_or_else(|error| panic!("{features:?}: {error}")).unwrap_or(0);
         let most = LIMIT / 100 * BUDGET_PERCENT;
-        assert!(instructions <= most, "{}: {instructions} instructions, and {most} are the budget", program.name);
+        assert!(instructions <= most, "{}: {instructions} instructions, the budget is {most}", program.name);
     }
 }

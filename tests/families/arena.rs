@@ -1,4 +1,4 @@
-//! The family `arena` against CPython's own count of its arenas, and against strace.
+//! Tests the family `arena` against CPython's own count of its arenas, and against strace.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
 
@@ -7,7 +7,7 @@ use std::process::{Command, ExitCode};
 use pyobs_tests::{Case, Python, Record, Recording, Workload, case, compare, json, needs, workload};
 use serde_json::Value;
 
-/// Pools that may come into use between CPython's count and ours.
+/// How many pools may come into use between CPython's count and pyobs's.
 const POOLS: f64 = 3.0;
 
 type Named = (&'static str, fn(&Python));
@@ -37,7 +37,8 @@ fn main() -> ExitCode {
     pyobs_tests::run(cases)
 }
 
-/// One interpreter of each size of arenas, one of each way to the allocator: by names, and by what a stripped file exports.
+/// By default, one interpreter runs for each arena size and for each way to find the allocator: by symbol names, and by
+/// what a stripped file exports.
 fn quick(python: &Python, name: &str) -> Result<(), String> {
     let is_stripped = python.executable.starts_with("/usr");
     let is_one = match name {
@@ -59,7 +60,7 @@ fn of(python: &Python, name: &str, body: fn(&Python)) -> Case {
     case(format!("{}::{name}", python.name()), move || body(&own)).needs(needs::root()).needs(built_so).needs(tracer)
 }
 
-/// A recording of this family alone.
+/// Records this family alone.
 fn record() -> Record {
     Record::new().argument("--probe").argument("arena")
 }
@@ -70,7 +71,7 @@ fn program(python: &Python, mode: &str) -> Command {
     command
 }
 
-/// What `sys._debugmallocstats` says.
+/// The figures that `sys._debugmallocstats` prints.
 #[derive(Debug)]
 struct Stats {
     allocated: u64,
@@ -109,12 +110,13 @@ fn is_freed(arena: &&&Value) -> bool {
     arena["cause"] == "freed"
 }
 
-/// Whether its innermost Python frame is of this function.
+/// Whether its innermost Python frame is in this function.
 fn is_born_in(arena: &Value, function: &str) -> bool {
     let stack = json::list(arena, "/stack");
     let python = stack.iter().rev().find(|frame| frame["kind"] == "python");
     python.is_some_and(|frame| {
-        // Up to 3.11 a list comprehension is a function of its own, and names before that have no outer ones.
+        // Up to 3.11 a list comprehension is a function, and before that its name does not include the outer
+        // function's.
         let name = frame["function"].as_str().unwrap();
         let file = frame["file"].as_str().unwrap_or_default();
         (name == function || name.contains("<listcomp>")) && file.ends_with("arenas.py") && frame["line"].is_u64()
@@ -122,19 +124,19 @@ fn is_born_in(arena: &Value, function: &str) -> bool {
 }
 
 #[track_caller]
-fn agrees(arenas: &[&Value], stats: &Stats, were_there: bool) {
+fn agrees(arenas: &[&Value], stats: &Stats, is_partial: bool) {
     let freed = arenas.iter().filter(is_freed).count() as u64;
     let kept: Vec<&&Value> = arenas.iter().filter(|arena| !is_freed(arena)).collect();
     assert_eq!(kept.len() as u64, stats.current, "{stats:?}");
-    if !were_there {
+    if !is_partial {
         assert_eq!((arenas.len() as u64, freed), (stats.allocated, stats.reclaimed), "{stats:?}");
     }
     let sum = |key: &str| kept.iter().map(|arena| json::count(arena, key)).sum::<u64>();
     let used = sum("/slabs").checked_sub(stats.unused_pools).unwrap();
     let seen = sum("/slabs_used");
-    // Of one that was there before, it is not always known whether it begins with its first pool.
+    // For an arena that existed before, it is not always known whether it starts with its first pool.
     let found = kept.iter().filter(|arena| arena["born_s"].is_null()).count();
-    let allowed = if were_there { POOLS + found as f64 } else { POOLS };
+    let allowed = if is_partial { POOLS + found as f64 } else { POOLS };
     assert!((seen as f64 - used as f64).abs() <= allowed, "{seen} pools in use, {used} by CPython's count; {stats:?}");
 }
 
@@ -176,7 +178,7 @@ fn found_later(python: &Python) {
     let arenas = arenas(&recording, pid);
     agrees(&arenas, &stats, true);
     let there: Vec<&&Value> = arenas.iter().filter(|arena| arena["born_s"].is_null()).collect();
-    assert!(there.len() > 2 && there.len() < arenas.len(), "{} of {} were there", there.len(), arenas.len());
+    assert!(there.len() > 2 && there.len() < arenas.len(), "{} of {} existed before", there.len(), arenas.len());
     assert!(there.iter().all(|arena| json::list(arena, "/stack").is_empty()));
     assert!(arenas.iter().any(|arena| is_born_in(arena, "build")));
 }
@@ -188,7 +190,7 @@ fn sparse(python: &Python) {
     let finding = json::list(&recording.report, "/findings").iter().find(|finding| finding["id"] == "arena/sparse");
     let stats = Stats::of(&recording.stderr);
     let bytes = stats.current * if python.minor() >= 10 { 1 << 20 } else { 256 << 10 };
-    let finding = finding.unwrap_or_else(|| panic!("{bytes} bytes are no finding: {stats:?}"));
+    let finding = finding.unwrap_or_else(|| panic!("{bytes} bytes gave no finding: {stats:?}"));
     assert_eq!(json::count(finding, "/evidence/arenas"), stats.current, "{finding:#}");
     assert_eq!(json::count(finding, "/evidence/bytes"), bytes, "{finding:#}");
     assert!(json::text(finding, "/summary").contains("arenas.py"), "{finding:#}");
@@ -203,7 +205,7 @@ fn forked(python: &Python) {
     let copies: Vec<&&Value> = arenas.iter().filter(|arena| arena["born_s"].is_null()).collect();
     assert!(copies.iter().filter(|arena| is_born_in(arena, "build")).count() >= 10, "copies keep their birthplace");
     let own = arenas.iter().filter(|arena| arena["born_s"].is_f64() && is_born_in(arena, "build")).count();
-    assert!(own >= 10, "{own} of its own");
+    assert!(own >= 10, "{own} arenas of the child's own");
 }
 
 fn no_arena(python: &Python) {
@@ -212,30 +214,30 @@ fn no_arena(python: &Python) {
     agrees(&arenas(&recording, first_pid(&recording)), &Stats::of(&recording.stderr), false);
 }
 
-/// mimalloc counts the blocks in use, of one thread's heap; in a free-threaded build that is not where objects are.
+/// mimalloc counts the blocks in use of one thread's heap. A free-threaded build keeps its objects elsewhere.
 fn heaps(python: &Python) {
     let mut command = program(python, "keep");
     command.env("PYTHONMALLOC", "mimalloc");
     let recording = record().command(command).run();
     nothing_is_lost(&recording);
-    let told = recording.stderr.lines().find_map(|line| line.trim().strip_prefix("Allocated Bytes: "));
-    let told: f64 = told.unwrap_or_else(|| panic!("{}", recording.stderr)).parse().unwrap();
+    let counted = recording.stderr.lines().find_map(|line| line.trim().strip_prefix("Allocated Bytes: "));
+    let counted: f64 = counted.unwrap_or_else(|| panic!("{}", recording.stderr)).parse().unwrap();
     let arenas = arenas(&recording, first_pid(&recording));
     assert!(arenas.iter().all(|arena| arena["kind"] == "mimalloc" && arena["bytes"] == 32 << 20), "{arenas:#?}");
     let held = || arenas.iter().filter(|arena| !is_freed(arena));
     let sum = |key: &str| held().map(|arena| json::count(arena, key)).sum::<u64>();
     let (used, slabs, slabs_used) = (sum("/used_bytes"), sum("/slabs"), sum("/slabs_used"));
     if python.version.ends_with('t') {
-        compare::at_least("bytes in use", used as f64, told + 400_000.0 * 40.0);
+        compare::at_least("bytes in use", used as f64, counted + 400_000.0 * 40.0);
     } else {
-        compare::within("bytes in use", used as f64, told, 0.01);
+        compare::within("bytes in use", used as f64, counted, 0.01);
     }
-    // What is in use lies in slices that hold memory.
+    // Used bytes lie in slices that hold memory.
     assert!(slabs_used <= slabs && used <= slabs_used * (64 << 10), "{used} bytes in {slabs_used} of {slabs} slices");
     assert!(used * 2 >= slabs_used * (64 << 10), "{used} bytes in {slabs_used} slices");
 }
 
-/// strace writes what the program asks for; what of that are arenas is told by the calls' arguments alone.
+/// strace logs every mapping that the program makes; the size and flags of a call show whether it is an arena.
 fn traced(python: &Python) {
     let folder = pyobs_tests::Folder::new();
     let log = folder.join("calls");
@@ -246,8 +248,8 @@ fn traced(python: &Python) {
     let recording = record().command(strace).run();
     let log = std::fs::read_to_string(&log).unwrap();
     let size = if python.minor() >= 10 { "1048576" } else { "262144" };
-    let asked = format!("mmap(NULL, {size}, PROT_READ|PROT_WRITE, MAP_PRIVATE|MAP_ANONYMOUS, -1, 0) = 0x");
-    let births = log.lines().filter(|line| line.starts_with(&asked)).count();
+    let call = format!("mmap(NULL, {size}, PROT_READ|PROT_WRITE, MAP_PRIVATE|MAP_ANONYMOUS, -1, 0) = 0x");
+    let births = log.lines().filter(|line| line.starts_with(&call)).count();
     let ends = log.lines().filter(|line| line.starts_with("munmap(") && line.contains(&format!(", {size})"))).count();
     let processes = json::list(&recording.report, "/processes");
     let traced = processes.iter().find(|row| row["python"] == python.version.as_str()).unwrap();

@@ -1,4 +1,4 @@
-//! `pyobs record`: what it starts, follows, passes on, and leaves when it is stopped.
+//! Tests what `pyobs record` starts, follows and forwards, and what it leaves when it is stopped.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
 
@@ -51,8 +51,8 @@ fn samples_in(recording: &Recording, function: &str) -> u64 {
     recording.stacks().iter().filter(|stack| stack.has(function)).map(|stack| stack.samples).sum()
 }
 
-/// Where one CPU is taken by others for some milliseconds, such a command has ended before anything of it was read: a
-/// single run says little, and half of seven runs must lose as little as any recording.
+/// If another program takes a CPU for some milliseconds, a command this short ends before pyobs has read anything of
+/// it. A single run therefore shows little; more than half of seven runs must lose as little as any recording.
 fn short_command(python: &Python) {
     const RUNS: usize = 7;
     let mut good = 0;
@@ -72,10 +72,10 @@ fn short_command(python: &Python) {
         good += usize::from(is_known && has_start && has_module && share <= 0.1);
         seen.push((is_known, has_start, has_module, share));
     }
-    assert!(good > RUNS / 2, "its version, time before the interpreter, its module, and what was lost: {seen:?}");
+    assert!(good > RUNS / 2, "version known, start sampled, module sampled, share lost: {seen:?}");
 }
 
-/// Its own account, of the time before `main` too, against the samples.
+/// Compares the samples with the program's own account of its CPU time, which includes the time before `main`.
 fn all_cpu_time(python: &Python) {
     let program = "import resource\n\
                    for _ in range(6): sum(range(4 * 10**6))\n\
@@ -108,7 +108,7 @@ fn ends_with_the_process(_: &Python) {
     let mut burning = Workload::start(burn("until_its_end", "1"));
     burning.wait_for("ready");
     let pid = burning.pid();
-    // Nobody stops it, so it hangs here when it does not end.
+    // Nothing stops the recording, so the case hangs here if it does not end.
     let recording = Record::new().rate(RATE).pid(pid).run();
     assert_eq!(recording.status.code(), Some(0), "{}", recording.stderr);
     compare::at_least("samples", samples_in(&recording, "until_its_end") as f64, 100.0);
@@ -144,7 +144,7 @@ fn stopped(signal: libc::c_int) {
     assert!(burning.is_alive(), "the watched program was stopped too");
 }
 
-/// A terminal sends the signal to the whole foreground group.
+/// A terminal sends the signal to the whole foreground group, so the command gets it too.
 fn interrupted_command(_: &Python) {
     let running = Record::new().rate(RATE).command(burn("until_interrupted", "60")).start();
     std::thread::sleep(std::time::Duration::from_secs(1));

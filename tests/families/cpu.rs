@@ -1,4 +1,4 @@
-//! The family `cpu`: whether the profile is true, complete, and the same for everybody who watches.
+//! Tests the family `cpu`: the profile must be accurate, complete, and the same for every observer.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
 
@@ -47,7 +47,7 @@ fn truth(version: &'static str, threads: u32, seconds: u32) -> Case {
         .needs(needs::python(version))
 }
 
-/// Against what the program measured of itself with the threads' CPU clocks.
+/// Compares shares with the ones that the program measured by the threads' CPU clocks.
 fn shares_are_true(recording: &Recording, seconds: u32) {
     let truth = json::parse(recording.stdout.lines().last().unwrap_or_default());
     let known: BTreeMap<&str, f64> =
@@ -67,20 +67,20 @@ fn shares_are_true(recording: &Recording, seconds: u32) {
         compare::close(&format!("share of {burner} in percent, known and sampled"), known, sampled, 1.0);
     }
     compare::within("CPU seconds, known and sampled", all_known, all_sampled as f64 / f64::from(RATE), 0.1);
-    // Of 20 s, 99.5 %; what is missing is that of the start, whose code dies before anybody has read it.
+    // 99.5 % of 20 s. Samples from the start are missing, because that code is freed before pyobs can read its name.
     is_complete(recording, 1.0 - 0.005 * 20.0 / f64::from(seconds));
 }
 
-/// Without sleeps, so that what is lost are samples.
+/// Records without sleeps, so that every loss is a loss of samples.
 fn samples_of(command: Command) -> Recording {
     Record::new().rate(RATE).argument("--probe").argument("cpu").command(command).run()
 }
 
-/// Losses that are names, several of a stack which is there itself and is not counted as complete.
+/// Losses of names. One stack may have several; it still exists, but is not counted as complete.
 const OF_NAMES: [&str; 6] =
     ["code_changed", "code_invalid", "code_unreadable", "name_invalid", "line_unknown", "process_gone"];
 
-/// A sample that was lost counts as not complete.
+/// Asserts that this share of all samples is complete. A lost sample counts as incomplete.
 fn is_complete(recording: &Recording, least: f64) {
     let loss = recording.report["loss"].as_object().unwrap();
     let samples_lost = loss.iter().filter(|(reason, _)| !OF_NAMES.contains(&reason.as_str()));
@@ -94,7 +94,8 @@ fn is_complete(recording: &Recording, least: f64) {
     compare::at_least("share of samples with Python frames", 1.0 - without as f64 / samples as f64, 0.995);
 }
 
-/// A thread that has had Python frames, and will have some, has them in between: these programs never leave Python.
+/// Counts samples without Python frames between a thread's first and last complete one: these programs never leave
+/// Python.
 const NONE_IN_BETWEEN: &str = "\
 SELECT count(*) FROM samples JOIN outcomes ON outcomes.id = samples.outcome JOIN (
     SELECT process, tid, min(at_ns) AS first, max(at_ns) AS last
@@ -102,7 +103,7 @@ SELECT count(*) FROM samples JOIN outcomes ON outcomes.id = samples.outcome JOIN
 ) AS lives ON lives.process = samples.process AND lives.tid = samples.tid
 WHERE at_ns BETWEEN first AND last AND name = 'no_python'";
 
-/// Two programs that may run on one CPU each.
+/// Runs two programs, each bound to one CPU.
 fn samples_say_where_they_were_taken() -> Case {
     let body = || {
         let burn = needs::python("3.12").unwrap().script(workload("burn.py"));
@@ -131,14 +132,14 @@ fn samples_say_where_they_were_taken() -> Case {
     case.needs(needs::python("3.12")).needs(needs::program("taskset"))
 }
 
-/// A program that recurses so deep and then burns in a C function.
+/// Records a program that recurses to this depth and then burns CPU time in a C function.
 fn recursion(depth: u32) -> Recording {
     let mut command = needs::python("3.12").unwrap().script(workload("deep.py"));
     command.arg(depth.to_string());
     samples_of(command)
 }
 
-/// The stack that has the most samples: that of the C function, for all else takes no time.
+/// The stack with the most samples: the one in the C function, because nothing else takes time.
 fn heaviest(recording: &Recording) -> Stack {
     recording.stacks().into_iter().max_by_key(|stack| stack.samples).expect("no stack was sampled")
 }
@@ -167,7 +168,7 @@ fn too_deep_stacks_keep_the_leaf_and_are_counted() -> Case {
         assert_eq!(python.last().unwrap().0, "bottom", "{python:?}");
         assert!((500..2003).contains(&python.len()), "{} frames", python.len());
         assert!(python[..python.len() - 1].iter().all(|frame| frame.0 == "recurse"), "{python:?}");
-        // Shares, because an export sums the weights of samples, and the report counts the samples.
+        // The shares are compared, because an export sums the samples' weights while the report counts samples.
         let all: u64 = recording.stacks().iter().map(|stack| stack.samples).sum();
         let count = |pointer| json::number(&recording.report, pointer);
         let truncated = count("/stacks/truncated") / count("/stacks/samples");
@@ -184,7 +185,7 @@ fn samples_in(recording: &Recording, pid: u32, function: &str) -> f64 {
     stacks.iter().filter(|stack| stack.has(function)).map(|stack| stack.samples).sum::<u64>() as f64
 }
 
-/// One watches the machine and one the program, and both see all that it does.
+/// One recording covers the machine and one the program; both must see everything that the program does.
 fn two_at_once_see_the_same() -> Case {
     let body = || {
         let mut command = needs::python("3.12").unwrap().script(workload("many.py"));
@@ -216,8 +217,8 @@ fn a_rate_is_samples_per_second_of_cpu() -> Case {
     case("a_rate_is_samples_per_second_of_cpu", body).needs(needs::root()).needs(needs::python("3.12"))
 }
 
-/// A program that makes segments as fast as it can has pyobs cost more than its budget, whatever becomes of the samples; and the
-/// report of all these segments is no more than a machine has memory for.
+/// A program that makes segments as fast as it can makes pyobs exceed its budget, whatever happens to the samples. The
+/// report of all these segments must still fit in the machine's memory.
 fn samples_are_not_given_up_for_what_else_costs() -> Case {
     let body = || {
         let script = "import mmap, time\nend = time.monotonic() + 60\n\
@@ -225,11 +226,11 @@ fn samples_are_not_given_up_for_what_else_costs() -> Case {
         let recording = Record::new().command(needs::python("3.12").unwrap().inline(script)).run();
         let kernel_s = json::number(&recording.report, "/cost/bpf_s");
         let budget_s = 0.6 * std::thread::available_parallelism().unwrap().get() as f64;
-        compare::at_least("seconds in the kernel, more than the budget has for all of pyobs", kernel_s, budget_s);
+        compare::at_least("seconds in the kernel, beyond the budget of all of pyobs", kernel_s, budget_s);
         let database = Connection::open(&recording.file).unwrap();
         let late = "SELECT count(*) FROM samples WHERE at_ns > 40000000000";
         let late: u32 = database.query_row(late, [], |row| row.get(0)).unwrap();
-        // The rate may go down to an eighth for a while.
+        // The rate may drop to an eighth for a while.
         compare::at_least("samples of the last 20 s", f64::from(late), 20.0 * 99.0 / 8.0);
         let segments = recording.report["segments"].as_array().unwrap().len();
         let forgotten = recording.report["loss"]["past_forgotten"].as_u64().unwrap_or_default();
@@ -242,7 +243,7 @@ fn samples_are_not_given_up_for_what_else_costs() -> Case {
         .needs(needs::all())
 }
 
-/// Burns CPU time, which costs more than the budget at a high rate, and then sleeps.
+/// Burns CPU time, which exceeds the budget at a high rate, and then sleeps.
 const NOISY: &str = "\
 import time
 def deep(depth, until):
@@ -261,7 +262,7 @@ fn a_load_above_the_budget_is_shed_and_taken_again_when_it_ends() -> Case {
         for measure in shed {
             assert_eq!(measure["family"], "cpu", "{shed:?}");
             let (from, to) = (measure["from_s"].as_f64().unwrap(), measure["to_s"].as_f64());
-            assert!(to.is_some_and(|to| to > from), "it holds until the end: {shed:?}");
+            assert!(to.is_some_and(|to| to > from), "the measure was not lifted: {shed:?}");
         }
         assert!(!json::list(&recording.report, "/cost/shed").is_empty());
     };

@@ -1,6 +1,6 @@
-//! The family `eval`: whether calls are counted exactly, and timed. The oracle is the interpreter itself: the same
-//! program, run once more under `sys.setprofile`, says "call" for each start of a function and each resumption of a
-//! generator.
+//! Tests the family `eval`: calls must be counted exactly, and timed. The reference is the interpreter itself: the same
+//! program runs once more under `sys.setprofile`, which reports "call" for each start of a function and each resumption
+//! of a generator.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
 
@@ -47,7 +47,7 @@ fn with_python(version: &'static str, name: &str, body: fn(&Python)) -> Case {
     case(format!("python{version}/{name}"), run).needs(needs::root()).needs(needs::python(version))
 }
 
-/// The last version whose loop is known.
+/// The newest minor version whose evaluation loop pyobs knows.
 const NEWEST: u32 = 14;
 const ROUNDS: &str = "10";
 const FILE: &str = "/every_call.py";
@@ -73,9 +73,9 @@ fn of<'a>(counts: &'a Counts, function: &'a str) -> u64 {
 fn expected(python: &Python) -> Counts {
     let mut command = python.script(workload("every_call.py"));
     command.args(["count", ROUNDS]);
-    let said = Workload::start(command).wait();
-    assert!(said.status.success(), "{}", said.stderr);
-    let rows: Vec<(String, String, u64, u64)> = serde_json::from_str(said.stdout.trim()).unwrap();
+    let output = Workload::start(command).wait();
+    assert!(output.status.success(), "{}", output.stderr);
+    let rows: Vec<(String, String, u64, u64)> = serde_json::from_str(output.stdout.trim()).unwrap();
     let mut counts = Counts::new();
     for (function, _, line, calls) in rows.into_iter().filter(|(_, file, _, _)| file.ends_with(FILE)) {
         *counts.entry((function, line)).or_default() += calls;
@@ -83,7 +83,7 @@ fn expected(python: &Python) -> Counts {
     counts
 }
 
-/// Works while it is watched, all of it.
+/// Records a program that does all its work while it is watched.
 fn watched(python: &Python, probe: &str) -> Recording {
     let mut command = python.script(workload("every_call.py"));
     command.args(["wait", ROUNDS]);
@@ -120,7 +120,7 @@ fn is_said_not_to_be_seen(python: &Python) {
     assert!(counted(&recording, FILE).is_empty(), "{}", recording.report["calls"]);
 }
 
-/// Calls of the workload's functions that have a time.
+/// How many calls of the workload's functions have a time.
 fn timed(recording: &Recording) -> u64 {
     let rows = json::list(&recording.report, "/calls").iter();
     let own = rows.filter(|row| row["file"].as_str().is_some_and(|file| file.ends_with(FILE)));
@@ -130,9 +130,9 @@ fn timed(recording: &Recording) -> u64 {
 fn numbers_of_instructions(python: &Python) {
     let mut command = python.inline(include_str!("../../xtask/src/opcodes.py"));
     command.env("PYTHONWARNINGS", "ignore");
-    let said = Workload::start(command).wait();
-    assert!(said.status.success(), "{}", said.stderr);
-    let numbers: BTreeMap<String, u64> = serde_json::from_str(said.stdout.trim()).unwrap();
+    let output = Workload::start(command).wait();
+    assert!(output.status.success(), "{}", output.stderr);
+    let numbers: BTreeMap<String, u64> = serde_json::from_str(output.stdout.trim()).unwrap();
     let table = include_str!("../../userspace/capture/src/cpython/opcodes.toml");
     let start = format!("of = [3, {}]\n", python.minor());
     let version = table.split("[[version]]").find(|part| part.contains(&start));
@@ -143,7 +143,7 @@ fn numbers_of_instructions(python: &Python) {
     });
     let mut compared = 0;
     for (name, number) in lines {
-        // An interpreter without its headers may not tell all.
+        // An interpreter without its headers may not list every instruction.
         if let Some(own) = numbers.get(name) {
             assert_eq!(*own, number, "{name}");
             compared += 1;
@@ -159,7 +159,7 @@ fn chosen(python: &Python) {
     let names: Vec<&str> = counted.keys().map(|(name, _)| name.rsplit('.').next().unwrap()).collect();
     let all = json::list(&recording.report, "/calls");
     assert_eq!(all.len(), counted.len(), "{all:#?}");
-    // Before 3.11 nothing tells the class of a method.
+    // Before 3.11 the class of a method is unknown.
     assert!(names.contains(&"method") && names.contains(&"generator"), "{names:?}");
     assert!(names.iter().all(|name| ["method", "generator"].contains(name)), "{names:?}");
     assert_eq!(of(&counted, "generator"), of(&expected, "generator"));
@@ -224,13 +224,13 @@ fn times(python: &Python) {
         compare::within(&format!("longest {function}"), known(1), json::number(&row, "/max_s"), 0.05);
     }
     assert_eq!(row("nap")["count"], 60);
-    // Each resumption for itself, and none of the sleep between them.
+    // Each resumption is timed by itself, without the sleep between them.
     let generator = row("generator");
     assert_eq!(generator["count"], 3);
     compare::within("seconds in the generator", 0.05, json::number(&generator, "/total_s"), 0.1);
 }
 
-/// A child that is forked while its parent is watched, and waits until it is watched, too.
+/// Children are forked while their parent is watched, and wait until they are watched too.
 const CHILDREN: &str = "
 import os, signal, sys, time
 def work(count):
@@ -285,7 +285,7 @@ time.sleep(0.5)
     assert_eq!((&rows[0]["function"], &rows[0]["count"]), (&"step".into(), &1234.into()), "{rows:#?}");
 }
 
-/// A program that does nothing but call.
+/// A program that does nothing but call functions.
 const BUSY: &str = "
 import signal, time
 def leaf(value):
@@ -316,12 +316,12 @@ fn busy(python: &Python, arguments: &[&str]) -> Recording {
 }
 
 fn shed(recording: &Recording) -> Vec<&str> {
-    let told = json::list(&recording.report, "/cost/shed").iter().filter_map(Value::as_str);
-    told.filter(|sentence| sentence.contains("calls cost more than")).collect()
+    let sentences = json::list(&recording.report, "/cost/shed").iter().filter_map(Value::as_str);
+    sentences.filter(|sentence| sentence.contains("calls cost more than")).collect()
 }
 
-/// Inside a window every call counts, so a function that is called twice as often is counted twice as often, but for
-/// the calls that the window's ends cut.
+/// Inside a window every call counts. A function that is called twice as often is counted twice as often, except for
+/// the calls that a window's ends cut off.
 fn windows(python: &Python) {
     let recording = busy(python, &["--probe", "eval"]);
     let counted = counted(&recording, "<string>");
@@ -331,10 +331,10 @@ fn windows(python: &Python) {
     let cost = json::number(&recording.report, "/cost/bpf_s");
     let length = json::number(&recording.report, "/recording/duration_s");
     eprintln!("  {leaf} calls of leaf; {cost:.3} s of {length:.1} s; {:?}", shed(&recording));
-    // One percent of all CPUs.
+    // The budget is one percent of all CPUs.
     let cpus = std::thread::available_parallelism().unwrap().get() as f64;
     assert!(cost < 0.02 * cpus * length, "calls cost {cost} s of {length} s");
-    assert!(!shed(&recording).is_empty(), "gaps were not told");
+    assert!(!shed(&recording).is_empty(), "gaps were not reported");
 }
 
 fn bound(python: &Python) {
@@ -342,5 +342,5 @@ fn bound(python: &Python) {
     let counted = counted(&recording, "<string>");
     assert_eq!(counted.len(), 1, "{counted:?}");
     assert!(of(&counted, "branch") > 1000, "{counted:?}");
-    assert!(!shed(&recording).is_empty(), "gaps were not told");
+    assert!(!shed(&recording).is_empty(), "gaps were not reported");
 }

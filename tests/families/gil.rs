@@ -1,4 +1,4 @@
-//! The family `gil` against programs that know how long they waited for it.
+//! Tests the family `gil` against programs that know how long they waited for it.
 
 use std::process::ExitCode;
 
@@ -40,7 +40,7 @@ fn record(python: &Python, mode: &str) -> (Recording, Vec<Value>) {
     (recording, threads)
 }
 
-/// A thread that C code has made waits in `PyGILState_Ensure`, with a thread state that has no frame yet.
+/// A thread that C code made waits in `PyGILState_Ensure`. Its thread state has no frame yet.
 fn before_the_first_frame(python: &Python) {
     let recording = Record::new().rate(RATE).command(python.script(workload("gil_ensure.py"))).run();
     assert!(recording.status.success(), "{}", recording.stderr);
@@ -51,7 +51,7 @@ fn before_the_first_frame(python: &Python) {
     let (gil, lock) = (seconds(&of("gil")), seconds(&of("lock")));
     let waited = json::number(&truth, "/waited_s");
     println!("  waited {waited:.3} s: {gil:.3} s for the GIL, {lock:.3} s for other locks");
-    // Up to the call, and from when it has the GIL to its first instruction.
+    // Time for the GIL includes the way to the call, and from taking the GIL to the first instruction.
     compare::within("seconds of waits for the GIL", waited, gil, 0.1);
     assert!(lock < waited * 0.05, "{lock:.3} s for other locks");
 }
@@ -73,7 +73,7 @@ fn convoys(recording: &Recording) -> Vec<&Value> {
     json::list(&recording.report, "/findings").iter().filter(|finding| finding["id"] == "gil/convoy").collect()
 }
 
-/// The innermost Python frame is on a line of the thread's loop.
+/// Whether the innermost Python frame is on a line of the thread's loop.
 fn is_in_loop(stack: &Value, thread: &Value) -> bool {
     let mut frames = stack.as_array().into_iter().flatten();
     let innermost = frames.rfind(|frame| frame["kind"] == "python");
@@ -98,30 +98,28 @@ fn two_compute(python: &Python) {
             &waiter["waited_s"],
         );
         let behind: Vec<&Value> = rows.iter().filter(|row| row["holder"]["tid"] == holder["tid"]).copied().collect();
-        let on_its_way = |row: &&Value| row["holder"]["stack"].as_array().is_some_and(Vec::is_empty);
-        let (on_its_way, held): (Vec<&Value>, Vec<&Value>) = behind.into_iter().partition(on_its_way);
+        let taking = |row: &&Value| row["holder"]["stack"].as_array().is_some_and(Vec::is_empty);
+        let (taking, held): (Vec<&Value>, Vec<&Value>) = behind.into_iter().partition(taking);
         let seen: Vec<&Value> = held.into_iter().filter(|row| is_in_loop(&row["holder"]["stack"], holder)).collect();
-        let (seen, on_its_way) = (seconds(&seen), seconds(&on_its_way));
-        println!(
-            "  {function} waited {total:.3} s: {seen:.3} s behind {other}, {on_its_way:.3} s for it to take the GIL"
-        );
+        let (seen, taking) = (seconds(&seen), seconds(&taking));
+        println!("  {function} waited {total:.3} s: {seen:.3} s behind {other}, {taking:.3} s for it to take the GIL");
         // The attribution rests on a random sample of stacks.
         let stacks: u64 = rows.iter().map(|row| json::count(row, "/stacks")).sum();
         let least = total * (1.0 - SHARE - DEVIATIONS * (SHARE * (1.0 - SHARE) / stacks as f64).sqrt());
-        let behind_other = seen + on_its_way;
-        assert!(behind_other >= least, "{behind_other} s are behind {other}, which is less than {least} s: {rows:#?}");
+        let behind_other = seen + taking;
+        assert!(behind_other >= least, "{behind_other} s are behind {other}, less than {least} s: {rows:#?}");
         compare::at_least(&format!("seconds behind a line of {other}"), seen, total * 0.75);
         let asking: Vec<&Value> =
             rows.iter().filter(|row| is_in_loop(&row["waiter"]["stack"], waiter)).copied().collect();
         compare::at_least(&format!("seconds of {function} in its loop"), seconds(&asking), least);
     }
-    assert!(convoys(&recording).is_empty(), "both compute: {:#?}", convoys(&recording));
+    assert!(convoys(&recording).is_empty(), "a convoy although both threads compute: {:#?}", convoys(&recording));
     held_all_the_time(&recording, &threads);
     let all: Vec<&Value> = json::list(&recording.report, "/gil").iter().collect();
     compare::within("seconds exported", recording.exported_s("gil"), seconds(&all), 0.001);
 }
 
-/// Whoever computes holds the GIL; while it is off the CPU it may or may not.
+/// A thread that computes holds the GIL. While it is off the CPU it may or may not hold it.
 fn held_all_the_time(recording: &Recording, threads: &[Value]) {
     let sum = |key: &str| threads.iter().map(|thread| json::number(thread, key)).sum::<f64>();
     let (cpu, wall) = (sum("/cpu_s"), json::number(&threads[0], "/wall_s"));
@@ -139,7 +137,7 @@ fn held_all_the_time(recording: &Recording, threads: &[Value]) {
     }
 }
 
-/// The row of the process that has this thread.
+/// The report's row of the process that has this thread.
 #[track_caller]
 fn gil_of<'a>(recording: &'a Recording, thread: &Value) -> &'a Value {
     let processes = json::list(&recording.report, "/processes");
@@ -170,7 +168,7 @@ fn convoy(python: &Python) {
     let waits = waits_of(&recording, reader);
     is_between("seconds that byte_by_byte waited", seconds(&waits), &reader["waited_s"]);
     let found = convoys(&recording);
-    let [finding] = found[..] else { panic!("not one finding but {found:#?}; {:#}", gil_of(&recording, reader)) };
+    let [finding] = found[..] else { panic!("expected one finding, got {found:#?}; {:#}", gil_of(&recording, reader)) };
     assert_eq!(finding["evidence"]["waiter_tid"], reader["tid"], "{finding:#}");
     assert_eq!(finding["evidence"]["holder_tid"], computer["tid"], "{finding:#}");
     let line =
@@ -186,7 +184,7 @@ fn asleep(python: &Python) {
     let (recording, threads) = record(python, "asleep");
     let (waiter, holder) = (thread(&threads, "now_and_then"), thread(&threads, "asleep_with_it"));
     let found = convoys(&recording);
-    let [finding] = found[..] else { panic!("not one finding but {found:#?}; {:#}", gil_of(&recording, waiter)) };
+    let [finding] = found[..] else { panic!("expected one finding, got {found:#?}; {:#}", gil_of(&recording, waiter)) };
     assert_eq!(finding["evidence"]["waiter_tid"], waiter["tid"], "{finding:#}");
     assert_eq!(finding["evidence"]["holder_tid"], holder["tid"], "{finding:#}");
     let detail = json::text(finding, "/detail");

@@ -1,5 +1,5 @@
-//! Arenas of libraries, of the family `arena`, against what the libraries count themselves: a module that has
-//! quelling_blade's names and layout, NumPy, whose memory tracemalloc follows as well, and pyarrow.
+//! Tests the libraries' arenas of the family `arena` against what the libraries count themselves: a module with
+//! quelling_blade's names and layout, NumPy, whose memory tracemalloc tracks as well, and pyarrow.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
 
@@ -53,7 +53,7 @@ fn interpreter(module: &str) -> Result<PathBuf, String> {
     needs::executable_with(module, &format!("PYOBS_{}", module.to_uppercase()))
 }
 
-/// A recording of a program that uses a module, and what the program says.
+/// Records a program that uses a module; also returns what the program printed.
 fn of_module(module: &str) -> (Recording, Value) {
     let mut program = command(interpreter(module).unwrap());
     program.args(["-B", "-u"]).arg(workload("libraries.py")).arg(module);
@@ -61,8 +61,8 @@ fn of_module(module: &str) -> (Recording, Value) {
     running.wait_for("ready");
     let recording = record(module).pid(running.pid()).start();
     running.signal(libc::SIGUSR1);
-    let told = json::parse(&running.line());
-    (recording.wait(), told)
+    let printed = json::parse(&running.line());
+    (recording.wait(), printed)
 }
 
 fn built(python: &Python, name: &str, also: Result<(), String>, body: impl Fn() + Send + 'static) -> Case {
@@ -70,7 +70,7 @@ fn built(python: &Python, name: &str, also: Result<(), String>, body: impl Fn() 
     case.needs(needs::program("c++")).needs(headers(python))
 }
 
-/// Where an interpreter's `Python.h` is.
+/// The folder of an interpreter's `Python.h`.
 fn headers(python: &Python) -> Result<PathBuf, String> {
     let mut ask = python.inline("import sysconfig; print(sysconfig.get_paths()['include'])");
     let output = ask.output().map_err(|error| error.to_string())?;
@@ -79,7 +79,7 @@ fn headers(python: &Python) -> Result<PathBuf, String> {
     if found { Ok(folder) } else { Err(format!("there is no Python.h of {}", python.name())) }
 }
 
-/// The module, and the program that uses it.
+/// Builds the module, and returns the command that uses it.
 fn program(python: &Python, folder: &Folder) -> Command {
     let mut ask = python.inline("import sysconfig; print(sysconfig.get_config_var('EXT_SUFFIX'))");
     let suffix = String::from_utf8(ask.output().unwrap().stdout).unwrap();
@@ -97,7 +97,7 @@ fn record(libraries: &str) -> Record {
     Record::new().argument("--probe").argument(format!("arena={libraries}"))
 }
 
-fn told(recording: &Recording) -> Value {
+fn printed(recording: &Recording) -> Value {
     let line = recording.stdout.lines().last().unwrap_or_else(|| panic!("{}", recording.stderr));
     serde_json::from_str(line).unwrap()
 }
@@ -120,8 +120,8 @@ fn innermost<'a>(arena: &'a Value, key: &str) -> &'a str {
 fn quelling(python: &Python) {
     let folder = Folder::new();
     let recording = record("quelling_blade").command(program(python, &folder)).run();
-    let (arenas, told) = (arenas(&recording, "quelling_blade"), told(&recording));
-    let count = |key: &str| json::count(&told, key);
+    let (arenas, printed) = (arenas(&recording, "quelling_blade"), printed(&recording));
+    let count = |key: &str| json::count(&printed, key);
     assert_eq!(arenas.len() as u64, count("/made"), "{arenas:#?}");
     assert_eq!((sum(&arenas, "/objects_born"), sum(&arenas, "/objects_dead")), (count("/born"), count("/dead")));
     assert_eq!(sum(&arenas, "/slabs"), count("/slabs"));
@@ -134,7 +134,7 @@ fn quelling(python: &Python) {
     let mut owned = owned;
     owned.sort_by_key(|arena| json::number(arena, "/born_s").to_bits());
     assert_eq!(escape(owned[0]), (4, "last_owner".to_owned()));
-    // Kept when it was closed, and let go of when its context was closed again.
+    // Kept when its context was closed, and released when the context was closed again.
     assert_eq!(escape(owned[1]), (3, "late".to_owned()));
     assert_eq!(escape(lost[0]), (2, "lose".to_owned()));
     assert_eq!((json::count(lost[0], "/objects_born"), json::count(lost[0], "/objects_dead")), (26, 26));
@@ -150,7 +150,7 @@ fn quelling(python: &Python) {
     assert!(json::text(finding, "/evidence/line").contains("libraries.py"), "{finding:#}");
 }
 
-/// Arguments and a result at a return, a width, pointers to pointers.
+/// A description that uses arguments and a result at a return, a width, and pointers to pointers.
 const OWN: &str = r#"
 name = "pool"
 module = "library.so"
@@ -197,29 +197,29 @@ fn own_description(python: &Python) {
     let mut command = python.script(workload("libraries.py"));
     command.arg("pool").arg(&library);
     let recording = record(&format!("{},shm", file.display())).command(command).run();
-    let told = told(&recording);
+    let printed = printed(&recording);
     let mut found = arenas(&recording, "pool");
     found.sort_by_key(|arena| json::number(arena, "/born_s").to_bits());
     let [ended, left, shared, small] = found[..] else { panic!("{found:#?}\n{}", recording.stderr) };
-    // The size after growing.
+    // The size is the one after growing.
     for (arena, address, bytes, objects, cause) in
         [(ended, 0, 5096, (9, 9), "freed"), (left, 1, 9192, (5, 2), "process_end")]
     {
-        assert_eq!(arena["address"], told["addresses"][address], "{arena:#}");
+        assert_eq!(arena["address"], printed["addresses"][address], "{arena:#}");
         let (slabs, cause_of) = (json::count(arena, "/slabs"), json::text(arena, "/cause"));
         assert_eq!((slabs, json::count(arena, "/bytes"), cause_of), (1, bytes, cause), "{arena:#}");
         assert_eq!((json::count(arena, "/objects_born"), json::count(arena, "/objects_dead")), objects, "{arena:#}");
         assert_eq!(innermost(arena, "/stack"), "pool");
         assert!(arena["region"].is_null(), "{arena:#}");
     }
-    let placed = |number: usize| hexadecimal(&told["placed"][number]);
+    let placed = |number: usize| hexadecimal(&printed["placed"][number]);
     let around = |list: &str, address: u64, range: &dyn Fn(&Value) -> Vec<(u64, u64)>| {
         let has = |row: &&Value| range(row).iter().any(|(start, bytes)| (*start..start + bytes).contains(&address));
         let found = json::list(&recording.report, list).iter().filter(|row| row["kind"] != "pool").find(has);
         json::text(found.unwrap_or_else(|| panic!("{address:#x}: {:#}", recording.report[&list[1..]])), "/id")
             .to_owned()
     };
-    // What held a segment to its end has told where; a holder that has ended is past, so the size tells.
+    // A segment whose holder has ended has no addresses any more, so it is recognized by its size.
     let segments = json::list(&recording.report, "/segments").iter();
     let of_size: Vec<&Value> = segments.filter(|row| row["kind"] == "anonymous" && row["bytes"] == 8192).collect();
     let [segment] = of_size[..] else { panic!("{of_size:#?}") };
@@ -229,7 +229,7 @@ fn own_description(python: &Python) {
     assert_eq!((hexadecimal(&shared["address"]), hexadecimal(&small["address"])), (placed(0), placed(1)));
 }
 
-/// The kernel's word for it: pyobs has no probe any more, and the program makes objects still.
+/// The kernel confirms it: pyobs has no probe any more, while the program goes on making objects.
 fn often(python: &Python) {
     const BUDGET: f64 = 1.5;
     let folder = Folder::new();
@@ -243,7 +243,7 @@ fn often(python: &Python) {
     let pid = running.pid();
     let recording = record(&file.display().to_string()).argument("--budget").argument(BUDGET.to_string());
     let recording = recording.pid(pid).start();
-    // There is no sampler.
+    // Without a sampler, the probes are the only perf links.
     let wait = |is_probed: bool| {
         let since = Instant::now();
         while (recording.perf_links() > 0) != is_probed {
@@ -256,7 +256,7 @@ fn often(python: &Python) {
     wait(false);
     std::thread::sleep(Duration::from_secs(1));
     running.signal(libc::SIGUSR2);
-    let told = json::parse(&running.line());
+    let printed = json::parse(&running.line());
     let recording = recording.wait();
     let sentences = json::list(&recording.report, "/cost/shed");
     let [sentence] = sentences else { panic!("{sentences:#?}") };
@@ -267,11 +267,11 @@ fn often(python: &Python) {
     assert!(cost > allowed && (allowed - BUDGET).abs() < 0.005, "{sentence}");
     let found = arenas(&recording, "pool");
     let [arena] = found[..] else { panic!("{found:#?}\n{}", recording.stderr) };
-    let (seen, all) = (json::count(arena, "/objects_born"), json::count(&told, "/born"));
+    let (seen, all) = (json::count(arena, "/objects_born"), json::count(&printed, "/born"));
     assert!(0 < seen && seen < all, "{seen} of {all}");
 }
 
-/// What is there in its place has none of the functions.
+/// The file that takes the library's place has none of the functions.
 fn replaced(python: &Python, how: &str) {
     let folder = Folder::new();
     let file = folder.join("own.toml");
@@ -286,12 +286,12 @@ fn replaced(python: &Python, how: &str) {
     assert!(maps.contains("library.so (deleted)") && library.exists(), "{maps}");
     let recording = record(&file.display().to_string()).pid(running.pid()).start();
     running.signal(libc::SIGUSR1);
-    let told = json::parse(&running.line());
+    let printed = json::parse(&running.line());
     let recording = recording.wait();
     let found = arenas(&recording, "pool");
     let [arena] = found[..] else { panic!("{found:#?}\n{}", recording.stderr) };
     for (key, truth) in [("address", "address"), ("objects_born", "born"), ("objects_dead", "dead")] {
-        assert_eq!(arena[key], told[truth], "{arena:#}");
+        assert_eq!(arena[key], printed[truth], "{arena:#}");
     }
 }
 
@@ -327,7 +327,7 @@ fn bad_descriptions(python: &Python) {
         assert!(sentence.contains(&format!("{file}{line}")) && sentence.contains(word), "{sentence}");
         assert!(!sentence.contains('\u{1b}'), "{sentence:?}");
     }
-    assert_eq!(arenas(&recording, "quelling_blade").len() as u64, json::count(&told(&recording), "/made"));
+    assert_eq!(arenas(&recording, "quelling_blade").len() as u64, json::count(&printed(&recording), "/made"));
     let unfound: Vec<&str> =
         recording.stderr.lines().filter(|said| said.contains("no process that is watched")).collect();
     let [sentence] = unfound[..] else { panic!("{}", recording.stderr) };
@@ -341,24 +341,27 @@ fn off_by_default(python: &Python) {
     assert!(arenas(&recording, "quelling_blade").is_empty() && !arenas(&recording, "pymalloc").is_empty());
 }
 
-/// What is alive, and its bytes, are what the program says; how much was made.
-fn agrees(recording: &Recording, kind: &str, told: &Value) -> (u64, u64) {
+/// Asserts that the live objects and their bytes match what the program printed. Returns how many were born and died.
+fn agrees(recording: &Recording, kind: &str, printed: &Value) -> (u64, u64) {
     let arenas = arenas(recording, kind);
     let [arena] = arenas[..] else { panic!("{arenas:#?}\n{}", recording.stderr) };
     let (born, dead) = (json::count(arena, "/objects_born"), json::count(arena, "/objects_dead"));
-    assert_eq!((born - dead, json::count(arena, "/bytes")), (json::count(told, "/live"), json::count(told, "/bytes")));
+    assert_eq!(
+        (born - dead, json::count(arena, "/bytes")),
+        (json::count(printed, "/live"), json::count(printed, "/bytes"))
+    );
     (born, dead)
 }
 
 fn numpy() {
-    let (recording, told) = of_module("numpy");
-    let (_, dead) = agrees(&recording, "numpy", &told);
+    let (recording, printed) = of_module("numpy");
+    let (_, dead) = agrees(&recording, "numpy", &printed);
     assert!(dead >= 200, "{dead}");
 }
 
 fn pyarrow() {
-    let (recording, told) = of_module("pyarrow");
-    let (born, _) = agrees(&recording, "pyarrow", &told);
-    // The one that grew was born twice.
-    assert_eq!(born, json::count(&told, "/all") + 1);
+    let (recording, printed) = of_module("pyarrow");
+    let (born, _) = agrees(&recording, "pyarrow", &printed);
+    // The buffer that grew was born twice.
+    assert_eq!(born, json::count(&printed, "/all") + 1);
 }

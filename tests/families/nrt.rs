@@ -1,4 +1,4 @@
-//! The family `nrt` against Numba's own statistics, which are off by default.
+//! Tests the family `nrt` against Numba's own statistics, which are off by default.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
 
@@ -46,21 +46,21 @@ fn sum(meminfos: &Value, key: &str) -> u64 {
     json::list(meminfos, "/sites").iter().map(|site| json::count(site, key)).sum()
 }
 
-/// The program compiles and runs its functions, says what Numba counts, and runs them again.
+/// The program compiles and runs its functions, prints what Numba counts, and runs them again.
 fn counted(statistics: bool) {
     let recording = record().command(program("all", statistics)).run();
     let meminfos = &recording.report["meminfos"];
     let (born, died) = (json::count(meminfos, "/born"), json::count(meminfos, "/died"));
     assert_eq!((born - died, sum(meminfos, "/live")), (json::count(meminfos, "/live"), born - died));
     assert_eq!(sum(meminfos, "/born"), born);
-    let told = if statistics {
+    let output = if statistics {
         recording.stdout.clone()
     } else {
-        // It does the same each time.
+        // Another run does the same, so its statistics hold for the recorded one as well.
         String::from_utf8(program("all", true).output().unwrap().stdout).unwrap()
     };
-    let (before, after) = (printed(&told, "pid"), printed(&told, "after del"));
-    assert_eq!((before[2] + after[2], before[3] + after[3]), (born, died), "{told}");
+    let (before, after) = (printed(&output, "pid"), printed(&output, "after del"));
+    assert_eq!((before[2] + after[2], before[3] + after[3]), (born, died), "{output}");
     let leaked = json::list(&recording.report, "/findings").iter().any(|finding| finding["id"] == "nrt/leaked");
     assert!(!leaked, "{:#}", recording.report["findings"]);
 }
@@ -82,7 +82,7 @@ fn leak() {
     assert_eq!(json::count(finding, "/evidence/bytes"), 40_000, "{finding:#}");
 }
 
-/// Numba says how many references an array's memory has; one site's array has three more, and waits for a look.
+/// Numba reports how many references an array's memory has. One array has three more, and waits for a snapshot.
 const REFERENCES: &str = "
 import os
 import time
@@ -107,14 +107,14 @@ fn references() {
     let mut python = command(interpreter().unwrap());
     python.args(["-B", "-u", "-c", REFERENCES]);
     let recording = record().command(python).run();
-    let told: Vec<u64> = recording.stdout.split_whitespace().map(|count| count.parse().unwrap()).collect();
+    let printed: Vec<u64> = recording.stdout.split_whitespace().map(|count| count.parse().unwrap()).collect();
     let sites = json::list(&recording.report["meminfos"], "/sites");
     let seen = |bytes: u64| {
         let site = sites.iter().find(|site| json::count(site, "/bytes") == bytes);
         json::count(site.unwrap_or_else(|| panic!("{sites:#?}")), "/references")
     };
-    assert_eq!([seen(8000), seen(16_000)], told[..2], "{sites:#?}");
-    // NumPy says where the data lies.
+    assert_eq!([seen(8000), seen(16_000)], printed[..2], "{sites:#?}");
+    // NumPy reports where the data lies.
     let query =
         "SELECT address FROM meminfo_data JOIN meminfos ON id = meminfo WHERE bytes IN (8000, 16000) ORDER BY bytes";
     let code = "import sqlite3, sys; print(*(row[0] for row in sqlite3.connect(sys.argv[1]).execute(sys.argv[2])))";
@@ -122,7 +122,7 @@ fn references() {
     let output = sqlite.args(["-c", code]).arg(&recording.file).arg(query).output().unwrap();
     let places = String::from_utf8(output.stdout).unwrap();
     let places: Vec<u64> = places.split_whitespace().map(|place| place.parse().unwrap()).collect();
-    assert_eq!(places, told[2..]);
+    assert_eq!(places, printed[2..]);
 }
 
 fn off_by_default() {

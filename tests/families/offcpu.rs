@@ -1,4 +1,4 @@
-//! The family `offcpu` against programs that know their own waits.
+//! Tests the family `offcpu` against programs that know their own waits.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
 
@@ -9,12 +9,12 @@ use std::process::ExitCode;
 use pyobs_tests::{Case, Python, Record, Workload, case, compare, json, needs, workload};
 use serde_json::Value;
 
-/// What every interpreter has to show.
+/// The scenarios that run on every interpreter.
 const COMMON: [&str; 4] = ["sleep", "lock", "queue_get", "pipe"];
 const OTHERS: [&str; 8] =
     ["event_with_timeout", "socket_recv", "socket_with_timeout", "selected", "polled", "epolled", "child", "fsync"];
 const SHARE: f64 = 0.05;
-/// Less than that is not measured.
+/// Shorter waits are within the error of measurement.
 const LEAST_S: f64 = 0.005;
 
 fn main() -> ExitCode {
@@ -44,12 +44,12 @@ fn main() -> ExitCode {
     pyobs_tests::run(cases)
 }
 
-/// They take up to twenty seconds.
+/// Cases that take up to twenty seconds run with one version by default.
 fn once(version: &str) -> Result<(), String> {
     if version == "3.12" { Ok(()) } else { needs::all() }
 }
 
-/// CONFIG_STACKTRACE.
+/// Needs CONFIG_STACKTRACE.
 fn kernel_stacks() -> Result<(), String> {
     fs::read("/proc/self/stack").map(drop).map_err(|error| format!("the kernel shows no stacks of threads: {error}"))
 }
@@ -79,8 +79,9 @@ fn check(python: &Python, scenarios: &[&str]) {
     compare::within("seconds exported", recording.exported_s("offcpu"), reported, 0.001);
 }
 
-/// Four lines that sleep in turns, beside threads that sleep all the time. Each of the threads says how long it slept: at
-/// least the time in which it neither ran nor was ready to, by the kernel's account, and at most that of the calls, by its clock. The first also says for how long it was at each line.
+/// Four lines that sleep in turn, beside threads that sleep all the time. Each thread prints how long it slept: at
+/// least the time in which it neither ran nor was ready to, by the kernel's account, and at most the time in the calls,
+/// by its clock. The first also prints the time at each line.
 const FOUR: &str = "\
 import json, sys, threading, time
 SECONDS = float(sys.argv[1])
@@ -117,9 +118,9 @@ for thread in threads: thread.start()
 for thread in threads: thread.join()
 print(json.dumps({'slept': slept, 'four': threads[0].native_id, 'at_line': at_line}))
 ";
-/// Shares are right within this, or within what the number of stacks allows for.
+/// Shares must be right within this, or within what the number of stacks allows for.
 const POINTS: f64 = 0.03;
-/// One of 2000 such figures is further off by chance.
+/// By chance, one of 2000 such figures is further off.
 const DEVIATIONS: f64 = 3.5;
 const EXACT: f64 = 0.02;
 
@@ -160,7 +161,7 @@ fn equal_lines(python: &Python) {
     }
 }
 
-/// Sleeps at one line, and says how often.
+/// Sleeps at one line, and prints how often.
 const ONE: &str = "\
 import time
 end, count = time.monotonic() + 8, 0
@@ -170,7 +171,7 @@ while time.monotonic() < end:
 print(count)
 ";
 
-/// 64 at full pace, and then one in 80 ms: some 150. At full pace all the time they would be 400.
+/// Expected are 64 stacks at full pace, then one in 80 ms: about 150. At full pace throughout there would be 400.
 fn few_stacks(python: &Python) {
     let recording = Record::new().argument("--budget").argument("50").command(python.inline(ONE)).run();
     assert!(recording.status.success(), "{}", recording.stderr);
@@ -220,7 +221,7 @@ print('ready', flush=True)
 while True: wait_here()
 ";
 
-/// What the kernel shows of a thread that sleeps, leaf first, without the scheduler; empty where it does not show it.
+/// The kernel's stack of a sleeping thread, leaf first, without the scheduler; empty if the kernel does not show it.
 fn kernel_stack(pid: u32) -> Vec<String> {
     let text = fs::read_to_string(format!("/proc/{pid}/stack")).unwrap_or_default();
     let names = text.lines().filter_map(|line| line.split(' ').nth(1)?.split('+').next());
@@ -231,11 +232,11 @@ fn kernel_frames_are_the_kernels(python: &Python) {
     let mut program = Workload::start(python.inline(READER));
     program.wait_for("ready");
     let pid = program.pid();
-    // Two that look at switches make the kernel call them by a function of its own.
+    // With two observers of thread switches, the kernel calls them through a function of its own.
     let another = Record::new().argument("--probe").argument("offcpu").pid(pid).seconds(2.0).start();
     let recording = Record::new().argument("--probe").argument("offcpu").pid(pid).seconds(2.0).start();
     let reads = |stack: &Vec<String>| stack.iter().any(|name| name == "ksys_read");
-    let expected = (0..1000).map(|_| kernel_stack(pid)).find(reads).expect("a look at the sleeping thread");
+    let expected = (0..1000).map(|_| kernel_stack(pid)).find(reads).expect("the thread sleeps in read(2)");
     let recording = recording.wait();
     another.wait();
     program.kill();
@@ -246,20 +247,20 @@ fn kernel_frames_are_the_kernels(python: &Python) {
         let names = kernel.map(|frame| json::text(frame, "/function"));
         names.skip_while(|name| name.contains("schedule")).eq(expected.iter().map(String::as_str))
     });
-    assert!(!alike.is_empty(), "none has {expected:?}: {others:#?}");
+    assert!(!alike.is_empty(), "no stack is {expected:?}: {others:#?}");
     let (alike, others) = (seconds(&alike), seconds(&others));
-    // The thread can also be put off the CPU elsewhere.
+    // The thread can also be taken off the CPU elsewhere.
     compare::at_least("seconds in the kernel's own stack", alike, (alike + others) * (1.0 - SHARE));
 }
 
-/// What is not as the program says of one of its waits.
+/// Describes how the rows differ from what the program measured for one of its waits.
 fn differences(rows: &[Value], wait: &Value) -> Vec<String> {
     let (name, tid) = (json::text(wait, "/name"), json::count(wait, "/tid"));
     let of_it = rows.iter().filter(|row| row["tid"] == tid && is_inside(row, json::text(wait, "/inside")));
     let (rows, others): (Vec<&Value>, Vec<&Value>) =
         of_it.filter(|row| row["reason"] != "gil").partition(|row| row["reason"] == wait["reason"]);
     let mut wrong = Vec::new();
-    let mut say = |is_right: bool, what: String| {
+    let mut require = |is_right: bool, what: String| {
         if !is_right {
             wrong.push(format!("{name}: {what}"));
         }
@@ -267,35 +268,40 @@ fn differences(rows: &[Value], wait: &Value) -> Vec<String> {
     let total = seconds(&rows);
     let (least, most) = (json::number(wait, "/waited_s/0"), json::number(wait, "/waited_s/1"));
     let is_right = total >= least * (1.0 - SHARE) - LEAST_S && total <= most * (1.0 + SHARE) + LEAST_S;
-    say(is_right, format!("{total:.4} s for {}, but the program measured {least:.4} to {most:.4} s", wait["reason"]));
+    require(
+        is_right,
+        format!("{total:.4} s for {}, but the program measured {least:.4} to {most:.4} s", wait["reason"]),
+    );
     let other = seconds(&others);
-    say(other <= most * SHARE + LEAST_S, format!("{other:.4} s for other reasons: {others:#?}"));
+    require(other <= most * SHARE + LEAST_S, format!("{other:.4} s for other reasons: {others:#?}"));
 
     let (at_the_line, elsewhere): (Vec<&Value>, Vec<&Value>) =
         rows.iter().partition(|row| is_innermost(row, &wait["innermost"]));
     let stray = seconds(&elsewhere);
-    say(stray <= total * SHARE + LEAST_S, format!("{stray:.4} s not at {}: {elsewhere:#?}", wait["innermost"]));
+    require(stray <= total * SHARE + LEAST_S, format!("{stray:.4} s not at {}: {elsewhere:#?}", wait["innermost"]));
 
     let counted: u64 = at_the_line.iter().map(|row| json::count(row, "/count")).sum();
     if let Some(count) = wait["count"].as_u64() {
         let is_right = counted.abs_diff(count) as f64 <= count as f64 * SHARE;
-        say(is_right, format!("{counted} waits, not {count}"));
+        require(is_right, format!("{counted} waits, not {count}"));
     }
     let wakers = || rows.iter().flat_map(|row| json::list(row, "/wakers"));
     match wait["waker"].as_u64() {
         Some(waker) => {
             let by_it: f64 = wakers().filter(|row| row["tid"] == waker).map(|row| json::number(row, "/total_s")).sum();
             let all: Vec<&Value> = wakers().collect();
-            say(by_it >= total * 0.9, format!("{by_it:.4} s of {total:.4} s were ended by {waker}: {all:?}"));
+            require(by_it >= total * 0.9, format!("{by_it:.4} s of {total:.4} s were ended by {waker}: {all:?}"));
         }
-        None if wait["reason"] == "sleep" => say(wakers().count() == 0, "time is no waker".to_owned()),
+        None if wait["reason"] == "sleep" => {
+            require(wakers().count() == 0, "a sleep that ended by time has a waker".to_owned())
+        }
         None => {}
     }
     wrong
 }
 
 fn seconds(rows: &[&Value]) -> f64 {
-    // Of nothing the sum is -0.
+    // Without rows, the sum would be -0.
     rows.iter().map(|row| json::number(row, "/total_s")).sum::<f64>() + 0.0
 }
 
@@ -307,7 +313,7 @@ fn is_inside(row: &Value, function: &str) -> bool {
     python_frames(row).any(|frame| frame["function"] == function)
 }
 
-/// `[function, file's base name, line or null]`.
+/// Compares with `[function, file's base name, line or null]`.
 fn is_innermost(row: &Value, known: &Value) -> bool {
     python_frames(row).next_back().is_some_and(|frame| {
         let file = frame["file"].as_str().unwrap_or_default();
@@ -317,10 +323,10 @@ fn is_innermost(row: &Value, known: &Value) -> bool {
     })
 }
 
-/// It slept before the recording began, though not in one, and does so after it.
+/// The thread slept, awake in between, before the recording began, and sleeps on after it.
 fn sleeps_on(python: &Python) {
     let mut command = python.script(workload("sleepers.py"));
-    // A busy machine takes its time to attach, and what sleeps on by then is not seen.
+    // Attaching takes longer on a busy machine, and a sleep that began before it is not seen.
     command.args(["60", "3"]);
     let mut program = Workload::start(command);
     let tids = json::parse(&program.line());
@@ -330,7 +336,7 @@ fn sleeps_on(python: &Python) {
         .into_iter()
         .filter_map(|(thread, function)| {
             let slept = slept(&recording.report, json::count(&tids, &format!("/{thread}")), function);
-            // Until pyobs has attached, nobody counts.
+            // Nothing is counted until pyobs has attached.
             let is_right = (duration - 0.5..=duration).contains(&slept);
             (!is_right).then(|| format!("the thread {thread} slept {slept:.3} s of {duration:.3} s"))
         })
@@ -338,7 +344,7 @@ fn sleeps_on(python: &Python) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The program ends before it wakes.
+/// The program ends before the thread wakes.
 fn sleeps_to_the_end(python: &Python) {
     let mut command = python.script(workload("sleepers.py"));
     command.args(["2.6", "0.5"]);

@@ -1,4 +1,5 @@
-//! Processes: found however and whenever they come to be, named, and told from those that are not Python.
+//! Tests processes: they must be found however and whenever they begin, named, and told apart from programs that are
+//! not Python.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
 
@@ -33,20 +34,21 @@ fn python() -> Python {
     needs::python("3.12").unwrap()
 }
 
-/// Burns so many seconds of CPU time in a function of this name.
+/// Burns this many seconds of CPU time in a function of this name.
 fn burn(python: &Python, function: &str, seconds: &str) -> Command {
     let mut command = python.script(workload("burn.py"));
     command.args([function, seconds]);
     command
 }
 
-/// Samples of a process in a function.
+/// The samples of a process in a function.
 #[track_caller]
 fn samples_in(recording: &Recording, pid: u32, function: &str) -> u64 {
     recording.stacks_of(pid).iter().filter(|stack| stack.has(function)).map(|stack| stack.samples).sum()
 }
 
-/// The process is reported as this Python and has at least half of the samples that its CPU time in the function gives.
+/// Asserts that the process is reported as this Python, and has at least half of the samples that its CPU time in the
+/// function should give.
 #[track_caller]
 fn is_named(recording: &Recording, python: &Python, pid: u32, function: &str, cpu_s: f64) {
     assert_eq!(recording.process(pid)["python"], python.version.as_str(), "{}", recording.process(pid));
@@ -54,7 +56,7 @@ fn is_named(recording: &Recording, python: &Python, pid: u32, function: &str, cp
     compare::at_least(&what(), samples_in(recording, pid, function) as f64, cpu_s * f64::from(RATE) * 0.5);
 }
 
-/// What a workload that starts children prints in the end.
+/// The children that a workload prints at its end.
 #[track_caller]
 fn children(stdout: &str) -> Vec<(u32, String)> {
     let truth = json::parse(stdout.lines().last().unwrap_or_default());

@@ -1,5 +1,5 @@
-//! The family `redundancy` against programs whose redundancy is known by construction, and the programs' own check that they
-//! compute the same.
+//! Tests the family `redundancy` against programs whose redundancy is known by construction. The programs also check
+//! that their own results stay correct.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
 
@@ -75,13 +75,13 @@ fn run(folder: &Folder, arguments: &[&str]) -> Recording {
     let mut python = needs::python("3.12").unwrap().command();
     python.arg(workload("redundancy.py")).arg(library).args(arguments);
     let recording = record().command(python).run();
-    let told: Vec<u64> = recording.stdout.split_whitespace().map(|word| word.parse().unwrap()).collect();
-    assert_eq!(told[1], 0, "the program computes something else: {}", recording.stdout);
+    let printed: Vec<u64> = recording.stdout.split_whitespace().map(|word| word.parse().unwrap()).collect();
+    assert_eq!(printed[1], 0, "the program computed wrong results: {}", recording.stdout);
     recording
 }
 
-/// (of, all) summed over the pairs of a kind whose second access is in our library, of one thread or of all. Their stacks are
-/// whole.
+/// (of, all) summed over the pairs of a kind whose second access is in our library, of one thread or of all. Asserts
+/// that their stacks are fully unwound.
 fn sums(recording: &Recording, kind: &str, of: &str, all: &str, tid: Option<u64>) -> (u64, u64) {
     let pairs = json::list(&recording.report["redundancy"], "/pairs");
     let own = |pair: &&Value| {
@@ -99,24 +99,24 @@ fn share(mode: &str, percent: u64, seconds: &str, kind: &str, of: &str, all: &st
     share_is(&recording, percent, kind, of, all);
 }
 
-/// The share is what the program was told, within five points and what chance allows for as many.
+/// Asserts that the share is the requested one, within five points and what chance allows for this many pairs.
 fn share_is(recording: &Recording, percent: u64, kind: &str, of: &str, all: &str) {
     share_of_sums(sums(recording, kind, of, all, None), percent, kind);
 }
 
 fn share_of_sums((of, all): (u64, u64), percent: u64, kind: &str) {
     assert!(all >= 100, "{all} pairs of {kind}");
-    let (told, seen) = (percent as f64 / 100.0, of as f64 / all as f64);
-    let chance = 3.0 * (told * (1.0 - told) / all as f64).sqrt();
-    assert!((seen - told).abs() <= 0.05 + chance, "{kind}: {of} of {all}, and {percent} percent are");
+    let (wanted, seen) = (percent as f64 / 100.0, of as f64 / all as f64);
+    let chance = 3.0 * (wanted * (1.0 - wanted) / all as f64).sqrt();
+    assert!((seen - wanted).abs() <= 0.05 + chance, "{kind}: {of} of {all}, expected {percent} %");
 }
 
 fn threads(percents: &[u64], seconds: &str) {
     let (count, percents) = (percents.len(), percents.iter().map(u64::to_string).collect::<Vec<_>>().join(","));
     let recording = run(&Folder::new(), &["stores", &percents, seconds, &count.to_string()]);
-    let told: Vec<u64> = recording.stdout.split_whitespace().map(|word| word.parse().unwrap()).collect();
-    assert_eq!(told.len(), 2 + 2 * count, "{told:?}");
-    for thread in told[2..].chunks(2) {
+    let printed: Vec<u64> = recording.stdout.split_whitespace().map(|word| word.parse().unwrap()).collect();
+    assert_eq!(printed.len(), 2 + 2 * count, "{printed:?}");
+    for thread in printed[2..].chunks(2) {
         share_of_sums(sums(&recording, "store", "equal", "compared", Some(thread[0])), thread[1], "store");
     }
 }
@@ -124,8 +124,8 @@ fn threads(percents: &[u64], seconds: &str) {
 fn twins(name: &str, version: &'static str, kind: &'static str, id: &'static str, seconds: u32) -> Case {
     let body = move || {
         let recording = recorded(version, kind, "bad", seconds);
-        let (line, bad) = (told(&recording)["waste_line"].as_u64().unwrap(), lines(&recording, id));
-        assert!(bad.contains(&line), "{id} at {bad:?}, and line {line} wastes");
+        let (line, bad) = (printed(&recording)["waste_line"].as_u64().unwrap(), lines(&recording, id));
+        assert!(bad.contains(&line), "{id} at {bad:?}, but line {line} is the wasteful one");
         if id == RECOMPUTED {
             let by_arguments = findings_of(&recording, id).any(|found| found["evidence"]["same_arguments"].is_u64());
             assert!(by_arguments, "{:#}", recording.report["findings"]);
@@ -138,16 +138,16 @@ fn twins(name: &str, version: &'static str, kind: &'static str, id: &'static str
         let good = recorded(version, kind, "good", seconds);
         let there = line_of(instead(kind));
         let waste: Vec<u64> = lines(&good, id).into_iter().filter(|line| *line == there).collect();
-        assert!(waste.is_empty(), "{id} at {waste:?}, where nothing wastes");
-        // Beside it, the twin of `algorithm` has two calls on one row of the matrix, which are little else than dispatch: of a
-        // few percent of the time, and told as such.
+        assert!(waste.is_empty(), "{id} at {waste:?}, where there is no waste");
+        // Elsewhere, the twin of `algorithm` makes two calls on one row of the matrix, which are little but dispatch.
+        // They take a few percent of the time and are reported as such.
         let more: Vec<&Value> = findings_of(&good, id).filter(|finding| share_of(finding) >= 0.1).collect();
         assert!(more.is_empty(), "{more:#?}");
     };
     case(name, body).needs(needs::root()).needs(numpy(version))
 }
 
-/// What the twin without waste does in the place of the marked line.
+/// What the twin without waste does instead of the marked line.
 fn instead(kind: &str) -> &'static str {
     match kind {
         "slice" => "weights -= 0.01 * gradients",
@@ -158,7 +158,7 @@ fn instead(kind: &str) -> &'static str {
     }
 }
 
-/// The array that the marked line takes rows or elements of, as the program makes it.
+/// The array whose rows or elements the marked line takes, as the program creates it.
 fn elements_of(kind: &str) -> Option<&'static str> {
     match kind {
         "slice" => Some("float64 8x40"),
@@ -167,7 +167,7 @@ fn elements_of(kind: &str) -> Option<&'static str> {
     }
 }
 
-/// The number of a line of the program, by its text.
+/// The number of the program's line with this text.
 fn line_of(text: &str) -> u64 {
     let source = fs::read_to_string(inefficiencies()).unwrap();
     let line = source.lines().position(|line| line.trim() == text).unwrap();
@@ -178,17 +178,17 @@ fn inefficiencies() -> PathBuf {
     workload("inefficiencies.py")
 }
 
-/// A loop-invariant term stores new values all the time: its operands are read again, and no more can be said.
+/// A loop-invariant term always stores new values: only the repeated reads of its operands can be found.
 fn invariant(version: &'static str) -> Case {
     let body = move || {
         let recording = recorded(version, "invariant", "bad", 15);
-        let line = told(&recording)["waste_line"].as_u64();
+        let line = printed(&recording)["waste_line"].as_u64();
         let at = |id| lines(&recording, id).into_iter().filter(|other| Some(*other) == line).count();
         assert_eq!(at("redundancy/reread"), 1, "{line:?}");
         for id in [DISPATCH, RECOMPUTED, DEAD] {
             assert_eq!(at(id), 0, "{id} at {line:?}");
         }
-        // The program's arrays, their transposed ones, what it makes of them, and numbers that NumPy makes arrays of.
+        // The program's arrays, their transposes, its results, and the arrays that NumPy makes of numbers.
         let shapes = ["float64 256x32", "float64 32x256", "float64 256x48", "float64 32x48", "float64"];
         let pairs = json::list(&recording.report["redundancy"], "/pairs");
         let of: Vec<&str> =
@@ -199,7 +199,7 @@ fn invariant(version: &'static str) -> Case {
     case.needs(needs::root()).needs(numpy(version))
 }
 
-/// An interpreter of this version that can import NumPy.
+/// The executable of an interpreter of this version that can import NumPy.
 fn numpy(version: &str) -> Result<PathBuf, String> {
     let python = needs::python(version)?;
     let mut candidates = python.venv.iter().chain([&python.executable]);
@@ -216,8 +216,8 @@ fn recorded(version: &str, kind: &str, variant: &str, seconds: u32) -> Recording
     record().command(program).run()
 }
 
-/// What the program says of itself.
-fn told(recording: &Recording) -> Value {
+/// What the program printed about itself.
+fn printed(recording: &Recording) -> Value {
     serde_json::from_str(recording.stdout.trim()).unwrap()
 }
 
@@ -225,12 +225,12 @@ fn findings_of<'a>(recording: &'a Recording, id: &str) -> impl Iterator<Item = &
     json::list(&recording.report, "/findings").iter().filter(move |finding| finding["id"] == id)
 }
 
-/// Of the run; a finding that says nothing of it counts as all.
+/// The share of the run. A finding without one counts as the whole run.
 fn share_of(finding: &Value) -> f64 {
     finding["evidence"]["native_share"].as_f64().unwrap_or(1.0)
 }
 
-/// The lines that have this finding, in their order.
+/// The lines that have this finding, in the order of the findings.
 fn lines(recording: &Recording, id: &str) -> Vec<u64> {
     let line = |finding: &Value| {
         let text = json::text(finding, "/evidence/line");

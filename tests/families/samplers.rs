@@ -1,4 +1,4 @@
-//! Both drivers of the walk, on this kernel: `bpf_loop` and the bounded loop for kernels that lack it.
+//! Tests both drivers of the stack walk on this kernel: `bpf_loop`, and the bounded loop for kernels without it.
 
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ impl Drop for Spinner {
     }
 }
 
-/// Outcomes of the samples of two seconds, and their depths.
+/// The outcomes and depths of the samples of two seconds.
 fn walk(depth: u32, bounded: bool) -> Vec<(Outcome, usize)> {
     let spinner = Spinner::start(depth);
     std::thread::sleep(Duration::from_millis(500));
@@ -45,7 +45,8 @@ fn walk(depth: u32, bounded: bool) -> Vec<(Outcome, usize)> {
         match event {
             Event::Stack { frames, .. } => stacks.push(frames.len()),
             Event::Sample(sample) => {
-                // Until the files' tables are made, native frames are missing; these cases are about Python's.
+                // Native frames are missing until the files' unwind tables are made; these cases are about Python
+                // frames.
                 let outcome = match sample.outcome {
                     Outcome::NativePartial(Reason::UnwindTableMissing) => Outcome::Complete,
                     outcome => outcome,
@@ -62,7 +63,7 @@ fn walk(depth: u32, bounded: bool) -> Vec<(Outcome, usize)> {
 #[track_caller]
 fn assert_all(samples: &[(Outcome, usize)], outcome: Outcome, depth: usize) {
     let odd: Vec<_> = samples.iter().filter(|(got, frames)| *got != outcome || *frames < depth).collect();
-    // A thread that is just being entered or left is one frame short.
+    // A sample at a call or a return is one frame short.
     assert!(odd.len() * 100 <= samples.len(), "{} of {}: {odd:?}", odd.len(), samples.len());
 }
 

@@ -1,4 +1,4 @@
-//! The family `shm` against programs that know what they share, and against `/proc`.
+//! Tests the family `shm` against programs that know what they share, and against `/proc`.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
 
@@ -27,19 +27,19 @@ fn main() -> ExitCode {
     pyobs_tests::run(cases)
 }
 
-/// Of the modes of a program one interpreter runs all, and one of each kind of system library's some.
+/// By default, one interpreter runs all modes of a program, and one for each kind of system library runs some.
 fn quick(python: &Python, mode: &str, some: &[&str]) -> Result<(), String> {
     let one = python.is("3.12") && python.root.is_none();
     let few = (python.is("3.8") || python.is("3.13")) && some.contains(&mode);
     if one || few { Ok(()) } else { needs::all() }
 }
 
-/// A recording of this family alone.
+/// Records this family alone.
 fn record() -> Record {
     Record::new().argument("--probe").argument("shm")
 }
 
-/// Files in the folder of shared memory, gone with their case.
+/// Files in `/dev/shm`, removed with their case.
 struct Names(Vec<String>);
 
 impl Drop for Names {
@@ -58,7 +58,7 @@ fn segments(report: &Value) -> &[Value] {
     json::list(report, "/segments")
 }
 
-/// The one segment of a name.
+/// The only segment with a name.
 #[track_caller]
 fn segment<'a>(report: &'a Value, name: &str) -> &'a Value {
     let found: Vec<&Value> = segments(report).iter().filter(|segment| segment["name"] == name).collect();
@@ -66,8 +66,8 @@ fn segment<'a>(report: &'a Value, name: &str) -> &'a Value {
     found[0]
 }
 
-/// Everybody who holds or held it, in order.
-fn people(segment: &Value) -> Vec<u64> {
+/// The pids of all current and past holders, sorted.
+fn all_holders(segment: &Value) -> Vec<u64> {
     let rows = json::list(segment, "/holders").iter().chain(json::list(segment, "/past_holders"));
     let mut pids: Vec<u64> = rows.map(|row| json::count(row, "/pid")).collect();
     pids.sort_unstable();
@@ -75,13 +75,13 @@ fn people(segment: &Value) -> Vec<u64> {
     pids
 }
 
-/// From whom to whom its descriptors went.
+/// The pairs of processes between which its descriptors passed.
 fn passes(segment: &Value) -> Vec<(u64, u64)> {
     let rows = json::list(segment, "/passed").iter();
     rows.map(|row| (json::count(row, "/from_pid"), json::count(row, "/to_pid"))).collect()
 }
 
-/// It was made in this function, and its innermost line of Python says so.
+/// Asserts that it was made in this function, and that the frame has a line.
 #[track_caller]
 fn is_born_in(segment: &Value, function: &str, file: &str) {
     let stack = json::list(segment, "/stack");
@@ -96,7 +96,7 @@ fn finding<'a>(report: &'a Value, id: &str, name: &str) -> Option<&'a Value> {
     json::list(report, "/findings").iter().find(|it| it["id"] == id && it["evidence"]["name"] == name)
 }
 
-/// A recording that missed nothing.
+/// Asserts that the recording missed nothing.
 #[track_caller]
 fn nothing_is_lost(report: &Value) {
     let loss = report["loss"].as_object().unwrap();

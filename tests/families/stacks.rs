@@ -1,4 +1,5 @@
-//! Whole stacks against what the programs know of themselves: at known points, at random ones, and of known depths.
+//! Tests complete stacks against what the programs know of themselves: at known points, at random ones, and at known
+//! depths.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
 
@@ -39,7 +40,8 @@ fn python_frames(stack: &Stack) -> Vec<Known> {
     stack.python().into_iter().map(|(function, file, line)| (function.to_owned(), file.to_owned(), line)).collect()
 }
 
-/// At least this share of the stacks is whole: walked to their ends, the Python and the native one, and all of it named.
+/// Asserts that at least this share of the stacks is complete and fully unwound: the Python and the native stack reach
+/// their ends, and every frame has a name.
 #[track_caller]
 fn are_whole(recording: &Recording, share: f64) {
     let count = |pointer: &str| json::count(&recording.report, pointer) as f64;

@@ -1,4 +1,4 @@
-//! Threads and sub-interpreters, whoever made them, on every interpreter.
+//! Tests threads and sub-interpreters of all origins on every interpreter.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
 
@@ -26,7 +26,7 @@ fn main() -> ExitCode {
     pyobs_tests::run(cases.into_iter().map(Case::beside).collect())
 }
 
-/// Threads of Python, of C code that calls Python, and one that never does.
+/// Tests threads of Python, of C code that calls Python, and one that never does.
 fn threads(python: &Python, with_native: bool) -> Case {
     let python = python.clone();
     let what =
@@ -58,7 +58,7 @@ print('ready', flush=True)
 time.sleep(300)
 ";
 
-/// Threads that do nothing while they are watched are in the report all the same, as `/proc` has them.
+/// Threads that do nothing while they are watched must still be in the report, as `/proc` lists them.
 fn sleeping(python: &Python) -> Case {
     let python = python.clone();
     let body = move || {
@@ -69,10 +69,10 @@ fn sleeping(python: &Python) -> Case {
         let mut known: Vec<u64> =
             known.map(|task| task.unwrap().file_name().to_str().unwrap().parse().unwrap()).collect();
         let threads = json::list(recording.process(program.pid()), "/threads").iter();
-        let mut told: Vec<u64> = threads.map(|thread| json::count(thread, "/tid")).collect();
+        let mut reported: Vec<u64> = threads.map(|thread| json::count(thread, "/tid")).collect();
         known.sort_unstable();
-        told.sort_unstable();
-        assert_eq!(told, known, "{}", recording.stderr);
+        reported.sort_unstable();
+        assert_eq!(reported, known, "{}", recording.stderr);
     };
     case("threads_that_sleep_all_the_time_are_known", body).needs(needs::root())
 }
@@ -109,12 +109,12 @@ fn is_as_the_program_says(recording: &Recording, thread: &Value, truth: &Value) 
     let rows = json::list(&recording.report, "/processes/0/threads");
     let row = rows.iter().find(|row| row["tid"] == tid).unwrap_or_else(|| panic!("no thread {tid} in {rows:#?}"));
     assert_eq!(row["name"], thread["name"], "the name of the thread {thread}");
-    // Folded stacks are rounded, each for itself.
+    // Each folded stack is rounded separately.
     let of_row = json::number(row, "/cpu_s") * f64::from(RATE);
     compare::at_least("CPU time of the thread's row, in samples", of_row, seen as f64 * 0.97);
 }
 
-/// Run by the thread that made them, or by another.
+/// Tests sub-interpreters run by the thread that made them, or by another.
 fn sub_interpreters(python: &Python, maker: &'static str, modules: &[&str]) -> Case {
     let python = python.clone();
     let maker_thread = if maker == "itself" { "the_thread_itself" } else { "another_thread" };
@@ -144,7 +144,7 @@ fn sub_interpreters(python: &Python, maker: &'static str, modules: &[&str]) -> C
         assert_eq!(subs, 2, "{}", recording.stdout);
         assert!(
             stacks.iter().any(|stack| stack.has("in_main_interpreter")),
-            "the main interpreter is not seen: {seen}"
+            "the main interpreter was not sampled: {seen}"
         );
         recording.lost_only_what_died(0.05);
     };

@@ -1,4 +1,4 @@
-//! The family `ucx` against programs that say what they sent and received.
+//! Tests the family `ucx` against programs that report what they sent and received.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
 
@@ -41,7 +41,7 @@ use self::driver::Driver;
 
 const ITERATIONS: u64 = 40;
 
-/// UCXX in other versions than the tests' own, and the variable that names an interpreter with it.
+/// Other versions of UCXX than the tests' own, and the variable that names an interpreter with each.
 const VERSIONS: [(&str, &str); 2] = [("0.46", "PYOBS_UCXX_0_46"), ("0.48", "PYOBS_UCXX_0_48")];
 
 fn main() -> ExitCode {
@@ -58,7 +58,7 @@ fn main() -> ExitCode {
         }
     }
     for api in ["tag", "stream", "am", "multi"] {
-        // UCXX delays only with a thread that makes progress.
+        // UCXX delays submission only with a progress thread.
         for (progress, delayed) in [
             ("thread", true),
             ("thread", false),
@@ -96,7 +96,7 @@ fn main() -> ExitCode {
     pyobs_tests::run(cases)
 }
 
-/// To import it takes seconds.
+/// The interpreter is looked for only once, because importing UCXX takes seconds.
 fn interpreter() -> Result<PathBuf, String> {
     static FOUND: LazyLock<Result<PathBuf, String>> = LazyLock::new(|| needs::executable_with("ucxx", "PYOBS_UCXX"));
     FOUND.clone()
@@ -109,14 +109,14 @@ fn other(version: &str, variable: &str) -> Result<PathBuf, String> {
     })
 }
 
-/// Of the package libucx that an interpreter has.
+/// The libucp in an interpreter's package libucx.
 fn libucp(interpreter: &Path) -> PathBuf {
     let print = "import libucx, os; print(os.path.dirname(libucx.__file__))";
     let output = command(interpreter).args(["-c", print]).output().unwrap();
     Path::new(String::from_utf8(output.stdout).unwrap().trim()).join("lib/libucp.so.0")
 }
 
-/// The distribution's own, which is stripped; a variable may name another.
+/// The distribution's own libucp, which is stripped; a variable may name another.
 fn packaged() -> Result<PathBuf, String> {
     let named = env::var_os("PYOBS_LIBUCP").map(PathBuf::from);
     let folders = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"];
@@ -130,7 +130,7 @@ fn packaged() -> Result<PathBuf, String> {
 fn script(interpreter: &Path, name: &str) -> Command {
     let mut python = command(interpreter);
     python.args(["-B", "-u"]).arg(workload(name));
-    // The libraries tell of variables that they do not know.
+    // Without it, the libraries warn about variables that they do not know.
     python.env("UCX_WARN_UNUSED_ENV_VARS", "n");
     python
 }
@@ -139,7 +139,7 @@ fn record(probes: &str) -> Record {
     Record::new().argument("--probe").argument(probes)
 }
 
-/// A program that says that it is ready is recorded, and a second later told to go on, up to its end.
+/// Starts recording a program that is ready, lets it go on a second later, and waits for its end.
 fn in_the_middle(program: Command) -> (Recording, Ended) {
     let mut running = Workload::start(program);
     running.wait_for("ready");
@@ -149,7 +149,7 @@ fn in_the_middle(program: Command) -> (Recording, Ended) {
     (recording.wait(), running.wait())
 }
 
-/// Each side sends and receives as often as it was told to; the driver fails where bytes are not what they should be.
+/// Checks that each side sends and receives as often as requested. The driver itself fails if the bytes are wrong.
 fn synchronous(api: &str, progress: &str, delayed: bool) {
     const SIZE: u64 = 65536;
     let mut python = script(&interpreter().unwrap(), "ucxx_sync_driver.py");
@@ -171,7 +171,7 @@ fn synchronous(api: &str, progress: &str, delayed: bool) {
     for whole in wholes {
         let parts = transfers.iter().filter(|it| it["parent"] == whole["id"]);
         assert!(parts.clone().chain([whole]).all(|it| it["completed_s"].is_number()), "{whole:#}");
-        // Four buffers, and what announces them.
+        // Four buffers, and the message that announces them.
         let (buffers, count) = if api == "multi" { (4, 5) } else { (1, 0) };
         assert_eq!((json::count(whole, "/bytes"), parts.count()), (buffers * SIZE, count), "{whole:#}");
     }
@@ -181,13 +181,14 @@ fn is_of(transfer: &Value, api: &str) -> bool {
     transfer["library"] == "ucxx" && json::text(transfer, "/operation").starts_with(api)
 }
 
-/// What the driver with ctypes says of itself after these words.
-fn said(recording: &Recording, name: &str) -> u64 {
+/// The number that the ctypes driver prints after a word.
+fn printed(recording: &Recording, name: &str) -> u64 {
     let mut words = recording.stdout.split_whitespace().skip_while(|word| *word != name);
     words.nth(1).unwrap_or_else(|| panic!("{}{}", recording.stdout, recording.stderr)).parse().unwrap()
 }
 
-/// The driver is over within milliseconds of loading the library, which may be before the probes are there.
+/// The driver ends within milliseconds of loading the library, possibly before the probes are attached, so this loads
+/// it earlier.
 const LOADS_FIRST: &str = "
 import ctypes, runpy, sys, time
 library, *sys.argv = sys.argv[1:]
@@ -208,20 +209,20 @@ fn with_ctypes(library: &Path, threshold: Option<&str>, rounds: u64) -> Recordin
     record("ucx").command(python).run()
 }
 
-/// Callbacks are closures of libffi here, whose memory has no file. The driver counts what was over at once.
+/// The callbacks are libffi closures, whose memory has no file. The driver counts how many transfers completed at once.
 fn closures(library: &Path) -> Recording {
     const ROUNDS: u64 = 300;
     let recording = with_ctypes(library, None, ROUNDS);
     let transfers = json::list(&recording.report, "/transfers");
     assert_eq!(
         transfers.len() as u64,
-        said(&recording, "immediate") + said(&recording, "pending"),
+        printed(&recording, "immediate") + printed(&recording, "pending"),
         "{}",
         recording.stdout
     );
     let at_once = transfers.iter().filter(|transfer| transfer["immediate"] == true).count() as u64;
-    assert_eq!(at_once, said(&recording, "immediate"));
-    // The status is what the library has written down when the request is given back.
+    assert_eq!(at_once, printed(&recording, "immediate"));
+    // The library has written the status before it frees the request.
     let is_over = |it: &Value| it["completed_s"].is_number() && it["status"] == 0 && it["library"] == "ucx";
     assert!(transfers.iter().all(is_over), "{transfers:#?}");
     let counts = json::list(&recording.report, "/transfer_counts");
@@ -229,19 +230,19 @@ fn closures(library: &Path) -> Recording {
     recording
 }
 
-/// The same, and nothing is made up of what only a symbol table shows.
+/// The same with a stripped library: without a symbol table, no protocol may be guessed.
 fn stripped(library: &Path) {
     let recording = closures(library);
     let transfers = json::list(&recording.report, "/transfers");
     assert!(transfers.iter().all(|it| it["protocol"] != "rendezvous"), "{transfers:#?}");
 }
 
-/// The one's ends of calls are told of by UCXX, the other's by the library: as many as each of them says, while both run and when
-/// the other has come and gone.
+/// UCXX reports the ends of its own calls, and the library those of the other program. Both counts must be exact, while
+/// both run and after one has ended.
 fn beside() {
     const ROUNDS: u64 = 2000;
     let interpreter = interpreter().unwrap();
-    // By the name by which UCXX's loader opens it, which is another file in the wheel.
+    // UCXX's loader opens it by this name, which is another file in the wheel.
     let library = libucp(&interpreter).with_file_name("libucp.so");
     let [asyncio, ctypes] = ["ucxx_async_driver.py", "ctypes_ucp.py"].map(workload);
     let mut shell = command("sh");
@@ -252,19 +253,19 @@ fn beside() {
     shell.arg(&interpreter).arg(asyncio).arg(ctypes).arg(&library).arg(LOADS_FIRST).arg(ROUNDS.to_string());
     shell.env("LD_LIBRARY_PATH", library.parent().unwrap()).env("UCX_WARN_UNUSED_ENV_VARS", "n");
     let recording = record("ucx").command(shell).run();
-    assert_eq!(said(&recording, "iters"), ROUNDS);
+    assert_eq!(printed(&recording, "iters"), ROUNDS);
     let counts = json::list(&recording.report, "/transfer_counts");
     let of = |library: &str, key: &str| {
         let own =
             counts.iter().filter(|it| it["library"] == library && json::text(it, "/operation").starts_with("tag"));
         own.map(|it| json::count(it, key)).sum::<u64>()
     };
-    assert_eq!((of("ucx", "/count"), of("ucx", "/immediate")), (2 * ROUNDS, said(&recording, "immediate")));
-    // Both sides.
+    assert_eq!((of("ucx", "/count"), of("ucx", "/immediate")), (2 * ROUNDS, printed(&recording, "immediate")));
+    // The count covers both sides.
     assert_eq!(of("ucxx", "/count"), 4 * 200);
 }
 
-/// UCX takes the size from which on it tells the receiver first out of a variable.
+/// A variable sets the size from which UCX announces a message before it sends it.
 fn protocols() {
     const ROUNDS: u64 = 20;
     let library = libucp(&interpreter().unwrap());
@@ -280,7 +281,7 @@ fn protocols() {
     assert!(eager.iter().all(|(at_once, protocol)| if *at_once { protocol == "eager" } else { protocol.is_null() }));
 }
 
-/// Nobody stops UCXX's notifier, which is a thread that the interpreter waits for; and nobody sends what is asked for.
+/// Nothing stops UCXX's notifier, a thread that the interpreter waits for, and nothing sends the requested message.
 const FORGETS: &str = "
 import asyncio, os, threading
 os.environ.update(UCX_TLS='tcp,self,sm', UCX_NET_DEVICES='lo', UCX_LOG_LEVEL='error', UCXPY_PROGRESS_MODE='thread',

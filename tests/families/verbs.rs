@@ -1,4 +1,4 @@
-//! The verbs over a real recording: what they print is what docs/cli.md and docs/report-json.md say.
+//! Tests the verbs on a real recording: their output must match docs/cli.md and docs/report-json.md.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
 
@@ -59,7 +59,7 @@ fn main() -> ExitCode {
     pyobs_tests::run(cases)
 }
 
-/// Of threads.py; made once.
+/// The recording of threads.py, made once.
 fn recording() -> &'static Recording {
     static RECORDING: OnceLock<Recording> = OnceLock::new();
     RECORDING.get_or_init(|| {
@@ -106,11 +106,11 @@ fn doctor() {
     let checks = json::list(&document, "/checks");
     for family in ["cpu", "offcpu", "gil", "eval", "arena", "shm", "nrt", "ucx", "redundancy"] {
         let concerns = |check: &&Value| json::list(check, "/families").iter().any(|name| name == family);
-        assert!(checks.iter().any(|check| concerns(&check)), "nothing is said of what {family} needs");
+        assert!(checks.iter().any(|check| concerns(&check)), "no check covers what {family} needs");
     }
     let lacks =
         |check: &Value| check["status"] == "missing" && json::list(check, "/families").iter().any(|name| name == "cpu");
-    assert_eq!(ended.status.code() == Some(3), checks.iter().any(lacks), "the exit code; {checks:#?}");
+    assert_eq!(ended.status.code() == Some(3), checks.iter().any(lacks), "the exit code does not match; {checks:#?}");
     assert!(checks.iter().all(|check| check["status"] == "works" || check["todo"].is_string()), "{checks:#?}");
 }
 
@@ -120,7 +120,7 @@ fn doctor_in_words() {
     for check in json::list(&document, "/checks") {
         assert!(words.contains(json::text(check, "/name")), "{check} is not in {words}");
     }
-    assert!(!words.contains('\u{1b}'), "colours where there is no terminal");
+    assert!(!words.contains('\u{1b}'), "colours without a terminal");
 }
 
 fn frame_shape() -> Shape {
@@ -176,7 +176,7 @@ fn report() {
         ("cpu_s", Shape::Number),
         ("threads", Shape::list(thread)),
     ])
-    // Added to the contract, as the next are.
+    // These keys were added to the contract later.
     .with("gil", Shape::nullable(gil_shares()))
     .with("memory", Shape::nullable(memory()));
     let about = Shape::object([
@@ -188,7 +188,7 @@ fn report() {
         ("rate_hz", Shape::Count),
         ("probes", Shape::list(Shape::Text)),
     ])
-    // The contract lets keys be added; these are such.
+    // These keys were added to the contract later.
     .with("sampler", Shape::OneOf(&["cycles", "cpu-clock"]))
     .with("segment_repair", Shape::OneOf(&["iterators", "proc"]));
     let cost = [

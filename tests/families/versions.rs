@@ -1,4 +1,4 @@
-//! Every interpreter: the stacks and lines that it says itself, against the sampled ones.
+//! Tests every interpreter: compares the stacks and lines that a program records itself with the sampled ones.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
 
@@ -9,7 +9,7 @@ use pyobs_tests::{Case, Python, Record, Recording, UNREADABLE, case, compare, js
 use serde::Deserialize;
 use serde_json::Value;
 
-/// A frame as a program knows it: function, whole path, line.
+/// A frame as a program knows it: function, whole path and line.
 type Known = (String, String, u32);
 
 fn main() -> ExitCode {
@@ -31,7 +31,7 @@ fn main() -> ExitCode {
     pyobs_tests::run(cases.into_iter().map(Case::beside).collect())
 }
 
-/// An empty list of interpreters would pass everything.
+/// With an empty list of interpreters everything would pass.
 fn no_version_is_left_out() -> Case {
     case("there_is_an_interpreter", || assert!(!Python::all().is_empty(), "no CPython was found on this machine"))
 }
@@ -49,7 +49,7 @@ fn stacks_are_what_the_program_says(python: &Python) {
     stacks_are_true(python, "");
 }
 
-/// There is no bpf_loop, nor bpf_find_vma: a bounded loop walks the stacks.
+/// Without bpf_loop and bpf_find_vma, a bounded loop walks the stacks.
 fn without_loop(python: &Python) {
     stacks_are_true(python, &[181, 180].map(|helper| rule("helper", helper, libc::EINVAL)).concat());
 }
@@ -58,7 +58,7 @@ fn stacks_are_true(python: &Python, rules: &str) {
     const RATE: u32 = 999;
     let (recording, truth) = record(python, "nest.py", RATE, rules);
     let truths = json::list(&truth, "/truths");
-    assert!(truths.len() > 35, "the program is cut short: {} scenarios", truths.len());
+    assert!(truths.len() > 35, "the program has only {} scenarios", truths.len());
     let mut sampled = BTreeMap::<Vec<(String, String, u32)>, u64>::new();
     for stack in recording.stacks() {
         let frames =
@@ -71,7 +71,7 @@ fn stacks_are_true(python: &Python, rules: &str) {
         let frames = known_stack(truth);
         let shown: Vec<_> = frames.iter().map(|(function, file, line)| (function.clone(), base(file), *line)).collect();
         let seen = sampled.remove(&shown).unwrap_or(0);
-        // A busy host takes the CPU away between two samples, but not half of the time.
+        // Other programs take the CPU between samples, but not half of the time.
         let least = json::number(truth, "/cpu_s") * f64::from(RATE) * 0.5;
         if (seen as f64) < least {
             wrong
@@ -80,11 +80,11 @@ fn stacks_are_true(python: &Python, rules: &str) {
     }
     let leaves: Vec<_> =
         sampled.iter().filter(|(frames, _)| frames.last().is_some_and(|leaf| leaf.0 == "leaf")).collect();
-    assert!(wrong.is_empty(), "{}\nnot expected, but sampled: {leaves:#?}", wrong.join("\n"));
+    assert!(wrong.is_empty(), "{}\nunexpected stacks: {leaves:#?}", wrong.join("\n"));
 
     let all: u64 = json::count(&recording.report, "/stacks/samples");
     let unknown: u64 = leaves.iter().map(|(_, samples)| **samples).sum();
-    compare::at_least("share of stacks below leaf() that are true", 1.0 - unknown as f64 / all as f64, 0.995);
+    compare::at_least("share of stacks below leaf() that are correct", 1.0 - unknown as f64 / all as f64, 0.995);
     frames_are_reported_with_whole_paths(&recording, truths);
 }
 
@@ -94,7 +94,7 @@ fn frames_are_reported_with_whole_paths(recording: &Recording, truths: &[Value])
     compare::contains_all("reported frames", &reported(recording), &known);
 }
 
-/// Without those that could not be named, which have no file.
+/// The reported frames that have a file, which those without a name do not.
 fn reported(recording: &Recording) -> Vec<Known> {
     let frames = json::list(&recording.report, "/frames").iter().map(|row| &row["frame"]);
     let known = |frame: &Value| {
@@ -119,7 +119,7 @@ fn lines_have_the_shares_that_they_cost(python: &Python) {
     let total: f64 = spent.iter().map(|(_, _, seconds)| seconds).sum();
     let mut sampled = BTreeMap::<(String, u32), u64>::new();
     for stack in recording.stacks() {
-        // Whatever burns, its caller's line is charged.
+        // Whatever burns the time, it counts for the caller's line.
         if let [.., (function, "lines.py", line), ("burn", "lines.py", _)] = stack.python()[..] {
             *sampled.entry((function.to_owned(), line)).or_default() += stack.samples;
         }
@@ -141,8 +141,9 @@ fn lines_have_the_shares_that_they_cost(python: &Python) {
     only_lines_that_there_are(&recording, &truth);
 }
 
-/// While the script's main() runs, all the code in its stacks is there to be read, also where a frame is published before it is
-/// filled in (3.11 and 3.12: docs/families/cpu.md). Of what runs before, modules' bodies are gone as soon as they are imported.
+/// While the script's main() runs, all code in its stacks can be read, even if a frame is published before it is filled
+/// in (3.11 and 3.12: docs/families/cpu.md). Earlier samples are excluded, because a module's body is freed after its
+/// import.
 fn code_that_lives_is_named(recording: &Recording) {
     let stacks = recording.stacks();
     let of_main = |(function, file, _): &(&str, &str, u32)| *function == "main" && *file == "lines.py";
@@ -151,11 +152,11 @@ fn code_that_lives_is_named(recording: &Recording) {
     let nameless = of_main.filter(|stack| stack.has(UNREADABLE));
     let count: u64 = nameless.clone().map(|stack| stack.samples).sum();
     let nameless: Vec<_> = nameless.map(|stack| (stack.python(), stack.samples)).collect();
-    // One in a thousand, or one.
+    // At most one in a thousand, or a single one.
     assert!(count * 1000 <= all.max(1000), "{count} of {all}: {} {nameless:#?}", recording.report["stacks"]);
 }
 
-/// Code objects that take each other's place in memory, some 50 ms each.
+/// Code objects that reuse each other's memory, for about 50 ms each.
 fn code_made_in_turn(python: &Python) {
     const RATE: u32 = 499;
     let (recording, truth) = record(python, "short_code.py", RATE, "");
@@ -171,13 +172,13 @@ fn code_made_in_turn(python: &Python) {
     for (function, file, seconds) in spent {
         let expected = seconds * f64::from(RATE);
         let seen = sampled.remove(&(function.clone(), file.clone())).unwrap_or(0) as f64;
-        // A busy host takes the CPU away between two samples.
+        // Other programs take the CPU between samples.
         if seen < expected * 0.4 || seen > expected + 4.0 * expected.sqrt() {
             wrong.push(format!("{function} in {file} has {seen} samples, not {expected:.0}"));
         }
     }
     assert!(wrong.is_empty(), "{}; left: {sampled:#?}", wrong.join("\n"));
-    assert!(sampled.is_empty(), "nothing of this was run: {sampled:#?}");
+    assert!(sampled.is_empty(), "functions that never ran: {sampled:#?}");
 }
 
 fn long_functions(python: &Python) {
@@ -188,7 +189,7 @@ fn long_functions(python: &Python) {
         lines: Vec<(u32, f64)>,
     }
     const RATE: u32 = 499;
-    /// Of larger tables nothing is read.
+    /// pyobs does not read larger tables.
     const BYTES_MAX: u64 = 8 << 20;
     let (recording, truth) = record(python, "long_lines.py", RATE, "");
     let functions: Vec<Function> = serde_json::from_value(truth["functions"].clone()).unwrap();
@@ -201,7 +202,7 @@ fn long_functions(python: &Python) {
     let mut wrong = Vec::new();
     let mut is_close = |what: &str, seen: u64, seconds: f64| {
         let (seen, expected) = (seen as f64, seconds * f64::from(RATE));
-        // A busy host takes the CPU away between two samples.
+        // Other programs take the CPU between samples.
         if seen < expected * 0.4 || seen > expected + 4.0 * expected.sqrt() {
             wrong.push(format!("{what} has {seen} samples, not {expected:.0}"));
         }
@@ -221,7 +222,7 @@ fn long_functions(python: &Python) {
         assert!(json::count(&recording.report, "/loss/line_unknown") > 0, "{}", recording.report["loss"]);
     }
     assert!(wrong.is_empty(), "{}; left: {sampled:#?}", wrong.join("\n"));
-    assert!(sampled.is_empty(), "no time was spent there: {sampled:#?}");
+    assert!(sampled.is_empty(), "lines that never ran: {sampled:#?}");
 }
 
 fn only_lines_that_there_are(recording: &Recording, truth: &Value) {

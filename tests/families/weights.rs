@@ -1,4 +1,5 @@
-//! Whether CPU seconds and shares are right whatever is dropped, however short the recording is, and whatever beats with the sampler.
+//! Tests whether CPU seconds and shares are right, whatever is dropped, however short the recording, and whatever
+//! coincides with the sampler's period.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
 
@@ -7,13 +8,13 @@ use std::process::ExitCode;
 use pyobs_tests::{Record, Recording, Workload, case, command, compare, json, needs, workload};
 
 const MARKERS: [&str; 2] = ["first_marker", "second_marker"];
-/// Of known_shares.py.
+/// The functions of known_shares.py.
 const BURNERS: [&str; 5] = ["burn_a", "burn_b", "burn_c", "native_sum", "native_sort"];
-/// Shares are right within this, or within what the number of samples allows.
+/// Shares must be right within this, or within what the number of samples allows.
 const POINTS: f64 = 0.03;
-/// One of 2000 such figures is further off by chance.
+/// By chance, one of 2000 such figures is further off.
 const DEVIATIONS: f64 = 3.5;
-/// So little that the defaults drop most samples.
+/// So small a budget that most samples are dropped at the default rate.
 const SCARCE: [&str; 2] = ["--budget", "0.1"];
 
 fn main() -> ExitCode {
@@ -59,7 +60,8 @@ fn record(arguments: &[&str], flags: &[&str]) -> Recording {
     recording
 }
 
-/// Five burners in two threads, at a tenth of a percent of the machine. The oracle is their threads' CPU clocks.
+/// Five functions in two threads, with a budget of a tenth of a percent of the machine, compared with the threads' CPU
+/// clocks.
 fn known_shares() {
     let mut command = needs::python("3.12").unwrap().script(workload("known_shares.py"));
     command.args(["30", "2"]);
@@ -69,7 +71,7 @@ fn known_shares() {
     assert!(dropped > 0, "nothing was dropped: {:#}", recording.report["cost"]);
     let truth = json::parse(recording.stdout.lines().last().unwrap_or_default());
     let known = BURNERS.map(|burner| json::number(&truth, &format!("/cpu_s/{burner}")));
-    // Each burner is one line, so that its time and the error of that are those of one row.
+    // Each function burns on one line, so its time and error are those of one row.
     let seen = BURNERS.map(|burner| {
         let of_burner = |row: &&serde_json::Value| row["frame"]["function"] == burner;
         let rows: Vec<_> = json::list(&recording.report, "/frames").iter().filter(of_burner).collect();
@@ -86,15 +88,16 @@ fn known_shares() {
         let (share, truth, stated) = (seconds / all_seen, known / all_known, error / all_seen);
         println!("  {burner:12} {share:.3} ± {stated:.3}, used {truth:.3}");
         compare::close(&format!("share of {burner}"), share, truth, POINTS.max(DEVIATIONS * stated));
-        // What is stated is an error, not an excuse.
+        // The stated error must not be inflated.
         let by_chance = (truth * (1.0 - truth) / samples).sqrt();
         assert!(stated < 2.0 * by_chance, "{burner}: ± {stated}, by chance {by_chance}");
     }
     compare::within("CPU seconds, seen and known", all_seen, all_known, POINTS.max(DEVIATIONS / samples.sqrt()));
 }
 
-/// Compares the gap before each sample of a busy loop with the CPU time that the sample stands for. With random dropping the gaps have
-/// a geometric distribution, and a quarter of them at most are near the mean. With a fixed stride all of them are.
+/// Compares the gap before each sample of a busy loop with the CPU time that the sample stands for. Random dropping
+/// gives the gaps a geometric distribution, with at most a quarter of them near the mean. A fixed stride puts all of
+/// them there.
 fn drawn_by_lot() {
     let recording = record(&["fresh", "12"], &[&["--probe", "cpu"], &SCARCE[..]].concat());
     let database = rusqlite::Connection::open(&recording.file).unwrap();
@@ -105,18 +108,18 @@ fn drawn_by_lot() {
     let kept: Vec<f64> = gaps.filter(|(_, weight)| *weight > 1.5e9 / 99.0).map(|(gap, weight)| gap / weight).collect();
     compare::at_least("samples that stand for others", kept.len() as f64, 40.0);
     let average = kept.iter().filter(|gap| (0.75..1.25).contains(*gap)).count() as f64 / kept.len() as f64;
-    println!("  {} samples, of which {average:.3} are as far apart as on average", kept.len());
+    println!("  {} samples, {average:.3} of the gaps are near the average", kept.len());
     assert!(average < 0.5, "{kept:.2?}");
 }
 
-/// CPU seconds of each marker and their shares, against what the program measured by its thread's clock.
+/// Compares each marker's CPU seconds and share with what the program measured by its thread's clock.
 fn shares_are_true(recording: &Recording) {
     let truth = json::parse(recording.stdout.lines().last().unwrap_or_default());
     let known = MARKERS.map(|marker| json::number(&truth, &format!("/{marker}")));
     let rows = |marker: &str| {
         let rows =
             json::list(&recording.report, "/frames").iter().filter(move |row| row["frame"]["function"] == marker);
-        // A function has a row for each of its lines, and a stack has one of them.
+        // A function has a row for each of its lines; a stack contributes to one of them.
         rows.map(|row| json::number(row, "/total_s")).sum::<f64>()
     };
     let seen = MARKERS.map(rows);
@@ -128,29 +131,29 @@ fn shares_are_true(recording: &Recording) {
         let deviation = (truth * (1.0 - truth) / samples).sqrt();
         compare::close(&format!("share of {marker}"), share, truth, POINTS.max(DEVIATIONS * deviation));
     }
-    // The relative error of a sum of as many samples.
+    // The relative error of a sum of this many samples.
     let error = DEVIATIONS / samples.sqrt();
     compare::within("CPU seconds, seen and known", all_seen, all_known, POINTS.max(error));
 }
 
-/// As many have the same variance (Kish's effective sample size).
+/// How many samples of equal weight would have the same variance (Kish's effective sample size).
 fn samples_of_equal_weights(recording: &Recording) -> f64 {
     let database = rusqlite::Connection::open(&recording.file).unwrap();
     let weight = "SELECT sum(w) * sum(w) / sum(w * w) FROM (SELECT weight_ns / 1e9 AS w FROM samples)";
     database.query_row(weight, [], |row| row.get(0)).unwrap()
 }
 
-/// Of a program that never sleeps, which ticks at equal distances measure much better than samples at random would.
+/// For a program that never sleeps: its ticks are evenly spaced, so they measure much better than random samples.
 fn all_seconds_are_seen(recording: &Recording, error: f64) {
     let truth = json::parse(recording.stdout.lines().last().unwrap_or_default());
     let seen = json::number(&recording.report, "/processes/0/cpu_s");
     compare::within("CPU seconds, seen and known", seen, json::number(&truth, "/all"), error);
 }
 
-/// Against the scheduler's account of the process around the recording.
+/// Compares with the scheduler's account of the process around the recording.
 fn is_one_cpu(seconds: f64) {
     let spin = needs::python("3.12").unwrap().inline("print('ready', flush=True)\nwhile True: pass");
-    // Before all others in the queue for a CPU.
+    // The highest priority, so that the program comes first in the queue for a CPU.
     let mut first = command("nice");
     first.args(["-n", "-20"]).arg(spin.get_program()).args(spin.get_args());
     let mut program = Workload::start(first);
@@ -169,6 +172,6 @@ fn is_one_cpu(seconds: f64) {
     compare::close("length of the recording", long, seconds, 0.05);
     let busy = json::number(&recording.report, "/processes/0/cpu_s") / long;
     println!("  {busy:.3} CPUs in {long:.3} s; by the scheduler's account {ran:.3}");
-    // Other programs take their part of a CPU at other times; a tick is 10 ms.
+    // Other programs use the CPU at other times; a tick is 10 ms.
     compare::close("CPUs", busy, ran, 0.03 + 0.01 / seconds);
 }

@@ -1,4 +1,4 @@
-//! Wrong arguments: exit code 2, and one sentence that names what is wrong.
+//! Tests wrong arguments: they end with exit code 2, and one sentence names what is wrong.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -78,7 +78,7 @@ pub fn cases() -> Vec<Case> {
             for (arguments, named) in WRONG {
                 let outcome = run(pyobs(*arguments));
                 let sentence = outcome.fails_with(2);
-                assert!(sentence.contains(named), "{arguments:?} should be told about {named}: {sentence}");
+                assert!(sentence.contains(named), "the sentence for {arguments:?} must name {named}: {sentence}");
                 assert!(outcome.stdout.is_empty(), "{outcome:?}");
             }
         }),
@@ -105,7 +105,7 @@ pub fn cases() -> Vec<Case> {
                 let line: [OsString; 3] = ["record".into(), option.into(), broken()];
                 run(pyobs(line)).fails_with(2);
             }
-            // A file's name may be anything.
+            // A file name may contain any bytes.
             run(pyobs([OsString::from("report"), broken()])).fails_with(1);
         }),
         case("arguments/of_a_hundred_kilobytes_make_one_short_sentence", || {

@@ -1,4 +1,4 @@
-//! Processes that come, go and change faster than anyone can look.
+//! Tests processes that start, end and change faster than pyobs can examine them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,10 +36,7 @@ pub fn cases() -> Vec<Case> {
             is_calm(&recording.stderr);
             let outcomes = outcomes(&recording).remove(&spin.pid()).unwrap_or_default();
             let (all, complete) = (outcomes.values().sum::<u64>(), outcomes.get("complete").copied().unwrap_or(0));
-            assert!(
-                all > 20 && complete * 100 >= all * 99,
-                "of a program that has nothing to do with it: {outcomes:?}"
-            );
+            assert!(all > 20 && complete * 100 >= all * 99, "samples of an unrelated program: {outcomes:?}");
         }),
         case("churn/the_command_may_be_a_burst_itself", || {
             let mut shell = command("sh");
@@ -61,12 +58,12 @@ pub fn cases() -> Vec<Case> {
             let missing = pids.difference(&hot).count();
             assert_eq!(
                 missing, 0,
-                "of 300 children {missing} have no samples of what all of them did: {:#}",
+                "{missing} of 300 children have no samples of their common function: {:#}",
                 recording.report["loss"]
             );
             let named =
                 json::list(&recording.report, "/processes").iter().filter(|process| process["python"].is_string());
-            assert!(named.count() > 300, "not all are known to be Python");
+            assert!(named.count() > 300, "some are not known to be Python");
         })
         .needs(needs::all()),
         case("churn/a_script_that_is_rewritten_and_deleted_keeps_its_lines", || {
@@ -107,9 +104,9 @@ pub fn cases() -> Vec<Case> {
             let (all, most) = (seen.values().sum::<u64>(), seen.values().max().copied().unwrap_or(0));
             let lost = &recording.report["loss"];
             let shown = format!("of {between} slots of about equal length: {seen:?}, lost {lost}");
-            // What cannot be told is a loss with a reason; what is told is right.
+            // A frame without a known name must count as a loss with a reason, and every reported name must be right.
             assert!(seen.len() + 1 >= between || lost.as_object().is_some_and(|lost| !lost.is_empty()), "{shown}");
-            assert!(most * 4 < all, "one has the samples of the others: {shown}");
+            assert!(most * 4 < all, "one slot has the samples of others: {shown}");
         }),
         case("churn/two_at_once_see_the_same_process", || {
             let mut spin = Workload::start(python().unwrap().script(workload("fault_spin.py")));
@@ -136,7 +133,7 @@ fn samples_of(report: &Value, function: &str) -> f64 {
     rows_of(report, function).map(|row| json::number(row, "/total")).sum()
 }
 
-/// Nearly all samples of Python are complete, and these functions are among them.
+/// Asserts that nearly all Python samples are complete, and that they contain these functions.
 #[track_caller]
 fn is_whole(recording: &Recording, functions: &[&str]) {
     let stacks = &recording.report["stacks"];

@@ -1,5 +1,5 @@
-//! What confines pyobs: a container, a user without some rights, a limit. Each gives a recording, or exit code 3 and one sentence
-//! that names the cause and the next step; `doctor` agrees.
+//! Tests pyobs in a container, for a user without some rights, and under a limit. It must record, or end with exit code
+//! 3 and one sentence that names the cause and the next step; `doctor` must agree.
 
 use std::process::Command;
 
@@ -40,7 +40,7 @@ pub fn cases() -> Vec<Case> {
     cases.into_iter().map(|case| case.needs(needs::root()).needs(needs::program("setpriv"))).collect()
 }
 
-/// `pyobs` with these arguments, below a command that confines it.
+/// Runs `pyobs` with these arguments under a command that confines it.
 fn below(confining: &[&str], arguments: &[&str]) -> Command {
     let (program, rest) = confining.split_first().unwrap();
     let mut confined = command(program);
@@ -48,7 +48,7 @@ fn below(confining: &[&str], arguments: &[&str]) -> Command {
     confined
 }
 
-/// What `record` and `doctor` do there; both must come to the same end.
+/// Runs `record` and `doctor` there, which must have the same exit code.
 #[track_caller]
 fn record_and_doctor(confining: &[&str]) -> (Outcome, Outcome) {
     let folder = Folder::new();
@@ -67,7 +67,7 @@ fn refused(confining: &[&str], words: &[&str]) {
         assert!(sentence.contains(word), "no {word}: {sentence}");
     }
     doctor.fails_with(3);
-    // What is to be blamed is not the kernel.
+    // The kernel's configuration must not be blamed.
     assert!(!doctor.text().contains("CONFIG_"), "{doctor:#?}");
 }
 
@@ -99,7 +99,7 @@ fn files() {
     assert!(sentence.contains("open files is 64") && sentence.contains("ulimit -Hn"), "{sentence}");
 }
 
-/// All rights but these, in the bounding set too.
+/// Removes these rights, from the bounding set too.
 fn without(rights: &str) -> [String; 3] {
     let less: Vec<String> = rights.split(',').map(|right| format!("-{right}")).collect();
     let less = less.join(",");
@@ -116,7 +116,7 @@ fn needed_rights() {
     }
 }
 
-/// A busy process of another user is seen.
+/// A busy process of another user must still be sampled.
 fn helpful_rights() {
     let mut spin = Workload::start(python().unwrap().script(workload("fault_spin.py")));
     spin.wait_for("ready");

@@ -1,11 +1,13 @@
-//! More than pyobs can handle: the loop keeps its times, and what is started meanwhile is seen.
+//! Tests more load than pyobs can handle: its loop must keep its schedule, and programs that start meanwhile must be
+//! sampled.
 
 use pyobs_tests::{Case, Record, Recording, Workload, case, json, needs, rule, workload};
 
 use crate::python;
 
-/// Programs that switch between threads all the time: 380,000 switches a second on two CPUs. With four it is 280,000, and Linux 6.18
-/// was seen to leave its own threads (RCU, writeback) without a CPU for minutes, whether pyobs ran or not.
+/// How many programs switch between threads all the time. Two of them make 380,000 switches a second on two CPUs. Four
+/// make 280,000, and under them Linux 6.18 left its own threads (RCU, writeback) without a CPU for minutes, even
+/// without pyobs.
 const FLOOD: usize = 2;
 const SECONDS: f64 = 6.0;
 
@@ -48,7 +50,7 @@ fn flood() -> Vec<Workload> {
     (0..FLOOD).map(start).collect()
 }
 
-/// The recording is as long as was asked, and its costs were accounted in each second of it.
+/// Asserts that the recording lasts as long as requested, and that its costs were accounted every second.
 #[track_caller]
 fn keeps_its_times(recording: &Recording, seconds: f64) {
     let long = json::number(&recording.report, "/recording/duration_s");
@@ -58,5 +60,5 @@ fn keeps_its_times(recording: &Recording, seconds: f64) {
     let times: Vec<f64> =
         costs.query_map([], |row| row.get::<_, i64>(0)).unwrap().map(|at| at.unwrap() as f64 / 1e9).collect();
     let gap = times.windows(2).map(|pair| pair[1] - pair[0]).fold(0.0, f64::max);
-    assert!(gap < 2.0 && times.len() as f64 > seconds / 2.0, "accounted at {times:?}");
+    assert!(gap < 2.0 && times.len() as f64 > seconds / 2.0, "costs accounted at {times:?}");
 }

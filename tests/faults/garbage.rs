@@ -1,5 +1,5 @@
-//! An interpreter whose memory holds garbage where frames should be: every such sample has a reason, and no other
-//! sample is touched by it.
+//! Tests an interpreter whose memory holds garbage instead of frames: each such sample must have a reason, and other
+//! samples must not be affected.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::verb::{is_calm, pyobs, run};
 
 const VERSIONS: [&str; 8] = ["3.6", "3.7", "3.8", "3.9", "3.10", "3.11", "3.12", "3.13"];
 
-/// How the samples of a thread ended: `complete`, `truncated`, or a reason.
+/// The outcomes of a thread's samples: `complete`, `truncated`, or a reason.
 pub type Outcomes = BTreeMap<String, u64>;
 
 pub fn cases() -> Vec<Case> {
@@ -52,30 +52,30 @@ fn examine(version: &str) {
         let (all, complete): (u64, u64) = (of.values().sum(), of.get("complete").copied().unwrap_or(0));
         assert!(all > 20, "{kind}: only {all} samples: {of:?}");
         if kind == "healthy" {
-            assert!(complete * 100 >= all * 99, "the healthy thread: {of:?}");
+            assert!(complete * 100 >= all * 99, "samples of the healthy thread: {of:?}");
         } else if !kind.starts_with("code_") {
             assert_eq!(complete, 0, "{kind}: garbage was taken for frames: {of:?}");
             assert!(!of.contains_key("no_python"), "{kind}: the damage was taken for a native thread: {of:?}");
         } else {
-            // The walk is right; what cannot be had is the name.
+            // The walk succeeds; only the name cannot be read.
             assert!(
                 complete < all || is_counted(&recording),
-                "{kind}: no reason is given: {of:?} {:#}",
+                "{kind}: no reason was reported: {of:?} {:#}",
                 recording.report
             );
         }
     }
     let sound = of(sound.pid());
     let (all, complete): (u64, u64) = (sound.values().sum(), sound.get("complete").copied().unwrap_or(0));
-    assert!(all > 20 && complete * 100 >= all * 99, "another process: {sound:?}");
+    assert!(all > 20 && complete * 100 >= all * 99, "the other process was affected: {sound:?}");
     is_all_told(&recording, &outcomes);
     names_are_real(&recording);
 }
 
-/// The damaged threads spin in it.
+/// The library in which the damaged threads spin.
 fn libcrypt() -> Result<(), String> {
     for name in [c"libcrypt.so.1", c"libcrypt.so.2"] {
-        // SAFETY: the name is a string of C, and initialising a library that only has functions does nothing.
+        // SAFETY: the name is a C string, and the library's initializers have no effect on this program.
         if !unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY) }.is_null() {
             return Ok(());
         }
@@ -83,11 +83,11 @@ fn libcrypt() -> Result<(), String> {
     Err("there is no libcrypt here".to_owned())
 }
 
-/// By thread, out of the file itself (docs/recording.md).
+/// The outcomes by thread, read from the recording itself (docs/recording.md).
 #[track_caller]
 pub fn outcomes(recording: &Recording) -> BTreeMap<u32, Outcomes> {
     let database = Connection::open(&recording.file).unwrap();
-    // A stack that lacks native frames only has all its Python frames.
+    // A stack that only lacks native frames has all its Python frames.
     let sql = "SELECT tid, CASE name WHEN 'cut' THEN 'complete' ELSE coalesce(reason, name) END, count(*)
         FROM samples JOIN outcomes ON outcome = id GROUP BY 1, 2";
     let mut statement = database.prepare(sql).unwrap();
@@ -107,7 +107,7 @@ fn is_counted(recording: &Recording) -> bool {
     has_code(&recording.report["loss"]) || has_code(&recording.report["stacks"]["failed"])
 }
 
-/// The report's sums are those of the samples.
+/// Asserts that the report's sums match the samples.
 #[track_caller]
 fn is_all_told(recording: &Recording, outcomes: &BTreeMap<u32, Outcomes>) {
     let sum = |name: &str| outcomes.values().filter_map(|of| of.get(name)).sum::<u64>();
@@ -120,11 +120,11 @@ fn is_all_told(recording: &Recording, outcomes: &BTreeMap<u32, Outcomes>) {
     }
     let words = run(pyobs(["report".as_ref(), recording.file.as_os_str()]));
     for reason in failed.keys() {
-        assert!(words.succeeds().text().contains(reason.as_str()), "the words keep {reason} to themselves: {words:?}");
+        assert!(words.succeeds().text().contains(reason.as_str()), "the words do not mention {reason}: {words:?}");
     }
 }
 
-/// No Python frame that the two programs do not have.
+/// Asserts that every Python frame is one of the two programs.
 #[track_caller]
 fn names_are_real(recording: &Recording) {
     for row in json::list(&recording.report, "/frames") {
@@ -135,6 +135,6 @@ fn names_are_real(recording: &Recording) {
         let file = json::text(frame, "/file");
         let known =
             ["fault_garbage.py", "fault_spin.py", "threading.py", "<frozen"].iter().any(|name| file.contains(name));
-        assert!(known, "a frame out of nothing: {frame:#}");
+        assert!(known, "an invented frame: {frame:#}");
     }
 }

@@ -1,4 +1,4 @@
-//! Pages and files that never come: a thread that reads one waits until its process is killed.
+//! Tests pages and files that never arrive: a thread that reads one blocks until its process is killed.
 
 use std::fs::File;
 use std::time::Duration;
@@ -21,13 +21,13 @@ pub fn cases() -> Vec<Case> {
         let stacks = recording.stacks();
         let own = stacks.iter().filter(|stack| stack.frames.iter().any(|frame| frame.function == "beside_them"));
         let samples: u64 = own.map(|stack| stack.samples).sum();
-        assert!(samples > RATE.into(), "{samples} samples of the program that has mapped them");
+        assert!(samples > RATE.into(), "{samples} samples of the program that mapped them");
     });
     let fuse = File::open("/dev/fuse").map(drop).map_err(|error| format!("/dev/fuse: {error}"));
     [page, stopped, files.needs(fuse)].map(|case| case.needs(needs::root()).needs(python())).into()
 }
 
-/// A recording of such a program and of a neighbour ends at all, which it would not if its thread waited.
+/// Records such a program beside a neighbour. If pyobs's own thread blocked, the recording would never end.
 fn beside(name: &str, is_stopped: bool) -> Recording {
     let python = python().unwrap();
     let program = |name: &str| {
@@ -51,9 +51,9 @@ fn beside(name: &str, is_stopped: bool) -> Recording {
     assert!(recording.status.success(), "{}", recording.stderr);
     let seconds = json::number(&recording.report, "/recording/duration_s");
     let own = recording.process(innocent.pid());
-    // It computes all the time, on a machine with a CPU for each of the two.
+    // The neighbour always computes, and the machine has a CPU for each of the two.
     compare::at_least("CPU seconds of the neighbour", json::number(own, "/cpu_s"), seconds * 0.8);
     let named = recording.stacks_of(innocent.pid()).iter().filter(|stack| !stack.python().is_empty()).count();
-    assert!(named > 0, "the neighbour's functions have names");
+    assert!(named > 0, "the neighbour's functions have no names");
     recording
 }

@@ -1,4 +1,5 @@
-//! Names that a watched process chose to do harm: in no output do they reach a terminal, a browser or a parser raw.
+//! Tests names that a watched process chose to do harm: no output may pass them raw to a terminal, a browser or a
+//! parser.
 
 use std::collections::BTreeSet;
 use std::os::unix::process::CommandExt;
@@ -12,7 +13,7 @@ use crate::verb::{is_calm, pyobs, run};
 
 const VERSIONS: [&str; 4] = ["3.8", "3.11", "3.12", "3.13"];
 
-/// Longer than any line that is meant to be read.
+/// No line that people read may be longer.
 const LINE_MAX: usize = 2000;
 
 pub fn cases() -> Vec<Case> {
@@ -89,7 +90,7 @@ fn has_no_controls(what: &str, text: &str) {
     }
 }
 
-/// Bidi embeddings, overrides, isolates and marks.
+/// Finds Unicode's bidi embeddings, overrides, isolates and marks.
 #[track_caller]
 fn has_no_reordering(what: &str, text: &str) {
     let reorders =
@@ -109,7 +110,7 @@ fn lines_are_bounded(what: &str, text: &str) {
     assert!(longest <= LINE_MAX, "{what} has a line of {longest} characters");
 }
 
-/// Escaped, but not lost: JSON gives the very names, cut where they are endless.
+/// Names are escaped but not lost: JSON contains them exactly, truncated if they are too long.
 #[track_caller]
 fn tells_the_truth(document: &Value, functions: usize) {
     let rows = json::list(document, "/frames");
@@ -120,11 +121,11 @@ fn tells_the_truth(document: &Value, functions: usize) {
         "semi;colon;folded 1234567",
         "line\nbreak\r\nand\ttab\u{b}\u{c}\u{2028}\u{2029}",
         "\u{202e}evil\u{202c}\u{2066}\u{200b}\u{feff}bidi",
-        // SQLite's texts end at a NUL, so that a recording has another sign in its place.
+        // SQLite texts end at a NUL, so a recording replaces it.
         "nul\u{fffd}byte",
         "\u{1f600} astral \u{e0041}\u{fffe}\u{ffff}",
     ] {
-        assert!(names.contains(expected), "there is no {expected:?} in {names:?}");
+        assert!(names.contains(expected), "{expected:?} is missing in {names:?}");
     }
     let longest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
     assert!(longest <= LINE_MAX, "a name of {longest} characters");
@@ -145,15 +146,15 @@ fn tells_the_truth(document: &Value, functions: usize) {
     );
 }
 
-/// Frames between semicolons and a number at the end, and no frame that a name split off.
+/// Each line must have frames between semicolons and a count at its end, and no name may split a frame.
 #[track_caller]
 fn is_folded(text: &str) {
     for line in text.lines() {
-        let (stack, count) = line.rsplit_once(' ').unwrap_or_else(|| panic!("no count: {line:?}"));
-        assert!(count.parse::<u64>().is_ok(), "no count: {line:?}");
+        let (stack, count) = line.rsplit_once(' ').unwrap_or_else(|| panic!("without a count: {line:?}"));
+        assert!(count.parse::<u64>().is_ok(), "without a count: {line:?}");
         for frame in stack.split(';') {
             let is_whole = frame.ends_with(')') || frame.ends_with("[kernel]");
-            assert!(is_whole, "a piece of a name stands for a frame: {frame:?} in {line:?}");
+            assert!(is_whole, "a frame is a fragment of a name: {frame:?} in {line:?}");
         }
         assert!(line.chars().count() <= 60 * LINE_MAX, "a line of {} bytes", line.len());
         for c in ['\u{2028}', '\u{2029}', '\u{85}'] {
@@ -162,19 +163,19 @@ fn is_folded(text: &str) {
     }
 }
 
-/// Well-formed, with no elements and no attributes but those of a harmless flame graph.
+/// The markup must be well-formed, and have only the elements and attributes of a harmless flame graph.
 #[track_caller]
 fn is_plain_svg(hostile: &str, plain: &str) {
     let (hostile, plain) = (Markup::of(hostile), Markup::of(plain));
     assert_eq!(hostile.scripts, plain.scripts, "scripts");
     let strange: Vec<_> = hostile.names.difference(&plain.names).collect();
-    assert!(strange.is_empty(), "elements or attributes that no name may make: {strange:?}");
+    assert!(strange.is_empty(), "elements or attributes made by a name: {strange:?}");
 }
 
 #[derive(Default)]
 struct Markup {
     scripts: usize,
-    /// Of elements, and of attributes as `element attribute`.
+    /// Names of elements, and of attributes as `element attribute`.
     names: BTreeSet<String>,
 }
 
@@ -199,7 +200,9 @@ impl Markup {
                     let known = name.starts_with('#') || ["lt", "gt", "amp", "quot", "apos"].contains(&name.as_str());
                     assert!(known, "the entity {name}");
                     if name.starts_with('#') {
-                        entity.resolve_char_ref().unwrap_or_else(|error| panic!("&{name}; is no character: {error}"));
+                        entity
+                            .resolve_char_ref()
+                            .unwrap_or_else(|error| panic!("&{name}; is not a character: {error}"));
                     }
                 }
                 Ok(Event::Text(text)) => {
@@ -209,9 +212,9 @@ impl Markup {
                 Err(error) => panic!("the SVG is not well-formed at {}: {error}", reader.error_position()),
             }
         }
-        assert_eq!(depth, 0, "elements are left open");
+        assert_eq!(depth, 0, "elements are not closed");
         for c in svg.chars() {
-            assert!(!matches!(c, '\u{fffe}' | '\u{ffff}'), "{c:?} is no character of XML");
+            assert!(!matches!(c, '\u{fffe}' | '\u{ffff}'), "{c:?} is not allowed in XML");
         }
         markup
     }

@@ -1,5 +1,5 @@
-//! A kernel that lacks one thing: pyobs does without it and says so, or it says in one sentence that it cannot. `doctor` says
-//! before that it is missing, that alone, and why.
+//! Tests kernels that lack one feature: pyobs must do without it and say so, or refuse in one sentence. `doctor` must
+//! report exactly that feature as missing, and why.
 
 use std::collections::BTreeMap;
 
@@ -12,13 +12,13 @@ use crate::bpf::{self, Objects};
 use crate::python;
 use crate::verb::{Outcome, is_calm, pyobs, run};
 
-/// Helpers by their numbers (include/uapi/linux/bpf.h).
+/// Numbers of helpers (include/uapi/linux/bpf.h).
 const GET_STACK: u32 = 67;
 const GET_ATTACH_COOKIE: u32 = 174;
 const TASK_PT_REGS: u32 = 175;
 const FIND_VMA: u32 = 180;
 const LOOP: u32 = 181;
-/// Other numbers of that file, and of include/uapi/linux/perf_event.h.
+/// Other numbers of that file and of include/uapi/linux/perf_event.h.
 const RING_BUFFER: u32 = 27;
 const MAPPABLE: u32 = 1 << 10;
 const TYPED_TRACEPOINT: u32 = 23;
@@ -29,25 +29,25 @@ const CYCLES: &str = "0.0";
 const CPU_CLOCK: &str = "1.0";
 const DUMMY: &str = "1.9";
 
-/// The line of `doctor` for all maps and programs together.
+/// The `doctor` line for all maps and programs together.
 const OBJECT: &str = "object";
-/// Families that are on by default.
+/// The families that are on by default.
 const DEFAULT: [&str; 5] = ["cpu", "offcpu", "gil", "arena", "shm"];
 
 struct Lack {
     name: &'static str,
     rules: String,
-    /// Lines of `doctor`: what they become, and a word of why.
+    /// `doctor` lines that change: their name, the new status, and a part of the reason.
     lines: &'static [(&'static str, &'static str, &'static str)],
-    /// What `record` does with these probes.
+    /// What `record` does with each of these probes.
     records: Vec<(Option<&'static str>, Ends)>,
 }
 
 enum Ends {
-    /// With 3 and a sentence with this in it.
+    /// Exits with 3 and a sentence that contains this.
     Refused(&'static str),
-    /// Well; with these in a notice, if any is due, and this true of the report.
-    Well(Option<&'static str>, fn(&Value)),
+    /// Succeeds, with a notice that contains this, if any, and a report for which this holds.
+    Succeeds(Option<&'static str>, fn(&Value)),
 }
 
 pub fn cases() -> Vec<Case> {
@@ -77,13 +77,16 @@ fn helpers() -> [Lack; 6] {
             name: "bpf_loop",
             rules: unknown(LOOP),
             lines: &[("bpf_loop", "degraded", "does not know the helper")],
-            records: vec![(None, Ends::Well(None, are_on)), (Some("cpu,redundancy"), Ends::Well(None, is_watched))],
+            records: vec![
+                (None, Ends::Succeeds(None, are_on)),
+                (Some("cpu,redundancy"), Ends::Succeeds(None, is_watched)),
+            ],
         },
         Lack {
             name: "bpf_find_vma",
             rules: unknown(FIND_VMA),
             lines: &[("mapping at an address", "degraded", "does not know the helper")],
-            records: vec![(None, Ends::Well(None, are_on))],
+            records: vec![(None, Ends::Succeeds(None, are_on))],
         },
         Lack {
             name: "what_came_with_5_17",
@@ -92,7 +95,7 @@ fn helpers() -> [Lack; 6] {
                 ("mapping at an address", "degraded", "does not know the helper"),
                 ("bpf_loop", "degraded", "does not know the helper"),
             ],
-            records: vec![(None, Ends::Well(None, are_on))],
+            records: vec![(None, Ends::Succeeds(None, are_on))],
         },
         Lack {
             name: "registers_of_user_code",
@@ -121,10 +124,10 @@ fn helpers() -> [Lack; 6] {
                 "missing" "eval", "degraded" "arena", "missing" "ucx"
             ),
             records: vec![
-                (None, Ends::Well(None, no_more)),
+                (None, Ends::Succeeds(None, no_more)),
                 (
                     Some("+eval"),
-                    Ends::Well(Some("eval is off: the kernel refuses the BPF program eval_call"), no_calls),
+                    Ends::Succeeds(Some("eval is off: the kernel refuses the BPF program eval_call"), no_calls),
                 ),
                 (Some("eval"), Ends::Refused("refuses the BPF program eval_call")),
             ],
@@ -139,7 +142,7 @@ fn programs() -> [Lack; 8] {
     };
     let iterator = |name| number(Btf::function, name);
     let typed = |name| number(Btf::typedef, name);
-    let compares_with_proc = || vec![(None, Ends::Well(None, proc_takes_its_place))];
+    let compares_with_proc = || vec![(None, Ends::Succeeds(None, proc_takes_its_place))];
     [
         Lack {
             name: "ring_buffers",
@@ -183,9 +186,12 @@ fn programs() -> [Lack; 8] {
             records: vec![
                 (
                     None,
-                    Ends::Well(Some("offcpu, gil are off: the kernel refuses the BPF program offcpu_waking"), no_waits),
+                    Ends::Succeeds(
+                        Some("offcpu, gil are off: the kernel refuses the BPF program offcpu_waking"),
+                        no_waits,
+                    ),
                 ),
-                (Some("cpu,shm,arena"), Ends::Well(None, are_on)),
+                (Some("cpu,shm,arena"), Ends::Succeeds(None, are_on)),
                 (Some("offcpu"), Ends::Refused("refuses the BPF program offcpu_waking")),
             ],
         },
@@ -198,22 +204,25 @@ fn programs() -> [Lack; 8] {
             records: vec![
                 (
                     None,
-                    Ends::Well(Some("offcpu, gil are off: the kernel refuses the BPF program offcpu_switch"), no_waits),
+                    Ends::Succeeds(
+                        Some("offcpu, gil are off: the kernel refuses the BPF program offcpu_switch"),
+                        no_waits,
+                    ),
                 ),
-                (Some("cpu"), Ends::Well(None, no_more)),
+                (Some("cpu"), Ends::Succeeds(None, no_more)),
             ],
         },
         Lack {
             name: "page_evictions",
             rules: rule("tracepoint", "mm_filemap_delete_from_page_cache", libc::ENOENT),
             lines: &[("page evictions", "missing", "No such file or directory")],
-            records: vec![(None, Ends::Well(Some("shm is off: the kernel refuses"), segments_are_off))],
+            records: vec![(None, Ends::Succeeds(Some("shm is off: the kernel refuses"), segments_are_off))],
         },
         Lack {
             name: "run_time_statistics",
             rules: rule("bpf", ENABLE_STATS, libc::EINVAL),
             lines: &[("run-time statistics", "degraded", "Invalid argument")],
-            records: vec![(None, Ends::Well(None, |report| assert_eq!(json::number(report, "/cost/bpf_s"), 0.0)))],
+            records: vec![(None, Ends::Succeeds(None, |report| assert_eq!(json::number(report, "/cost/bpf_s"), 0.0)))],
         },
     ]
 }
@@ -224,15 +233,15 @@ fn events() -> [Lack; 5] {
             name: "tracepoints_of_single_calls",
             rules: rule("event", TRACEPOINT, libc::ENOENT),
             lines: &[("single system calls", "degraded", "No such file or directory")],
-            records: vec![(None, Ends::Well(None, are_on))],
+            records: vec![(None, Ends::Succeeds(None, are_on))],
         },
         Lack {
             name: "uprobes",
             rules: rule("file", "/sys/bus/event_source/devices/uprobe/type", libc::ENOENT),
             lines: &[("uprobes", "missing", "CONFIG_UPROBE_EVENTS"), ("uretprobes", "missing", "CONFIG_UPROBE_EVENTS")],
             records: vec![
-                (None, Ends::Well(None, no_more)),
-                (Some("+eval,+nrt,+ucx"), Ends::Well(Some("eval, nrt, ucx are off: "), no_calls)),
+                (None, Ends::Succeeds(None, no_more)),
+                (Some("+eval,+nrt,+ucx"), Ends::Succeeds(Some("eval, nrt, ucx are off: "), no_calls)),
                 (Some("nrt"), Ends::Refused("no probe can be put on a program")),
             ],
         },
@@ -244,10 +253,10 @@ fn events() -> [Lack; 5] {
                 ("program on a breakpoint", "missing", "No such device"),
             ],
             records: vec![
-                (None, Ends::Well(None, no_more)),
+                (None, Ends::Succeeds(None, no_more)),
                 (
                     Some("+redundancy"),
-                    Ends::Well(Some("redundancy is off: the kernel gives no hardware breakpoint"), is_unwatched),
+                    Ends::Succeeds(Some("redundancy is off: the kernel gives no hardware breakpoint"), is_unwatched),
                 ),
                 (Some("redundancy"), Ends::Refused("no hardware breakpoint")),
             ],
@@ -266,7 +275,7 @@ fn events() -> [Lack; 5] {
             rules: rule("event", DUMMY, libc::ENOENT),
             lines: &[("notices of mappings", "degraded", "No such file or directory")],
             records: vec![
-                (None, Ends::Well(None, no_more)),
+                (None, Ends::Succeeds(None, no_more)),
                 (Some("cpu"), Ends::Refused("refuses notices of new mappings")),
             ],
         },
@@ -312,13 +321,13 @@ fn check(lack: &Lack) {
     for (probes, ends) in &lack.records {
         match ends {
             Ends::Refused(sentence) => refuses(lack, *probes, sentence),
-            Ends::Well(notice, is_true) => is_true(&goes_well(lack, *probes, spin.pid(), *notice).report),
+            Ends::Succeeds(notice, is_true) => is_true(&goes_well(lack, *probes, spin.pid(), *notice).report),
         }
     }
     bpf::assert_nothing_is_new(&before);
 }
 
-/// Its lines of `doctor` have changed, and no other.
+/// Asserts that its `doctor` lines have changed, and no others.
 fn doctor_says(lack: &Lack) {
     let examine = |rules: &str| {
         let outcome = run(refusing(rules, &pyobs(["doctor", "--json"])));
@@ -327,14 +336,14 @@ fn doctor_says(lack: &Lack) {
     };
     let ((mut expected, whole), (found, outcome)) = (examine(""), examine(&lack.rules));
     if found[OBJECT]["status"] != "works" {
-        // Without it there are no programs to tell of.
+        // Without the object, `doctor` lists no programs.
         expected.retain(|name, _| name.parse::<Family>().is_err());
     }
     let mut code = whole.code();
     for (name, status, why) in lack.lines {
         let line = &found[*name];
-        let said = json::text(line, "/why");
-        assert!(said.contains(why), "{line:#}");
+        let reason = json::text(line, "/why");
+        assert!(reason.contains(why), "{line:#}");
         assert!(!json::text(line, "/todo").is_empty(), "{line:#}");
         let concerns = json::list(line, "/families").iter().any(|family| DEFAULT.iter().any(|name| family == name));
         if *status == "missing" && concerns {
@@ -365,7 +374,7 @@ fn refuses(lack: &Lack, probes: Option<&str>, expected: &str) {
     let outcome = run(refusing(&lack.rules, &record));
     let sentence = outcome.fails_with(3);
     assert!(sentence.contains(expected), "{sentence}");
-    assert!(!folder.join("a.pyobs").exists(), "a file is left: {outcome:?}");
+    assert!(!folder.join("a.pyobs").exists(), "a file remains: {outcome:?}");
 }
 
 fn goes_well(lack: &Lack, probes: Option<&str>, pid: u32, notice: Option<&str>) -> Recording {
@@ -375,12 +384,12 @@ fn goes_well(lack: &Lack, probes: Option<&str>, pid: u32, notice: Option<&str>) 
     is_calm(&recording.stderr);
     let mut notices: Vec<&str> = recording.stderr.lines().collect();
     notices.retain(|line| !line.starts_with("pyobs: recorded "));
-    // What is refused is said at the beginning and at the end.
+    // A refusal is reported at the beginning and at the end.
     notices.dedup();
     match (notice, &notices[..]) {
         (None, []) => {}
         (Some(expected), [notice]) if notice.contains(expected) => {}
-        _ => panic!("not {notice:?}: {notices:#?}"),
+        _ => panic!("expected {notice:?}, got {notices:#?}"),
     }
     let samples = |stacks: &[pyobs_tests::Stack]| stacks.iter().map(|stack| stack.samples).sum::<u64>();
     let (all, mut hot) = (recording.stacks(), recording.stacks());
@@ -390,7 +399,7 @@ fn goes_well(lack: &Lack, probes: Option<&str>, pid: u32, notice: Option<&str>) 
     recording
 }
 
-/// Memory without a name that is shared: what is behind the mapping, /proc has to tell.
+/// Shared memory without a name: without bpf_find_vma, /proc must tell what is behind the mapping.
 fn unnamed_memory() {
     const PROGRAM: &str =
         "import mmap, time; time.sleep(1)\ndef make(): return mmap.mmap(-1, 3 << 20)\nm = make(); time.sleep(2)";

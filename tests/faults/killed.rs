@@ -1,4 +1,5 @@
-//! `kill -9` of a pyobs that records: nothing stays in the system, and the recording lacks at most its last second.
+//! Tests `kill -9` of a recording pyobs: nothing may stay in the system, and the recording may lack at most its last
+//! second.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,7 +12,7 @@ use crate::bpf::{self, Objects};
 use crate::python;
 use crate::verb::{pyobs, run};
 
-/// At most so much of the end may be missing.
+/// How many seconds may be missing at the end.
 const LOST: f64 = 1.0;
 
 pub fn cases() -> Vec<Case> {
@@ -21,10 +22,10 @@ pub fn cases() -> Vec<Case> {
             let running = Record::new().start();
             std::thread::sleep(Duration::from_secs(1));
             let its = Objects::of(running.pid());
-            assert!(!its.links.is_empty(), "it has no links: {its:?}");
+            assert!(!its.links.is_empty(), "pyobs has no links: {its:?}");
             kill(running);
             bpf::assert_nothing_is_left(&before.objects, &its);
-            before.is_as_now();
+            before.is_unchanged();
         }),
         case("killed/nothing_stays_attached_by_a_command_that_goes_on", || {
             let before = System::now();
@@ -33,7 +34,7 @@ pub fn cases() -> Vec<Case> {
             let its = Objects::of(running.pid());
             let command = child_of(running.pid());
             let inherited = Objects::of(command);
-            assert!(inherited.is_empty(), "the command has descriptors of pyobs: {inherited:?}");
+            assert!(inherited.is_empty(), "the command inherited descriptors of pyobs: {inherited:?}");
             let _group = kill(running);
             bpf::assert_nothing_is_left(&before.objects, &its);
             assert!(fs::exists(format!("/proc/{command}/exe")).unwrap(), "the command was ended with pyobs");
@@ -45,7 +46,7 @@ pub fn cases() -> Vec<Case> {
             let recording = running.stop();
             assert!(recording.status.success(), "{recording:?}");
             bpf::assert_nothing_is_left(&before.objects, &its);
-            before.is_as_now();
+            before.is_unchanged();
             let beside: Vec<_> = fs::read_dir(recording.file.parent().unwrap()).unwrap().flatten().collect();
             assert_eq!(beside.len(), 1, "{beside:?}");
         }),
@@ -78,7 +79,7 @@ pub fn cases() -> Vec<Case> {
                 let seen = slots_in(&file);
                 let expected = logged(&log, begun, killed_at - LOST);
                 let missing: Vec<_> = expected.difference(&seen).collect();
-                assert!(missing.is_empty(), "of {expected:?} there is no {missing:?} after {seconds} s: {seen:?}");
+                assert!(missing.is_empty(), "{missing:?} of {expected:?} are missing after {seconds} s: {seen:?}");
                 assert!(seconds < 3.0 || expected.len() >= 3, "too few slots to tell: {expected:?}");
             }
         }),
@@ -98,14 +99,15 @@ pub fn cases() -> Vec<Case> {
     cases.into_iter().map(|case| case.needs(needs::root()).needs(python())).collect()
 }
 
-/// How often the kernel says that it could not take a probe out of a program again (kernel/events/uprobes.c, uprobe_unregister).
+/// How often the kernel has reported that it could not remove a probe from a program (kernel/events/uprobes.c,
+/// uprobe_unregister).
 fn probes_left_behind() -> usize {
     let mut dmesg = command("dmesg");
     let text = dmesg.output().unwrap().stdout;
     String::from_utf8_lossy(&text).matches("leaking uprobe").count()
 }
 
-/// What a pyobs could have changed and not put back.
+/// Everything that pyobs could have changed and not restored.
 struct System {
     objects: Objects,
     pinned: Vec<String>,
@@ -117,7 +119,7 @@ impl System {
     fn now() -> Self {
         let pinned = fs::read_dir("/sys/fs/bpf").into_iter().flatten().flatten();
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
-        // Other tests may mount what has nothing to do with this.
+        // Other tests may mount unrelated things.
         let of_ours = |line: &&str| [" - bpf ", " - tracefs ", " - debugfs "].iter().any(|kind| line.contains(kind));
         Self {
             objects: Objects::all(),
@@ -128,15 +130,15 @@ impl System {
     }
 
     #[track_caller]
-    fn is_as_now(&self) {
+    fn is_unchanged(&self) {
         let now = Self::now();
-        assert_eq!(self.pinned, now.pinned, "what is pinned");
-        assert_eq!(self.mounts, now.mounts, "what is mounted");
-        assert_eq!(self.statistics, now.statistics, "kernel.bpf_stats_enabled");
+        assert_eq!(self.pinned, now.pinned, "pinned objects changed");
+        assert_eq!(self.mounts, now.mounts, "mounts changed");
+        assert_eq!(self.statistics, now.statistics, "kernel.bpf_stats_enabled changed");
     }
 }
 
-/// Ends it as nothing can be handled; what it holds is its folder, with the recording.
+/// Kills it with SIGKILL, which no handler can catch. The result keeps the folder with the recording.
 #[track_caller]
 fn kill(running: Running) -> Running {
     running.signal(libc::SIGKILL);
@@ -149,18 +151,18 @@ fn kill(running: Running) -> Running {
 
 fn child_of(pid: u32) -> u32 {
     let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
-    children.trim().parse().unwrap_or_else(|_| panic!("not one child of {pid}: {children:?}"))
+    children.trim().parse().unwrap_or_else(|_| panic!("expected one child of {pid}: {children:?}"))
 }
 
 /// `CLOCK_MONOTONIC`, as Python's `time.monotonic()`.
 fn monotonic() -> f64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the address is that of a value that lives here.
+    // SAFETY: the address is that of a local variable, which outlives the call.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
     time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }
 
-/// The slots that lay between two times, as the program itself wrote them down.
+/// The slots that lie between two times, as the program logged them.
 fn logged(log: &std::path::Path, from: f64, to: f64) -> BTreeSet<String> {
     let text = fs::read_to_string(log).unwrap();
     let slots = text.lines().filter_map(|line| {

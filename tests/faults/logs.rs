@@ -1,11 +1,11 @@
-//! `RUST_LOG` enables the logs of pyobs, aya and the BPF programs, on stderr.
+//! Tests `RUST_LOG`, which enables the logs of pyobs, aya and the BPF programs on stderr.
 
 use pyobs_tests::{Case, Folder, case, command, needs, refusing, rule};
 
 use crate::verb::{Outcome, pyobs, run};
 
 const TASK_PT_REGS: u32 = 175;
-/// How the verifier begins its verdict on a helper that it does not know.
+/// The start of the verifier's verdict on an unknown helper.
 const VERDICT: &str = "invalid func";
 
 pub fn cases() -> Vec<Case> {
@@ -51,9 +51,9 @@ fn messages() {
     };
     for filter in ["debug", "bpf", "error,bpf=debug"] {
         let outcome = record(Some(filter), None);
-        let (said, pid) = (messages(&outcome), outcome.text().trim().to_owned());
+        let (logged, pid) = (messages(&outcome), outcome.text().trim().to_owned());
         for event in ["executed a program", "exited"] {
-            assert!(said.contains(&format!("process {pid} {event}")), "{filter}, process {pid}: {said:#?}");
+            assert!(logged.contains(&format!("process {pid} {event}")), "{filter}, process {pid}: {logged:#?}");
         }
         let of_others = outcome.stderr.lines().any(|line| line.starts_with("DEBUG aya"));
         assert_eq!(of_others, filter == "debug", "{filter}: {outcome:#?}");
@@ -69,6 +69,6 @@ fn wrong() {
     let mut man = command(pyobs_tests::pyobs());
     man.arg("man").env("RUST_LOG", "a=b=\u{1b}[2J");
     let outcome = run(man);
-    let said = &outcome.succeeds().stderr;
-    assert!(said.contains("RUST_LOG") && said.lines().count() == 1, "{outcome:#?}");
+    let stderr = &outcome.succeeds().stderr;
+    assert!(stderr.contains("RUST_LOG") && stderr.lines().count() == 1, "{outcome:#?}");
 }

@@ -1,5 +1,5 @@
-//! What goes wrong on real machines: bad arguments, bad files, bad processes, bad luck. Each has one clear sentence or a
-//! counted reason, nothing stays attached, and nothing crashes.
+//! Tests what goes wrong on real machines: bad arguments, files, processes and circumstances. Each must give one clear
+//! sentence or a counted reason, nothing may stay attached, and nothing may crash.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
 
@@ -62,7 +62,7 @@ fn main() -> ExitCode {
     pyobs_tests::run(beside.chain(alone.into_iter().flat_map(|cases| cases())).collect())
 }
 
-/// The interpreter for what does not depend on its version.
+/// The interpreter for cases that do not depend on its version.
 fn python() -> Result<Python, String> {
     let newest = || Python::all().iter().rev().find(|python| python.root.is_none()).cloned();
     needs::python("3.12").or_else(|_| newest().ok_or_else(|| "there is no CPython here".to_owned()))

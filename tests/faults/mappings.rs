@@ -1,4 +1,4 @@
-//! A process with more mappings than pyobs reads: every look at it ends, is counted, and costs little.
+//! Tests a process with more mappings than pyobs reads: every snapshot of it must end, be counted, and cost little.
 
 use pyobs_tests::{Case, Record, Workload, case, compare, json, needs, workload};
 
@@ -6,11 +6,12 @@ use crate::python;
 
 const MAPPINGS: usize = 100_000;
 const SECONDS: f64 = 8.0;
-/// Part of the whole recording that pyobs may take of one CPU for it, beyond start-up. Its first looks cost some 0.3 s in a debug build.
+/// The part of one CPU that pyobs may use, averaged over the recording, beyond start-up. Its first snapshots cost about
+/// 0.3 s in a debug build.
 const COST: f64 = 0.2;
 
 pub fn cases() -> Vec<Case> {
-    // What each of these families reads the map for: segments, arenas of both allocators, arrays.
+    // These families read the map for different purposes: segments, arenas and arrays.
     let of = |name: &str, probes: &'static str, allocator: &'static str| {
         let body = move || many(probes, allocator);
         case(format!("mappings/a_hundred_thousand_of_them_cost_{name}_little"), body)
@@ -25,7 +26,7 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-/// The kernel's limit of mappings for each process.
+/// Whether the kernel's limit of mappings per process is high enough.
 fn room() -> Result<(), String> {
     let text = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap_or_default();
     match text.trim().parse::<usize>() {
@@ -52,7 +53,7 @@ fn many(probes: &str, allocator: &str) {
     assert!(json::count(&recording.report, "/loss/map_cut_short") > 0, "{}", recording.report["loss"]);
     assert!(steady < COST * duration, "{steady:.3} s of {duration:.3} s: {}", recording.report["cost"]);
     let spent = json::number(&json::parse(ended.stdout.lines().last().unwrap()), "/cpu_s");
-    // It began to burn while pyobs attached itself.
+    // The program began to burn while pyobs was attaching.
     let sampled: f64 = json::list(&recording.report, "/processes").iter().map(|row| json::number(row, "/cpu_s")).sum();
     compare::at_least("CPU seconds sampled", sampled, spent * 0.6);
 }

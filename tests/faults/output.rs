@@ -1,4 +1,4 @@
-//! Readers that go away and outputs that are full.
+//! Tests readers that go away, and outputs that are full.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, pipe};
@@ -10,7 +10,7 @@ use pyobs_tests::{Case, Folder, Record, Recording, case, command, needs, workloa
 use crate::python;
 use crate::verb::{FORMATS, is_calm, pyobs, run, run_into};
 
-/// Verbs that write to standard output, with `FILE` for the recording; `export` comes on top.
+/// Verbs that write to standard output, with `FILE` for the recording. `export` is added for each format.
 const WRITERS: &[&[&str]] = &[
     &["report", "FILE"],
     &["report", "FILE", "--json"],
@@ -91,7 +91,7 @@ pub fn cases() -> Vec<Case> {
                 let before = std::fs::read(&file).unwrap();
                 let path = file.display().to_string();
                 let outcome = run(pyobs(["export", &path, "--format", "svg", "-o", &path]));
-                assert!(std::fs::read(&file).unwrap() == before, "the recording is gone: {outcome:?}");
+                assert!(std::fs::read(&file).unwrap() == before, "the recording was overwritten: {outcome:?}");
                 outcome.fails_with(2);
             }
         }),

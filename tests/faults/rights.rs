@@ -1,4 +1,4 @@
-//! A machine or a user that lacks something: exit code 3 and one sentence.
+//! Tests a machine or a user that lacks something: exit code 3 and one sentence.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -97,7 +97,7 @@ pub fn cases() -> Vec<Case> {
                     let shown = io::Error::from_raw_os_error(error);
                     assert_eq!(outcome.code(), Some(3), "{name} refused with {shown}: {outcome:#?}");
                     outcome.fails_with(3);
-                    assert!(!folder.join("a.pyobs").exists(), "{name} refused with {shown}: a file is left");
+                    assert!(!folder.join("a.pyobs").exists(), "{name} refused with {shown}: a file remains");
                 }
             }
         })
@@ -120,7 +120,7 @@ pub fn cases() -> Vec<Case> {
             let report = run(pyobs(["report".as_ref(), folder.join("a.pyobs").as_os_str()]));
             assert!(
                 report.succeeds().text().contains("hot_function"),
-                "nothing was seen, and nothing is said: {report:#?}"
+                "nothing was sampled, and no reason was given: {report:#?}"
             );
         })
         .needs(needs::root())
@@ -142,11 +142,11 @@ fn x86_64() -> Result<(), String> {
     if cfg!(target_arch = "x86_64") {
         Ok(())
     } else {
-        Err("the filter's system call numbers are those of x86-64".to_owned())
+        Err("the filter's system call numbers are for x86-64".to_owned())
     }
 }
 
-/// A copy of pyobs in a folder that any user can enter.
+/// Copies pyobs into a folder that any user can enter.
 pub fn for_everybody(folder: &Folder) -> PathBuf {
     let copy = folder.join("pyobs");
     fs::copy(pyobs_tests::pyobs(), &copy).unwrap();
@@ -156,7 +156,7 @@ pub fn for_everybody(folder: &Folder) -> PathBuf {
     copy
 }
 
-/// `pyobs record` in a mount namespace of its own, after the command `hide`, in which `$2` is the folder.
+/// Runs `pyobs record` in a mount namespace of its own, after the command `hide`, in which `$2` is the folder.
 fn record_behind(folder: &Folder, hide: &str) -> Outcome {
     let mut shell = command("unshare");
     shell.args(["--mount", "--propagation", "private", "sh", "-ec"]);

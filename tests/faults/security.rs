@@ -1,4 +1,4 @@
-//! What a running pyobs could do to the machine, and what it does to the processes that it watches.
+//! Tests what a running pyobs could do to the machine, and what it does to the processes that it watches.
 
 use std::fs;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use pyobs_tests::{Case, Folder, Record, Workload, case, command, json, needs, wo
 use crate::python;
 use crate::verb::{pyobs, run};
 
-/// include/uapi/linux/capability.h, and what for: userspace/capture/src/privileges.rs.
+/// Numbers from include/uapi/linux/capability.h; userspace/capture/src/privileges.rs says what pyobs needs them for.
 const DAC_OVERRIDE: u64 = 1 << 1;
 const DAC_READ_SEARCH: u64 = 1 << 2;
 const SYS_PTRACE: u64 = 1 << 19;
@@ -71,7 +71,7 @@ pub fn cases() -> Vec<Case> {
             let open = descriptors(running.pid()).into_iter().filter(|target| target.starts_with('/'));
             let known =
                 |path: &String| ["/proc", "/dev/null", "/usr/lib/debug/"].iter().any(|known| path.starts_with(known));
-            // Programs and libraries that are mapped, and their debug files, are read for names.
+            // pyobs reads mapped programs and libraries, and their debug files, for names.
             let is_elf = |path: &String| fs::read(path).is_ok_and(|bytes| bytes.starts_with(b"\x7fELF"));
             let is_strange = |path: &String| !known(path) && !path.contains("/recording.pyobs") && !is_elf(path);
             let strange: Vec<_> = open.filter(is_strange).collect();
@@ -79,7 +79,7 @@ pub fn cases() -> Vec<Case> {
             running.stop();
         }),
         case("security/no_files_but_the_recording_are_left", || {
-            // In a mount namespace of its own, where nobody else leaves anything but `mount` its /run/mount.
+            // Runs in a mount namespace of its own, where only `mount` leaves anything, in /run/mount.
             const SCRIPT: &str = "\
                 mount --bind \"$1\" /mnt
                 for empty in /tmp /var/tmp /dev/shm /run \"$HOME\"; do mount -t tmpfs none \"$empty\"; done
@@ -116,10 +116,10 @@ pub fn cases() -> Vec<Case> {
             let mut watched = Workload::start(watched);
             watched.wait_for("ready");
             let running = Record::new().rate(999).pid(watched.pid()).start();
-            let mut looks = 0;
+            let mut reads = 0;
             for _ in 0..600 {
                 for status in statuses(watched.pid()) {
-                    looks += 1;
+                    reads += 1;
                     assert_eq!(field(&status, "TracerPid"), "0");
                     assert!(!field(&status, "State").starts_with(['T', 't']), "{status}");
                 }
@@ -128,9 +128,9 @@ pub fn cases() -> Vec<Case> {
             let recording = running.stop();
             assert!(recording.status.success());
             fs::remove_file(&until).unwrap();
-            let told = json::parse(&watched.line());
-            assert_eq!(told["signals"].as_object().unwrap().len(), 0, "{told:#}");
-            assert!(looks > 600, "only {looks} looks");
+            let printed = json::parse(&watched.line());
+            assert_eq!(printed["signals"].as_object().unwrap().len(), 0, "{printed:#}");
+            assert!(reads > 600, "only {reads} reads");
             assert!(json::count(&recording.report, "/stacks/complete") > 100);
         }),
         case("security/the_recording_is_readable_and_not_executable", || {
@@ -143,7 +143,7 @@ pub fn cases() -> Vec<Case> {
     cases.into_iter().map(|case| case.needs(needs::root()).needs(python())).collect()
 }
 
-/// Of every thread.
+/// The status of every thread.
 fn statuses(pid: u32) -> Vec<String> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
     // A thread may end meanwhile.
@@ -153,7 +153,7 @@ fn statuses(pid: u32) -> Vec<String> {
 #[track_caller]
 fn field<'a>(status: &'a str, name: &str) -> &'a str {
     let value = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-    value.unwrap_or_else(|| panic!("there is no {name} in {status}")).trim()
+    value.unwrap_or_else(|| panic!("no {name} in {status}")).trim()
 }
 
 fn descriptors(pid: u32) -> Vec<String> {

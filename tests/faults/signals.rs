@@ -1,4 +1,4 @@
-//! Signals that ask a recording to end.
+//! Tests signals that end a recording.
 
 use std::time::Duration;
 
@@ -71,7 +71,7 @@ pub fn cases() -> Vec<Case> {
             running.signal(libc::SIGHUP);
             let ended = running.wait();
             assert!(ended.status.success(), "{ended:?}");
-            assert!(ended.stderr.contains("recorded 3."), "it ended before its time: {ended:?}");
+            assert!(ended.stderr.contains("recorded 3."), "it ended too early: {ended:?}");
         }),
     ];
     cases.into_iter().map(|case| case.needs(needs::root()).needs(python())).collect()

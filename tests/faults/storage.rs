@@ -1,4 +1,4 @@
-//! Places where a recording cannot be made, or not to its end.
+//! Tests places where a recording cannot be made, or cannot be finished.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, symlink};
@@ -141,7 +141,7 @@ pub fn cases() -> Vec<Case> {
             while !file.exists() && running.is_alive() {
                 std::thread::sleep(std::time::Duration::from_millis(5));
             }
-            // It may be making another file meanwhile.
+            // pyobs may be creating another file meanwhile.
             while folder.join("vanishes").exists() {
                 let _ = fs::remove_dir_all(folder.join("vanishes"));
             }
@@ -153,7 +153,7 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-/// Records for a second, of this very process.
+/// Records this very process for a second.
 #[track_caller]
 fn record_to(file: &Path) -> Outcome {
     let own = std::process::id().to_string();
@@ -162,7 +162,7 @@ fn record_to(file: &Path) -> Outcome {
     run(record)
 }
 
-/// `pyobs record` into a small file system of its own; afterwards what is in it is copied into the folder.
+/// Runs `pyobs record` into a small file system of its own, and then copies its content into the folder.
 #[track_caller]
 fn record_on_tmpfs(folder: &Folder, options: &str, arguments: &[&str]) -> Outcome {
     const SCRIPT: &str = "\

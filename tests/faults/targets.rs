@@ -1,4 +1,4 @@
-//! Processes that cannot be watched, or not for long.
+//! Tests processes that cannot be watched, or not for long.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -31,7 +31,7 @@ pub fn cases() -> Vec<Case> {
             let recording = Record::new().pid(spin.pid()).run();
             assert!(recording.status.success(), "{recording:?}");
             is_calm(&recording.stderr);
-            assert!(recording.stderr.contains("ended"), "why it ended: {}", recording.stderr);
+            assert!(recording.stderr.contains("ended"), "the reason for the end is missing: {}", recording.stderr);
             assert!(recording.process(spin.pid())["ended_s"].is_number(), "{:#}", recording.report["processes"]);
             assert!(has_frame(&recording.report, "hot_function"), "{:#}", recording.report["stacks"]);
             assert!(spin.wait().status.success());
@@ -59,9 +59,9 @@ pub fn cases() -> Vec<Case> {
             let recording = Record::new().pid(busy.pid()).seconds(1.5).run();
             assert!(recording.status.success(), "{recording:?}");
             is_calm(&recording.stderr);
-            let said: Vec<_> = recording.stderr.lines().filter(|line| line.contains("no CPython")).collect();
-            assert_eq!(said.len(), 1, "one sentence: {}", recording.stderr);
-            assert!(said[0].contains(&busy.pid().to_string()), "{said:?}");
+            let sentences: Vec<_> = recording.stderr.lines().filter(|line| line.contains("no CPython")).collect();
+            assert_eq!(sentences.len(), 1, "expected one sentence: {}", recording.stderr);
+            assert!(sentences[0].contains(&busy.pid().to_string()), "{sentences:?}");
             assert!(recording.process(busy.pid())["python"].is_null());
             assert_eq!(json::count(&recording.report, "/stacks/complete"), 0, "{:#}", recording.report["stacks"]);
         })
@@ -94,7 +94,7 @@ pub fn cases() -> Vec<Case> {
             outcome.is_calm();
             let seconds = outcome.stderr.split("recorded ").nth(1).and_then(|rest| rest.split(' ').next());
             let seconds: f64 = seconds.map_or(0.0, |seconds| seconds.parse().unwrap());
-            assert!(seconds < 15.0, "it watched a process that had ended: {outcome:?}");
+            assert!(seconds < 15.0, "pyobs kept watching a process that had ended: {outcome:?}");
         })
         .needs(needs::root()),
         case("targets/a_thread_is_told_from_a_process", || {
@@ -105,15 +105,15 @@ pub fn cases() -> Vec<Case> {
             let tid = spin.line();
             let outcome = record_in(&Folder::new(), &["--pid", &tid, "--duration", "2"]);
             outcome.is_calm();
-            let told = outcome.stderr.contains("thread") || outcome.stderr.contains("no process");
-            assert!(told, "nothing tells that {tid} is a thread: {outcome:?}");
+            let is_reported = outcome.stderr.contains("thread") || outcome.stderr.contains("no process");
+            assert!(is_reported, "nothing says that {tid} is a thread: {outcome:?}");
         })
         .needs(needs::root())
         .needs(python()),
     ]
 }
 
-/// `pyobs record -o FOLDER/a.pyobs` with more arguments.
+/// Runs `pyobs record -o FOLDER/a.pyobs` with more arguments.
 #[track_caller]
 fn record_in(folder: &Folder, arguments: &[&str]) -> Outcome {
     let mut record = pyobs(["record".as_ref(), "-o".as_ref(), folder.join("a.pyobs").as_os_str()]);
@@ -121,7 +121,7 @@ fn record_in(folder: &Folder, arguments: &[&str]) -> Outcome {
     run(record)
 }
 
-/// A pid that was just given back, and is not given away again before all others.
+/// A pid that was just released. The kernel reuses it only after all others.
 fn free_pid() -> u32 {
     let mut child = Command::new("true").stdin(Stdio::null()).spawn().unwrap();
     child.wait().unwrap();

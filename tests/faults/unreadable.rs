@@ -1,4 +1,5 @@
-//! Recordings that are damaged, and files that are none: for `report` and `export` (for `replay` see tests/terminal).
+//! Tests damaged recordings, and files that are not recordings, with `report` and `export` (tests/terminal covers
+//! `replay`).
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +12,7 @@ use crate::spoilt::{Numbers, hopeless};
 use crate::verb::{FORMATS, Outcome, pyobs, run};
 
 pub fn cases() -> Vec<Case> {
-    // One recording for all, that is gone with the last case.
+    // All cases share one recording, which is removed with the last of them.
     let shared = Arc::new(OnceLock::new());
     let good = move || {
         let shared = Arc::clone(&shared);
@@ -27,7 +28,7 @@ pub fn cases() -> Vec<Case> {
                         assert_eq!(outcome.code(), Some(1), "{what}: {outcome:#?}");
                         let sentence = outcome.fails_with(1);
                         let name = path.to_str().unwrap();
-                        assert!(sentence.contains(name), "{what}: it does not name {name}: {sentence}");
+                        assert!(sentence.contains(name), "{what}: the sentence does not name {name}: {sentence}");
                         assert!(outcome.stdout.is_empty(), "{what}: {outcome:#?}");
                     }
                 }
@@ -54,10 +55,14 @@ pub fn cases() -> Vec<Case> {
                     let length = numbers.below(bytes.len());
                     fs::write(&path, &bytes[..length]).unwrap();
                     for outcome in every_output(&path) {
-                        is_honest(&outcome, &format!("cut off at {length} of {}", bytes.len()));
-                        assert_eq!(outcome.stderr.lines().count(), 1, "cut off at {length} in silence: {outcome:#?}");
+                        is_honest(&outcome, &format!("truncated at {length} of {}", bytes.len()));
+                        assert_eq!(
+                            outcome.stderr.lines().count(),
+                            1,
+                            "truncated at {length} without a sentence: {outcome:#?}"
+                        );
                     }
-                    adds_nothing(&good, &path, &format!("cut off at {length}"));
+                    adds_nothing(&good, &path, &format!("truncated at {length}"));
                 }
             }
         }),
@@ -105,7 +110,7 @@ pub fn cases() -> Vec<Case> {
                     outcome.succeeds();
                 }
                 assert!(fs::read(&path).unwrap() == before);
-                assert_eq!(fs::read_dir(&*folder).unwrap().count(), 1, "something lies beside it");
+                assert_eq!(fs::read_dir(&*folder).unwrap().count(), 1, "other files lie beside it");
             }
         }),
         case("unreadable/one_that_is_being_written_can_be_read_again_and_again", || {
@@ -122,7 +127,7 @@ pub fn cases() -> Vec<Case> {
                 }
                 let json = run(pyobs(["report".as_ref(), "--json".as_ref(), file.as_os_str()]));
                 let samples = json::count(&json::parse(json.text()), "/stacks/samples");
-                assert!(samples >= before, "there were {before} samples, and now {samples}");
+                assert!(samples >= before, "the samples went from {before} to {samples}");
                 before = samples;
             }
             assert!(before > 0);
@@ -165,8 +170,8 @@ fn every_output(file: &Path) -> Vec<Outcome> {
     outcomes
 }
 
-/// It did what it could or said why not. Of a damaged recording it may say both: what is damaged, and what cannot be
-/// done therefore.
+/// Asserts that it did what it could or said why not. For a damaged recording it may say both: what is damaged, and
+/// what therefore cannot be done.
 #[track_caller]
 fn is_honest(outcome: &Outcome, what: &str) {
     assert!(matches!(outcome.code(), Some(0 | 1)), "{what}: {outcome:#?}");
@@ -182,7 +187,7 @@ fn is_honest(outcome: &Outcome, what: &str) {
     }
 }
 
-/// What is read of a damaged recording was in the whole one.
+/// Asserts that everything read from a damaged recording was in the intact one.
 #[track_caller]
 fn adds_nothing(good: &Recording, damaged: &Path, what: &str) {
     let outcome = run(pyobs(["report".as_ref(), "--json".as_ref(), damaged.as_os_str()]));
@@ -191,14 +196,14 @@ fn adds_nothing(good: &Recording, damaged: &Path, what: &str) {
     }
     let report = json::parse(outcome.text());
     let samples = |report| json::count(report, "/stacks/samples");
-    assert!(samples(&report) <= samples(&good.report), "{what}: more samples than there were");
+    assert!(samples(&report) <= samples(&good.report), "{what}: more samples than before");
     let functions = |report: &serde_json::Value| {
         let rows = json::list(report, "/frames").iter();
         rows.map(|row| row["frame"]["function"].to_string()).collect::<Vec<_>>()
     };
     let known = functions(&good.report);
     for function in functions(&report) {
-        // A question mark stands for a frame that the file has no more.
+        // A question mark replaces a frame that the file no longer has.
         assert!(known.contains(&function) || function == "\"?\"", "{what}: {function} was never there");
     }
 }

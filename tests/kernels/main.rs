@@ -1,5 +1,5 @@
-//! What `cargo xtask kernels` found out about each kernel: a case for each kernel and family. The guests have run by then;
-//! `cargo xtask test` boots them before the suite and says where their results are.
+//! Judges what `cargo xtask kernels` found out about each kernel: a case for each kernel and family. `cargo xtask test`
+//! has run the guests before the suite, and sets the folder of their results.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
 
@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 const RESULTS: &str = "PYOBS_KERNELS";
-/// What is recorded: the default, each family alone, and a recording that is killed.
+/// What is recorded: the defaults, each family alone, and a recording that is killed.
 const RECORDED: [&str; 11] =
     ["default", "cpu", "offcpu", "gil", "eval", "arena", "shm", "nrt", "ucx", "redundancy", "killed"];
 /// What is compared afterwards.
@@ -48,7 +48,7 @@ fn cases(kernel: &Kernel) -> Vec<Case> {
     let one = |family: &'static str, is_refused: bool| {
         let found = outcome.clone();
         let body = move || judge(&found.clone().unwrap(), family, is_refused);
-        // Without a guest that ran there is one reason, whichever of the two it is.
+        // A guest that did not run is one reason, so only one is given.
         let need = quick.clone().and_then(|()| outcome.clone().map(drop));
         case(format!("kernels/{name}/{family}"), body).needs(need).beside()
     };
@@ -56,7 +56,7 @@ fn cases(kernel: &Kernel) -> Vec<Case> {
     recorded.into_iter().chain(AFTERWARDS.map(|family| one(family, false))).collect()
 }
 
-/// What came of a kernel; the reason where it was not booted.
+/// The results of a kernel, or the reason why it was not booted.
 fn outcome(name: &str) -> Result<Value, String> {
     let folder = env::var_os(RESULTS).map(PathBuf::from);
     let folder = folder.ok_or_else(|| "no kernel was booted; `cargo xtask test kernels` boots them".to_owned())?;
@@ -72,12 +72,12 @@ fn outcome(name: &str) -> Result<Value, String> {
 fn judge(outcome: &Value, family: &str, is_refused: bool) {
     assert!(outcome["broken"].is_null(), "{}", outcome["broken"]);
     let own: Vec<&Value> = json::list(outcome, "/checks").iter().filter(|check| check["family"] == family).collect();
-    assert!(!own.is_empty(), "the guest checked nothing of it");
+    assert!(!own.is_empty(), "the guest has no checks of this family");
     if is_refused {
-        let [check] = own[..] else { panic!("this kernel is too old, and was not refused: {own:#?}") };
+        let [check] = own[..] else { panic!("this kernel is too old but was not refused: {own:#?}") };
         assert_eq!(check["status"], "refused", "{check:#}");
         let sentence = json::text(check, "/detail");
-        assert!(sentence.len() > 20 && !sentence.contains('\n'), "the reason is no sentence: {sentence:?}");
+        assert!(sentence.len() > 20 && !sentence.contains('\n'), "the reason is not a sentence: {sentence:?}");
         return;
     }
     let wrong: Vec<&&Value> = own.iter().filter(|check| check["status"] != "works").collect();

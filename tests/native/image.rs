@@ -1,5 +1,5 @@
-//! A file with code, and what its call frame information says of an address: read straight from its sections, each
-//! function's rows evaluated anew, nothing of it taken from pyobs.
+//! Reads the call frame information of a file with code straight from its sections, and evaluates each function's rows
+//! anew, without any code of pyobs.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -12,7 +12,7 @@ use object::{Object, ObjectSection, ObjectSegment, SegmentFlags};
 
 pub type Bytes = EndianSlice<'static, LittleEndian>;
 
-/// An address range's rules: how its frames' callers are found.
+/// The rules of an address range: how to find the callers of its frames.
 pub struct Rules {
     pub cfa: CfaRule<usize>,
     pub registers: HashMap<u16, RegisterRule<usize>>,
@@ -46,14 +46,14 @@ pub struct Image {
     eh_frame: Option<(EhFrame<Bytes>, Bytes)>,
     debug_frame: Option<(DebugFrame<Bytes>, Bytes)>,
     bases: BaseAddresses,
-    /// By start; of those that begin at one address `.eh_frame`'s comes last.
+    /// By start. Of those with the same start, the one of `.eh_frame` comes last.
     functions: Vec<Function>,
     known: HashMap<u64, Option<Rc<Rules>>>,
     context: UnwindContext<usize>,
 }
 
 impl Image {
-    /// The bytes live as long as the test program. `None` for what is no ELF file.
+    /// The bytes live as long as the test program. Returns `None` if they are not an ELF file.
     pub fn new(bytes: Vec<u8>) -> Option<Self> {
         let bytes: &'static [u8] = bytes.leak();
         let file = object::File::parse(bytes).ok()?;
@@ -96,7 +96,7 @@ impl Image {
         Some(Self { bytes, segments, eh_frame, debug_frame, bases, functions, known, context })
     }
 
-    /// Whether it tells of its frames at all.
+    /// Whether the file has call frame information at all.
     pub fn has_frames(&self) -> bool {
         !self.functions.is_empty()
     }

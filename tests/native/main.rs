@@ -1,5 +1,5 @@
-//! Native stacks as the kernel side walks them, against the same stacks copied and unwound by gimli here, which evaluates
-//! every rule of the call frame information.
+//! Tests native stacks as the kernel side walks them, against the same stacks copied and unwound by gimli, which
+//! evaluates every rule of the call frame information.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
 
@@ -26,7 +26,7 @@ fn main() -> ExitCode {
     pyobs_tests::run(cases.map(|case| case.needs(needs::root())).collect())
 }
 
-/// Watches a workload and asks of it what is asked of every one; says what it saw.
+/// Watches a workload, checks what must hold for every one, and prints a summary.
 #[track_caller]
 fn agrees(what: &str, workload: &Workload, plan: Plan, least: &Least) -> Verdict {
     let verdict = watch(workload.pid(), plan, |_| ());

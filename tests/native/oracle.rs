@@ -1,4 +1,4 @@
-//! The oracle: a stack unwound by evaluating every rule of the call frame information, all registers kept.
+//! The reference: unwinds a stack by evaluating every rule of the call frame information, with all registers.
 
 use gimli::{CfaRule, EvaluationResult, Expression, Location, Register, RegisterRule, UnwindExpression, Value, X86_64};
 use pyobs_abi::copy::PAGE_SIZE;
@@ -7,13 +7,13 @@ use pyobs_capture::session::{Copied, Page};
 use crate::image::Rules;
 use crate::space::{Place, Space};
 
-/// No stack here is so deep.
+/// No stack in these tests is deeper.
 const FRAMES_MAX: usize = 20_000;
 const REGISTERS: usize = 17;
 const RBP: usize = 6;
 const RSP: usize = 7;
 const RIP: usize = 16;
-/// rbx, rbp, r12 to r15: a function gives them back as they were (System V ABI, 3.2.1).
+/// rbx, rbp and r12 to r15: a function restores them before it returns (System V ABI, 3.2.1).
 const PRESERVED: [usize; 6] = [3, RBP, 12, 13, 14, 15];
 
 /// Why an unwinding ended.
@@ -21,13 +21,13 @@ const PRESERVED: [usize; 6] = [3, RBP, 12, 13, 14, 15];
 pub enum End {
     /// The outermost frame.
     Root,
-    /// A rule needs a register that nobody knows.
+    /// A rule needs a register whose value is unknown.
     RegisterUnknown,
     /// A rule reads memory that was not copied.
     NotCopied,
-    /// A rule that means nothing for a stack.
+    /// A rule that makes no sense for a stack.
     RuleInvalid,
-    /// Code in a file whose call frame information leaves it out.
+    /// Code in a file that has no call frame information for it.
     NoRule,
     NoMapping,
     Endless,
@@ -35,10 +35,10 @@ pub enum End {
 
 #[derive(Debug)]
 pub struct Unwound {
-    /// As the words have them: in callers the last byte of the call.
+    /// As in the kernel side's words: for callers, the address of the call's last byte.
     pub pcs: Vec<u64>,
     pub end: End,
-    /// Callers are found by a register and an offset, in all frames: no realigned stack, no signal.
+    /// Whether every frame's caller is found by a register and an offset: no realigned stack, no signal.
     pub is_plain: bool,
 }
 
@@ -70,7 +70,7 @@ impl Memory<'_> {
     }
 }
 
-/// Unwinds what was copied of a sample.
+/// Unwinds the copied stack of a sample.
 pub fn unwind(space: &mut Space, copied: &Copied) -> Option<Unwound> {
     let start = copied.registers?;
     let memory = Memory(&copied.pages);
@@ -122,7 +122,7 @@ fn by_frame_pointer(registers: &Registers, memory: Memory<'_>) -> Result<Registe
 
 fn step(rules: &Rules, registers: &Registers, memory: Memory<'_>) -> Result<Registers, End> {
     let machine = Machine { rules, registers, memory };
-    // Before all else: the outermost frame's other rules may be nonsense.
+    // Checked first, because the outermost frame's other rules may be nonsense.
     if matches!(rules.registers.get(&X86_64::RA.0), Some(RegisterRule::Undefined)) {
         return Err(End::Root);
     }
@@ -135,7 +135,7 @@ fn step(rules: &Rules, registers: &Registers, memory: Memory<'_>) -> Result<Regi
         *value = match rules.registers.get(&(number as u16)) {
             Some(rule) => match machine.apply(rule, cfa, number) {
                 Ok(value) => value,
-                // What nobody asks for later need not be known.
+                // Other registers may remain unknown, because they may never be needed.
                 Err(end) if number == RIP || number == RSP => return Err(end),
                 Err(_) => None,
             },

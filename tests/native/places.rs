@@ -1,4 +1,4 @@
-//! Kinds of code, and ways that it comes into a process.
+//! Tests kinds of code, and the ways in which it enters a process.
 
 use std::fs;
 
@@ -35,26 +35,26 @@ pub fn cases() -> Vec<Case> {
 fn vdso() {
     let workload = start(&needs::python(PYTHON).unwrap(), "clocks");
     let space = Space::of(workload.pid());
-    let (mut inside, mut whole) = (0, 0);
+    let (mut inside, mut complete) = (0, 0);
     let plan = Plan { rate_hz: 2000, ..Plan::default() };
     let verdict = watch(workload.pid(), plan, |copied| {
         let leaf = copied.native.first().and_then(|word| space.find(native_address(*word)));
         if leaf.is_some_and(|mapping| mapping.name == "[vdso]") {
             inside += 1;
-            whole += u32::from(copied.sample.native == native::COMPLETE);
+            complete += u32::from(copied.sample.native == native::COMPLETE);
         }
     });
     eprintln!("clocks: {inside} in the vDSO; {}", verdict.summary());
     verdict.holds(&Least::default());
     assert!(inside >= 20, "{inside} samples in the vDSO");
-    assert_eq!(inside, whole, "samples in the vDSO, and those of them that are whole");
+    assert_eq!(inside, complete, "samples in the vDSO, and the complete ones among them");
 }
 
-/// The oracle, too, goes by frame pointers there: what is shown is that stacks lead on through such code.
+/// Here the oracle uses frame pointers too: this only shows that stacks continue through such code.
 fn jit() {
     let workload = start(&needs::python(PYTHON).unwrap(), "jit");
     let mut space = Space::of(workload.pid());
-    let (mut through, mut leaves, mut whole) = (0, 0, 0);
+    let (mut through, mut leaves, mut complete) = (0, 0, 0);
     let verdict = watch(workload.pid(), Plan::default(), |copied| {
         space.refresh();
         let mut is_made = copied
@@ -65,16 +65,16 @@ fn jit() {
         if is_leaf || is_made.any(|is_made| is_made) {
             through += 1;
             leaves += u32::from(is_leaf);
-            whole += u32::from(copied.sample.native == native::COMPLETE);
+            complete += u32::from(copied.sample.native == native::COMPLETE);
         }
     });
-    eprintln!("jit: {through} through made code, {leaves} in it; {}", verdict.summary());
+    eprintln!("jit: {through} through generated code, {leaves} in it; {}", verdict.summary());
     verdict.holds(&Least::default());
-    assert!(through >= 100 && leaves >= 20, "{through} samples through made code, {leaves} in it");
-    assert!(whole * 100 >= through * 98, "{whole} of {through} through made code are whole");
+    assert!(through >= 100 && leaves >= 20, "{through} samples through generated code, {leaves} in it");
+    assert!(complete * 100 >= through * 98, "{complete} of {through} through generated code are complete");
 }
 
-/// From the first sample on: what was just mapped has no table for some milliseconds.
+/// Counts from the first sample on: a file that was just mapped has no table for some milliseconds.
 fn loaded_later() {
     let workload = start(&needs::python(PYTHON).unwrap(), "later:3");
     let plan = Plan { samples: 2000, seconds: 6, ..Plan::default() };
@@ -82,14 +82,14 @@ fn loaded_later() {
     let of_new =
         |name: &str| verdict.leaves.iter().filter(|(leaf, _)| leaf.contains(name)).map(|(_, count)| count).sum();
     let counts: [u64; 2] = [of_new("liblzma"), of_new("_decimal")];
-    assert!(counts.iter().all(|count| *count > 0), "no samples in what was loaded: {:?}", verdict.leaves);
+    assert!(counts.iter().all(|count| *count > 0), "no samples in the loaded libraries: {:?}", verdict.leaves);
 }
 
 fn signal_handlers() {
     let folder = Folder::new();
     let library = library("native_signals.c", &[], &folder);
     let workload = start(&needs::python(PYTHON).unwrap(), &format!("library:{library}"));
-    // The alternate stack and the thread's own.
+    // Copies the alternate stack and the thread's own.
     let plan = Plan { rate_hz: 250, pages: 132, ..Plan::default() };
     agrees("handlers", &workload, plan, &Least::default());
 }
@@ -126,7 +126,7 @@ fn embedded() {
     embed.arg(fs::canonicalize(library).unwrap()).arg(workload("native_stacks.py")).arg("0.5");
     embed.env("PYTHONHOME", python.executable.parent().unwrap().parent().unwrap());
     let mut workload = start_command(embed, "mixed");
-    // The program's own, and then the interpreter's.
+    // The embedding program prints "ready" first, and then the script does.
     workload.wait_for("ready");
     agrees("embedded", &workload, Plan::default(), &Least::default());
 }

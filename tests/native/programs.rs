@@ -1,17 +1,17 @@
-//! The programs that are watched.
+//! Starts the programs that are watched.
 
 use std::path::Path;
 use std::process::Command;
 
 use pyobs_tests::{Folder, Python, Workload, command, needs, workload};
 
-/// The work of `native_stacks.py` that has this name, on its way.
+/// Starts the work of `native_stacks.py` with this name, and waits until it runs.
 #[track_caller]
 pub fn start(python: &Python, work: &str) -> Workload {
     start_command(python.script(workload("native_stacks.py")), work)
 }
 
-/// With the packages of `tests/requirements.txt`.
+/// Uses the interpreter of the virtual environment with the packages of `tests/requirements.txt`.
 #[track_caller]
 pub fn start_in_venv(python: &Python, work: &str) -> Workload {
     let mut venv = command(python.venv.as_ref().unwrap());
@@ -27,7 +27,7 @@ pub fn start_command(mut command: Command, work: &str) -> Workload {
     workload
 }
 
-/// A library of `tests/workloads` that `native_stacks.py` calls.
+/// Builds a library of `tests/workloads` that `native_stacks.py` calls.
 #[track_caller]
 pub fn library(source: &str, options: &[&str], folder: &Folder) -> String {
     let compiler = if Path::new(source).extension().is_some_and(|extension| extension == "cc") { "c++" } else { "cc" };
@@ -39,14 +39,14 @@ pub fn library(source: &str, options: &[&str], folder: &Folder) -> String {
     library.to_str().unwrap().to_owned()
 }
 
-/// An interpreter whose environment has NumPy.
+/// An interpreter whose virtual environment has NumPy.
 pub fn with_numpy() -> Result<Python, String> {
     let mut here = Python::all().iter().rev().filter(|python| python.root.is_none());
     let found = here.find(|python| needs::numpy(python).is_ok()).cloned();
     found.ok_or_else(|| "there is no CPython with NumPy; `cargo xtask test` installs it".to_owned())
 }
 
-/// The distribution's interpreter: one file, without symbols.
+/// The distribution's interpreter: a single file without symbols.
 pub fn stripped() -> Result<Python, String> {
     let mut here = Python::all().iter();
     let found = here.find(|python| python.root.is_none() && python.executable.starts_with("/usr/bin"));

@@ -1,4 +1,4 @@
-//! What a process has mapped executable, taken by the test itself from `/proc/PID/maps`.
+//! The executable mappings of a process, which the test itself reads from `/proc/PID/maps`.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ pub struct Mapping {
     pub start: u64,
     pub end: u64,
     pub offset: u64,
-    /// A path, or the kernel's name such as `[vdso]`; empty for memory without a file.
+    /// A path, or a name of the kernel's such as `[vdso]`. Empty for memory without a file.
     pub name: String,
 }
 
@@ -37,7 +37,7 @@ impl Mapping {
 pub enum Place {
     /// An image, and the link-time address in it.
     Code(Rc<RefCell<Image>>, u64),
-    /// Code without call frame information: only frame pointers are left.
+    /// Code without call frame information, which only frame pointers can unwind.
     FramePointers,
     Nothing,
 }
@@ -45,7 +45,7 @@ pub enum Place {
 pub struct Space {
     pid: u32,
     mappings: Vec<Mapping>,
-    /// What was mapped once and is no more.
+    /// Mappings that no longer exist.
     before: Vec<Mapping>,
     images: HashMap<String, Option<Rc<RefCell<Image>>>>,
     changed: bool,
@@ -62,7 +62,7 @@ impl Space {
     pub fn refresh(&mut self) {
         let Ok(maps) = fs::read_to_string(format!("/proc/{}/maps", self.pid)) else { return };
         let mappings: Vec<Mapping> = maps.lines().filter_map(Mapping::parse).collect();
-        // A process that is about to end has none.
+        // A process that is about to end has no mappings.
         if mappings == self.mappings || mappings.is_empty() {
             return;
         }
@@ -72,7 +72,7 @@ impl Space {
         self.changed = true;
     }
 
-    /// Whether it has changed since the last call.
+    /// Whether the mappings have changed since the last call.
     pub fn has_changed(&mut self) -> bool {
         std::mem::take(&mut self.changed)
     }
@@ -125,7 +125,7 @@ impl Space {
         end.checked_sub(2).and_then(|start| bytes.get(start..end)) == Some(&[0x0f, 0x05])
     }
 
-    /// For messages.
+    /// A text for messages.
     pub fn show(&self, address: u64) -> String {
         match self.find(address) {
             Some(mapping) => format!("{}+{:#x}", mapping.short_name(), address - mapping.start + mapping.offset),

@@ -1,4 +1,4 @@
-//! What a run of samples comes to.
+//! Collects the results of a run of samples.
 
 use std::collections::BTreeMap;
 
@@ -8,30 +8,30 @@ use pyobs_capture::session::Copied;
 use crate::oracle::{End, Unwound};
 use crate::space::{Mapping, Space};
 
-/// Differences that are kept for the message.
+/// How many differences are kept for the message.
 const SHOWN_MAX: usize = 8;
 
 #[derive(Debug, Default)]
 pub struct Verdict {
     pub samples: u64,
-    /// Those that the kernel side walked to the outermost frame.
-    pub whole: u64,
-    /// Why the others are not.
-    pub cut: BTreeMap<String, u64>,
-    /// Frames of those that are whole.
+    /// Samples that the kernel side walked to the outermost frame.
+    pub complete: u64,
+    /// Why the others are incomplete.
+    pub incomplete: BTreeMap<String, u64>,
+    /// The frames of the complete samples.
     pub frames: u64,
     pub deepest: usize,
-    /// Whole, and the oracle got to the outermost frame too.
+    /// Samples that both sides walked to the outermost frame.
     pub compared: u64,
     pub agreed: u64,
-    /// One side stopped early, for its reason; what both have is the same.
+    /// Samples where one side stopped early, by its reason. The frames that both have are the same.
     pub in_part: BTreeMap<String, u64>,
-    /// Samples whose stacks found no room in the ring.
+    /// Samples whose stacks did not fit in the ring.
     pub uncopied: u64,
     /// Plain stacks that framehop unwound, and those of them with the same frames.
     pub witnessed: u64,
     pub confirmed: u64,
-    /// Of those, what was in the kernel at the time, by what had brought it there.
+    /// Samples taken in the kernel, by what had entered it.
     pub in_calls: Part,
     pub in_exceptions: Part,
     /// Leaves by the mapping that they are in.
@@ -40,7 +40,7 @@ pub struct Verdict {
     pub shown: Vec<String>,
 }
 
-/// Some of the samples.
+/// Counts for some of the samples.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Part {
     pub samples: u64,
@@ -51,7 +51,7 @@ pub struct Part {
 pub fn outcome(number: u32) -> &'static str {
     match number {
         native::NONE => "not walked",
-        native::COMPLETE => "whole",
+        native::COMPLETE => "complete",
         native::TRUNCATED => "truncated",
         native::NO_MAPPING => "no mapping",
         native::NO_TABLE => "no table",
@@ -67,14 +67,14 @@ impl Verdict {
     pub fn take(&mut self, copied: &Copied, unwound: Option<&Unwound>, witnessed: Option<&[u64]>, space: &mut Space) {
         let pcs: Vec<u64> = copied.native.iter().map(|word| native_address(*word)).collect();
         self.samples += 1;
-        let is_whole = copied.sample.native == native::COMPLETE;
-        if is_whole {
-            self.whole += 1;
+        let is_complete = copied.sample.native == native::COMPLETE;
+        if is_complete {
+            self.complete += 1;
             self.frames += pcs.len() as u64;
             self.deepest = self.deepest.max(pcs.len());
         } else {
             let place = pcs.last().and_then(|pc| space.find(*pc)).map(Mapping::short_name).unwrap_or("nowhere");
-            *self.cut.entry(format!("{} in {place}", outcome(copied.sample.native))).or_default() += 1;
+            *self.incomplete.entry(format!("{} in {place}", outcome(copied.sample.native))).or_default() += 1;
         }
         if let Some(part) = self.part_of(copied) {
             part.samples += 1;
@@ -93,7 +93,7 @@ impl Verdict {
             self.uncopied += 1;
             return;
         };
-        if let Some(witnessed) = witnessed.filter(|_| is_whole) {
+        if let Some(witnessed) = witnessed.filter(|_| is_complete) {
             self.witnessed += 1;
             self.confirmed += u64::from(witnessed == pcs);
         }
@@ -101,9 +101,9 @@ impl Verdict {
     }
 
     fn compare(&mut self, copied: &Copied, pcs: &[u64], unwound: &Unwound, space: &Space) {
-        let is_whole = copied.sample.native == native::COMPLETE;
+        let is_complete = copied.sample.native == native::COMPLETE;
         let same = pcs.iter().zip(&unwound.pcs).take_while(|(left, right)| left == right).count();
-        let agrees = if is_whole && unwound.end == End::Root {
+        let agrees = if is_complete && unwound.end == End::Root {
             let agrees = pcs == unwound.pcs;
             self.compared += 1;
             self.agreed += u64::from(agrees);
@@ -115,7 +115,7 @@ impl Verdict {
         } else {
             let why = format!("{} / oracle {:?}", outcome(copied.sample.native), unwound.end);
             *self.in_part.entry(why).or_default() += 1;
-            same == pcs.len().min(unwound.pcs.len()) && !(is_whole && same < pcs.len() && unwound.end == End::Root)
+            same == pcs.len().min(unwound.pcs.len()) && !(is_complete && same < pcs.len() && unwound.end == End::Root)
         };
         if !agrees {
             let show = |pcs: &[u64]| {
@@ -151,15 +151,15 @@ impl Verdict {
         }
     }
 
-    /// A line for the log.
+    /// One line for the log.
     pub fn summary(&self) -> String {
         let share = |part: u64, of: u64| 100.0 * part as f64 / of.max(1) as f64;
         format!(
-            "{} samples, {:.2} % whole (mean {:.1} frames, deepest {}), agreed {} of {} ({:.3} %), framehop {} of {}; \
-             in the kernel by calls {:?}, by exceptions {:?}; cut {:?}; in part {:?}; uncopied {}; differences {}; leaves {:?}",
+            "{} samples, {:.2} % complete (mean {:.1} frames, deepest {}), agreed {} of {} ({:.3} %), framehop {} of {}; \
+             in the kernel by calls {:?}, by exceptions {:?}; incomplete {:?}; in part {:?}; uncopied {}; differences {}; leaves {:?}",
             self.samples,
-            share(self.whole, self.samples),
-            self.frames as f64 / self.whole.max(1) as f64,
+            share(self.complete, self.samples),
+            self.frames as f64 / self.complete.max(1) as f64,
             self.deepest,
             self.agreed,
             self.compared,
@@ -168,7 +168,7 @@ impl Verdict {
             self.witnessed,
             self.in_calls,
             self.in_exceptions,
-            self.cut,
+            self.incomplete,
             self.in_part,
             self.uncopied,
             self.differences,
@@ -176,33 +176,33 @@ impl Verdict {
         )
     }
 
-    /// What is asked of every workload: nearly all whole, and no difference from the oracle.
+    /// Asserts what must hold for every workload: nearly all samples are complete, and none differs from the oracle.
     #[track_caller]
     pub fn holds(&self, least: &Least) {
         let (summary, shown) = (self.summary(), self.shown.join("\n"));
-        assert!(self.whole as f64 >= self.samples as f64 * least.whole, "too few are whole: {summary}");
+        assert!(self.complete as f64 >= self.samples as f64 * least.complete, "too few are complete: {summary}");
         assert!(self.compared as f64 >= self.samples as f64 * least.compared, "too few were compared: {summary}");
         assert!(self.agreed as f64 >= self.compared as f64 * 0.999, "{summary}\n{shown}");
         assert_eq!(self.differences, 0, "{summary}\n{shown}");
-        // What framehop is asked of has none of the frames that it is known to err in.
+        // The stacks that framehop unwinds contain no frames of the kinds that it gets wrong.
         assert!(self.confirmed as f64 >= self.witnessed as f64 * 0.99, "framehop has other frames: {summary}");
     }
 }
 
-/// Shares of the samples.
+/// Minimum shares of the samples.
 #[derive(Clone, Copy, Debug)]
 pub struct Least {
-    pub whole: f64,
+    pub complete: f64,
     pub compared: f64,
 }
 
 impl Default for Least {
     fn default() -> Self {
-        Self { whole: 0.98, compared: 0.9 }
+        Self { complete: 0.98, compared: 0.9 }
     }
 }
 
-/// For messages: the kernel functions, leaf first.
+/// The names of kernel functions for messages, leaf first.
 fn kernel_names(addresses: &[u64]) -> String {
     let symbols = std::fs::read_to_string("/proc/kallsyms").unwrap_or_default();
     let symbols = symbols.lines().filter_map(|line| {

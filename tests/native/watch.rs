@@ -1,4 +1,4 @@
-//! Runs a capture in this process over a workload and has the oracle look at each sample.
+//! Runs a capture session in this process on a workload, and checks each sample with the oracle.
 
 use std::time::{Duration, Instant};
 
@@ -11,22 +11,22 @@ use crate::space::Space;
 use crate::verdict::Verdict;
 use crate::witness::Witness;
 
-/// Every so many samples framehop looks too.
+/// framehop unwinds one in this many samples.
 const WITNESS_EVERY: u64 = 8;
-/// How long the tables of a process may take to be made, and how long samples may be waited for.
+/// How long the unwind tables of a process may take, and how long to wait for samples.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// When so long no table was missing, all are there.
+/// All tables are ready once none was missing for this long.
 const SETTLED: Duration = Duration::from_millis(500);
 
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// It goes on until there are so many samples, and for so long at the least.
+    /// The run lasts until it has this many samples, and at least this many seconds.
     pub samples: u64,
     pub seconds: u64,
     pub rate_hz: u32,
-    /// Of each stack.
+    /// How many pages of each stack are copied.
     pub pages: u32,
-    /// Counts from the first sample on, not only once all tables are there.
+    /// Whether samples count from the first on, rather than only once all tables are ready.
     pub from_the_start: bool,
 }
 
@@ -36,7 +36,7 @@ impl Default for Plan {
     }
 }
 
-/// Watches a process. `each` sees every sample too.
+/// Watches a process. `each` also gets every sample.
 #[track_caller]
 pub fn watch(pid: u32, plan: Plan, mut each: impl FnMut(&Copied)) -> Verdict {
     let walk = Walk::Copied { pages: plan.pages };
@@ -53,7 +53,7 @@ pub fn watch(pid: u32, plan: Plan, mut each: impl FnMut(&Copied)) -> Verdict {
         session.poll(Duration::from_millis(10), &mut Vec::new()).unwrap();
         let samples = session.copies();
         if !warm {
-            // Samples that were taken before the first tables were there do not count.
+            // Samples taken before the tables were ready do not count.
             if samples.iter().any(|copied| copied.sample.native == native::NO_TABLE) {
                 lacked = Instant::now();
             }

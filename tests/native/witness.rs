@@ -1,5 +1,5 @@
-//! A second witness: framehop, where all frames are plain. (After realigned and signal frames it errs; see
-//! [`crate::oracle::Unwound::is_plain`].)
+//! A second reference: framehop, used for stacks with plain frames only. (It errs after realigned and signal frames;
+//! see [`crate::oracle::Unwound::is_plain`].)
 
 use std::ops::Range;
 
@@ -46,7 +46,7 @@ impl Witness {
         Self { unwinder, cache: CacheX86_64::new() }
     }
 
-    /// As the oracle's; `None` when it gives up.
+    /// Unwinds as the oracle does; `None` if framehop gives up.
     pub fn unwind(&mut self, copied: &Copied) -> Option<Vec<u64>> {
         let start = copied.registers?;
         let memory = Memory(&copied.pages);

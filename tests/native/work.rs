@@ -1,4 +1,4 @@
-//! What Python programs do, on several interpreters.
+//! Tests typical work of Python programs, on several interpreters.
 
 use pyobs_tests::{Case, Python, case, needs};
 
@@ -7,10 +7,10 @@ use crate::programs::{start, start_in_venv, with_numpy};
 use crate::verdict::{Least, Part};
 use crate::watch::Plan;
 
-/// Versions that the basic work is done on; with `--all` it is done on all.
+/// The versions that run the basic work by default. With `--all`, every version does.
 const VERSIONS: [&str; 3] = ["3.8", "3.12", "3.13"];
 const BASIC: [&str; 5] = ["recursion", "sorted", "mixed", "generators", "signals"];
-/// Done on one version, and on all with `--all`.
+/// Work that runs on one version by default, and on every version with `--all`.
 const MORE: [&str; 10] =
     ["json", "re", "sqlite3", "zlib", "hashes", "qsort", "callbacks", "coroutines", "threads", "born_in_c"];
 const NEWEST: &str = "3.13";
@@ -36,8 +36,8 @@ pub fn cases() -> Vec<Case> {
         cases.push(long_run(python));
     }
     cases.push(in_numpy("work/numpy_realigns_its_stack", "numpy", Least::default()));
-    // OpenBLAS's assembly has no call frame information at all: what there is must agree.
-    cases.push(in_numpy("work/numpy_in_openblas", "blas", Least { whole: 0.4, compared: 0.4 }));
+    // OpenBLAS's assembly has no call frame information at all; the frames that are found must still agree.
+    cases.push(in_numpy("work/numpy_in_openblas", "blas", Least { complete: 0.4, compared: 0.4 }));
     cases.extend(VERSIONS.map(in_the_kernel));
     cases.push(tls());
     cases
@@ -64,7 +64,7 @@ fn numpy_on(python: &Python, work: &str, least: &Least) {
     agrees(&format!("{work} on {}", python.version), &workload, plan, least);
 }
 
-/// Where user space was is what the kernel has saved of it.
+/// In the kernel, the user registers are the ones that it saved on entry.
 fn in_the_kernel(version: &'static str) -> Case {
     let body = move || {
         let workload = start(&needs::python(version).unwrap(), "kernel");
@@ -80,11 +80,11 @@ fn in_the_kernel(version: &'static str) -> Case {
     case(format!("work/{version}::most_of_it_in_the_kernel"), body).needs(needs::python(version)).needs(quick)
 }
 
-/// The assembly of libcrypto is weak in its call frame information: what there is must agree.
+/// The call frame information of libcrypto's assembly is incomplete; the frames that are found must still agree.
 fn tls() -> Case {
     let body = || {
         let workload = start(&needs::python(NEWEST).unwrap(), "tls");
-        let least = Least { whole: 0.95, compared: 0.9 };
+        let least = Least { complete: 0.95, compared: 0.9 };
         agrees("tls", &workload, Plan::default(), &least);
     };
     case("work/tls_between_two_ends_in_memory", body).needs(needs::python(NEWEST))

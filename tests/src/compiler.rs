@@ -1,4 +1,4 @@
-//! C programs for tests, built by the machine's compiler where there is one.
+//! Compiles C and C++ programs for tests with the machine's compiler.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,19 +9,19 @@ pub fn shared_library(source: &Path, folder: &Path) -> PathBuf {
     compile(source, &folder.join("library.so"), &["-shared", "-fPIC"])
 }
 
-/// With a name, and more options. Needs the program `cc`.
+/// Like [`shared_library`], with a name and more options. Needs the program `cc`.
 #[track_caller]
 pub fn shared_library_named(source: &Path, output: &Path, options: &[&str]) -> PathBuf {
     compile(source, output, &[&["-shared", "-fPIC"], options].concat())
 }
 
-/// One whose functions can be found by name while it runs. Needs the program `cc`.
+/// Its functions can be found by name while it runs. Needs the program `cc`.
 #[track_caller]
 pub fn executable(source: &Path, folder: &Path) -> PathBuf {
     compile(source, &folder.join("program"), &["-rdynamic"])
 }
 
-/// With a name, and more options. Needs the program `cc`.
+/// Like [`executable`], with a name and more options. Needs the program `cc`.
 #[track_caller]
 pub fn executable_named(source: &Path, output: &Path, options: &[&str]) -> PathBuf {
     compile(source, output, &[&["-rdynamic"], options].concat())
@@ -33,7 +33,8 @@ pub fn plus_plus_library(source: &Path, folder: &Path) -> PathBuf {
     compile_with("c++", source, &folder.join("library.so"), &["-shared", "-fPIC"])
 }
 
-/// Small functions are functions in it, too. Needs the program `c++`, and the folder of an interpreter's headers.
+/// Does not inline, so that small functions appear as frames. Needs the program `c++`, and the folder of an
+/// interpreter's headers.
 #[track_caller]
 pub fn python_module(source: &Path, output: &Path, headers: &Path) -> PathBuf {
     let headers = format!("-I{}", headers.display());

@@ -1,4 +1,4 @@
-//! Cases that failed and passed when they were tried again: they are noted, one a line, and bounded.
+//! Notes the cases that passed only on a retry, and limits how many a run may have.
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -6,17 +6,17 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::{env, io};
 
-/// How many cases of one run may need a second try.
+/// How many cases of one run may need a retry.
 pub const MOST: usize = 3;
-/// Runs that are remembered, in which no case may need one twice.
+/// The number of recent runs in which the same case may not need a second retry.
 pub const RUNS: usize = 10;
 
-/// The file of the run that is over, which `cargo xtask test` names. The one of the last runs lies beside it.
+/// The notes of the run that just ended, named by `cargo xtask test`. The history of recent runs lies beside it.
 pub fn file() -> Option<PathBuf> {
     env::var_os("PYOBS_FLAKY").map(PathBuf::from)
 }
 
-/// Notes a case. Several programs may do so at once.
+/// Notes a case that needed a retry. Several test programs may write at once.
 pub(crate) fn note(name: &str) {
     let Some(file) = env::var_os("PYOBS_FLAKY_NOTES").map(PathBuf::from) else { return };
     let program = env::current_exe().ok().and_then(|path| Some(path.file_stem()?.to_string_lossy().into_owned()));
@@ -31,14 +31,15 @@ pub(crate) fn note(name: &str) {
     }
 }
 
-/// The cases of the run that is over.
+/// The cases that the run that just ended noted.
 pub fn noted() -> io::Result<Vec<String>> {
     let text = file().map(fs::read_to_string).transpose();
     let text = text.or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(None) } else { Err(error) })?;
     Ok(text.unwrap_or_default().lines().map(str::to_owned).collect())
 }
 
-/// Adds a run to the last ones, and returns those cases that needed a second try more than once in them. A line is a run.
+/// Appends a run to the history, and returns the cases that needed a retry in more than one of its runs. A line is a
+/// run.
 pub fn remember(history: &str, run: &[String]) -> (String, Vec<String>) {
     let earlier = history.lines().map(|line| line.split('\t').filter(|name| !name.is_empty()).collect::<Vec<_>>());
     let mut runs: Vec<Vec<&str>> = earlier.collect();

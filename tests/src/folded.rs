@@ -1,9 +1,9 @@
-//! The format `folded`, read back: `python3.12 (4242);main (app.py:31);<native> (libz.so.1);do_syscall_64 [kernel] 17`.
+//! Parses the format `folded`: `python3.12 (4242);main (app.py:31);<native> (libz.so.1);do_syscall_64 [kernel] 17`.
 
-/// Stands for a Python function whose name could not be read.
+/// The name of a Python function whose name could not be read.
 pub const UNREADABLE: &str = "<unreadable>";
 
-/// One line of it.
+/// One line of the export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stack {
     pub process: String,
@@ -32,7 +32,7 @@ pub enum Place {
 }
 
 impl Stack {
-    /// The Python frames alone, as `(function, file, line)`, root first; one that could not be named is there, at line 0.
+    /// The Python frames alone, as `(function, file, line)`, root first. A frame without a name has line 0.
     pub fn python(&self) -> Vec<(&str, &str, u32)> {
         let line = |frame: &Frame| match &frame.place {
             Place::Line { line, .. } => Some(*line),
@@ -42,7 +42,7 @@ impl Stack {
         self.frames.iter().filter_map(|frame| Some((frame.function.as_str(), frame.file(), line(frame)?))).collect()
     }
 
-    /// Whether a function of this name is in it.
+    /// Whether the stack has a function of this name.
     pub fn has(&self, function: &str) -> bool {
         self.frames.iter().any(|frame| frame.function == function)
     }
@@ -58,10 +58,10 @@ impl Frame {
     }
 }
 
-/// Panics at whatever is not of the grammar.
+/// Panics at a line that does not match the grammar.
 #[track_caller]
 pub(crate) fn parse(text: &str) -> Vec<Stack> {
-    text.lines().map(|line| stack(line).unwrap_or_else(|| panic!("this is no folded stack: {line:?}"))).collect()
+    text.lines().map(|line| stack(line).unwrap_or_else(|| panic!("not a folded stack: {line:?}"))).collect()
 }
 
 fn stack(line: &str) -> Option<Stack> {
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "no folded stack")]
+    #[should_panic(expected = "not a folded stack")]
     fn what_is_not_of_the_grammar_is_refused() {
         parse("python3.12 (42);main 3");
     }

@@ -1,4 +1,4 @@
-//! A folder that lives as long as its case.
+//! A temporary folder that lives as long as its case.
 
 use std::fs;
 use std::ops::Deref;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::places;
 
-/// An empty folder below `target/tmp`. It is removed in the end, but not when the case fails: then it is evidence.
+/// An empty folder below `target/tmp`. It is removed when its case ends, but kept as evidence when the case fails.
 #[derive(Debug)]
 pub struct Folder(PathBuf);
 
@@ -31,7 +31,7 @@ fn prefix() -> String {
     format!("pyobs-tests-{}-", std::process::id())
 }
 
-/// What cases share lives in statics, which are never dropped.
+/// Removes the folders that are left: those shared between cases live in statics, which are never dropped.
 pub(crate) fn remove_all() {
     for entry in fs::read_dir(parent()).into_iter().flatten().flatten() {
         if entry.file_name().to_string_lossy().starts_with(&prefix()) {
@@ -51,7 +51,7 @@ impl Deref for Folder {
 impl Drop for Folder {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("what the failed case left is in {}", self.0.display());
+            eprintln!("the files of the failed case are in {}", self.0.display());
         } else {
             let _ = fs::remove_dir_all(&self.0);
         }

@@ -1,4 +1,4 @@
-//! Everything that reads bytes that strangers may have written, as targets of a fuzzer.
+//! Fuzz targets: every decoder of bytes that another program may have written.
 
 use std::cell::OnceCell;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use pyobs_recording::{Reader, Writer};
 use rusqlite::Connection;
 use rusqlite::types::Value;
 
-/// Rows that one input adds to a recording.
+/// How many rows one input may add to a recording.
 const ROWS_MAX: usize = 64;
 
 pub fn targets() -> impl Iterator<Item = Target> {
@@ -27,10 +27,10 @@ thread_local! {
     static EMPTY: OnceCell<Vec<u8>> = const { OnceCell::new() };
 }
 
-/// A recording with rows of any content, read as `report` reads it.
+/// Fills a recording with arbitrary rows, and reads it as `report` does.
 fn recordings(input: &[u8]) {
     let path = env::temp_dir().join(format!("pyobs-fuzz-{}.pyobs", process::id()));
-    EMPTY.with(|empty| fs::write(&path, empty.get_or_init(|| recording(&path)))).expect("it can be written");
+    EMPTY.with(|empty| fs::write(&path, empty.get_or_init(|| recording(&path)))).expect("the recording can be written");
     fill(&path, &mut Input(input));
     if let Ok(mut reader) = Reader::open(&path) {
         let mut model = Model::new(reader.meta().clone(), History::All);
@@ -41,10 +41,10 @@ fn recordings(input: &[u8]) {
         }
         reader.damage();
     }
-    fs::remove_file(&path).expect("it is ours");
+    fs::remove_file(&path).expect("the recording can be removed");
 }
 
-/// One without a row.
+/// A recording without rows.
 fn recording(path: &PathBuf) -> Vec<u8> {
     let meta = Meta {
         started: "2026-01-01T00:00:00.000Z".to_owned(),
@@ -59,12 +59,12 @@ fn recording(path: &PathBuf) -> Vec<u8> {
         segment_repair: String::new(),
     };
     Writer::create(path, &meta).and_then(Writer::finish).expect("a recording can be made");
-    let bytes = fs::read(path).expect("it is there");
-    fs::remove_file(path).expect("it is ours");
+    let bytes = fs::read(path).expect("the recording can be read");
+    fs::remove_file(path).expect("the recording can be removed");
     bytes
 }
 
-/// Adds rows that an input describes: a table each, and its values.
+/// Adds the rows that an input describes: for each a table and its values.
 fn fill(path: &PathBuf, input: &mut Input<'_>) {
     let connection = Connection::open(path).expect("a recording is a database");
     let mut tables = connection.prepare("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name").unwrap();
@@ -77,7 +77,7 @@ fn fill(path: &PathBuf, input: &mut Input<'_>) {
             connection.query_row("SELECT count(*) FROM pragma_table_info(?1)", [table], |row| row.get(0)).unwrap();
         let places = vec!["?"; columns as usize].join(", ");
         let values: Vec<Value> = (0..columns).map(|_| input.value()).collect();
-        // A constraint may refuse it.
+        // A constraint may refuse the row.
         let _ = connection
             .execute(&format!("INSERT OR REPLACE INTO {table} VALUES ({places})"), rusqlite::params_from_iter(values));
     }
@@ -99,7 +99,7 @@ impl Input<'_> {
         taken.to_vec()
     }
 
-    /// A value of any type; small numbers, which refer to other rows, more often than others.
+    /// A value of any type. Small numbers, which refer to other rows, are the most frequent.
     fn value(&mut self) -> Value {
         let Some(kind) = self.byte() else { return Value::Null };
         let wide = |bytes: Vec<u8>| {

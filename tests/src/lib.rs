@@ -1,5 +1,5 @@
-//! The harness of the tests that need a real machine: the real `pyobs`, or `pyobs-capture` itself, over real programs,
-//! against answers that are not ours.
+//! The harness of the tests that need a real machine: they run the real `pyobs`, or `pyobs-capture` itself, on real
+//! programs and compare with an independent answer.
 //!
 //! A test program lists its [`Case`]s and hands them to [`run`]:
 //!
@@ -19,8 +19,8 @@
 //! }
 //! ```
 //!
-//! - A case that cannot run here is listed as *ignored*, with the reason; it never passes unseen.
-//! - Cases run one after the other: what they measure would disturb each other.
+//! - A case that cannot run on this machine is listed as *ignored*, with the reason; it never silently passes.
+//! - A case runs alone, because it would disturb what others measure, unless it is marked with [`Case::beside`].
 //! - Whatever a case starts ([`Workload`], [`Record`]) is killed with its process group when the case ends or panics,
 //!   and by the kernel when the test program itself is killed. Programs under `tests/workloads` end by themselves too.
 //! - Files live under `target/tmp` ([`Folder`]) and stay there only when the case fails.

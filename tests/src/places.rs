@@ -1,4 +1,4 @@
-//! Where things are. `cargo xtask test` says it through the environment; a plain `cargo test` finds the usual places.
+//! Where files are. `cargo xtask test` sets them in the environment; a plain `cargo test` uses the defaults.
 
 use std::env;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! The interpreters of this machine.
+//! The interpreters of this machine, and commands that run them.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -15,12 +15,12 @@ use crate::workload::command;
 pub struct Python {
     /// "3.12.1"; free-threaded builds end in "t".
     pub version: String,
-    /// Inside `root`, where there is one.
+    /// A path inside `root`, if there is one.
     pub executable: PathBuf,
     /// The interpreter of its virtual environment with the packages of `tests/requirements.txt`.
     #[serde(default)]
     pub venv: Option<PathBuf>,
-    /// The root folder that it lives in, when that is another than ours.
+    /// The root folder that it lives in, if that is not ours.
     #[serde(default)]
     pub root: Option<PathBuf>,
 }
@@ -32,7 +32,7 @@ const ENTER: &str = r#"
 "#;
 
 impl Python {
-    /// Every one of them, oldest first.
+    /// All interpreters, oldest first.
     pub fn all() -> &'static [Self] {
         static ALL: OnceLock<Vec<Python>> = OnceLock::new();
         ALL.get_or_init(|| match env::var_os("PYOBS_PYTHONS") {
@@ -41,7 +41,7 @@ impl Python {
         })
     }
 
-    /// Whether it is of a version such as "3.12".
+    /// Whether its version starts with one such as "3.12".
     pub fn is(&self, version: &str) -> bool {
         self.version.strip_prefix(version).is_some_and(|rest| rest.starts_with('.'))
     }
@@ -51,17 +51,17 @@ impl Python {
         self.version.split('.').nth(1).and_then(|minor| minor.parse().ok()).unwrap_or(0)
     }
 
-    /// For the names of cases: "python3.12.1", "python3.14.0_in_another_root".
+    /// A part for the names of cases: "python3.12.1", "python3.14.0_in_another_root".
     pub fn name(&self) -> String {
         format!("python{}{}", self.version, if self.root.is_some() { "_in_another_root" } else { "" })
     }
 
-    /// The interpreter without a script; unbuffered, and leaving no `.pyc` files behind.
+    /// The interpreter without a script. It is unbuffered, and leaves no `.pyc` files.
     pub fn command(&self) -> Command {
         let mut python = match &self.root {
             None => command(&self.executable),
             Some(root) => {
-                // With mounts of its own, as in a container: `/proc`, and everybody's `/dev/shm`.
+                // In a mount namespace of its own, as in a container, with `/proc` and the `/dev/shm` that all share.
                 let mut unshare = command("unshare");
                 unshare.args(["--mount", "sh", "-ec", ENTER]).arg(root).arg(&self.executable);
                 unshare
@@ -98,7 +98,7 @@ impl Python {
     }
 }
 
-/// Returns where the script is inside the root.
+/// Returns the path of the script inside the root.
 fn copy_folder_of(script: &Path, root: &Path) -> PathBuf {
     let inside = Path::new("/opt/pyobs-tests");
     let outside = root.join("opt/pyobs-tests");
@@ -114,7 +114,7 @@ fn read(list: &Path) -> Vec<Python> {
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("PYOBS_PYTHONS: {}: {error}", list.display()))
 }
 
-/// What `cargo xtask pythons` would find in the usual places.
+/// The interpreters in the usual places, where `cargo xtask pythons` looks as well.
 fn find() -> Vec<Python> {
     let pyenv = env::var_os("PYENV_ROOT").map(PathBuf::from);
     let pyenv = pyenv.or_else(|| env::var_os("HOME").map(|home| Path::new(&home).join(".pyenv"))).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! `pyobs record`, and what can be read out of the recording.
+//! Runs `pyobs record` and reads the recording.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -12,7 +12,7 @@ use crate::folded::{self, Stack};
 use crate::workload::{Ended, Workload, command};
 use crate::{Folder, json, needs, places, refusing, schema};
 
-/// A recording to be made. Without pids and without a command it is of the whole machine.
+/// A recording to be made. Without a pid or a command it covers the whole machine.
 #[derive(Debug, Default)]
 pub struct Record {
     arguments: Vec<String>,
@@ -26,7 +26,7 @@ impl Record {
         Self::default()
     }
 
-    /// In Hz; there is no default for tests that count samples.
+    /// In Hz. Tests that count samples must set it: they cannot rely on the default.
     #[must_use]
     pub fn rate(self, hz: u32) -> Self {
         self.argument("--rate").argument(hz.to_string())
@@ -54,21 +54,21 @@ impl Record {
         self
     }
 
-    /// Under rules of [`rule`](crate::rule).
+    /// Runs pyobs under the rules that [`rule`](crate::rule) makes.
     #[must_use]
     pub fn refusing(mut self, rules: &str) -> Self {
         self.rules = Some(rules.to_owned());
         self
     }
 
-    /// The command that pyobs starts: program, arguments, environment and folder are taken over.
+    /// The command that pyobs starts: its program, arguments, environment and folder are taken over.
     #[must_use]
     pub fn command(mut self, command: Command) -> Self {
         self.command = Some(command);
         self
     }
 
-    /// Starts it and returns when it watches.
+    /// Starts pyobs, and returns once it watches.
     #[track_caller]
     pub fn start(self) -> Running {
         let folder = Folder::new();
@@ -94,14 +94,14 @@ impl Record {
         running
     }
 
-    /// Until its end: the end of the command, or of the duration.
+    /// Records until the command ends or the duration is over.
     #[track_caller]
     pub fn run(self) -> Recording {
         self.start().wait()
     }
 }
 
-/// A `pyobs record` that runs.
+/// A `pyobs record` that is running.
 #[derive(Debug)]
 pub struct Running {
     workload: Workload,
@@ -110,12 +110,12 @@ pub struct Running {
 }
 
 impl Running {
-    /// The file is made when everything is attached.
+    /// pyobs creates the file once everything is attached.
     #[track_caller]
     fn wait_until_it_watches(&mut self) {
         let since = Instant::now();
         while !self.file.exists() && self.workload.is_alive() {
-            assert!(since.elapsed() < Duration::from_secs(60), "pyobs does not begin to record");
+            assert!(since.elapsed() < Duration::from_secs(60), "pyobs did not start to record");
             std::thread::sleep(Duration::from_millis(2));
         }
     }
@@ -124,24 +124,24 @@ impl Running {
         self.workload.pid()
     }
 
-    /// Where the recording is being written.
+    /// The recording that pyobs is writing.
     pub fn file(&self) -> &Path {
         &self.file
     }
 
-    /// The perf events that pyobs has without a program on them, as the kernel lists its descriptors.
+    /// The number of perf events that pyobs holds without a program attached, as /proc lists its descriptors.
     pub fn perf_events(&self) -> usize {
         let files = self.descriptors("fd").filter_map(|path| std::fs::read_link(path).ok());
         files.filter(|file| file.to_str() == Some("anon_inode:[perf_event]")).count()
     }
 
-    /// The same of those with a program: samplers and probes.
+    /// The number of perf events with a program attached: samplers and probes.
     pub fn perf_links(&self) -> usize {
         let texts = self.descriptors("fdinfo").filter_map(|path| std::fs::read_to_string(path).ok());
         texts.filter(|text| text.contains("link_type:\tperf\n")).count()
     }
 
-    /// How often a program of its in the kernel has run so far, as the kernel counts it.
+    /// How often the kernel has run one of its programs so far.
     pub fn runs(&self, program: &str) -> u64 {
         let texts: Vec<String> =
             self.descriptors("fdinfo").filter_map(|path| std::fs::read_to_string(path).ok()).collect();
@@ -160,12 +160,12 @@ impl Running {
         self.workload.signal(signal);
     }
 
-    /// As a terminal does at Ctrl-C: to the command as well.
+    /// Signals the command as well, as a terminal does at Ctrl-C.
     pub fn signal_group(&self, signal: libc::c_int) {
         self.workload.signal_group(signal);
     }
 
-    /// Ctrl-C, and what it left.
+    /// Sends Ctrl-C, and returns the recording.
     #[track_caller]
     pub fn stop(self) -> Recording {
         self.signal(libc::SIGINT);
@@ -188,31 +188,31 @@ impl Running {
 #[derive(Debug)]
 pub struct Recording {
     pub file: PathBuf,
-    /// `pyobs report --json`.
+    /// The parsed output of `pyobs report --json`.
     pub report: Value,
-    /// Of `pyobs record`.
+    /// The exit status of `pyobs record`.
     pub status: ExitStatus,
-    /// Of the command, for pyobs itself writes nothing there.
+    /// The output of the command: pyobs itself writes nothing there.
     pub stdout: String,
     pub stderr: String,
     _folder: Folder,
 }
 
 impl Recording {
-    /// `pyobs report`.
+    /// The output of `pyobs report`.
     #[track_caller]
     pub fn words(&self) -> String {
         pyobs([OsStr::new("report"), self.file.as_os_str()])
     }
 
-    /// `pyobs export --format FORMAT` with more arguments.
+    /// The output of `pyobs export --format FORMAT` with more arguments.
     #[track_caller]
     pub fn export(&self, format: &str, arguments: &[&str]) -> String {
         let verb = [OsStr::new("export"), self.file.as_os_str(), OsStr::new("--format"), OsStr::new(format)];
         pyobs(verb.into_iter().chain(arguments.iter().map(OsStr::new)))
     }
 
-    /// What `export --format perfetto` writes, by Perfetto's own descriptors (workloads/perfetto_trace.py).
+    /// The export in the format `perfetto`, decoded with Perfetto's own descriptors (workloads/perfetto_trace.py).
     #[track_caller]
     pub fn perfetto(&self) -> Value {
         let file = self.file.with_extension("perfetto-trace");
@@ -225,7 +225,7 @@ impl Recording {
         json::parse(&ended.stdout)
     }
 
-    /// The sum of what `export --weight` writes, in seconds.
+    /// The sum of the weights in `export --weight`, in seconds.
     #[track_caller]
     pub fn exported_s(&self, weight: &str) -> f64 {
         let folded = self.export("folded", &["--weight", weight]);
@@ -233,13 +233,13 @@ impl Recording {
         counts.sum::<f64>() / 1e6
     }
 
-    /// Every stack with the lines of its Python frames.
+    /// Every stack, with lines for its Python frames.
     #[track_caller]
     pub fn stacks(&self) -> Vec<Stack> {
         self.stacks_selected(&[])
     }
 
-    /// Those that arguments such as `--tid 17` select.
+    /// The stacks that arguments such as `--tid 17` select.
     #[track_caller]
     pub fn stacks_selected(&self, selection: &[&str]) -> Vec<Stack> {
         folded::parse(&self.export("folded", &[&["--lines", "--native", "full"], selection].concat()))
@@ -251,16 +251,20 @@ impl Recording {
         self.stacks().into_iter().filter(|stack| stack.pid == pid).collect()
     }
 
-    /// Nothing was lost, but for frames of code, threads and processes that just come or go: while modules are
-    /// imported, code objects die within milliseconds, and nobody can read a name then. At most this share of the
-    /// samples may have such frames.
+    /// Asserts that nothing was lost but frames of code, threads and processes that start or end at that moment. While
+    /// modules are imported, code objects die within milliseconds, and their names can no longer be read. At most this
+    /// share of the samples may have such frames.
     #[track_caller]
     pub fn lost_only_what_died(&self, share: f64) {
         let died = self.share_of_what_died();
-        assert!(died <= share, "{died:.3} of the stacks have frames of what died: {}", self.report["stacks"]["failed"]);
+        assert!(
+            died <= share,
+            "{died:.3} of the stacks have frames whose code, thread or process died: {}",
+            self.report["stacks"]["failed"]
+        );
     }
 
-    /// The share of the samples with frames of what died; nothing else was lost.
+    /// The share of the samples with frames whose code, thread or process died. Panics if anything else was lost.
     #[track_caller]
     pub fn share_of_what_died(&self) -> f64 {
         const DEAD: [&str; 8] = [
@@ -268,10 +272,10 @@ impl Recording {
             "code_invalid",
             "code_unreadable",
             "name_invalid",
-            // Before a program that was just started has an interpreter.
+            // A program that was just started has no interpreter yet.
             "not_attached_yet",
             "process_gone",
-            // The kernel leaves out one thread switch in a thousand, here (docs/families/offcpu.md).
+            // Here the kernel leaves out one thread switch in a thousand (docs/families/offcpu.md).
             "sleep_unseen",
             "thread_state_unreadable",
         ];
@@ -285,12 +289,12 @@ impl Recording {
         failed as f64 / (json::count(&self.report, "/stacks/samples") as f64).max(1.0)
     }
 
-    /// The row of a process in the report.
+    /// The report's row of a process.
     #[track_caller]
     pub fn process(&self, pid: u32) -> &Value {
         let mut rows = self.report["processes"].as_array().into_iter().flatten();
         rows.find(|row| row["pid"] == pid).unwrap_or_else(|| {
-            panic!("process {pid} is not among the reported ones: {:#}\n{}", self.report["processes"], self.stderr)
+            panic!("process {pid} is not in the report: {:#}\n{}", self.report["processes"], self.stderr)
         })
     }
 }

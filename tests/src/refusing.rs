@@ -1,4 +1,4 @@
-//! A kernel that lacks something: a supervisor refuses system calls before the kernel carries them out.
+//! Simulates a kernel that lacks a feature: a supervisor makes system calls fail before the kernel carries them out.
 
 use std::fmt::Display;
 use std::path::PathBuf;
@@ -7,12 +7,13 @@ use std::sync::OnceLock;
 
 use crate::{Folder, command, executable, places};
 
-/// One thing that is refused, and the error that says so; tests/workloads/fault_kernel.c has the kinds.
+/// A rule that makes one thing fail with an error; tests/workloads/fault_kernel.c lists the kinds.
 pub fn rule(kind: &str, what: impl Display, error: libc::c_int) -> String {
     format!(";{kind} {what} {error}")
 }
 
-/// This command under these rules: its program, arguments, environment and folder are taken over. Needs the program `cc`.
+/// Wraps a command so that it runs under these rules. Its program, arguments, environment and folder are taken over.
+/// Needs the program `cc`.
 #[track_caller]
 pub fn refusing(rules: &str, refused: &Command) -> Command {
     static SUPERVISOR: OnceLock<(Folder, PathBuf)> = OnceLock::new();

@@ -1,4 +1,4 @@
-//! Reports against the schema that scripts may rely on (docs/report-json.md).
+//! Checks reports against the schema that scripts may rely on (docs/report-json.md).
 
 use std::sync::LazyLock;
 
@@ -15,5 +15,5 @@ static REPORT: LazyLock<Validator> = LazyLock::new(|| {
 pub fn check(report: &Value) {
     let errors: Vec<String> =
         REPORT.iter_errors(report).take(10).map(|error| format!("{}: {error}", error.instance_path())).collect();
-    assert!(errors.is_empty(), "the report is not as docs/report.schema.json has it:\n{}", errors.join("\n"));
+    assert!(errors.is_empty(), "the report does not match docs/report.schema.json:\n{}", errors.join("\n"));
 }

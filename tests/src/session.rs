@@ -1,9 +1,9 @@
-//! Sessions of `pyobs-capture` itself, for what `pyobs` has no options for.
+//! Options for sessions of `pyobs-capture` itself, for what the `pyobs` command has no options for.
 
 use pyobs_capture::session::{Addresses, Options, Targets, Walk};
 use pyobs_model::Family;
 
-/// Of one process, without a budget that binds.
+/// A session for one process, without a budget that binds.
 pub fn options(pid: u32, probes: &[Family], rate_hz: u32) -> Options {
     Options {
         targets: Targets::Pids(vec![pid]),

@@ -1,4 +1,4 @@
-//! Cases, and the program that runs them.
+//! Defines cases, and runs them.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
@@ -9,13 +9,13 @@ use libtest_mimic::{Arguments, Trial};
 
 use crate::{flaky, folder};
 
-/// How many cases of one program may be tried twice: with many others, what fails is broken.
+/// How many cases of one program may be retried. If more than this fail, the program is broken rather than flaky.
 const SECOND_TRIES_MAX: usize = flaky::MOST;
 static SECOND_TRIES: AtomicUsize = AtomicUsize::new(0);
 
-/// How many cases of one program run at once, of those that may.
+/// How many cases of one program run at once, of those that may run beside another.
 const AT_ONCE: usize = 2;
-/// A case that must be alone holds it for writing, the others for reading.
+/// A case that must run alone takes this lock for writing, any other for reading.
 static ALONE: RwLock<()> = RwLock::new(());
 
 /// One test: a name that states the behaviour, what it needs, and what it does.
@@ -31,14 +31,14 @@ pub fn case(name: impl Into<String>, body: impl Fn() + Send + 'static) -> Case {
 }
 
 impl Case {
-    /// Makes the case an ignored one, with the reason, when what it needs is not here; see [`crate::needs`].
+    /// Ignores the case, with the reason, if what it needs is missing; see [`crate::needs`].
     #[must_use]
     pub fn needs<T>(mut self, need: Result<T, String>) -> Self {
         self.missing.extend(need.err());
         self
     }
 
-    /// Lets the case run beside another: it neither measures time nor looks at what all of the machine does.
+    /// Lets the case run beside another. It must neither measure time nor look at the whole machine.
     #[must_use]
     pub fn beside(mut self) -> Self {
         self.beside = true;
@@ -46,7 +46,7 @@ impl Case {
     }
 }
 
-/// Runs the cases that the command line selects. To be returned from `main`.
+/// Runs the cases that the command line selects. Return the result from `main`.
 pub fn run(cases: Vec<Case>) -> ExitCode {
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(AT_ONCE);
@@ -72,20 +72,21 @@ fn trial(case: Case) -> Trial {
     let ignored = !missing.is_empty();
     let title = name.clone();
     let body = move || {
-        // A case that failed while it held the lock has left nothing half done behind it.
+        // A failed case leaves nothing half done that the lock protects, so poison is ignored.
         let _beside = beside.then(|| ALONE.read().unwrap_or_else(PoisonError::into_inner));
         let _alone = (!beside).then(|| ALONE.write().unwrap_or_else(PoisonError::into_inner));
         body();
     };
     let test = move || {
         if missing.is_empty() {
-            // What fails twice, or with many others, is broken. What fails once is noted, and fails the run if there is more of it.
+            // A case that fails twice, or with many others, is broken. One that fails once is noted; too many notes
+            // fail the run.
             if SECOND_TRIES.load(Relaxed) < SECOND_TRIES_MAX {
                 if catch_unwind(AssertUnwindSafe(&body)).is_ok() {
                     return Ok(());
                 }
                 SECOND_TRIES.fetch_add(1, Relaxed);
-                eprintln!("{name}: failed, and is tried again");
+                eprintln!("{name}: failed, retrying");
                 body();
                 flaky::note(&name);
                 return Ok(());
@@ -93,7 +94,7 @@ fn trial(case: Case) -> Trial {
             body();
             return Ok(());
         }
-        // Somebody asked for the ignored ones.
+        // The command line asked for ignored cases too.
         Err(missing.join("; ").into())
     };
     Trial::test(title, test).with_ignored_flag(ignored)

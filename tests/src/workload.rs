@@ -1,4 +1,4 @@
-//! A program that is watched: started, listened to, and gone when its case is.
+//! Programs that are watched: starts them, reads their output, and kills them when their case ends.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};
@@ -8,10 +8,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Nothing here takes so long; it only keeps a hanging case from hanging the suite.
+/// No program takes this long; the limit only keeps a hanging case from hanging the suite.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// A command that the kernel kills when the thread that starts it is gone, in a process group of its own.
+/// A command in its own process group, which the kernel kills when the thread that started it is gone.
 pub fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     command.process_group(0);
@@ -19,7 +19,8 @@ pub fn command(program: impl AsRef<OsStr>) -> Command {
     unsafe {
         command.pre_exec(|| {
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-            // A shell's background job ignores the one, what `nohup` starts the other, and so would all that they start.
+            // A shell's background jobs ignore SIGINT, and programs under `nohup` SIGHUP. Without this, they would pass
+            // that on.
             libc::signal(libc::SIGINT, libc::SIG_DFL);
             libc::signal(libc::SIGHUP, libc::SIG_DFL);
             Ok(())
@@ -61,7 +62,7 @@ impl Workload {
             while reader.read_until(b'\n', &mut line).is_ok_and(|length| length > 0) {
                 let text = String::from_utf8_lossy(&line).into_owned();
                 all.push_str(&text);
-                // Nobody may be listening.
+                // The receiver may be gone.
                 let _ = sender.send(text.trim_end_matches('\n').to_owned());
                 line.clear();
             }
@@ -79,7 +80,7 @@ impl Workload {
         self.child.id()
     }
 
-    /// The next line that it prints.
+    /// The next line that the program prints.
     #[track_caller]
     pub fn line(&mut self) -> String {
         match self.lines.recv_timeout(PATIENCE) {
@@ -92,7 +93,7 @@ impl Workload {
         }
     }
 
-    /// Waits for a line that it prints when it is ready for something.
+    /// Skips lines until the program prints this one.
     #[track_caller]
     pub fn wait_for(&mut self, expected: &str) {
         while self.line() != expected {}
@@ -100,25 +101,25 @@ impl Workload {
 
     pub fn signal(&self, signal: libc::c_int) {
         let pid = libc::pid_t::try_from(self.pid()).unwrap();
-        // SAFETY: it takes two numbers; the child has not been waited for, so that the pid is still its own.
+        // SAFETY: the call takes two numbers. The child has not been waited for, so its pid is still its own.
         let sent = unsafe { libc::kill(pid, signal) };
         assert_eq!(sent, 0, "signal {signal} for {}: {}", self.shown, std::io::Error::last_os_error());
     }
 
-    /// To it and to its children.
+    /// Signals the program and its children.
     pub fn signal_group(&self, signal: libc::c_int) {
         let group = libc::pid_t::try_from(self.pid()).unwrap();
-        // SAFETY: it takes two numbers. The group is the child's own, made by `command`, and nobody else's: its number
-        // is not given away while a process is in it, and to a new process only after all other pids.
+        // SAFETY: the call takes two numbers. `command` made the group for this child: its number cannot be reused
+        // while a process is in it, nor until all other pids have been used.
         unsafe { libc::kill(-group, signal) };
     }
 
-    /// Whether it still runs.
+    /// Whether the program is still running.
     pub fn is_alive(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Waits until it has ended by itself.
+    /// Waits until the program ends by itself.
     #[track_caller]
     pub fn wait(mut self) -> Ended {
         let since = Instant::now();
@@ -129,7 +130,7 @@ impl Workload {
         self.finish()
     }
 
-    /// Kills it and its process group.
+    /// Kills the program and its process group.
     pub fn kill(mut self) -> Ended {
         self.finish()
     }

@@ -1,5 +1,5 @@
-//! The pipeline of `cargo xtask demo`, recorded, reported and replayed. The oracle is its source: each fault's line has a mark
-//! that says which finding it is.
+//! Records, reports and replays the pipeline of `cargo xtask demo`. The source of the demo is the reference: a mark on
+//! each planted fault's line names its finding.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,20 +14,20 @@ use crate::pty::Terminal;
 use crate::python;
 use crate::screens::quit;
 
-/// As `cargo xtask demo` has it.
+/// The rate that `cargo xtask demo` uses.
 const RATE: u32 = 299;
 const SECONDS: f64 = 25.0;
-/// More than anything here takes.
+/// Longer than any case takes.
 const PIPELINE_SECONDS: &str = "250";
-/// It only keeps a hanging case from hanging the suite.
+/// Only keeps a hanging case from hanging the suite.
 const PATIENCE: Duration = Duration::from_secs(60);
 const MARK: &str = "# planted: ";
 
 pub fn cases() -> Vec<Case> {
-    let whole = |name: &str, body: fn()| case(name, body).needs(equipped());
+    let full = |name: &str, body: fn()| case(name, body).needs(equipped());
     let cases = vec![
-        whole("demo/each_planted_fault_is_found_and_nothing_else_is_serious", faults),
-        whole("demo/ten_times_in_a_row", || (0..10).for_each(|_| faults())).needs(needs::all()),
+        full("demo/each_planted_fault_is_found_and_nothing_else_is_serious", faults),
+        full("demo/ten_times_in_a_row", || (0..10).for_each(|_| faults())).needs(needs::all()),
         case("demo/does_without_packages", without_packages).needs(bare()).needs(needs::all()),
         case("demo/leaves_nothing_behind", leaves_nothing),
         case("demo/idle_processes_have_no_findings", idle),
@@ -35,7 +35,7 @@ pub fn cases() -> Vec<Case> {
     cases.into_iter().map(|case| case.needs(needs::root()).needs(python())).collect()
 }
 
-/// An interpreter with all packages.
+/// The interpreter with all packages.
 fn equipped() -> Result<PathBuf, String> {
     needs::executable_with("ucxx", "PYOBS_UCXX")
 }
@@ -60,12 +60,13 @@ fn pipeline(python: &Path) -> Command {
     pipeline
 }
 
-/// Until the pipeline and all that it has started have ended by themselves; no segment of theirs is left.
+/// Waits until the pipeline and everything that it started have ended by themselves, and checks that none of their
+/// segments is left.
 #[track_caller]
 fn ends(mut pipeline: Workload) -> Ended {
     let (pid, since) = (pipeline.pid(), Instant::now());
     while pipeline.is_alive() || groups().contains(&pid.to_string()) {
-        assert!(since.elapsed() < PATIENCE, "processes of the pipeline live on");
+        assert!(since.elapsed() < PATIENCE, "processes of the pipeline are still running");
         std::thread::sleep(Duration::from_millis(20));
     }
     assert_eq!(segments(pid), [""; 0]);
@@ -78,7 +79,7 @@ fn segments(pipeline: u32) -> Vec<String> {
     names.filter(|name| name.starts_with(&format!("pyobs-demo-{pipeline}-"))).collect()
 }
 
-/// The process groups of all that live.
+/// The process groups of all running processes.
 fn groups() -> Vec<String> {
     let stats = fs::read_dir("/proc").unwrap().flatten();
     let stats = stats.filter_map(|entry| fs::read_to_string(entry.path().join("stat")).ok());
@@ -90,12 +91,12 @@ fn groups() -> Vec<String> {
     stats.filter_map(group).collect()
 }
 
-/// What the sources say: the finding, the file's name and the line.
+/// The planted faults by the sources: the finding, and the file's name with the line.
 fn planted() -> BTreeSet<(String, String)> {
     let mut planted = BTreeSet::new();
     for file in fs::read_dir(folder()).unwrap().flatten().map(|entry| entry.path()) {
         let name = file.file_name().unwrap().to_string_lossy().into_owned();
-        // Its words tell of the marks.
+        // The docstring of pipeline.py explains the marks.
         if !name.ends_with(".py") || name == "pipeline.py" {
             continue;
         }
@@ -108,7 +109,7 @@ fn planted() -> BTreeSet<(String, String)> {
     planted
 }
 
-/// The planted fault that a finding is.
+/// The planted fault that a finding is about.
 fn fault(finding: &Value, planted: &BTreeSet<(String, String)>) -> Option<(String, String)> {
     let lines = ["holder_line", "line"].map(|name| finding["evidence"][name].as_str().unwrap_or_default());
     let is = |(id, place): &&(String, String)| {
@@ -117,7 +118,7 @@ fn fault(finding: &Value, planted: &BTreeSet<(String, String)>) -> Option<(Strin
     planted.iter().find(is).cloned()
 }
 
-/// A pipeline that runs for longer than anything here takes.
+/// A pipeline that runs for longer than any case takes.
 #[track_caller]
 fn start(python: &Path) -> Workload {
     let mut pipeline = pipeline(python);
@@ -127,7 +128,7 @@ fn start(python: &Path) -> Workload {
     pipeline
 }
 
-/// What it did, and what it said.
+/// The recording, and the pipeline's output.
 #[track_caller]
 fn record(python: &Path) -> (Recording, Ended) {
     let pipeline = start(python);
@@ -140,7 +141,7 @@ fn watch() -> Record {
     Record::new().rate(RATE).argument("--probe").argument("+redundancy,+ucx")
 }
 
-/// All that is called serious is one of these faults. Returns those that were found.
+/// Asserts that every serious finding is one of the planted faults, and returns the faults that were found.
 #[track_caller]
 fn found(recording: &Recording, planted: &BTreeSet<(String, String)>) -> BTreeSet<(String, String)> {
     let mut found = BTreeSet::new();
@@ -163,31 +164,32 @@ fn faults() {
     let found = found(&recording, &planted);
     let missing: Vec<_> = planted.difference(&found).collect();
     let findings = &recording.report["findings"];
-    assert!(missing.is_empty(), "{missing:#?} not found: {findings:#}\nThe pipeline said: {}", ended.stderr);
+    assert!(missing.is_empty(), "{missing:#?} not found: {findings:#}\nThe pipeline printed: {}", ended.stderr);
     told(&recording, &planted);
     shown(&recording, &planted);
 }
 
-/// Each line is in the report in words, the first three things of which say what to try.
+/// Asserts that the report in words has each line, and that its first three findings say what to try.
 #[track_caller]
 fn told(recording: &Recording, planted: &BTreeSet<(String, String)>) {
     let words = recording.words();
     let text: String = words.split_whitespace().collect();
-    let is_told = |(id, place): &&(String, String)| text.contains(id.as_str()) && text.contains(file_and_line(place));
-    let missing: Vec<_> = planted.iter().filter(|fault| !is_told(fault)).collect();
-    assert!(missing.is_empty(), "{missing:#?} not told:\n{words}");
+    let is_reported =
+        |(id, place): &&(String, String)| text.contains(id.as_str()) && text.contains(file_and_line(place));
+    let missing: Vec<_> = planted.iter().filter(|fault| !is_reported(fault)).collect();
+    assert!(missing.is_empty(), "{missing:#?} not reported:\n{words}");
     assert_eq!((words.matches("What matters first").count(), words.matches(" Try: ").count()), (1, 3), "{words}");
 }
 
-/// Each stands in the replay's list of findings, and below the list when it is selected, with its file and line.
+/// Asserts that replay lists each finding, and shows its file and line below the list when it is selected.
 #[track_caller]
 fn shown(recording: &Recording, planted: &BTreeSet<(String, String)>) {
     let mut terminal = Terminal::open((200, 60), ["replay".as_ref(), recording.file.as_os_str()]);
     terminal.wait_for("0 Overview");
     let mut left: BTreeSet<&str> = planted.iter().map(|(_, place)| file_and_line(place)).collect();
-    // Every row is one finding of the report at the most.
+    // There are at most as many rows as the report has findings.
     for _ in 0..=json::list(&recording.report, "/findings").len() {
-        // A picture is drawn ten times a second.
+        // The screen is drawn ten times a second.
         std::thread::sleep(Duration::from_millis(300));
         let text: String = terminal.text().split_whitespace().collect();
         left.retain(|place| !text.contains(place));
@@ -199,12 +201,12 @@ fn shown(recording: &Recording, planted: &BTreeSet<(String, String)>) {
     panic!("{left:?} not shown:\n{}", terminal.text());
 }
 
-/// `features.py:14)`: of a long path the screen has the end.
+/// Returns `features.py:14)`: the screen shows the end of a long path.
 fn file_and_line(place: &str) -> &str {
     place.rsplit('/').next().unwrap_or(place)
 }
 
-/// The standard library alone is enough for two of the faults.
+/// The standard library is enough for two of the faults.
 fn without_packages() {
     let (recording, ended) = record(&bare().unwrap());
     assert!(ended.stderr.contains("without NumPy"), "{}", ended.stderr);
@@ -213,13 +215,13 @@ fn without_packages() {
     assert_eq!(ids, ["gil/convoy", "shm/residue"], "{:#}", recording.report["findings"]);
 }
 
-/// It ends when its standard input does, and what one that was killed has left, the next one removes.
+/// The pipeline ends with its standard input, and removes what a killed one left.
 fn leaves_nothing() {
     let plain = python().unwrap().executable;
     let (killed, since) = (start(&plain), Instant::now());
     let first = killed.pid();
     while segments(first).is_empty() {
-        assert!(since.elapsed() < PATIENCE, "it makes no segment");
+        assert!(since.elapsed() < PATIENCE, "the pipeline made no segment");
         std::thread::sleep(Duration::from_millis(20));
     }
     killed.kill();
@@ -229,7 +231,7 @@ fn leaves_nothing() {
     assert_eq!(segments(first), [""; 0]);
 }
 
-/// The whole machine is watched: it is to be idle but for these.
+/// Watches the whole machine, which must be idle except for these.
 fn idle() {
     let sleeping = "import time\nprint('ready', flush=True)\nwhile True: time.sleep(0.5)";
     let waiting = "import threading, time\nfor _ in range(3): threading.Thread(target=threading.Event().wait, daemon=True).start()\n\

@@ -1,4 +1,4 @@
-//! The ways in which a dashboard can end that are not `q`: the terminal is as before, and nothing stays attached.
+//! Tests the ways other than `q` to end a dashboard: the terminal must be restored, and nothing may stay attached.
 
 use pyobs_tests::{Case, case, needs};
 
@@ -19,7 +19,7 @@ pub fn cases() -> Vec<Case> {
             bpf::assert_nothing_is_left(&before, &its);
         }),
         case("ends/a_terminal_that_goes_away_in_silence_ends_top", || {
-            // As under `nohup`, or when the shell keeps the signal for itself.
+            // The signal is ignored under `nohup`, or if the shell traps it.
             let before = Objects::all();
             let mut shell = std::process::Command::new("sh");
             shell.args(["-c", "trap '' HUP; exec \"$0\" top"]).arg(pyobs_tests::pyobs()).env("TERM", "xterm");
@@ -63,7 +63,7 @@ pub fn cases() -> Vec<Case> {
     cases.into_iter().map(|case| case.needs(needs::root()).needs(python())).collect()
 }
 
-/// Nothing but one sentence was written, and no screen was taken.
+/// Asserts that only one sentence was written, and no alternate screen was entered.
 #[track_caller]
 pub fn is_one_sentence(terminal: &Terminal) {
     let raw = String::from_utf8(terminal.raw()).unwrap();

@@ -1,4 +1,4 @@
-//! Names that a watched process chose to do harm reach a terminal only as text.
+//! Tests that names which a watched process chose to do harm reach a terminal only as text.
 
 use std::collections::BTreeSet;
 use std::os::unix::process::CommandExt;
@@ -8,7 +8,7 @@ use pyobs_tests::{Case, Record, Workload, case, needs, workload};
 use crate::pty::{SIZES, Terminal};
 use crate::screens::quit;
 
-/// One without and one with qualified names; the rows are opened one by one, which takes its time.
+/// A version without qualified names and one with them. Opening each row takes time, so the former has one size only.
 const VERSIONS: [(&str, &[(u16, u16)]); 2] = [("3.8", &[(80, 24)]), ("3.12", &SIZES)];
 
 pub fn cases() -> Vec<Case> {
@@ -17,7 +17,7 @@ pub fn cases() -> Vec<Case> {
             for size in sizes {
                 let names = start(version);
                 let pid = names.pid().to_string();
-                look_around(Terminal::open(*size, ["top", "--pid", &pid]), "LIVE");
+                visit_screens(Terminal::open(*size, ["top", "--pid", &pid]), "LIVE");
             }
         })
         .needs(needs::root())
@@ -26,7 +26,7 @@ pub fn cases() -> Vec<Case> {
     let replayed = case("hostile/names_in_a_recording_cannot_drive_the_terminal", || {
         let names = start("3.12");
         let recording = Record::new().rate(499).pid(names.pid()).seconds(3.0).run();
-        look_around(Terminal::open((140, 40), ["replay".as_ref(), recording.file.as_os_str()]), "REPLAY");
+        visit_screens(Terminal::open((140, 40), ["replay".as_ref(), recording.file.as_os_str()]), "REPLAY");
     });
     live.into_iter().chain([replayed.needs(needs::root()).needs(needs::python("3.12"))]).collect()
 }
@@ -40,9 +40,9 @@ fn start(version: &str) -> Workload {
     names
 }
 
-/// Every screen with the names on it, and whatever opens a row.
+/// Visits every screen with the names, and opens rows.
 #[track_caller]
-fn look_around(mut terminal: Terminal, state: &str) {
+fn visit_screens(mut terminal: Terminal, state: &str) {
     terminal.wait_for(state);
     terminal.press("1");
     terminal.wait_for("COMMAND");
@@ -68,8 +68,8 @@ fn look_around(mut terminal: Terminal, state: &str) {
     is_only_ours(&raw);
 }
 
-/// Valid UTF-8 with no controls but those of a dashboard: moving, erasing, colours, the alternate screen, the cursor, the mouse
-/// and synchronized updates. No title, no bell, no other mode, no string sequence, no hidden text.
+/// Asserts valid UTF-8 and no controls but a dashboard's: moving, erasing, colours, the alternate screen, the cursor,
+/// the mouse and synchronized updates. No title, bell, other mode, string sequence or hidden text.
 #[track_caller]
 fn is_only_ours(raw: &[u8]) {
     let text = std::str::from_utf8(raw).unwrap_or_else(|error| panic!("not UTF-8: {error}"));
@@ -83,8 +83,8 @@ fn is_only_ours(raw: &[u8]) {
         });
         rest = &rest[length..];
     }
-    assert!(strange.is_empty(), "not of the dashboard's own: {strange:?}");
-    // What turns, hides or ends text, and what terminals do not give a cell to, so that the row would be torn.
+    assert!(strange.is_empty(), "foreign sequences: {strange:?}");
+    // Characters that reorder, hide or end text, and those without a cell of their own, which would misalign the row.
     let raw: Vec<char> =
         ['\u{202e}', '\u{2066}', '\u{200b}', '\u{feff}', '\u{e0041}', '\u{2028}', '\u{fffe}', '\u{ffff}']
             .into_iter()
@@ -93,7 +93,7 @@ fn is_only_ours(raw: &[u8]) {
     assert!(raw.is_empty(), "raw characters: {raw:?}");
 }
 
-/// The length of the sequence at the start of `text`, if a dashboard has a use for it.
+/// The length of the sequence at the start of `text`, if a dashboard may write it.
 fn sequence(text: &str) -> Option<usize> {
     if text.starts_with("\r\n") {
         return Some(2);
@@ -104,7 +104,7 @@ fn sequence(text: &str) -> Option<usize> {
     let numbers = |text: &str| text.chars().all(|c| c.is_ascii_digit() || c == ';' || c == ':');
     let known = match last {
         'H' => numbers(parameters) && !parameters.is_empty(),
-        // Concealed text (8) and blinking (5, 6) have no use here.
+        // Concealed text (8) and blinking (5, 6) are not used.
         'm' => numbers(parameters) && !["8", "5", "6"].contains(&parameters),
         'J' => parameters == "2",
         'h' | 'l' => ["?1049", "?25", "?2026", "?1000", "?1006"].contains(&parameters),

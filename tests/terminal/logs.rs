@@ -1,4 +1,4 @@
-//! `RUST_LOG` with a dashboard: logs go to a file, never to the screen.
+//! Tests `RUST_LOG` with a dashboard: logs may go to a file, never to the screen.
 
 use std::fs;
 use std::process::Command;

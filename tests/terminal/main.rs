@@ -1,4 +1,5 @@
-//! `top` and `replay` in a real pseudo-terminal, by what a user types and sees. Text is waited for; nothing is timed.
+//! Tests `top` and `replay` in a real pseudo-terminal, through what a user types and sees. The cases wait for text;
+//! nothing is timed.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
 
@@ -29,7 +30,7 @@ fn main() -> ExitCode {
     pyobs_tests::run(beside.chain(alone.into_iter().flat_map(|cases| cases())).collect())
 }
 
-/// The interpreter for what does not depend on its version.
+/// The interpreter for cases that do not depend on its version.
 fn python() -> Result<Python, String> {
     let newest = || Python::all().iter().rev().find(|python| python.root.is_none()).cloned();
     needs::python("3.12").or_else(|_| newest().ok_or_else(|| "there is no CPython here".to_owned()))

@@ -1,4 +1,4 @@
-//! What takes longer than a second says so on a terminal, and nowhere else.
+//! Tests that operations longer than a second show their progress on a terminal, and nowhere else.
 
 use std::fs;
 use std::path::Path;
@@ -10,10 +10,10 @@ use pyobs_tests::{Case, Folder, Record, case, command, needs, workload};
 use crate::pty::Terminal;
 use crate::python;
 
-/// Samples in a recording that is read for some tenths of a second at least.
+/// Enough samples that reading the recording takes at least some tenths of a second.
 const SAMPLES: u32 = 400_000;
 const ERASE: &str = "\r\x1b[K";
-/// Longer than what is done in silence.
+/// Longer than the time before progress is shown.
 const PAUSE: Duration = Duration::from_millis(1200);
 
 pub fn cases() -> Vec<Case> {
@@ -30,7 +30,7 @@ fn spin(seconds: &str) -> Command {
     spin
 }
 
-/// Its samples, over and over.
+/// A recording with the samples of a short one, many times over.
 fn large(folder: &Folder) -> std::path::PathBuf {
     let recording = Record::new().rate(999).command(spin("1")).run();
     let large = folder.join("large.pyobs");
@@ -43,18 +43,18 @@ fn large(folder: &Folder) -> std::path::PathBuf {
     large
 }
 
-/// The process is stopped while it reads, so that a second goes by whatever the machine does.
+/// Stops the process while it reads, so that a second passes regardless of the machine's speed.
 #[track_caller]
 fn hold(pid: u32, file: &Path) {
     let descriptors = || fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     while !descriptors().any(|entry| fs::read_link(entry.path()).is_ok_and(|path| path == file)) {
-        assert!(fs::exists(format!("/proc/{pid}")).unwrap(), "it does not open {}", file.display());
+        assert!(fs::exists(format!("/proc/{pid}")).unwrap(), "the process did not open {}", file.display());
         std::thread::yield_now();
     }
     let pid = libc::pid_t::try_from(pid).unwrap();
     for signal in [libc::SIGSTOP, libc::SIGCONT] {
         std::thread::sleep(if signal == libc::SIGCONT { PAUSE } else { Duration::from_millis(20) });
-        // SAFETY: it takes two numbers; the child has not been waited for, so that the pid is still its own.
+        // SAFETY: the call takes two numbers. The child has not been waited for, so its pid is still its own.
         unsafe { libc::kill(pid, signal) };
     }
 }
@@ -74,7 +74,7 @@ fn reading() {
         let shown = raw.split(ERASE).find(|piece| piece.starts_with(&format!("reading {path}: ")));
         let shown = shown.unwrap_or_else(|| panic!("{arguments:?}: no progress: {raw:.1000}"));
         assert!(shown.ends_with(" events"), "{shown:?}");
-        assert!(!terminal.text().contains("reading "), "what was shown stays: {}", terminal.text());
+        assert!(!terminal.text().contains("reading "), "the progress was not erased: {}", terminal.text());
 
         let mut elsewhere = command(pyobs_tests::pyobs());
         elsewhere.args(arguments).stdout(Stdio::null()).stderr(Stdio::piped());

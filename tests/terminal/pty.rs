@@ -1,4 +1,4 @@
-//! A terminal with pyobs in it: what a user would type, and what a user would see.
+//! A terminal that runs pyobs: sends what a user types, and reads what a user sees.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -14,19 +14,19 @@ use std::time::{Duration, Instant};
 
 use vt100::{Parser, Screen};
 
-/// Nothing here takes so long; it only keeps a hanging case from hanging the suite.
+/// Nothing takes this long; it only keeps a hanging case from hanging the suite.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What the dashboard offers all of these.
+/// The sizes that the dashboard supports and the cases use.
 pub const SIZES: [(u16, u16); 3] = [(60, 15), (80, 24), (140, 40)];
 
-/// What has come out of the terminal so far.
+/// The terminal's output so far.
 struct Seen {
     parser: Parser,
     raw: Vec<u8>,
 }
 
-/// A pseudo-terminal whose foreground process is pyobs. Dropping it hangs up and kills.
+/// A pseudo-terminal whose foreground process is pyobs. Dropping it kills the process.
 pub struct Terminal {
     child: Child,
     master: Option<File>,
@@ -37,7 +37,7 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// `pyobs` with these arguments, in a terminal of this size: columns and rows.
+    /// Runs `pyobs` with these arguments in a terminal of this size: columns and rows.
     #[track_caller]
     pub fn open<S: AsRef<OsStr>>(size: (u16, u16), arguments: impl IntoIterator<Item = S>) -> Self {
         let mut pyobs = Command::new(pyobs_tests::pyobs());
@@ -74,62 +74,62 @@ impl Terminal {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The screen as it stands, line by line.
+    /// The current screen, line by line.
     pub fn text(&self) -> String {
         self.seen().parser.screen().contents()
     }
 
-    /// Every byte that has come so far.
+    /// Every byte of output so far.
     pub fn raw(&self) -> Vec<u8> {
         self.seen().raw.clone()
     }
 
-    /// Until the screen is so.
+    /// Waits until the screen meets a condition.
     #[track_caller]
     pub fn wait_until(&self, what: &str, mut is_so: impl FnMut(&Screen) -> bool) {
         let since = Instant::now();
         while !is_so(self.seen().parser.screen()) {
-            assert!(since.elapsed() < PATIENCE, "it does not show {what}:\n{}", self.text());
+            assert!(since.elapsed() < PATIENCE, "the screen does not show {what}:\n{}", self.text());
             std::thread::sleep(Duration::from_millis(20));
         }
     }
 
-    /// Until this text stands somewhere on the screen.
+    /// Waits until this text is on the screen.
     #[track_caller]
     pub fn wait_for(&self, text: &str) {
         self.wait_until(text, |screen| screen.contents().contains(text));
     }
 
-    /// Until this text stands nowhere on the screen.
+    /// Waits until this text is not on the screen.
     #[track_caller]
     pub fn wait_until_gone(&self, text: &str) {
         self.wait_until(&format!("no {text}"), |screen| !screen.contents().contains(text));
     }
 
-    /// Keys, as a terminal sends them.
+    /// Sends keys as a terminal does.
     #[track_caller]
     pub fn press(&mut self, keys: impl AsRef<[u8]>) {
         self.master.as_mut().unwrap().write_all(keys.as_ref()).unwrap();
     }
 
-    /// As when a window is dragged: the kernel tells pyobs.
+    /// Resizes the terminal as when a window is dragged; the kernel notifies pyobs.
     #[track_caller]
     pub fn resize(&self, size: (u16, u16)) {
         let window = window(size);
         let master = self.master.as_ref().unwrap();
         self.seen().parser.set_size(number(size.1), number(size.0));
-        // SAFETY: the descriptor is open and the address is that of a value that lives here.
+        // SAFETY: the descriptor is open, and the address is that of a local variable.
         let result = unsafe { libc::ioctl(master.as_raw_fd(), libc::TIOCSWINSZ, &raw const window) };
         assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
     }
 
     pub fn signal(&self, signal: libc::c_int) {
         let pid = libc::pid_t::try_from(self.pid()).unwrap();
-        // SAFETY: it takes two numbers; the child has not been waited for, so that the pid is still its own.
+        // SAFETY: the call takes two numbers. The child has not been waited for, so its pid is still its own.
         unsafe { libc::kill(pid, signal) };
     }
 
-    /// The window is closed, or the connection is lost.
+    /// Closes the terminal, as when its window is closed or the connection is lost.
     pub fn hang_up(&mut self) {
         self.stop.store(true, Ordering::SeqCst);
         if let Some(reader) = self.reader.take() {
@@ -142,7 +142,7 @@ impl Terminal {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Until pyobs has ended by itself, and all that it wrote is seen.
+    /// Waits until pyobs has ended by itself and all its output has been read.
     #[track_caller]
     pub fn wait(&mut self) -> ExitStatus {
         let since = Instant::now();
@@ -151,13 +151,13 @@ impl Terminal {
             std::thread::sleep(Duration::from_millis(10));
         }
         if let Some(reader) = self.reader.take() {
-            // With the last one that had it open gone, the terminal has an end.
+            // The terminal's output ends when no process has it open any more.
             reader.join().unwrap();
         }
         self.child.wait().unwrap()
     }
 
-    /// Whether the terminal is as it was before.
+    /// Asserts that the terminal is in its original state.
     #[track_caller]
     pub fn is_given_back(&self) {
         let seen = self.seen();
@@ -168,7 +168,7 @@ impl Terminal {
         assert_eq!(screen.mouse_protocol_mode(), vt100::MouseProtocolMode::None);
         let now = settings(self.master.as_ref().unwrap());
         let flags = |settings: &libc::termios| (settings.c_iflag, settings.c_oflag, settings.c_cflag, settings.c_lflag);
-        assert_eq!(flags(&now), flags(&self.before), "the terminal's settings");
+        assert_eq!(flags(&now), flags(&self.before), "the terminal's settings changed");
     }
 }
 
@@ -183,9 +183,9 @@ impl Drop for Terminal {
     }
 }
 
-/// Makes standard input the controlling terminal of a new session; the kernel ends the process with its parent.
+/// Makes standard input the controlling terminal of a new session. The kernel kills the process with its parent.
 fn take_terminal() -> std::io::Result<()> {
-    // SAFETY: these take numbers, and the descriptor is that of the terminal.
+    // SAFETY: these calls take numbers, and descriptor 0 is the terminal.
     let result = unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         libc::setsid();
@@ -199,14 +199,14 @@ fn open_pty(size: (u16, u16)) -> (File, OwnedFd) {
     let (mut master, mut slave) = (-1, -1);
     let window = window(size);
     let none = std::ptr::null_mut();
-    // SAFETY: the addresses are those of values that live here; no name and no settings are asked for.
+    // SAFETY: the addresses are those of local variables. Null asks for no name and no settings.
     let result = unsafe { libc::openpty(&raw mut master, &raw mut slave, none, none.cast(), &raw const window) };
     assert_eq!(result, 0, "openpty: {}", std::io::Error::last_os_error());
     for fd in [master, slave] {
-        // SAFETY: it takes numbers. A child that inherited the master would keep the terminal alive.
+        // SAFETY: the call takes numbers. (A child that inherited the master would keep the terminal open.)
         unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
     }
-    // SAFETY: the two descriptors are new, and nobody else owns them.
+    // SAFETY: the two descriptors are new, and nothing else owns them.
     unsafe { (File::from_raw_fd(master), OwnedFd::from_raw_fd(slave)) }
 }
 
@@ -221,20 +221,20 @@ fn number(cells: u16) -> NonZeroU16 {
 #[track_caller]
 fn settings(terminal: &File) -> libc::termios {
     let mut settings = std::mem::MaybeUninit::uninit();
-    // SAFETY: the descriptor is open and the address is that of a value that lives here.
+    // SAFETY: the descriptor is open, and the address is that of a local variable.
     let result = unsafe { libc::tcgetattr(terminal.as_raw_fd(), settings.as_mut_ptr()) };
     assert_eq!(result, 0, "tcgetattr: {}", std::io::Error::last_os_error());
-    // SAFETY: tcgetattr has succeeded, so it has filled the place.
+    // SAFETY: tcgetattr has succeeded, so it has filled the structure.
     unsafe { settings.assume_init() }
 }
 
-/// Until the end of the terminal, or until it is told to stop.
+/// Reads until the terminal ends or `stop` is set.
 fn read(mut from: File, seen: &Mutex<Seen>, stop: &AtomicBool) {
     const PAUSE_MS: libc::c_int = 50;
     let mut bytes = [0; 1 << 16];
     while !stop.load(Ordering::SeqCst) {
         let mut ready = libc::pollfd { fd: from.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: the address is that of one entry that lives here.
+        // SAFETY: the address is that of one entry in a local variable.
         if unsafe { libc::poll(&raw mut ready, 1, PAUSE_MS) } <= 0 {
             continue;
         }
@@ -244,7 +244,7 @@ fn read(mut from: File, seen: &Mutex<Seen>, stop: &AtomicBool) {
                 seen.parser.process(&bytes[..length]);
                 seen.raw.extend_from_slice(&bytes[..length]);
             }
-            // EIO: nobody has the other side open any more.
+            // EIO: no process has the other side open any more.
             Ok(0) | Err(_) => return,
         }
     }

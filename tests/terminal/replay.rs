@@ -1,4 +1,4 @@
-//! The dashboard over recordings, good and bad.
+//! Tests the dashboard on recordings, intact and damaged.
 
 use std::collections::BTreeMap;
 
@@ -79,7 +79,7 @@ fn record() -> Recording {
     Record::new().rate(499).command(spin).run()
 }
 
-/// The Python function with the most samples of its own, by `report --json`.
+/// The Python function with the most samples by `report --json`, apart from `main` and the module.
 #[track_caller]
 fn hottest(recording: &Recording) -> String {
     let mut own: BTreeMap<&str, u64> = BTreeMap::new();

@@ -1,11 +1,11 @@
-//! The screens, their keys and the hot function on them, at three sizes.
+//! Tests the screens and their keys, and the hot function on them, at three sizes.
 
 use pyobs_tests::{Case, Workload, case, needs, workload};
 
 use crate::pty::{SIZES, Terminal};
 use crate::python;
 
-/// Each screen's key, the title of its tab, and what stands only on it.
+/// Each screen's key, the title of its tab, and a text that only this screen has.
 const SCREENS: [(&str, &str, &str); 6] = [
     ("0", "0 Overview", "MACHINE"),
     ("1", "1 Processes", "COMMAND"),
@@ -23,7 +23,7 @@ pub fn cases() -> Vec<Case> {
             terminal.wait_for("hot_function");
             for size in [(140, 40), (60, 15), (200, 60), (30, 6), (80, 24), (400, 100), (60, 15)] {
                 terminal.resize(size);
-                // The tab is on each, the function where there is room for its row.
+                // The tab must be on each; the function only if there is room for its row.
                 terminal.wait_for("2 Frames");
                 if size.1 > 10 {
                     terminal.wait_for("hot_function");
@@ -32,7 +32,7 @@ pub fn cases() -> Vec<Case> {
             for size in [(29, 5), (10, 2), (1, 1)] {
                 terminal.resize(size);
                 std::thread::sleep(std::time::Duration::from_millis(300));
-                assert!(terminal.is_alive(), "a terminal of {size:?} ended it: {}", terminal.text());
+                assert!(terminal.is_alive(), "a terminal of {size:?} ended pyobs: {}", terminal.text());
             }
             terminal.resize((80, 24));
             terminal.wait_for("hot_function");
@@ -48,7 +48,7 @@ pub fn cases() -> Vec<Case> {
                 std::thread::sleep(std::time::Duration::from_millis(5));
             }
             assert!(terminal.is_alive(), "{}", String::from_utf8_lossy(&terminal.raw()));
-            // Out of whatever it is in.
+            // Leaves whatever mode the keys have entered.
             terminal.press("\x1b");
             std::thread::sleep(std::time::Duration::from_millis(200));
             terminal.press("\x1b");
@@ -94,7 +94,7 @@ pub fn cases() -> Vec<Case> {
     cases.into_iter().map(|case| case.needs(needs::root()).needs(python())).collect()
 }
 
-/// The dashboard over a program that is busy in `hot_function`.
+/// The dashboard of a program that is busy in `hot_function`.
 #[track_caller]
 pub fn watch_spin(size: (u16, u16)) -> (Workload, Terminal) {
     let mut spin = Workload::start(python().unwrap().script(workload("fault_spin.py")));
@@ -104,7 +104,7 @@ pub fn watch_spin(size: (u16, u16)) -> (Workload, Terminal) {
     (spin, terminal)
 }
 
-/// `q`, and everything is as before.
+/// Presses `q`, and checks that the terminal is restored.
 #[track_caller]
 pub fn quit(mut terminal: Terminal) {
     terminal.press("q");
@@ -146,7 +146,7 @@ fn obey_keys(size: (u16, u16)) {
     terminal.wait_until_gone(" Keys ");
     assert!(terminal.is_alive(), "q in the help ended pyobs");
 
-    terminal.press("/nothing_is_called_so");
+    terminal.press("/no_such_name");
     terminal.wait_for("Nothing matches");
     terminal.press("\x1b");
     terminal.wait_for("hot_function");

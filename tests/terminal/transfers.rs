@@ -1,11 +1,11 @@
-//! The screen of transfers over a recording of UCXX's driver for asyncio, which knows what it has sent.
+//! Tests the screen of transfers on a recording of UCXX's asyncio driver, which knows what it sent.
 
 use pyobs_tests::{Case, Record, Recording, case, command, needs, workload};
 
 use crate::pty::Terminal;
 use crate::screens::quit;
 
-/// Round trips of the driver's two processes; each is a send and a receive of both.
+/// Round trips between the driver's two processes. Each is a send and a receive by both.
 const TRIPS: usize = 40;
 const WIDE: (u16, u16) = (200, 60);
 const TITLES: &str = "ASKED AT";
@@ -31,7 +31,7 @@ fn record() -> Recording {
     Record::new().rate(199).argument("--probe").argument("+ucx").command(python).run()
 }
 
-/// The cells of the rows under a heading with this title, until a row is empty.
+/// The cells of the rows below a heading with this title, up to an empty row.
 fn rows(text: &str, title: &str) -> Vec<Vec<String>> {
     let below = text.lines().skip_while(|line| !line.contains(title)).skip(1);
     let rows = below.take_while(|line| !line.trim().is_empty());
@@ -43,7 +43,7 @@ fn shown() {
     assert!(recording.stdout.contains("us_per_rt"), "{}{}", recording.stdout, recording.stderr);
     let mut terminal = Terminal::open(WIDE, ["replay".as_ref(), recording.file.as_os_str()]);
     terminal.press("7");
-    // Below all the rest.
+    // This text is at the bottom of the screen.
     terminal.wait_for("m threads");
     stages(&terminal.text());
     table(&terminal.text());
@@ -69,7 +69,8 @@ fn shown() {
     quit(terminal);
 }
 
-/// How long each stage took. Besides the driver's, there are four messages in which UCXX makes the two known to each other.
+/// Checks the times of the stages. Besides the driver's messages there are four with which UCXX introduces the two
+/// processes to each other.
 fn stages(screen: &str) {
     let all = (4 * TRIPS + 4).to_string();
     let rows = rows(screen, "STAGE ");
@@ -80,13 +81,13 @@ fn stages(screen: &str) {
         assert!(times.len() == 4 && times.is_sorted() && times[0] > 0.0, "{times:?} {screen}");
     }
     let queue = rows.iter().find(|row| row.first().is_some_and(|name| name == "queue"));
-    // Each of the two asks for one after the other.
+    // Each of the two processes requests one transfer at a time.
     let words = queue.map(|row| row.join(" ")).unwrap_or_default();
     let most = ["1", "2"].map(|most| format!("queue 0 now, {most} at the most"));
     assert!(most.iter().any(|most| words.starts_with(most)), "{screen}");
 }
 
-/// Numbers and their units, which are cells of their own.
+/// Values from pairs of cells, a number and its unit.
 fn seconds(cells: &[String]) -> impl Iterator<Item = f64> + '_ {
     cells.chunks(2).map_while(|pair| {
         let [number, unit] = pair else { return None };
@@ -101,7 +102,7 @@ fn seconds(cells: &[String]) -> impl Iterator<Item = f64> + '_ {
     })
 }
 
-/// Tasks of the event loop ask: of what is the driver's own, that is where it runs.
+/// Tasks of the event loop make the requests, so the driver's own line is the one that runs the loop.
 fn table(screen: &str) {
     let source = std::fs::read_to_string(workload("ucxx_async_driver.py")).unwrap();
     let runs = source.lines().position(|line| line == "asyncio.run(main())").unwrap() + 1;
@@ -140,7 +141,7 @@ fn detail(screen: &str) {
     assert!(moments.is_sorted(), "{moments:?}");
 }
 
-/// In each of the two processes one of each role; what makes progress is C++, and what runs the event loop is Python.
+/// Each of the two processes has a thread of each role.
 fn workers(screen: &str) {
     let rows = rows(screen, "PYTHON %");
     for role in ["progress", "notifier", "event_loop"] {

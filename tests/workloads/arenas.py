@@ -1,10 +1,10 @@
-"""Takes arenas at known lines, and says what CPython itself counts of them.
+"""Allocates arenas at known lines, and prints CPython's own count of them.
 
-keep     two lines take arenas, one gives its own back
-sparse   all but one object in four thousand is given back
-fork     a child is forked that has them all, and takes more of its own
-other    memory of an arena's size that is none
-wait     as keep, at SIGUSR1, with arenas from before
+keep     two lines allocate arenas, one frees its own
+sparse   all but one object in four thousand is freed
+fork     forks a child that has all of them, and allocates more
+other    maps memory of an arena's size that is not an arena
+wait     like keep, at SIGUSR1, with earlier arenas
 """
 import os
 import signal
@@ -13,7 +13,7 @@ import time
 
 from timing import until_known
 
-# Enough for some of either size, and short enough to be born all at one line.
+# Enough for some arenas of either size, and quick enough that all come from one line.
 OBJECTS = 400_000
 
 
@@ -29,13 +29,13 @@ def churn():
     return [(number, str(number)) for number in range(OBJECTS // 4)]
 
 
-def stats(looks=1):
-    """What lies on stderr is CPython's own count; then time for somebody to look, at some 200 arenas a second,
-    or fewer where PYOBS_SLOWNESS says that all is slower."""
+def stats(snapshots=1):
+    """Writes CPython's own count to stderr. Then leaves time for a snapshot, at about 200 arenas a second, or fewer if
+    PYOBS_SLOWNESS says that the machine is slower."""
     sys.stderr.flush()
     sys._debugmallocstats()
     sys.stderr.flush()
-    time.sleep((looks + 0.2) * float(os.environ.get("PYOBS_SLOWNESS", 1)))
+    time.sleep((snapshots + 0.2) * float(os.environ.get("PYOBS_SLOWNESS", 1)))
 
 
 def other():
@@ -52,7 +52,7 @@ def other():
 
 
 def main(mode):
-    # When it is watched, and its interpreter known.
+    # pyobs must be watching, and must know the interpreter.
     if mode == "wait":
         before = churn()
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
@@ -60,8 +60,8 @@ def main(mode):
         signal.sigwait([signal.SIGUSR1])
     else:
         until_known(0.6)
-    # Arenas are smaller and more before 3.10, and these two have many.
-    looks = 6 if mode in ("sparse", "fork") and sys.version_info < (3, 10) else 1
+    # Before 3.10 arenas are smaller and more numerous, and these two modes have many.
+    snapshots = 6 if mode in ("sparse", "fork") and sys.version_info < (3, 10) else 1
     kept = build(3 if mode == "sparse" else 1)
     gone = churn()
     if mode == "sparse":
@@ -73,14 +73,14 @@ def main(mode):
         child = os.fork()
         if child == 0:
             more = build()
-            # Of its own and of its parent's.
-            stats(looks + 1)
+            # The child has its own arenas and its parent's.
+            stats(snapshots + 1)
             os._exit(0)
         print("child", child, flush=True)
         os.waitpid(child, 0)
     else:
-        stats(looks)
-    # Without the interpreter's own clearing up.
+        stats(snapshots)
+    # Skips the interpreter's own clean-up.
     os._exit(0)
 
 

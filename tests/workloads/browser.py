@@ -1,8 +1,8 @@
-"""browser.py CHROMIUM HOME PAGE PICTURE READY CLICK RESULT [TEXT]: opens a page in a headless browser, waits until it is loaded
-and the expression READY is true there, presses the mouse where the element is that CLICK gives, writes TEXT into it, or into what
-asks for a text then (a prompt), waits until RESULT is another value than before, takes a PICTURE (.png: of the window; .pdf: of the
-page to 12,000 pixels down), and prints JSON: {"before", "after", "said": [the console], "asked": [addresses], "bytes": of the
-picture}."""
+"""browser.py CHROMIUM HOME PAGE PICTURE READY CLICK RESULT [TEXT]: presses an element of a page in a headless browser.
+
+Waits until the page is loaded and the expression READY is true, clicks the element that CLICK returns, types TEXT there or
+into the prompt that opens, and waits until RESULT has changed. Takes a PICTURE (.png: the window; .pdf: the page, up to
+12,000 pixels), and prints JSON: {"before", "after", "console", "requested": [addresses], "bytes": the picture's size}."""
 import base64
 import json
 import os
@@ -16,12 +16,12 @@ SECONDS = 60
 
 
 def start():
-    """The protocol of the developers' tools, over descriptors 3 and 4."""
+    """Starts the browser with its DevTools protocol on descriptors 3 and 4."""
     theirs, ours = os.pipe()
     mine, other = os.pipe()
 
     def own():
-        # Not onto what is still wanted.
+        # Moves the descriptors out of the way of 3 and 4.
         read, write = os.dup(theirs), os.dup(other)
         while read < 5 or write < 5:
             read, write = os.dup(read), os.dup(write)
@@ -67,7 +67,7 @@ class Page:
                 assert "error" not in answer, answer
                 return answer["result"]
             if answer.get("method") == "Page.javascriptDialogOpening":
-                # What was called is answered when this is closed.
+                # The pending call returns once the dialog is closed.
                 self.send("Page.handleJavaScriptDialog", {"accept": True, "promptText": text})
             elif "method" in answer:
                 self.events.append(answer)
@@ -80,19 +80,19 @@ class Page:
     def wait(self, is_so, what):
         end = time.monotonic() + SECONDS
         while not is_so():
-            assert time.monotonic() < end, what + " does not come"
+            assert time.monotonic() < end, what + " did not happen"
             time.sleep(0.05)
 
 
-it = Page()
-target = next(info for info in it.call("Target.getTargets")["targetInfos"] if info["type"] == "page")
-it.session = it.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)["sessionId"]
+tab = Page()
+target = next(info for info in tab.call("Target.getTargets")["targetInfos"] if info["type"] == "page")
+tab.session = tab.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)["sessionId"]
 for domain in ("Page", "Runtime", "Network", "Log"):
-    it.call(domain + ".enable")
-it.call("Page.navigate", url=page)
-it.wait(lambda: it.value("document.readyState === 'complete'") and it.value(ready), ready)
-before = it.value(result)
-x, y = it.value("""(() => {
+    tab.call(domain + ".enable")
+tab.call("Page.navigate", url=page)
+tab.wait(lambda: tab.value("document.readyState === 'complete'") and tab.value(ready), ready)
+before = tab.value(result)
+x, y = tab.value("""(() => {
   const it = %s;
   it.scrollIntoView({block: "center"});
   const box = it.getBoundingClientRect();
@@ -100,27 +100,27 @@ x, y = it.value("""(() => {
   return [frame.x + box.x + box.width / 2, frame.y + box.y + box.height / 2];
 })()""" % click)
 for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
-    it.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="none" if kind == "mouseMoved" else "left", clickCount=1)
+    tab.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="none" if kind == "mouseMoved" else "left", clickCount=1)
 if text:
-    it.call("Input.insertText", text=text)
-it.wait(lambda: it.value(result) != before, result)
-after = it.value(result)
+    tab.call("Input.insertText", text=text)
+tab.wait(lambda: tab.value(result) != before, result)
+after = tab.value(result)
 if picture.endswith(".pdf"):
-    # In inches, of 96 pixels.
-    height = min(it.value("document.documentElement.scrollHeight"), 12000) / 96 + 1
-    taken = it.call("Page.printToPDF", printBackground=True, paperWidth=1280 / 96, paperHeight=height,
+    # Inches have 96 pixels.
+    height = min(tab.value("document.documentElement.scrollHeight"), 12000) / 96 + 1
+    taken = tab.call("Page.printToPDF", printBackground=True, paperWidth=1280 / 96, paperHeight=height,
                     marginTop=0, marginBottom=0, marginLeft=0, marginRight=0, pageRanges="1")
 else:
-    taken = it.call("Page.captureScreenshot", format="png")
+    taken = tab.call("Page.captureScreenshot", format="png")
 data = base64.b64decode(taken["data"])
 open(picture, "wb").write(data)
-said, asked = [], []
-for event in it.events:
+console, requested = [], []
+for event in tab.events:
     if event["method"] == "Runtime.consoleAPICalled":
-        said.append(" ".join(str(one.get("value", one.get("description"))) for one in event["params"]["args"]))
+        console.append(" ".join(str(one.get("value", one.get("description"))) for one in event["params"]["args"]))
     elif event["method"] == "Log.entryAdded":
-        said.append(event["params"]["entry"]["text"])
+        console.append(event["params"]["entry"]["text"])
     elif event["method"] == "Network.requestWillBeSent":
-        asked.append(event["params"]["request"]["url"])
-it.browser.kill()
-print(json.dumps({"before": before, "after": after, "said": said, "asked": asked, "bytes": len(data)}))
+        requested.append(event["params"]["request"]["url"])
+tab.browser.kill()
+print(json.dumps({"before": before, "after": after, "console": console, "requested": requested, "bytes": len(data)}))

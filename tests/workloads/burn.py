@@ -1,4 +1,4 @@
-"""burn.py FUNCTION SECONDS [gated]: burns so much CPU time in a function of that name, in Python code.
+"""burn.py FUNCTION SECONDS [gated]: burns this much CPU time in a function of that name, in Python code.
 
 Prints "ready" before and {"cpu_s": …, "pid": …} after it. Gated, it begins only when its standard input ends.
 """
@@ -29,7 +29,7 @@ def {name}(seconds):
 
 
 def burn(name, seconds):
-    """Calls a function that is made for it."""
+    """Defines a function of this name, and calls it."""
     exec(compile(MADE.format(name=name), name + ".py", "exec"), globals())
     return globals()[name](seconds)
 

@@ -1,8 +1,8 @@
-"""calls.py graph, or calls.py run SECONDS THREADS: calls functions in every way that there is, and hardly does anything else.
+"""calls.py graph, or calls.py run SECONDS THREADS: calls functions in every possible way, and does hardly anything else.
 
-`run` prints how many seconds old it is when it begins to. `graph` prints what `run` can be caught in, as JSON: {"edges":
-[[caller's file, name, line, callee's file, name], …], "lines": [[file, name, line], …]}, where a thread's first function has ""
-and 0 for its caller. Names are qualified where the version has it.
+`run` prints its age in seconds when it begins to call. `graph` prints the calls that `run` can be sampled in, as JSON:
+{"edges": [[caller's file, name, line, callee's file, name], …], "lines": [[file, name, line], …]}. A thread's first
+function has "" and 0 as its caller. Names are qualified if the version supports it.
 """
 import collections
 import functools
@@ -129,7 +129,7 @@ def delegating(n):
 
 
 def generators():
-    """Profilers are not told of a generator's being made, so that this is always on the line of its first use."""
+    """Profilers do not see the creation of a generator, so each is used on the line that creates it."""
     total = 0
     for k in delegating(4):
         total += k
@@ -247,7 +247,7 @@ def main(seconds, count):
 
 
 def age():
-    """For how many seconds there has been this process."""
+    """The age of this process in seconds."""
     with open("/proc/self/stat") as file:
         ticks = int(file.read().rpartition(")")[2].split()[19])
     with open("/proc/uptime") as file:
@@ -259,7 +259,7 @@ class Graph:
         self.edges, self.codes = set(), set()
 
     def profile(self, frame, event, argument):
-        # Up to the root: what called the first of them is seen by nobody else.
+        # Up to the root, because a profile function never sees a call to the outermost frames.
         while event == "call" and frame is not None:
             caller = frame.f_back
             self.codes.add(frame.f_code)
@@ -295,11 +295,11 @@ if __name__ == "__main__":
         threading.setprofile(GRAPH.profile)
         sys.setprofile(GRAPH.profile)
     main(SECONDS, THREADS)
-    # Time to name what was sampled last.
+    # Leaves time to name the last samples.
     time.sleep(0.3)
     if GRAPH:
         sys.setprofile(None)
         print(json.dumps({"edges": sorted(GRAPH.edges), "lines": sorted(GRAPH.lines())}))
         sys.stdout.flush()
-    # What is run on the way out is not in the graph.
+    # What runs at exit is not in the graph.
     os._exit(0)

@@ -1,4 +1,4 @@
-"""children.py COUNT SECONDS: runs burn.py so often, two at a time, with functions named by number; prints what forks.py prints."""
+"""children.py COUNT SECONDS: runs burn.py COUNT times, two at a time, with numbered functions; prints what forks.py prints."""
 import json
 import os
 import subprocess

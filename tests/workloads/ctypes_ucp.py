@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""UCX by ctypes, without UCXX; prints how many transfers it made, and how many were over at once.
+"""UCX by ctypes, without UCXX; prints how many transfers it made, and how many completed at once.
 One process, self endpoint (worker address), tag + stream-less; submits S sends and recvs per round,
 progress in the main thread or in a thread (--thread). usage: ctypes_ucp.py [--size N] [--iters N] [--thread] [--lib PATH]"""
 import argparse, ctypes as C, os, sys, time, threading

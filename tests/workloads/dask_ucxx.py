@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""dask_ucxx.py [MIB]: two workers of Dask send each other arrays over UCXX; prints the sum of each round, which is known."""
+"""dask_ucxx.py [MIB]: two Dask workers send each other arrays over UCXX; prints the sum of each round, which is known."""
 import os, sys, time
 os.environ.update(UCX_TLS=os.environ.get("UCX_TLS","tcp,self,sm"), UCX_NET_DEVICES="lo", DASK_DISTRIBUTED__COMM__UCX__ENVIRONMENT="{}")
 os.environ.setdefault("UCX_LOG_LEVEL","error")

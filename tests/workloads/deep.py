@@ -1,4 +1,4 @@
-"""deep.py DEPTH: recurses so deep and burns half a second of CPU in a C function there."""
+"""deep.py DEPTH: recurses to this depth, and burns half a second of CPU time in a C function there."""
 import sys
 
 

@@ -1,7 +1,7 @@
-"""depths.py FRAMES: burns CPU time in a C function below as many Python frames, of which the first is the module's.
+"""depths.py FRAMES: burns CPU time in a C function below this many Python frames, the first of which is the module's.
 
-The last line that it prints is JSON: {"cpu_s": …, "lines": {"module": …, "calls": …, "burns": …}}, with the lines of the
-module's one frame, of frames that call, and of the last one.
+The last line of output is JSON: {"cpu_s": …, "lines": {"module": …, "calls": …, "burns": …}}, with the lines of the
+module's frame, of frames that call, and of the last frame.
 """
 import json
 import sys
@@ -15,7 +15,7 @@ def down(left):
         down(left - 1)
     else:
         for _ in range(24): sum(NUMBERS)
-    # On a line of its own: else frames that return look like the one that burns.
+    # On its own line, so that returning frames do not look like the one that burns.
     return None
 
 

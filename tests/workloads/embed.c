@@ -1,4 +1,4 @@
-/* embed LIBPYTHON SCRIPT SECONDS: a program that is not Python until so late. */
+/* embed LIBPYTHON SCRIPT SECONDS: a program that loads Python only after SECONDS. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,11 +16,11 @@ static void *symbol(void *library, const char *name)
     return found;
 }
 
-/* For the script, which finds it by its name. */
+/* The script finds it by its name. */
 void call_back(void (*function)(void))
 {
     function();
-    /* Not a jump. */
+    /* Prevents a tail call. */
     __asm__ volatile("");
 }
 

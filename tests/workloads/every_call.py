@@ -1,9 +1,9 @@
-"""Calls Python functions in every way that there is, so that a counter of calls can be compared with the interpreter's
-own: `sys.setprofile` says "call" for each start of a function and for each resumption of a generator.
+"""Calls Python functions in every possible way, to compare a call counter with the interpreter's own: `sys.setprofile`
+reports "call" for each start of a function and for each resumption of a generator.
 
     every_call.py MODE [ROUNDS [THREADS]]
 
-- `wait`: says "ready", waits for SIGUSR1, works, says how many seconds that took, and lives on for a moment;
+- `wait`: prints "ready", waits for SIGUSR1, works, prints how many seconds that took, and waits a moment;
 - `count`: works under sys.setprofile and writes the counts, as JSON: [function, file, first line, calls] each;
 - `plain`: only works.
 """
@@ -21,7 +21,7 @@ PROFILED = {}
 
 def profile(frame, event, _argument):
     if event == "call":
-        # By thread, for an addition is not one step.
+        # Counted by thread, because an addition is not atomic.
         key = frame.f_code, threading.get_ident()
         PROFILED[key] = PROFILED.get(key, 0) + 1
 
@@ -259,7 +259,7 @@ def work(rounds, thread_count):
         talk.throw(KeyError())
         talk.close()
         if sys.version_info >= (3, 11):
-            # Before, setprofile says nothing of what runs here.
+            # Before 3.11, setprofile does not report what runs here.
             left = abandoned()
             next(left)
             del left
@@ -271,7 +271,7 @@ def work(rounds, thread_count):
             pass
         loop.run_until_complete(coroutines(20))
         loop.run_until_complete(loop.shutdown_asyncgens())
-    # Two that want the GIL at once: each asks the other to give it up.
+    # Two threads that want the GIL at once ask each other to give it up.
     threads = [threading.Thread(target=in_a_thread, args=(2000 * rounds,)) for _ in range(thread_count)]
     for thread in threads:
         thread.start()
@@ -304,7 +304,7 @@ def main():
     work(rounds, thread_count)
     print(json.dumps({"seconds": time.perf_counter() - start}), flush=True)
     if mode == "wait":
-        # While it lives, the names of what it called last can be read.
+        # The names of its last calls can be read only while it lives.
         time.sleep(0.5)
 
 

@@ -1,4 +1,4 @@
-"""execs.py SECONDS PROGRAM [ARGUMENT]...: burns so much CPU time and then becomes that program, in the same process."""
+"""execs.py SECONDS PROGRAM [ARGUMENT]...: burns this much CPU time and then executes that program in the same process."""
 import os
 import sys
 

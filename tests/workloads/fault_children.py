@@ -1,4 +1,4 @@
-"""Starts many Python children at once, each of which burns a little CPU, and prints the pids of all of them.
+"""Starts many Python children at once, each of which burns a little CPU time, and prints all their pids.
 
   fault_children.py COUNT
 """

@@ -1,9 +1,9 @@
-"""Damages the frames of its own threads, each in another way, and keeps them on a CPU in C for ever.
+"""Damages the frames of its own threads, each in a different way, and keeps them on a CPU in C forever.
 
   fault_garbage.py        prints `KIND TID` for each damaged thread, `healthy TID`, then `ready`
 
-A damaged thread never comes back to Python, so that nothing but a profiler reads its frames: it spins in libcrypt with
-billions of rounds, without the GIL. One more thread runs Python code undisturbed.
+A damaged thread never returns to Python, so that only a profiler reads its frames: it spins in libcrypt with billions of
+rounds, without the GIL. One more thread runs Python code undisturbed.
 """
 import ctypes
 import gc
@@ -17,7 +17,7 @@ VERSION = sys.version_info[:2]
 HEAD = 2 * WORD
 
 gc.disable()
-# Nobody waits longer.
+# A limit, in case this program is not killed.
 signal.alarm(300)
 
 
@@ -50,7 +50,7 @@ else:
 
 
 def address_of(frame):
-    """Of what the interpreter itself walks."""
+    """The address of the frame that the interpreter itself walks."""
     if VERSION <= (3, 10):
         return id(frame)
     # PyFrameObject: PyObject_HEAD, f_back, f_frame.

@@ -1,20 +1,20 @@
-/* Runs a command as if the running kernel lacked something: rules name what is refused.
+/* Runs a command as if the running kernel lacked features: rules name what fails.
  *
  *   fault_kernel RULES COMMAND [ARGUMENT]...
  *
  * The rules, each ";KIND VALUE ERRNO":
  *   map TYPE, map_flags FLAGS    of bpf(BPF_MAP_CREATE)
- *   helper NUMBER                bpf(BPF_PROG_LOAD) of what calls it: the verifier refuses it, with an error of its own
- *   attach TYPE, btf ID          the same of what is for such a place, or for this type of the kernel's
+ *   helper NUMBER                bpf(BPF_PROG_LOAD) of programs that call it: the verifier refuses them, with its own error
+ *   attach TYPE, btf ID          the same for programs with this attach type, or for this type of the kernel
  *   tracepoint NAME              bpf(BPF_RAW_TRACEPOINT_OPEN)
  *   bpf COMMAND                  any other command
  *   event TYPE, event TYPE.CONFIG    perf_event_open()
  *   file PATH                    open()
- *   delay fsync                  no refusal: fsync() and fdatasync() take as many milliseconds longer as the rule's ERRNO says
+ *   delay fsync                  fsync() and fdatasync() do not fail but take ERRNO milliseconds longer
  *
- * A seccomp filter hands these system calls to a process that compares them with the rules; the kernel carries out the rest.
- * Preloading a library would be simpler, but a static program loads none. The command keeps the process id. The process that
- * judges is no child of it and ends with it.
+ * A seccomp filter hands these system calls to a supervisor, which compares them with the rules; the kernel carries out the rest.
+  * Preloading a library would be simpler, but a static program loads none. The command keeps its process id. The supervisor is
+  * not a child of the command, and ends with it.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -44,7 +44,7 @@ static void fail(const char *what) {
     exit(125);
 }
 
-/* The error of a rule, or 0 if there is none. */
+/* The error of a matching rule, or 0. */
 static int rule(const char *kind, const char *value) {
     char key[4200];
     snprintf(key, sizeof key, ";%s %s ", kind, value);
@@ -58,7 +58,7 @@ static int number(const char *kind, unsigned long value) {
     return rule(kind, text);
 }
 
-/* Memory of the thread that makes the call. */
+/* Reads the memory of the thread that makes the call. */
 static ssize_t get(pid_t thread, uint64_t from, void *to, size_t size) {
     struct iovec local = {to, size}, remote = {(void *)(uintptr_t)from, size};
     return process_vm_readv(thread, &local, 1, &remote, 1, 0);
@@ -69,7 +69,7 @@ static void put(pid_t thread, const void *from, uint64_t to, size_t size) {
     if (process_vm_writev(thread, &local, 1, &remote, 1, 0) != (ssize_t)size) fail("fault_kernel: process_vm_writev");
 }
 
-/* Page by page, for the next page may not be there. */
+/* Reads page by page, because the next page may not be mapped. */
 static void get_text(pid_t thread, uint64_t from, char *to, size_t size) {
     size_t had = 0;
     memset(to, 0, size);
@@ -81,8 +81,7 @@ static void get_text(pid_t thread, uint64_t from, char *to, size_t size) {
     }
 }
 
-/* The kernel sees calls of a helper that no kernel has, and decides itself whether they matter: in code that is never reached they
- * do not. */
+/* Replaces helpers by one that no kernel has. The kernel then decides whether the call matters: in unreachable code it does not. */
 static void hide_helpers(pid_t thread, const union bpf_attr *attr) {
     size_t size = attr->insn_cnt * sizeof(struct bpf_insn);
     struct bpf_insn *code = malloc(size);
@@ -104,7 +103,7 @@ static int load(pid_t thread, const union bpf_attr *attr) {
 
 static int bpf(pid_t thread, long command, uint64_t from, size_t size) {
     int error = number("bpf", (unsigned long)command);
-    /* Of shorter blocks the rest is zero. */
+    /* The rest of a shorter block counts as zero. */
     union bpf_attr attr = {0};
     char name[128];
     if (error || get(thread, from, &attr, size < sizeof attr ? size : sizeof attr) < 0) return error;
@@ -126,7 +125,7 @@ static int bpf(pid_t thread, long command, uint64_t from, size_t size) {
 static int event(pid_t thread, uint64_t from) {
     struct perf_event_attr attr = {0};
     char text[64];
-    /* The first version's size: nothing behind it matters here. */
+    /* The size of the first version has all the fields needed. */
     if (get(thread, from, &attr, PERF_ATTR_SIZE_VER0) < 0) return 0;
     snprintf(text, sizeof text, "%u.%llu", attr.type, attr.config);
     int error = number("event", attr.type);
@@ -152,7 +151,7 @@ static int judge(const struct seccomp_notif *call) {
     }
 }
 
-/* Until the command is gone. */
+/* Answers calls until the command has ended. */
 static void supervise(int listener, int command) {
     struct seccomp_notif_sizes sizes;
     if (syscall(SYS_seccomp, SECCOMP_GET_NOTIF_SIZES, 0, &sizes)) fail("fault_kernel: seccomp");
@@ -174,7 +173,7 @@ static void supervise(int listener, int command) {
     }
 }
 
-/* Only what a rule can be about is handed over: bpf() has commands that pyobs calls all the time. */
+/* Hands over only the calls that a rule may concern, because pyobs calls some bpf() commands all the time. */
 static int filter(void) {
     enum { LOAD = BPF_LD | BPF_W | BPF_ABS, IS = BPF_JMP | BPF_JEQ | BPF_K };
     __u32 open = strstr(rules, ";file ") ? SECCOMP_RET_USER_NOTIF : SECCOMP_RET_ALLOW;
@@ -215,10 +214,10 @@ int main(int argc, char **argv) {
     pid_t child = fork();
     if (child < 0) fail("fault_kernel: fork");
     if (child == 0) {
-        /* Twice, so that the command has no child that it does not know. */
+        /* Forks twice, so that the command has no unexpected child. */
         pid_t judge = fork();
         if (judge) _exit(judge < 0);
-        /* Else whoever reads the command's output would wait for this process as well. */
+        /* Otherwise a reader of the command's output would wait for this process too. */
         for (int stream = 0; stream < 3; stream++) close(stream);
         supervise(listener, self);
         _exit(0);

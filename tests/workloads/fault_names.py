@@ -1,4 +1,4 @@
-"""Runs functions whose names, file names, thread names and process title are hostile, until it is killed.
+"""Runs functions with hostile names, file names, thread names and process title, until it is killed.
 
   fault_names.py
 
@@ -9,7 +9,7 @@ import threading
 import time
 import types
 
-# Nobody waits longer.
+# A limit, in case this program is not killed.
 signal.alarm(300)
 
 HOSTILE = [

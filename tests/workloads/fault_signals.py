@@ -1,8 +1,8 @@
-"""Counts the signals it gets while it burns CPU, until a file is gone.
+"""Counts the signals that it gets while it burns CPU time, until a file is removed.
 
   fault_signals.py FILE        prints `ready`, then `{"signals": {NUMBER: COUNT}}`
 
-All that can be caught is. A stop cannot, but continuing after one is a signal (SIGCONT) that can.
+Catches every signal that can be caught. A stop cannot, but the continuation after one is a signal (SIGCONT) that can.
 """
 import json
 import os

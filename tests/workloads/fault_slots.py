@@ -1,16 +1,16 @@
-"""Spends each slot of 200 ms in a function of its own and writes down when: `NAME BEGIN END`, on CLOCK_MONOTONIC.
+"""Spends each slot of 200 ms in a function of its own, and logs `NAME BEGIN END`, on CLOCK_MONOTONIC.
 
   fault_slots.py LOG [alike]
 
-The functions are made and freed one after the other, so that one often has the memory of the one before. Each begins at
-another line, unless they are to be alike. A slot lasts 200 ms and until it has used 50 ms of CPU, so that every slot of
-a starved machine is seen by a sampler too.
+The functions are created and freed one after the other, so that one often reuses the memory of the one before. Each starts
+on another line, unless `alike` is given. A slot lasts 200 ms and at least until it has used 50 ms of CPU time, so that a
+sampler sees every slot even on a starved machine.
 """
 import signal
 import sys
 import time
 
-# Nobody waits longer.
+# A limit, in case this program is not killed.
 signal.alarm(300)
 
 log = open(sys.argv[1], "w", buffering=1)

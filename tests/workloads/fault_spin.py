@@ -1,4 +1,4 @@
-"""Burns CPU in one function, known by name and line, for a number of seconds or for five minutes.
+"""Burns CPU time in one function, known by name and line, for a number of seconds or for five minutes.
 
   fault_spin.py [SECONDS]
 """

@@ -1,4 +1,4 @@
-"""forks.py COUNT SECONDS: forks so often, without exec, two at a time; each child burns in a function named after it.
+"""forks.py COUNT SECONDS: forks COUNT times without exec, two at a time; each child burns in a function named after it.
 
 Prints {"children": [{"pid": …, "function": …}, …]}.
 """

@@ -1,9 +1,9 @@
 """gil.py MODE SECONDS: threads that want the GIL, or do not, and know how long each of them waited for it.
 
-MODE is one of `two` (both compute), `single`, `convoy` (one computes, one writes and reads a byte at a time), `asleep` (one
-sleeps with the GIL, one does little) and `calm` (one computes without the GIL, one does little). The last line that it prints
-is JSON: {"threads": [{"tid": …, "function": …, "lines": [first, last], "waited_s": [at least, at the most], "cpu_s": …,
-"wall_s": …}, …]}; `waited_s` is how long the thread did not run, which is its wait for the GIL where it waits for nothing else.
+MODE is `two` (both compute), `single`, `convoy` (one computes, one writes and reads a byte at a time), `asleep` (one sleeps
+with the GIL, one does little) or `calm` (one computes without the GIL, one does little). The last line of output is JSON:
+{"threads": [{"tid": …, "function": …, "lines": [first, last], "waited_s": [least, most], "cpu_s": …, "wall_s": …}, …]};
+`waited_s` is how long the thread did not run, which is its wait for the GIL if it waits for nothing else.
 """
 import ctypes
 import json
@@ -60,7 +60,7 @@ def work(function, until):
 
 
 def asleep_with_it(until):
-    # PyDLL calls without releasing the GIL.
+    # PyDLL calls functions without releasing the GIL.
     keep = ctypes.PyDLL(None)
     while time.perf_counter() < until:
         keep.usleep(40000)
@@ -86,6 +86,6 @@ def main(mode, seconds):
 
 
 put_first()
-# Until pyobs knows the interpreter.
+# Waits until pyobs knows the interpreter.
 until_known(0.5)
 main(sys.argv[1], float(sys.argv[2]))

@@ -1,6 +1,6 @@
-"""Threads that C code makes and that call Python: each waits for the GIL before it has a first frame, while the main thread computes.
+"""C code creates threads that call Python: each waits for the GIL before its first frame, while the main thread computes.
 
-The last line is JSON: {"waited_s": how long they waited together, "count": how many they were}.
+The last line is JSON: {"waited_s": how long they waited in total, "count": how many there were}.
 """
 import ctypes
 import json
@@ -28,7 +28,7 @@ def main():
     sys.setswitchinterval(INTERVAL)
     for number in range(COUNT):
         thread = ctypes.c_ulong()
-        # PyDLL keeps the GIL during the call, so that the thread cannot have it at once.
+        # PyDLL keeps the GIL during the call, so that the thread cannot take it at once.
         create = ctypes.PyDLL("libpthread.so.0").pthread_create
         started = time.perf_counter()
         assert create(ctypes.byref(thread), None, called, None) == 0

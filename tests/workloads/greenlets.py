@@ -1,7 +1,7 @@
-"""greenlets.py SECONDS: greenlets that burn CPU time in functions of their own, with C between, and switch there.
+"""greenlets.py SECONDS: greenlets burn CPU time in functions of their own, with C frames between, and switch there.
 
-They begin below frames of the main greenlet, so that its C frames lie below theirs. Prints as JSON what sys._getframe() says
-of them, outermost first, and the CPU time that they used by the thread's clock.
+They start below frames of the main greenlet, whose C frames therefore lie below theirs. Prints as JSON the stacks that
+sys._getframe() gives for them, outermost first, and the CPU time that they used by the thread's clock.
 """
 import json
 import sys

@@ -1,8 +1,8 @@
-"""half_published.py: children that stay for ever where CPython 3.11 and 3.12 are about to run a frame.
+"""half_published.py: children that stay forever at the point where CPython 3.11 and 3.12 are about to run a frame.
 
-The thread's `_PyCFrame` is published there and not filled in yet: it points to whatever lay in that memory. In each child that is
-something else, which the child has made ready and its parent writes. Prints for each child a line of JSON: {"kind": ...,
-"pid": ..., "frames": [[function, file, line], ...]}, root first, which are the frames that it runs; then "ready".
+The thread's `_PyCFrame` is published there but not filled in yet: it points to whatever that memory held. In each child that
+is something else, which the child prepares and its parent writes. Prints a line of JSON for each child: {"kind": ...,
+"pid": ..., "frames": [[function, file, line], ...]}, root first, with the frames that it runs; then "ready".
 """
 import ctypes
 import json
@@ -29,23 +29,23 @@ JUMP_TO_ITSELF = b"\xeb\xfe"
 
 
 def place_behind_publishing():
-    """Behind `mov %rXX, 0x38(%rYY)`, which is `tstate->cframe = &cframe`."""
+    """The address after `mov %rXX, 0x38(%rYY)`, which is `tstate->cframe = &cframe`."""
     code = ctypes.string_at(EVAL, 256)
     for at in range(len(code) - 4):
         rex, opcode, operands, offset = code[at:at + 4]
         is_move = rex & 0xF8 == 0x48 and opcode == 0x89 and operands & 0xC0 == 0x40
         if is_move and operands & 7 not in (4, 5) and offset == CFRAME:
             return EVAL + at + 4
-    sys.exit("this interpreter's loop does not begin as it should")
+    sys.exit("this interpreter's loop does not start as expected")
 
 
 def address_of(frame):
-    """PyFrameObject: PyObject_HEAD, f_back, f_frame."""
+    """The interpreter's own frame, behind PyObject_HEAD and f_back in PyFrameObject, which is f_frame."""
     return ctypes.c_uint64.from_address(id(frame) + 3 * WORD).value
 
 
 class Stale:
-    """What looks like a frame, of a function that has returned."""
+    """Memory that looks like the frame of a function that has returned."""
 
     def __init__(self, previous=None, code=None, is_entry=False):
         self.memory = ctypes.create_string_buffer(has_returned(), FRAME_SIZE)
@@ -80,7 +80,7 @@ def stale(*arguments, **more):
     return keep(Stale(*arguments, **more)).address
 
 
-# What the `_PyCFrame` points to, where this is the frame that runs, and this its caller.
+# What the `_PyCFrame` points to, given the running frame and its caller.
 KINDS = {
     "nothing": lambda running, caller: 0,
     "unmapped": lambda running, caller: UNMAPPED,
@@ -118,36 +118,36 @@ def runs(kind):
         "kind": kind, "garbage": KINDS[kind](address_of(frame), address_of(frame.f_back)),
         "cframe": cframe, "outer": ctypes.c_uint64.from_address(cframe).value,
     }
-    code, write, tell = os.open("/proc/self/mem", os.O_WRONLY), os.pwrite, os.write
-    # The last of these is the first to enter the loop again.
-    tell(TOLD, note(frame, **about)); write(code, JUMP_TO_ITSELF, place); sorted([1], key=never_begins)
+    code, write, send = os.open("/proc/self/mem", os.O_WRONLY), os.pwrite, os.write
+    # sorted() is the first of these to enter the interpreter's loop again.
+    send(REPORTS, note(frame, **about)); write(code, JUMP_TO_ITSELF, place); sorted([1], key=never_begins)
 
 
 def word_of(memory, address):
     return int.from_bytes(os.pread(memory, WORD, address), "little")
 
 
-def spoil(said):
-    """Waits until a child is where it stays, and puts its garbage there."""
-    memory = os.open("/proc/%d/mem" % said["pid"], os.O_RDWR)
-    while word_of(memory, said["cframe"]) == said["outer"]:
+def spoil(child):
+    """Waits until a child has reached its place, and writes its garbage there."""
+    memory = os.open("/proc/%d/mem" % child["pid"], os.O_RDWR)
+    while word_of(memory, child["cframe"]) == child["outer"]:
         time.sleep(0.001)
-    cframe = word_of(memory, said["cframe"])
-    # What follows, `previous`, is not filled in either.
-    os.pwrite(memory, said["garbage"].to_bytes(WORD, "little") + UNMAPPED.to_bytes(WORD, "little"), cframe + CURRENT)
+    cframe = word_of(memory, child["cframe"])
+    # The field after it, `previous`, is not filled in either.
+    os.pwrite(memory, child["garbage"].to_bytes(WORD, "little") + UNMAPPED.to_bytes(WORD, "little"), cframe + CURRENT)
     os.close(memory)
 
 
 signal.alarm(300)
-heard, TOLD = os.pipe()
-with open(heard, "rb") as heard:
+reading, REPORTS = os.pipe()
+with open(reading, "rb") as reports:
     for kind in KINDS:
         if os.fork() == 0:
-            # Nobody waits longer.
+            # A limit, in case this program is not killed.
             signal.alarm(300)
             sorted([kind], key=runs)
-        said = json.loads(heard.readline())
-        spoil(said)
-        print(json.dumps(said))
+        child = json.loads(reports.readline())
+        spoil(child)
+        print(json.dumps(child))
 print("ready", flush=True)
 time.sleep(300)

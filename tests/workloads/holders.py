@@ -1,17 +1,16 @@
-"""Processes that share segments in ways that are hard to follow, and say what they did.
-
+"""Processes that share segments in ways that are hard to follow, and print what they did.
   holders.py MODE [NUMBER]
 
 many N     one segment, held by N children
-reuse N    N files after each other, mapped shared; the file system gives an inode's number to the next
-die N      N children that are killed between two calls, one after the other, each with a segment of its own
-names      segments with names that nobody should print
-taken      a child takes a descriptor out of its parent (pidfd_getfd)
-unseen     a child gets a descriptor by sendmmsg and recvmmsg, which records do not show
-account    four processes that have pages of one segment in common
-pairs N    N times a mapping that comes and goes, 50,000 of them a second
+reuse N    N files one after the other, mapped shared; the file system reuses the inode number
+die N      N children, one after the other, each with its own segment and killed between two calls
+names      segments with unprintable names
+taken      a child takes a descriptor from its parent (pidfd_getfd)
+unseen     a child gets a descriptor by sendmmsg and recvmmsg, which no record shows
+account    four processes that share pages of one segment
+pairs N    maps and unmaps N times, 50,000 times a second
 
-A JSON line says what there is; they go on until a line comes, or the end of the input.
+Prints "ready", starts at SIGUSR1, prints a JSON line with the results, and ends at SIGUSR2.
 """
 import array, ctypes, json, mmap, os, signal, socket, sys, tempfile, time
 
@@ -111,7 +110,7 @@ def taken():
 
 
 class Message(ctypes.Structure):
-    """struct mmsghdr"""
+    """struct mmsghdr of recvmmsg(2)."""
     _fields_ = [("name", ctypes.c_void_p), ("name_length", ctypes.c_uint32), ("iov", ctypes.c_void_p),
                 ("iov_length", ctypes.c_size_t), ("control", ctypes.c_void_p), ("control_length", ctypes.c_size_t),
                 ("flags", ctypes.c_int), ("length", ctypes.c_uint32)]
@@ -129,7 +128,7 @@ def unseen():
     fd = os.memfd_create("unseen")
     os.ftruncate(fd, PAGE)
     ours, theirs = socket.socketpair()
-    # It is forked before there is anything to hold, and told by a pipe.
+    # The child is forked before there is anything to hold, and reports through a pipe.
     ready, done = os.pipe()
 
     def body():
@@ -190,10 +189,10 @@ def main():
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     print("ready", flush=True)
     signal.sigwait([signal.SIGUSR1])
-    said = globals()[MODE]()
-    print(json.dumps(said), flush=True)
+    result = globals()[MODE]()
+    print(json.dumps(result), flush=True)
     signal.sigwait([signal.SIGUSR2])
-    for pid in said.get("pids", [])[1:] + [said[who] for who in ("to",) if who in said]:
+    for pid in result.get("pids", [])[1:] + [result[key] for key in ("to",) if key in result]:
         os.kill(pid, signal.SIGKILL)
 
 

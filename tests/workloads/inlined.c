@@ -1,4 +1,4 @@
-/* A function with others in it, as compilers make them of small ones. */
+/* A function into which the compiler inlines others. */
 static inline __attribute__((always_inline)) unsigned long innermost(unsigned long sum, unsigned long count)
 {
     for (unsigned long k = 0; k < count; k++) {

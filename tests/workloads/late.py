@@ -1,4 +1,4 @@
-"""Burns CPU time for as many seconds of the clock as its argument says, and prints how much it got."""
+"""Burns CPU time for this many seconds of wall-clock time, and prints the CPU time that it got."""
 import sys
 import time
 

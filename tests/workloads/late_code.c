@@ -1,4 +1,4 @@
-/* A function that needs nothing else, so that it runs wherever its bytes are mapped. */
+/* A function without references, so that it runs wherever its bytes are mapped. */
 unsigned long late_code(unsigned long rounds) {
     unsigned long sum = 1;
     while (rounds--) {

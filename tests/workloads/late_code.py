@@ -1,7 +1,7 @@
-"""Code of a file that comes into memory late, without a loader.
+"""late_code.py HOW LIBRARY OTHER SECONDS: runs code of a file that is mapped late, without a loader.
 
-late_code.py HOW LIBRARY OTHER SECONDS: burns CPU in the function late_code of OTHER, a copy of LIBRARY, mapped executable by
-the call mmap, or made executable later by mprotect or pkey_mprotect, a second after the start.
+A second after the start it maps OTHER, a copy of LIBRARY, executable by mmap, or makes it executable by mprotect or
+pkey_mprotect, and burns CPU time in its function late_code.
 """
 import ctypes
 import os
@@ -16,7 +16,7 @@ libc.mmap.restype = ctypes.c_void_p
 libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
 libc.syscall.argtypes = [ctypes.c_long, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_long, ctypes.c_long]
 
-# Where in the file the function is.
+# The offset of the function in the file.
 address = ctypes.cast(ctypes.CDLL(library).late_code, ctypes.c_void_p).value
 for line in open("/proc/self/maps"):
     place, rights, offset = line.split()[:3]

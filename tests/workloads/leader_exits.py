@@ -1,5 +1,5 @@
-"""leader_exits.py SECONDS: the main thread ends alone, and two other threads burn for that long. One of them imports a module and
-makes a shared segment half-way.
+"""leader_exits.py SECONDS: the main thread ends alone, while two other threads burn CPU time for SECONDS. Half-way, one of
+them imports a module and makes a shared segment.
 
 Prints {"alpha": tid, "beta": tid}, and "ready" when the main thread has ended.
 """

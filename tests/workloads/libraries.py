@@ -1,13 +1,13 @@
-"""Objects in arenas of a library, and what the library itself counts of them.
+"""Objects in arenas of a library, compared with what the library itself counts.
 
-pool LIBRARY      arenas of the library made of pool.c: one that ends and one that does not, one in a
-                  shared segment, one in memory of CPython's own arenas
-replaced LIBRARY OTHER HOW  the same, after OTHER has taken the library's place on disk: by rename, or by unlink and
-                  another file of that name
-quelling FOLDER   arenas of the package in the folder: three that nothing escapes from, one that its last object ends, one that
-                  is closed a second time without objects, one that is lost
-often LIBRARY     objects that come and go as fast as they can, until SIGUSR2
-numpy             arrays, some of which live at the end; tracemalloc counts them, too
+pool LIBRARY      arenas of the library built from pool.c: one that ends, one that does not, one in a shared segment, and one in
+                  memory of CPython's own arenas
+replaced LIBRARY OTHER HOW  the same, after OTHER has replaced the library on disk: by rename, or by unlink and another file
+                  with its name
+quelling FOLDER   arenas of the package in the folder: three without escaping objects, one that its last object ends, one that
+                  is closed again after its objects died, one that is lost
+often LIBRARY     objects created and freed as fast as possible, until SIGUSR2
+numpy             arrays, some of which live to the end; tracemalloc counts them as well
 pyarrow           buffers; the pool counts their bytes
 """
 import ctypes
@@ -18,14 +18,14 @@ import sys
 import time
 import warnings
 
-# A module is known some milliseconds after it was imported.
+# pyobs knows a module some milliseconds after it was imported.
 SETTLE = 1.0
-# What lives to the end.
+# Objects that live to the end.
 kept = []
 
 
 def settle():
-    """Waits for a recording of what is imported by now."""
+    """Waits until a recording covers what has been imported."""
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
     print("ready", flush=True)
     signal.sigwait([signal.SIGUSR1])
@@ -139,14 +139,14 @@ def often(path):
     ended = []
     signal.signal(signal.SIGUSR2, lambda *_: ended.append(True))
     settle()
-    told = take(library)
-    made = int(told["address"], 16)
+    result = take(library)
+    made = int(result["address"], 16)
     while not ended:
         for _ in range(100):
             library.pool_give(library.pool_take(made, 0), made)
-        told["born"] += 100
-        told["dead"] += 100
-    return told
+        result["born"] += 100
+        result["dead"] += 100
+    return result
 
 
 def numpy():
@@ -182,7 +182,7 @@ def pyarrow():
 
 warnings.simplefilter("ignore")
 mode = {"pool": pool, "replaced": replaced, "often": often, "quelling": quelling, "numpy": numpy, "pyarrow": pyarrow}[sys.argv[1]]
-told = mode(*sys.argv[2:])
-print(json.dumps(told), flush=True)
+result = mode(*sys.argv[2:])
+print(json.dumps(result), flush=True)
 time.sleep(0.3)
 os._exit(0)

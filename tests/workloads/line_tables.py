@@ -1,8 +1,8 @@
 """Prints line tables and the truth about them, by the interpreter that runs this (3.6 and later).
 
-One line a code object, tab-separated: what it is, co_firstlineno, the table in hex, the runs of lines that dis or
-co_lines() knows, and those of PyCode_Addr2Line, the C function that tracebacks use. A run is END:LINE with LINE empty
-for "no line"; the runs cover the bytecode from offset 0.
+One line per code object, tab-separated: its name, co_firstlineno, the table in hex, the runs of lines by dis or co_lines(),
+and those by PyCode_Addr2Line, the C function that tracebacks use. A run is END:LINE, with LINE empty for "no line"; the runs
+cover the bytecode from offset 0.
 """
 import ctypes
 import dis
@@ -19,7 +19,7 @@ addr2line.restype = ctypes.c_int
 
 
 def runs(lines):
-    """[line of offset 0, of offset 1, ...] -> runs"""
+    """Joins [line of offset 0, of offset 1, ...] to runs."""
     out = []
     for offset, line in enumerate(lines):
         text = "" if line is None or line < 0 else str(line)
@@ -38,7 +38,7 @@ def by_python(code):
             for offset in range(start, min(end, size)):
                 lines[offset] = line
     else:
-        # Before the first start, which comes after offset 0 when no line has begun there, it is the first line.
+        # Offsets before the first start belong to the first line.
         starts = [(0, code.co_firstlineno)] + list(dis.findlinestarts(code)) + [(size, None)]
         for (start, line), (end, _) in zip(starts, starts[1:]):
             for offset in range(start, end):
@@ -49,7 +49,7 @@ def by_python(code):
 def show(what, code, python=True):
     table = code.co_linetable if NEW else code.co_lnotab
     if NEW:
-        # Whole code units only, for each call walks the table anew.
+        # Only whole code units, because each call walks the table from its start.
         native = [line for offset in range(0, len(code.co_code), 2) for line in [addr2line(code, offset)] * 2]
     else:
         native = [addr2line(code, offset) for offset in range(len(code.co_code))]
@@ -66,10 +66,10 @@ def show_all(what, code):
             show_all(what, constant)
 
 
-# All of the standard library but its tests: what people have written, in all its variety.
+# The standard library without its tests: code of many authors.
 FOLDERS = ["", "asyncio", "collections", "concurrent/futures", "ctypes", "email", "http", "importlib", "json", "logging",
            "multiprocessing", "unittest", "urllib", "xml/etree"]
-# But for a few large literals: time grows with the square of the code's size.
+# Without a few large literals, because the time grows with the square of the code's size.
 LITERALS = ("_sysconfigdata", "locale", "stringprep")
 
 SOURCES = {
@@ -204,7 +204,7 @@ def varint(value):
 
 
 def random_table(size):
-    """Any table that a compiler could have written for so many bytes of code, and many that none would."""
+    """A table that a compiler could write for this many bytes of code, or that none would."""
     out, covered = [], 0
     if sys.version_info >= (3, 11):
         while covered < size:

@@ -1,8 +1,8 @@
-"""Burns CPU in a function called from many lines of many shapes, and writes down what each line cost.
+"""Burns CPU time in a function called from lines of many shapes, and records what each line cost.
 
-The last line that it prints is JSON: {"cpu_s": [[function, line, seconds], …], "lines": {function: [line, …]}}: the thread's CPU
-time spent in burn() by calling line, as the caller's frame had it, and every line that the code of each function has, with 0
-when it has instructions of no line.
+The last line of output is JSON: {"cpu_s": [[function, line, seconds], …], "lines": {function: [line, …]}}: the thread's CPU time
+in burn() by calling line, as the caller's frame had it, and every line of each function's code, with 0 for instructions without
+a line.
 """
 import dis
 import json
@@ -32,7 +32,7 @@ def straight():
     burn(2)
 
     burn(3)
-    # The line table steps over comments and empty lines.
+    # The line table skips comments and empty lines.
 
 
     burn(4)
@@ -85,7 +85,7 @@ class Manager:
 
 
 def without_lines():
-    """Instructions of no line come between: with, except, finally and their clean-up."""
+    """Instructions without a line come between: with, except, finally and their clean-up."""
     with Manager() as one, Manager() as two:
         burn(1)
         raise ValueError
@@ -124,7 +124,7 @@ def generators():
     return list(numbers()), burn(1)
 
 
-# Gaps that do not fit in a byte, forwards and, in a loop, backwards; and a first line beyond 65,535.
+# Line steps that do not fit in a byte, forwards and, in a loop, backwards; and a first line beyond 65,535.
 FAR = "\n" * 70000 + """\
 def far():
     for k in range(2):
@@ -146,7 +146,7 @@ def far():
 
 
 def wide():
-    """Columns that do not fit in a byte, and a long line of much code."""
+    """Columns that do not fit in a byte, and a long line with much code."""
     a = b = c = d = 1
     return burn(1) + a + b + c + d + a + b + c + d + a + b + c + d + a + b + c + d + a + b + c + d + a + b + c + d + a + b + c + d + a + b + c + d + burn(2) + a + b + c + d + a + b + c + d + burn(1)
 
@@ -157,7 +157,7 @@ def lines_of(code, found):
         lines = {line or 0 for _, _, line in code.co_lines()}
     else:
         lines = {line for _, line in dis.findlinestarts(code)}
-    # Where a frame is that has not executed anything yet.
+    # The line of a frame that has not executed anything yet.
     lines.add(code.co_firstlineno)
     found.setdefault(name, set()).update(lines)
     for constant in code.co_consts:

@@ -1,8 +1,9 @@
-"""Stops at a known place, deep in frames of every kind, and says what a reader of its memory must find (3.6 and later).
+"""Stops at a known place, deep in frames of every kind, and prints what a reader of its memory must find (3.6 and later).
 
-First the address of _PyRuntime (0 where it is not exported), PY_VERSION_HEX and the address of code's type. Then a row for
-each frame, innermost first, and each of some generators: addresses of the frame object and of the code object, function and file in hex UTF-8, first
-line, current line; then rows with frame 0 for code objects that only have odd names. Then it waits for the end of stdin.
+The first line has the address of _PyRuntime (0 if it is not exported), PY_VERSION_HEX and the address of code's type. Then
+comes a row for each frame, innermost first, and for some generators: addresses of the frame object and the code object,
+function and file in hexadecimal UTF-8, first line, current line. Rows with frame 0 are code objects with odd names. Then it
+waits for the end of its standard input.
 """
 import ctypes
 import os
@@ -34,7 +35,7 @@ def address_of(name):
         return 0
 
 
-def say(frame):
+def report(frame):
     print(address_of("_PyRuntime"), sys.hexversion, id(types.CodeType), sep="\t")
     while frame is not None:
         row(id(frame), frame.f_code, frame.f_lineno)
@@ -102,7 +103,7 @@ class Method:
 
 
 def leaf(name):
-    say(sys._getframe()), sys.stdin.read(), os._exit(0)
+    report(sys._getframe()), sys.stdin.read(), os._exit(0)
 
 
 def generator_user(a, b):
@@ -147,7 +148,7 @@ def waiting():
         x)
 
 
-# Not begun, and waiting in its first and second yield.
+# One has not begun; the others wait in their first and second yield.
 SUSPENDED = [waiting(), waiting(), waiting()]
 next(SUSPENDED[1]), next(SUSPENDED[2]), next(SUSPENDED[2])
 

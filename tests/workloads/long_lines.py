@@ -1,4 +1,4 @@
-"""Runs functions of 15,000 and 60,000 lines, and one whose line table has more than 8 MiB. Five lines of each take time.
+"""Runs functions of 15,000 and 60,000 lines, and one whose line table is larger than 8 MiB. Five lines of each take time.
 
 Prints the CPU seconds of these lines and the size of each line table: {"functions": [{"name", "bytes", "lines": [[line,
 seconds], ...]}, ...]}. pyobs does not read the last table.
@@ -39,7 +39,7 @@ def made(count):
 
 
 def with_more_bytes(function, count):
-    """The same function, with a table that goes on behind its end."""
+    """The same function, with a table that continues beyond its end."""
     code, whole = function.__code__, table(function.__code__)
     more = whole * (count // len(whole) + 1)
     function.__code__ = code.replace(**{"co_linetable" if sys.version_info >= (3, 10) else "co_lnotab": more})

@@ -1,4 +1,4 @@
-/* A library that makes code, as JIT compilers do, tells of it in /tmp/perf-PID.map, prints "ready" and runs it for ever. */
+/* A library that generates code as JIT compilers do, lists it in /tmp/perf-PID.map, prints "ready" and runs it forever. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>

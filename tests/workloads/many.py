@@ -1,4 +1,4 @@
-"""many.py COUNT SECONDS: so many Python processes at once, which burn when SIGUSR1 comes; prints "ready", then as forks.py."""
+"""many.py COUNT SECONDS: COUNT Python processes at once, which burn CPU time at SIGUSR1; prints "ready", then as forks.py."""
 import json
 import os
 import signal

@@ -1,6 +1,7 @@
 """many_mappings.py MAPS SECONDS: maps one file MAPS times, with alternating protections so that the kernel cannot merge them.
-It then burns CPU time while it maps and unmaps a page 100 times a second. Prints its number of mappings, `ready`, and at the end
-its own CPU seconds since then."""
+
+Then burns CPU time while it maps and unmaps a page 100 times a second. Prints its number of mappings and `ready`, and at the end
+its CPU seconds since then."""
 
 import ctypes
 import json

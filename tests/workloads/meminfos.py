@@ -1,4 +1,4 @@
-"""meminfos.py LIBRARY: makes and frees MemInfos; the last line says how many."""
+"""meminfos.py LIBRARY: makes and frees MemInfos, and prints how many."""
 import ctypes
 import json
 import sys

@@ -1,4 +1,4 @@
-/* A thread that burns CPU and never enters Python; loaded by threads.py. */
+/* A thread that burns CPU time and never enters Python; loaded by threads.py. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sys/syscall.h>

@@ -1,4 +1,4 @@
-/* run(callback): exceptions in flight. Destructors that unwinding runs call back, and so do the handlers. */
+/* run(callback): exceptions in flight. Destructors and handlers call back. */
 #include <stdexcept>
 #include <string>
 

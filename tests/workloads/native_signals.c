@@ -1,5 +1,5 @@
-/* run(callback): a thread whose stack lies above its alternate signal stack in one block of memory, so that both are
- * copied together. A timer interrupts it anywhere, and it raises a signal whose handler calls back. */
+/* run(callback): a thread whose stack lies above its alternate signal stack in one block of memory, so that both are copied
+ * together. A timer interrupts it anywhere, and it raises a signal whose handler calls back. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>

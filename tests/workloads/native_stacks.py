@@ -1,5 +1,5 @@
-"""Work whose native stacks have a shape of their own: the one that the environment variable STACKS names, with what
-follows its colon. Prints "ready", works on until it is killed, and ends by itself after two minutes."""
+"""Programs whose native stacks have a particular shape. The environment variable STACKS names one, with an argument after a
+colon. Prints "ready", works until it is killed, and ends by itself after two minutes."""
 import os
 import sys
 import time
@@ -32,7 +32,7 @@ def recursion(n=30):
 
 
 def depth():
-    """So many Python frames: this module, while_time and so on count."""
+    """Burns below this many Python frames, counting the module's, while_time's and so on."""
     frames = int(argument)
 
     def down(n):
@@ -43,7 +43,7 @@ def depth():
             spin(20000)
 
     if frames <= 3:
-        # The module and this function are two.
+        # The module and this function are two frames.
         ready()
         while time.time() < deadline:
             sum(range(20000))
@@ -51,7 +51,7 @@ def depth():
 
 
 def through_c():
-    """Each level goes through a function of C."""
+    """Each level goes through a C function."""
 
     def down(n):
         if n > 0:
@@ -118,7 +118,7 @@ def hashes():
 
 
 def tls():
-    """Handshakes and data between two ends in memory, by ciphers that need no certificate."""
+    """Handshakes and data between two ends in memory, with ciphers that need no certificate."""
     import ssl
 
     def end(server):
@@ -249,7 +249,7 @@ def blas():
 
 
 def later():
-    """Libraries that are loaded while the program runs."""
+    """Loads libraries while the program runs."""
     until = time.time() + float(argument)
     ready()
     while time.time() < until:
@@ -266,7 +266,7 @@ def later():
 
 
 def kernel():
-    """Mostly in the kernel: by system calls, and by pages that are touched for the first time."""
+    """Spends most of its time in the kernel: in system calls, and touching pages for the first time."""
     import mmap
     length, page = 1 << 20, mmap.PAGESIZE
     zero, touched = os.open("/dev/zero", os.O_RDONLY), bytes(length // page)
@@ -292,7 +292,7 @@ def clocks():
 
 
 def jit():
-    """Code without a file and without tables, that keeps frame pointers: it calls back, and loops by itself."""
+    """Runs code without a file or tables that keeps frame pointers: it calls back, and loops by itself."""
     import ctypes
     import mmap
     kind = ctypes.CFUNCTYPE(ctypes.c_long)
@@ -323,7 +323,7 @@ def born_in_c():
 
 
 def library():
-    """A library of the tests: its function `run` calls back."""
+    """Calls the function `run` of one of the tests' libraries, which calls back."""
     import ctypes
     loaded = ctypes.CDLL(argument)
     kind = ctypes.CFUNCTYPE(ctypes.c_long, ctypes.c_long)
@@ -332,7 +332,7 @@ def library():
 
 
 def all_of_it():
-    """One after the other, as a mixture."""
+    """Several kinds of work in turn."""
     import json
     import re
     import zlib

@@ -1,4 +1,4 @@
-/* run(callback): little more than calls through the procedure linkage table. */
+/* run(callback): mostly calls through the procedure linkage table. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,8 +1,8 @@
-"""Calls C functions that burn CPU below nests of every kind of Python frame, and writes down the stack of each.
+"""Calls C functions that burn CPU time below nests of every kind of Python frame, and records the stack of each.
 
-The last line that it prints is JSON: {"truths": [{"name": …, "cpu_s": …, "frames": [[function, file, line], …]}, …]}, root
-first, with the function's qualified name where the version has it. Each of those stacks is what a sampler must see while the
-C function runs: the frame is taken on the very line that calls it.
+The last line of output is JSON: {"truths": [{"name": …, "cpu_s": …, "frames": [[function, file, line], …]}, …]}, root first,
+with qualified function names if the version has them. A sampler must see these stacks while the C function runs: the frame is
+taken on the very line that calls it.
 """
 import contextlib
 import functools
@@ -24,7 +24,7 @@ def cpu_time():
 
 
 def note(frame):
-    """Writes the stack down, and that its C function begins."""
+    """Records the stack, and the start of its C function."""
     frames = []
     while frame is not None:
         code = frame.f_code

@@ -1,4 +1,4 @@
-"""A module that works while it is imported, below the frames of importlib."""
+"""A module that burns CPU time while it is imported, below the frames of importlib."""
 from nest import leaf
 
 leaf()

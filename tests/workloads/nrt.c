@@ -1,4 +1,4 @@
-/* The two functions of Numba's runtime that make and free what counts references (numba/core/runtime/nrt.cpp). */
+/* A stand-in for the functions of Numba's runtime that make and free MemInfos (numba/core/runtime/nrt.cpp). */
 #include <stddef.h>
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-"""numba_nrt.py [all|wait|leak]: arrays, lists and strings of Numba; prints what Numba's own statistics count, and leaks one array."""
+"""numba_nrt.py [all|wait|leak]: uses Numba's arrays, lists and strings, prints Numba's own statistics, and may leak one array."""
 import os, sys, numpy as np, numba
 from numba import njit
 from numba.core.runtime import rtsys, _nrt_python as n

@@ -1,4 +1,4 @@
-/* What tells an interpreter that pyobs does not read, with -DPYPY of PyPy, else of CPython 2.7. Runs for a second; with an
+/* Looks like an interpreter that pyobs does not read: PyPy with -DPYPY, otherwise CPython 2.7. Runs for a second, or with an
    argument for half a minute. */
 #include <time.h>
 #include <unistd.h>

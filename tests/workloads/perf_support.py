@@ -1,5 +1,5 @@
-"""Burns CPU in functions that call each other, with `-X perf`: the interpreter then makes code for each of them and tells of it in
-/tmp/perf-PID.map. Prints "ready", and burns for five minutes."""
+"""Burns CPU time in functions that call each other, with `-X perf`: the interpreter generates code for each and lists it in
+/tmp/perf-PID.map. Prints "ready", and runs for five minutes."""
 import signal
 
 signal.alarm(300)

@@ -1,7 +1,8 @@
-"""perfetto_trace.py FILE: a trace as Perfetto's own descriptors have it, as JSON: {"slices": [{"track": [names, the process
-first], "tid", "name", "category", "from_ns", "to_ns", "args": {}, "arrows": [], "ends": []}], "counters": {name: [[ns,
-value]]}, "samples": [{"tid", "frames": [names, the outermost first]}]}. What these descriptors do not know is an error, and
-so is an end without a beginning."""
+"""perfetto_trace.py FILE: prints a trace, decoded with Perfetto's own descriptors, as JSON.
+
+{"slices": [{"track": [names, the process first], "tid", "name", "category", "from_ns", "to_ns", "args": {}, "arrows": [],
+"ends": []}], "counters": {name: [[ns, value]]}, "samples": [{"tid", "frames": [names, the outermost first]}]}. Fails on fields
+that these descriptors do not know, and on an end without a beginning."""
 import json
 import sys
 
@@ -10,7 +11,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 data = open(sys.argv[1], "rb").read()
 trace = Trace.FromString(data)
 trace.DiscardUnknownFields()
-assert trace.ByteSize() == len(data), "it has fields that the descriptors do not know"
+assert trace.ByteSize() == len(data), "unknown fields"
 
 tracks, slices, opened, counters, samples = {}, [], {}, {}, []
 functions, frames, stacks = {}, {}, {}

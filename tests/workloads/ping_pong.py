@@ -1,4 +1,4 @@
-"""Two threads pass a byte back and forth as fast as they can. The program ends after a minute unless it is killed before."""
+"""Two threads pass a byte back and forth as fast as they can. Ends after a minute unless it is killed before."""
 import os
 import socket
 import threading

@@ -1,4 +1,4 @@
-// Calls back from the C++ library's templates, and while an exception is in flight.
+// Calls back from templates of the C++ library, and while an exception is in flight.
 #include <algorithm>
 #include <stdexcept>
 #include <vector>

@@ -1,11 +1,11 @@
-"""points.py [LIBRARY | SCENARIO]: burns CPU time in C functions below callbacks from other C functions, and writes each stack down.
+"""points.py [LIBRARY | SCENARIO]: burns CPU time in C functions below callbacks from other C functions, and records each stack.
 
-LIBRARY is made of points.cpp; a SCENARIO is the only one, and may also be named by the environment variable POINTS. The last
-line that it prints is JSON: {"points": [{"name": …, "cpu_s": …, "leaf": pattern, "frames": [[function, file, line, via], …],
-"native": [[module, function], …]}, …]}, root first. `via` is a pattern of the native frames between a frame and its caller,
-"" where the interpreter calls one Python function from another, and null where that is its own affair; `leaf` is one of those
-beyond the last frame. `native`, where it is not null, has the native frames up to the last C function that called a Python
-function, as the C library's own unwinder finds them, with null for functions that a file does not export.
+LIBRARY is built from points.cpp. A SCENARIO runs alone; the environment variable POINTS may name it instead. The last line of
+output is JSON: {"points": [{"name": …, "cpu_s": …, "leaf": pattern, "frames": [[function, file, line, via], …], "native":
+[[module, function], …]}, …]}, root first. `via` is a pattern for the native frames between a frame and its caller, "" if the
+interpreter calls one Python function from another, and null if it decides what lies between; `leaf` is a pattern for the frames
+beyond the last one. `native`, if not null, has the native frames up to the last C function that called a Python function, as
+the C library's own unwinder finds them, with null for functions that a file does not export.
 """
 import asyncio
 import ctypes
@@ -25,7 +25,7 @@ POINTS = []
 BYTES = bytes(range(256)) * 60 + os.urandom(3000000)
 LONG = BYTES * 10
 SHUFFLED = [(k * 7919) % 200003 for k in range(200003)]
-# For each function that C code calls, what that code is called.
+# A pattern for the C code that calls each function.
 VIA = {}
 LEAF = {"re": "(?i)sre", "hash": "(?i)sha|libcrypto", "zlib": "libz|zlib", "sort": "sort", "sum": "sum|range|long"}
 
@@ -35,7 +35,7 @@ def cpu_time():
 
 
 class Symbol(ctypes.Structure):
-    """Dl_info."""
+    """struct Dl_info of dladdr(3)."""
 
     _fields_ = [("file", ctypes.c_char_p), ("base", ctypes.c_void_p), ("name", ctypes.c_char_p), ("address", ctypes.c_void_p)]
 
@@ -50,9 +50,9 @@ def symbol_at(address):
 def native_frames():
     addresses = (ctypes.c_void_p * 512)()
     count = ctypes.CDLL(None).backtrace(addresses, len(addresses))
-    # The last byte of a call: what follows it may be another function.
+    # The address of a call's last byte, because another function may follow the call.
     frames = [symbol_at(address - 1) for address in addresses[count - 1::-1]]
-    # Without this call, and without the interpreter that makes it.
+    # Drops this call and the interpreter's frames that make it.
     interpreter = symbol_at(ctypes.cast(ctypes.pythonapi.Py_IsInitialized, ctypes.c_void_p).value)[0]
     while frames[-1][0] != interpreter:
         frames.pop()
@@ -62,7 +62,7 @@ def native_frames():
 
 
 def note(frame, leaf):
-    """Writes the stack down, and that its C function begins."""
+    """Records the stack, and the start of its C function."""
     frames = []
     while frame is not None:
         code = frame.f_code
@@ -93,7 +93,7 @@ WORK = {
 
 
 def via(pattern):
-    """Says what the C code is called that calls the function."""
+    """Sets the pattern for the C code that calls the function."""
 
     def mark(function):
         VIA[function.__name__] = pattern
@@ -109,7 +109,7 @@ def plain():
 
 
 def hashed():
-    """Alone, when it is named: OpenSSL's functions in assembly."""
+    """Runs alone, if it is named: OpenSSL's functions in assembly."""
     point("hash")
 
 
@@ -171,7 +171,7 @@ def through_ctypes():
 
 
 def embedded():
-    """In a program that runs an interpreter and calls what it is handed: embed.c."""
+    """Runs in a program that embeds an interpreter and calls the function it is given: embed.c."""
     @via("call_back.*program")
     def from_main():
         through_ctypes()
@@ -303,7 +303,7 @@ def thread_of_c():
 
 
 def plus_plus():
-    """With the library alone."""
+    """Runs only with the library."""
     kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int)
 
     @via("by_std_sort|std::.*sort|introsort|insertion")
@@ -319,7 +319,7 @@ def plus_plus():
 
 
 def of_numpy():
-    """Alone, when it is named: where there is NumPy."""
+    """Runs alone, if it is named: needs NumPy."""
     import numpy
 
     @via("umath|multiarray|numpy")
@@ -346,7 +346,7 @@ if __name__ == "__main__":
         else:
             LIBRARY = ctypes.CDLL(name)
             SCENARIOS.append(plus_plus)
-    # Stacks are whole when what was loaded last has been looked at.
+    # Stacks are complete only once pyobs has examined the files that were loaded last.
     time.sleep(1)
     for scenario in SCENARIOS:
         scenario_name = scenario.__name__

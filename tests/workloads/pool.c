@@ -1,4 +1,4 @@
-// Arenas as a library that pyobs knows nothing of may have them.
+// A library with arenas that pyobs has no description of.
 #include <stdint.h>
 #include <stdlib.h>
 
@@ -16,7 +16,7 @@ struct pool *pool_open(size_t unused, uint32_t size) {
     return pool;
 }
 
-/// In memory of the caller's.
+/// The memory is the caller's.
 void pool_place(void *at, uint32_t size) {
     struct pool *pool = at;
     pool->memory = at;

@@ -1,4 +1,4 @@
-"""pools.py METHOD SECONDS: two processes made by multiprocessing with this start method; prints what forks.py prints."""
+"""pools.py METHOD SECONDS: two children of multiprocessing with this start method; prints what forks.py prints."""
 import json
 import multiprocessing
 import os

@@ -1,6 +1,6 @@
-// quelling_blade's extension module, as far as pyobs knows it: the names, the layout and the calling convention of its functions and
-// structures, a tail call where it has one, and its defect: a context that objects escape from leaves its arena on the stack. It
-// counts for itself what it does.
+// The parts of quelling_blade's extension module that pyobs uses: the names, layout and calling conventions of its
+// functions and structures, a tail call where it has one, and its defect: a context that objects escape from leaves its
+// arena on the stack. It also counts what it does.
 #include <Python.h>
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace qb {
 static long made, freed, slabs_made, born, dead;
-// Whether a context lets go of its arena even when objects escape.
+// Whether a context releases its arena even if objects escape.
 static bool fixed = false;
 
 struct slab {
@@ -96,7 +96,7 @@ class borrowed_ref {
 };
 
 namespace arena_context_methods {
-// The real one has a stack of arenas for each of the types.
+// The real one has a stack of arenas for each type.
 PyObject* new_(PyTypeObject* cls, PyObject* args, PyObject* kwargs) {
     static const char* const keywords[] = {"types", "slab_size", nullptr};
     PyObject* types;

@@ -1,4 +1,4 @@
-/* Accesses of memory whose redundancy the caller decides. */
+/* Memory accesses with a redundancy that the caller decides. */
 #define _GNU_SOURCE
 #include <stddef.h>
 #include <sys/mman.h>
@@ -17,14 +17,14 @@ void store_all(double *values, long count, double value)
         values[i] = value;
 }
 
-/* One address, as often as the count says. */
+/* Accesses one address `count` times. */
 void hammer(volatile double *value, long count)
 {
     for (long i = 0; i < count; i++)
         *value = *value + 1;
 }
 
-/* A thread's stack, and its own data where the program's lie: by an address that says nothing of it. */
+/* Accesses the thread's stack, and thread-local data, through an address that does not show what it is. */
 double own_stack(long count)
 {
     double value = 0, *address = &value;
@@ -44,7 +44,7 @@ double own_data(long count)
     return own;
 }
 
-/* A count goes up and down again. */
+/* Counts up and down again. */
 void counts(volatile long *count, long times)
 {
     for (long i = 0; i < times; i++) {
@@ -53,7 +53,7 @@ void counts(volatile long *count, long times)
     }
 }
 
-/* Each value once, with some work between, each of which waits for the one before. */
+/* Stores each value once, with some dependent work between. */
 void stream(double *values, long count, double value)
 {
     unsigned long work = 1;
@@ -64,7 +64,7 @@ void stream(double *values, long count, double value)
     }
 }
 
-/* No access for as long as the count says. */
+/* Computes without memory accesses. */
 unsigned long compute(long count)
 {
     unsigned long value = 1;
@@ -74,7 +74,7 @@ unsigned long compute(long count)
     return value;
 }
 
-/* Maps memory at an address, fills it, adds it up, and unmaps it. -1 where it cannot be had there. */
+/* Maps memory at an address, fills it, adds it up, and unmaps it. Returns -1 if the address is taken. */
 double remap(void *at, long count, double value)
 {
     size_t bytes = (size_t)count * sizeof(double);

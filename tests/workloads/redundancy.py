@@ -1,20 +1,20 @@
-"""Calls a library so that a known share of its accesses is redundant, and says what came out.
+"""Calls a library so that a known share of its accesses is redundant, and prints the results.
 
 redundancy.py LIBRARY loads|stores|dead|KIND PERCENT[,PERCENT]... SECONDS [THREADS]
 
-loads: of so many percent of the calls that read all values, the values are those that the call before read.
-stores: so many percent of the calls store what is there already.
-dead: so many percent of the calls store over what nobody has read.
+loads: in PERCENT of the calls that read all values, the values are those that the previous call read.
+stores: PERCENT of the calls store what is already there.
+dead: PERCENT of the calls overwrite values that were never read.
 storm: one address is accessed all the time.
-compute: none is.
-stack, own: only the thread's stack is, only its own data.
-counts: the count of references of an object is.
-stream: each address is one time in half a second, or less often: twice as long as a watchpoint stays.
+compute: no memory is accessed.
+stack, own: only the thread's stack, or only its own data, is accessed.
+counts: only an object's reference count is accessed.
+stream: each address is accessed once in half a second or less often, twice as long as a watchpoint stays.
 remap: memory is mapped at one address, filled, read and unmapped, over and over.
-dying, forks, execs: threads that live for some milliseconds, children that do, and the process itself, which begins anew.
+dying, forks, execs: threads that live for some milliseconds, such children, and the process itself, which executes itself again.
 
-Of several percentages each thread has one. It prints its steps, how many went wrong, and of threads their ids and percentages.
-SIGTERM ends it before its time; what came out it says all the same.
+With several percentages, each thread has one. Prints its steps, how many went wrong, and the threads' ids and percentages.
+SIGTERM ends it early; it still prints its results.
 """
 import ctypes
 import os
@@ -142,7 +142,7 @@ def work(results, percent):
     library.store_all(pointer, COUNT, value)
     while time.monotonic() < deadline:
         step += 1
-        # Of a hundred steps as many are redundant, spread evenly.
+        # PERCENT of every hundred steps are redundant, spread evenly.
         is_redundant = step * percent // 100 != (step - 1) * percent // 100
         if kind == "loads":
             if not is_redundant:

@@ -1,4 +1,4 @@
-"""Calls whose arguments and results are known: redundancy_calls.py SECONDS. Prints the lines as JSON."""
+"""redundancy_calls.py SECONDS: calls with known arguments and results. Prints the calls' lines as JSON."""
 import inspect
 import json
 import sys
@@ -35,7 +35,8 @@ end, turn = time.monotonic() + float(sys.argv[1]), 0
 while time.monotonic() < end:
     turn += 1
     again()
-    # At random, for samples are taken at a rhythm of their own; and at each call, for what is stored is followed to the next.
+    # At random, because samples have a rhythm of their own, and for each call, because a stored value is followed to
+    # the next call.
     alternating([angles if draw < 0.5 else others for draw in rng.random(200)])
     fresh(turn / 1e6)
     impure()

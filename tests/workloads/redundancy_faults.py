@@ -1,4 +1,4 @@
-"""Fills an array of which all pages are new each time, four times over: with one value (same) or another each time (other).
+"""Fills an array of new pages four times over: with one value (same) or another each time (other).
 
   redundancy_faults.py same|other SECONDS
 """

@@ -1,6 +1,6 @@
-"""Waste that takes a few percent of the time, among honest work: redundancy_hidden.py slice|repeat|algorithm|api|memo|dead|none SECONDS.
+"""redundancy_hidden.py slice|repeat|algorithm|api|memo|dead|none SECONDS: waste that takes a few percent of the time.
 
-The honest work uses all that it makes. Prints the line that wastes, 0 for none.
+It is hidden among useful work, which uses all its results. Prints the wasteful line, 0 for none.
 """
 import inspect
 import sys
@@ -92,7 +92,7 @@ spent = total = 0.0
 end = time.perf_counter() + seconds
 while (begin := time.perf_counter()) < end:
     plain(), drawn(), multiplied(), streamed()
-    # Six percent of the time, whatever the machine does.
+    # Keeps the waste at six percent of the time on any machine.
     while spent < 0.06 * total and kind != "none":
         before = time.perf_counter()
         waste()

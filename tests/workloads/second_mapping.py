@@ -1,5 +1,5 @@
-"""second_mapping.py: maps a page of the interpreter's own code once more, executable and below it. Then burns for two seconds of its
-CPU time, and prints what that was.
+"""second_mapping.py: maps a page of the interpreter's own code a second time, executable and at a lower address. Then burns two
+seconds of its CPU time, and prints how much it was.
 """
 import ctypes
 import mmap
@@ -12,7 +12,7 @@ LOW = 0x10000000
 
 
 def code():
-    """The file of the interpreter, and the offset of a page in the middle of its code."""
+    """The interpreter's file, and the offset of a page in the middle of its code."""
     program = os.path.realpath(sys.executable)
     with open("/proc/self/maps") as maps:
         rows = [line.split() for line in maps]

@@ -1,4 +1,4 @@
-"""segment_life.py: one segment that is made, mapped, inherited by a child and removed; the last line says who did what."""
+"""segment_life.py: makes, maps, inherits and removes one segment; the last line of output says who held it."""
 import json
 import mmap
 import os
@@ -14,7 +14,7 @@ def make(name):
 
 
 def main():
-    # Until pyobs knows the interpreter.
+    # Waits until pyobs knows the interpreter.
     until_known(1)
     name = "kernels-%d" % os.getpid()
     descriptor = make(name)

@@ -1,10 +1,8 @@
-"""Processes that make, hold, pass on and let go of shared segments at random, and are killed meanwhile.
-
+"""Processes that make, hold, pass and release shared segments at random, and are killed meanwhile.
   segments.py SEED PREFIX LOG
 
-It prints "ready" and begins at SIGUSR1. Each segment that was made is a line of LOG: {"pid", "dev", "ino", "name"}.
-When no more happens, one JSON line: {"pids": [those that live]}; what they hold is in /proc. It ends by itself after
-a while.
+Prints "ready" and starts at SIGUSR1. LOG gets a line for each new segment: {"pid", "dev", "ino", "name"}. At the end it prints one
+JSON line: {"pids": [living processes]}; /proc shows what they hold. It ends by itself after a minute.
 """
 import array, ctypes, fcntl, json, os, random, signal, socket, sys, time
 
@@ -120,7 +118,7 @@ class Worker:
         return bool(fds)
 
     def child(self):
-        """A fork, which holds what we hold; one in two becomes another program."""
+        """Forks a child that holds the same segments; every second one executes another program."""
         becomes = self.random.random() < 0.5
         keep = self.random.choice(self.fds) if self.fds and self.random.random() < 0.7 else None
         pid = os.fork()

@@ -1,4 +1,4 @@
-"""shares.py SECONDS: three functions take turns; the last line says how much CPU time each of them used."""
+"""shares.py SECONDS: three functions take turns; the last line of output has the CPU time of each."""
 import json
 import sys
 import time
@@ -16,7 +16,7 @@ def spin(seconds):
     return time.thread_time() - begin
 
 
-# Long enough for a dozen samples each, so that chance hardly counts.
+# Long enough for a dozen samples each, so that chance hardly matters.
 def half():
     return spin(0.05)
 
@@ -30,14 +30,14 @@ def fifth():
 
 
 def main(seconds):
-    # Until pyobs knows the interpreter.
+    # Waits until pyobs knows the interpreter.
     until_known(1)
     functions = (half, third, fifth)
     spent = {function.__name__: 0.0 for function in functions}
     while sum(spent.values()) < seconds:
         for function in functions:
             spent[function.__name__] += function()
-    # While it lives, its names can be read.
+    # Names can be read only while the process lives.
     time.sleep(0.5)
     print(json.dumps(spent))
 

@@ -1,4 +1,4 @@
-"""Shared memory of the standard library, whose name it prints first.  shm_std.py {ok|kill|killtracker|memfd|child_attach}"""
+"""shm_std.py {ok|kill|killtracker|memfd|child_attach}: shared memory of the standard library. Prints the segment's name first."""
 import os, sys, time, signal, subprocess
 from multiprocessing import shared_memory, resource_tracker
 v = sys.argv[1]

@@ -1,4 +1,4 @@
-"""Code that is made, run for a moment and dropped, one after the other, mostly at one address.
+"""Code that is compiled, run briefly and dropped, one after the other, mostly at the same address.
 
 Prints the CPU seconds of each function: [[name, file, seconds], ...].
 """
@@ -28,7 +28,7 @@ def run(function, name, file):
 
 
 def templates():
-    """As template engines and notebooks do: the same text with a file of its own each time."""
+    """Compiles the same text under another file name each time, as template engines and notebooks do."""
     for number in range(COUNT):
         file = "<template_%02d>" % number
         space = {}
@@ -43,7 +43,7 @@ def call(burn):
 
 
 def copies():
-    """Functions that share everything but their names."""
+    """Runs functions that share everything but their names."""
     file = call.__code__.co_filename.rsplit("/", 1)[-1]
     for number in range(COUNT):
         name = "copy_%02d" % number

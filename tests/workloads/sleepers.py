@@ -1,8 +1,6 @@
-"""sleepers.py [SECONDS [DOZE]]: a thread sleeps for a minute, and so does the main thread, or ends the program meanwhile.
-
-First, both sleep for DOZE seconds, a little at a time.
-
-Prints {"main": tid, "other": tid}, and before it ends {"slept_s": …}, which is how long the other thread has slept.
+"""sleepers.py [SECONDS [DOZE]]: a thread sleeps for a minute; the main thread sleeps too, and ends the program after SECONDS.
+Before that, both sleep for DOZE seconds in short sleeps.
+Prints {"main": tid, "other": tid}, and before it ends {"slept_s": …}, how long the other thread has slept.
 """
 import json
 import os

@@ -1,6 +1,7 @@
-"""stuck_files.py SECONDS: ten files of a file system that answers no more (FUSE, served by a child that is stopped then), each mapped
-as a library is. Prints `ready`, computes for SECONDS in `beside_them`, and ends. It mounts in a namespace of its own, for which it
-has to be root."""
+"""stuck_files.py SECONDS: maps ten files of a file system that has stopped answering, as libraries are mapped.
+
+It is a FUSE file system, served by a child that is stopped after that. Prints `ready`, computes for SECONDS in `beside_them`, and
+ends. It mounts in a namespace of its own, so it must run as root."""
 import ctypes
 import mmap
 import os
@@ -18,7 +19,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 def call(name, *arguments):
     if getattr(libc, name)(*arguments) != 0:
-        sys.exit("there is no %s here: %s" % (name, os.strerror(ctypes.get_errno())))
+        sys.exit("%s failed: %s" % (name, os.strerror(ctypes.get_errno())))
 
 
 def attributes(node):
@@ -28,7 +29,7 @@ def attributes(node):
 
 
 def serve(fuse):
-    """Answers until it is stopped. No answer is valid for any time, so that each question is asked again."""
+    """Answers until it is stopped. Answers expire at once, so that the kernel asks again each time."""
     while True:
         request = os.read(fuse, 1 << 20)
         _, operation, unique, node = struct.unpack_from("IIQQ", request)

@@ -1,7 +1,7 @@
-"""subinterpreters.py SECONDS MAKER: burns so much CPU time in the main interpreter and in two others, each in a thread of its own.
+"""subinterpreters.py SECONDS MAKER: burns this much CPU time in the main interpreter and two others, each in its own thread.
 
-The thread makes its interpreter itself when MAKER is "itself"; when it is "another", the main thread has made it.
-Every interpreter prints a JSON line {"function": …, "cpu_s": …, "functions": [root, …, leaf]}, with its own stack.
+With MAKER "itself", the thread makes its interpreter; with "another", the main thread does.
+Each interpreter prints a JSON line {"function": …, "cpu_s": …, "functions": [root, …, leaf]}, with its own stack.
 """
 import sys
 import threading
@@ -14,7 +14,7 @@ except ImportError:
     try:
         import _xxsubinterpreters as interpreters
     except ImportError:
-        import _testcapi  # CPython 3.6 and 3.7 have no other way.
+        import _testcapi  # CPython 3.6 and 3.7 have only this.
 
 PROGRAM = """
 import json, sys, time
@@ -64,4 +64,4 @@ burn("in_main_interpreter", seconds)
 for thread in threads:
     thread.join()
 for interpreter in ids:
-    interpreters.destroy(interpreter)  # CPython 3.11 hangs at its end with one that is left.
+    interpreters.destroy(interpreter)  # CPython 3.11 hangs at exit if one is left.

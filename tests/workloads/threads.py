@@ -1,6 +1,5 @@
-"""threads.py SECONDS [LIBRARY]: burns so much CPU time in each of several kinds of threads.
-
-With the library made of native.c, one of them never enters Python. The last line that it prints is JSON:
+"""threads.py SECONDS [LIBRARY]: burns this much CPU time in each of several kinds of threads.
+One in LIBRARY, built from native.c, never enters Python. The last line of output is JSON:
 {"threads": [{"tid": …, "name": …, "function": … or null, "cpu_s": …}, …]}, with the kernel's names of the threads.
 """
 import ctypes

@@ -1,4 +1,4 @@
-"""What a thread did not run, by the kernel's books: imported by programs that know their own waits."""
+"""Measures how long a thread did not run, by the kernel's account. For programs that know their own waits."""
 import ctypes
 import os
 import time
@@ -8,7 +8,7 @@ libc = ctypes.CDLL(None)
 
 
 def until_known(seconds):
-    """Until pyobs knows the program: for this long, or until the file that PYOBS_READY names is there."""
+    """Waits until pyobs knows the program: for this long, or until the file that PYOBS_READY names exists."""
     path = os.environ.get("PYOBS_READY")
     if path is None:
         time.sleep(seconds)
@@ -25,9 +25,9 @@ def cpu_time():
 
 
 def put_first():
-    """Before all others in the queue for a CPU, so that what they do disturbs the truth less; where we may."""
+    """Gives the process the highest priority, if allowed, so that other programs disturb its measurements less."""
     try:
-        # Without a session of its own its niceness would count among its session's processes only.
+        # In its own session, because a niceness counts only among the processes of a session.
         os.setsid()
         os.nice(-20)
         with open("/proc/self/autogroup", "w") as file:
@@ -37,22 +37,22 @@ def put_first():
 
 
 def run_delay():
-    """How long the thread was ready and had no CPU, whether it had just been woken or another was put before it."""
+    """How long the thread was ready without a CPU, whether just woken or preempted."""
     with open("/proc/self/task/{}/schedstat".format(gettid())) as file:
         return int(file.read().split()[1]) / 1e9
 
 
 def stolen():
-    """How long a hypervisor gave the machine's CPUs to others: the kernel counts it as neither run nor ready."""
+    """How long a hypervisor gave the CPUs to other machines: the kernel counts this as neither running nor ready."""
     with open("/proc/stat") as file:
         return int(file.readline().split()[8]) / os.sysconf("SC_CLK_TCK")
 
 
 class Waited:
-    """`with Waited() as waited: …`, then `waited.bounds()`: how long the thread waited, at least and at the most.
+    """`with Waited() as waited: …`, then `waited.bounds()`: the least and the most that the thread waited.
 
-    What it did not run, it waited or was ready: after a wait, which counts as waiting until it runs again, or because
-    another had the CPU, which does not count. The kernel adds these two up. Or its CPU was stolen.
+    While it did not run, it waited, was ready, or its CPU was stolen. Being ready after a wait counts as waiting until it runs
+    again; being preempted does not. The kernel reports only the sum of these two.
     """
 
     def __enter__(self):

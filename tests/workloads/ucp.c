@@ -1,6 +1,6 @@
-/* A libucp with room for one request: what is sent or received is pending until progress is made, and each request lies where the
-   one before did. Of what is received, half as much comes as there is room for. With MOVED, its parameters are not those of UCX 1
-   (ucp/api/ucp.h); with MAJOR it says that it is another. */
+/* A libucp with room for one request: a send or receive is pending until progress is made, and each request has the same address.
+   Half of a receive's buffer is filled. With MOVED, its parameters differ from those of UCX 1 (ucp/api/ucp.h); MAJOR sets another
+   version. */
 #include <stddef.h>
 #include <stdint.h>
 
@@ -29,7 +29,7 @@ typedef struct {
 
 enum { HAS_CALLBACK = 2, HAS_DATA = 4, HAS_DATATYPE = 8 };
 
-/* Through this one nothing comes to the other side (UCS_ERR_CONNECTION_RESET). */
+/* Sends through this endpoint fail (UCS_ERR_CONNECTION_RESET). */
 #define GONE ((void *)0xdead)
 
 static struct {
@@ -49,7 +49,7 @@ void ucp_get_version(unsigned *major, unsigned *minor, unsigned *release)
     *release = 0;
 }
 
-/* A part of its callers: they end where they return. */
+/* Inlined, so that its callers end where they return. */
 static inline __attribute__((always_inline)) void *pend(const parameters *with, int8_t status, int receives)
 {
     the_request.pending = 1;
@@ -67,7 +67,7 @@ void *ucp_tag_send_nbx(void *endpoint, const void *buffer, size_t count, uint64_
     if ((datatype & 7) != 0)
         return (void *)-5;
     sent += count * (datatype >> 3);
-    /* What is nothing is there at once. */
+    /* Without a buffer, it completes at once. */
     if (!buffer)
         return NULL;
     return pend(with, endpoint == GONE ? -25 : 0, 0);

@@ -1,4 +1,4 @@
-/* Sends and receives by the libucp of ucp.c.
+/* Sends and receives through the libucp of ucp.c.
    usage: program LIBRARY midway|reuse|fork|attached|slow|unfinished|fails|receives|idle|many|paced|fast */
 #include <dlfcn.h>
 #include <signal.h>
@@ -22,7 +22,7 @@ typedef struct {
     uint64_t tag, length;
 } information;
 
-/* Of the library: its other side has gone. Each number has one of its own besides. */
+/* The library's endpoint whose other side is gone. Every transfer number has an endpoint of its own. */
 #define GONE ((void *)0xdead)
 #define ENDPOINT(number) ((void *)(0xe0000 + (number)))
 #define WORKER ((void *)0xf0000)
@@ -30,7 +30,7 @@ typedef struct {
 static void *(*tag_send)(void *, const void *, size_t, uint64_t, const parameters *);
 static void *(*tag_receive)(void *, void *, size_t, uint64_t, uint64_t, const parameters *);
 static unsigned (*progress)(void *);
-static void (*give_back)(void *);
+static void (*request_free)(void *);
 static uint64_t (*all_sent)(void);
 
 static char buffer[1 << 17];
@@ -58,9 +58,9 @@ static void *load(const char *file)
     tag_receive =
         (void *(*)(void *, void *, size_t, uint64_t, uint64_t, const parameters *))dlsym(library, "ucp_tag_recv_nbx");
     progress = (unsigned (*)(void *))dlsym(library, "ucp_worker_progress");
-    give_back = (void (*)(void *))dlsym(library, "ucp_request_free");
+    request_free = (void (*)(void *))dlsym(library, "ucp_request_free");
     all_sent = (uint64_t (*)(void))dlsym(library, "ucp_all_sent");
-    /* Somebody may want to have a look. */
+    /* Leaves time to attach. */
     usleep(1000000);
     return library;
 }
@@ -80,7 +80,7 @@ static void *begin_another(uint64_t number, void *through, const void *from, uin
 static void end(void *request)
 {
     progress(NULL);
-    give_back(request);
+    request_free(request);
 }
 
 static void receives(uint64_t from, uint64_t to)
@@ -97,7 +97,7 @@ static void sends(uint64_t from, uint64_t to)
         end(begin(number));
 }
 
-/* As many as can be for so long, then so many at leisure, whose numbers begin there. */
+/* Sends as fast as possible for `seconds`, then `slow` times slowly, numbered from `from`. */
 static void sends_many(time_t seconds, uint64_t from, uint64_t slow)
 {
     struct timespec start, now;
@@ -112,7 +112,7 @@ static void sends_many(time_t seconds, uint64_t from, uint64_t slow)
     }
 }
 
-/* So many a second, each with its number: what is late is made up for. */
+/* Sends at a rate per second, each with its number, and catches up when late. */
 static void sends_paced(uint64_t rate, uint64_t count)
 {
     struct timespec start, now;
@@ -152,7 +152,7 @@ int main(int count, char **words)
     } else if (!strcmp(mode, "fork")) {
         load(file);
         sends(0, 10);
-        /* The callback is known from here on. */
+        /* pyobs knows the callback from here on. */
         usleep(500000);
         void *open = begin(10);
         pid_t child = fork();
@@ -171,7 +171,7 @@ int main(int count, char **words)
         puts("ready");
         fflush(stdout);
         sigwait(&signals, &number);
-        /* Over at once; the callback is known from here on, and the next that it is called for is not. */
+        /* Completes at once. pyobs knows the callback from here on, but not the request that calls it next. */
         begin_another(1, ENDPOINT(1), NULL, 1 << 3);
         usleep(500000);
         end(open);
@@ -191,9 +191,9 @@ int main(int count, char **words)
     } else if (!strcmp(mode, "fails")) {
         load(file);
         sends(0, 3);
-        /* No such type of data. */
+        /* An invalid data type. */
         begin_another(3, ENDPOINT(3), buffer, 1 << 3 | 7);
-        /* The callback is known from here on. */
+        /* pyobs knows the callback from here on. */
         usleep(500000);
         end(begin_another(4, GONE, buffer, 1 << 3));
     } else if (!strcmp(mode, "receives")) {
@@ -219,7 +219,7 @@ int main(int count, char **words)
         clock_gettime(CLOCK_MONOTONIC, &from);
         uint64_t calls = 0, trapped = 0;
         do {
-            /* A probe is a breakpoint there. */
+            /* A probe places a breakpoint there. */
             trapped += *(volatile unsigned char *)progress == 0xcc;
             progress(NULL);
             calls++;

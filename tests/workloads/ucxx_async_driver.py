@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""UCXX for asyncio: two processes over loopback, which check what they receive and print their round trips.  Usage:
+"""UCXX for asyncio: two processes over loopback, which check what they receive and print their round trips. Usage:
   ucxx_async_driver.py --mode thread|thread-polling|polling|blocking --delayed 0|1
                        --future 0|1 --api tag|am|multi --size BYTES --iters N
                        [--window W] [--frames K] [--hold SECONDS] [--tls tcp,self,sm]
@@ -32,7 +32,7 @@ os.environ["UCXPY_ENABLE_PYTHON_FUTURE"] = str(a.future)
 os.environ.setdefault("UCX_LOG_LEVEL", "error")
 import numpy as np
 
-# No GPU: UCXX's progress-thread start callback creates a CUDA context; neutralise it.
+# UCXX creates a CUDA context when its progress thread starts. Tests need no GPU, so a failure is ignored.
 import ucxx._cuda_context as _cc
 _orig = _cc.ensure_cuda_context
 def _safe(device_id=0):
@@ -105,8 +105,8 @@ async def client():
     ucxx.stop_notifier_thread() if hasattr(ucxx, "stop_notifier_thread") else None
 
 async def main():
-    # An exception in client()/server() that skips stop_notifier_thread() leaves a non-daemon
-    # notifier thread: interpreter shutdown then joins it for ever (reproducible: LEAK_NOTIFIER=1).
+    # An exception that skips stop_notifier_thread() leaves a non-daemon notifier thread, which interpreter shutdown
+    # then joins forever (reproduce with LEAK_NOTIFIER=1).
     try:
         await (client() if a.client_port else server())
     except Exception as e:

@@ -1,4 +1,4 @@
-"""What the family `ucx` has findings on, and the same as it should be, by UCXX within one process.
+"""Provokes each finding of the family `ucx`, or does the same correctly, by UCXX within one process.
 
   ucxx_findings.py SCENE provoked|honest
 """
@@ -6,7 +6,7 @@ import asyncio, os, signal, sys, threading, time
 
 SCENE, IS_PROVOKED = sys.argv[1], sys.argv[2] == "provoked"
 if SCENE == "grows":
-    # On a CPU of its own the thread that makes progress may keep up.
+    # With a CPU of its own, the progress thread might keep up.
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 os.environ["UCXPY_PROGRESS_MODE"] = "thread-polling" if SCENE == "polls" and IS_PROVOKED else "thread"
 import numpy
@@ -62,7 +62,7 @@ async def grows(one, other):
 
 
 async def connects(one, other):
-    """Others compute, and the thread that makes progress calls Python for whoever connects."""
+    """Other threads compute, while the progress thread calls Python for each new connection."""
     end = threading.Event()
     burners = [threading.Thread(target=lambda: [burn(0.01) for _ in iter(end.is_set, True)]) for _ in range(2)]
     for thread in burners:
@@ -78,7 +78,7 @@ async def connects(one, other):
 
 
 async def resends(one, other):
-    # Nobody reads of memory that was never touched: its pages are not there.
+    # The pages must exist: memory that was never touched cannot be read by pyobs.
     held = numpy.ones(65536, "u1")
     for number in range(6):
         if not IS_PROVOKED:
@@ -94,12 +94,12 @@ async def leaves(one, other):
 
 
 async def killed(one, other):
-    """Two receives that nobody sends for, and a send that nobody receives, when the process is killed."""
+    """Two receives without a sender and a send without a receiver are open when the process is killed."""
     await both(one, other, count=3)
     if IS_PROVOKED:
-        asked = [other.recv(numpy.empty(size, "u1")) for size in (4321, 1234)]
-        asked.append(one.send(numpy.zeros(4 << 20, "u1"), tag=9))
-        tasks = [asyncio.create_task(it) for it in asked]
+        requests = [other.recv(numpy.empty(size, "u1")) for size in (4321, 1234)]
+        requests.append(one.send(numpy.zeros(4 << 20, "u1"), tag=9))
+        tasks = [asyncio.create_task(it) for it in requests]
         await asyncio.wait(tasks, timeout=0.3)
         assert not any(task.done() for task in tasks)
 
@@ -108,7 +108,7 @@ async def main():
     global PORT
     one, other, listener = await connected()
     PORT = listener.port
-    # What comes first is seen by then, on a loaded machine too.
+    # By then even a loaded machine has recorded the first events.
     await asyncio.sleep(3)
     await globals()[SCENE](one, other)
     print("done", flush=True)

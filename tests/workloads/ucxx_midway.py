@@ -1,5 +1,5 @@
-"""Messages by UCXX within one process, each 1000 bytes and its number long. Five receives are asked for in the beginning, and what
-they wait for is sent in the end, 60000 bytes and a number long. SIGUSR1 lets it send 200 more, from the number that it prints.
+"""Messages by UCXX within one process, each of 1000 bytes plus its number. Five receives are requested at the start, and their
+messages, of 60000 bytes plus a number, are sent at the end. SIGUSR1 lets it send 200 more, from the number that it prints.
 """
 import asyncio, os, signal
 

@@ -1,5 +1,5 @@
-"""Messages of several buffers by UCXX within one process. Three are waited for in the beginning; SIGUSR1 lets it send these and five
-more, one after the other.
+"""Messages of several buffers by UCXX within one process. Three receives are requested at the start; SIGUSR1 lets it send for
+these and for five more, one after the other.
 """
 import asyncio, os, signal
 
@@ -16,7 +16,7 @@ async def main():
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, go.set)
     one, other, _listener = await connected()
     send = lambda tag: one.send_multi([numpy.zeros(1000 * number, "u1") for number in range(1, 5)], tag=tag)
-    # Each with a tag of its own: what is announced would be taken for announcements.
+    # Each has its own tag, because the parts would otherwise be taken for announcements.
     early = [asyncio.create_task(other.recv_multi(tag=tag)) for tag in range(EARLY)]
     await asyncio.sleep(0.3)
     print("ready", flush=True)

@@ -8,13 +8,13 @@ os.environ.update(
 os.environ.setdefault("UCXPY_PROGRESS_MODE", "thread")
 import ucxx._cuda_context
 
-# It asks for a context on a GPU, which nobody needs here.
+# UCXX asks for a context on a GPU, which is not needed here.
 ucxx._cuda_context.ensure_cuda_context = lambda device_id=0: None
 import ucxx
 
 
 async def connected():
-    """Its two ends, and who listens, which must live as long."""
+    """The two ends of a connection, and the listener, which must live as long."""
     came = asyncio.get_running_loop().create_future()
 
     async def answer(endpoint):

@@ -1,5 +1,6 @@
-"""unanswered.py SECONDS: a function whose file name lies in part in a page that a userfaultfd(2) answers for, and nobody ever
-does. It reads none of it itself. Prints `ready`, computes for SECONDS of CPU time in `unanswered`, and ends."""
+"""unanswered.py SECONDS: a function whose file name lies partly in a page that a userfaultfd(2) serves but never delivers.
+
+The program itself never reads it. Prints `ready`, computes for SECONDS of CPU time in `unanswered`, and ends."""
 import ctypes
 import fcntl
 import os
@@ -24,16 +25,16 @@ def unanswered(seconds):
 name = "/u" * (4 << 20)
 unanswered.__code__ = unanswered.__code__.replace(co_filename=name)
 end = id(name) + sys.getsizeof(name) - 1
-# The page that the last kilobyte begins in: a name is read from its end.
+# The page in which the last kilobyte begins, because pyobs reads a name from its end.
 page = (end - 1024) & -PAGE
 descriptor = libc.syscall(SYS_USERFAULTFD, os.O_CLOEXEC)
 if descriptor < 0:
-    sys.exit("there is no userfaultfd here: " + os.strerror(ctypes.get_errno()))
+    sys.exit("userfaultfd failed: " + os.strerror(ctypes.get_errno()))
 fcntl.ioctl(descriptor, UFFDIO_API, bytearray(struct.pack("QQQ", UFFD_API, 0, 0)))
 if libc.madvise(page, PAGE, MADV_DONTNEED):
-    sys.exit("the page cannot be given back")
+    sys.exit("the page cannot be released")
 fcntl.ioctl(descriptor, UFFDIO_REGISTER, bytearray(struct.pack("QQQQ", page, PAGE, MISSING, 0)))
 print("ready", flush=True)
 unanswered(float(sys.argv[1]))
-# Nothing that would look at the name.
+# Skips the clean-up, which would read the name.
 os._exit(0)

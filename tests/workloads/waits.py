@@ -1,7 +1,7 @@
-"""waits.py SCENARIO…: each scenario waits in a thread of its own, and knows for how long.
+"""waits.py SCENARIO…: each scenario waits in its own thread, and knows for how long.
 
-The last line that it prints is JSON: {"waits": [{"name": …, "tid": …, "reason": …, "waited_s": [at least, at the most],
-"innermost": [function, file, line or null], "inside": function, "waker": tid or null, "count": count or null}, …]}.
+The last line of output is JSON: {"waits": [{"name": …, "tid": …, "reason": …, "waited_s": [least, most], "innermost": [function,
+file, line or null], "inside": function, "waker": tid or null, "count": count or null}, …]}.
 """
 import json
 import os
@@ -21,7 +21,7 @@ WAITS = []
 
 
 class Wait:
-    """What a scenario says of itself."""
+    """What a scenario knows about its wait."""
 
     def __init__(self, name, reason, count=None):
         self.row = {"name": name, "reason": reason, "tid": gettid(), "waker": None, "count": count}
@@ -46,7 +46,7 @@ class Wait:
 
 
 class Other(threading.Thread):
-    """Does something `COUNT` times, a while after it was asked to."""
+    """A thread that acts `COUNT` times, each some time after it was asked to."""
 
     def __init__(self, action):
         threading.Thread.__init__(self, daemon=True)
@@ -67,7 +67,7 @@ class Other(threading.Thread):
 
 
 def qualified(name):
-    """As sampled: only from 3.11 on code objects know their classes."""
+    """The name as sampled: before 3.11 code objects do not know their classes."""
     return name if sys.version_info >= (3, 11) else name.rpartition(".")[2]
 
 
@@ -80,8 +80,8 @@ def sleep():
 
 
 def short_sleeps():
-    # From the interrupt that wakes it on, the kernel counts a thread as running, which takes a tenth of such a short sleep:
-    # what was waited is known to be less than what the calls took.
+    # From the interrupt that wakes it on, the kernel counts a thread as running, which takes a tenth of such a short
+    # sleep. The wait is therefore bounded by the time that the calls took.
     wait, most, now = Wait("short_sleeps", "sleep"), 0, time.perf_counter
     with wait:
         wait.at(3)
@@ -215,7 +215,7 @@ def fsync():
 
 
 def main():
-    # Until pyobs knows the interpreter.
+    # Waits until pyobs knows the interpreter.
     until_known(0.5)
     for name in sys.argv[1:]:
         thread = threading.Thread(target=globals()[name])

@@ -1,8 +1,8 @@
-"""weights.py KIND SECONDS: burns CPU time in functions whose parts it measures itself, and prints them as JSON.
+"""weights.py KIND SECONDS: burns CPU time in functions that it measures itself, and prints their times as JSON.
 
-phases    two functions, one after the other, each for half of the time, a third of a core
-turns HZ  two functions take turns at this frequency, each for half of a turn
-bursts HZ one function for 10 ms of each turn
+phases    two functions, one after the other, each for half of the time, at a third of a core
+turns HZ  two functions that take turns at this frequency, each for half of a turn
+bursts HZ one function, for 10 ms of each turn
 fresh     one function after the other, each compiled just before it runs
 """
 import json

@@ -1,11 +1,11 @@
-"""Sends vectors from one process to another by UCXX: `exchange.py receive`, which prints its port, `exchange.py send PORT PREFIX`."""
+"""Sends vectors between processes by UCXX: `exchange.py receive`, which prints its port, and `exchange.py send PORT PREFIX`."""
 import asyncio, os, sys
 
 os.environ.update(UCX_TLS="tcp,self,sm", UCX_NET_DEVICES="lo", UCX_LOG_LEVEL="error", UCXPY_PROGRESS_MODE="thread")
 import numpy as np
 import ucxx._cuda_context
 
-# There need not be a GPU.
+# No GPU is needed.
 ucxx._cuda_context.ensure_cuda_context = lambda device_id=0: None
 import ucxx
 

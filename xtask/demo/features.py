@@ -1,4 +1,4 @@
-"""Makes vectors of features out of shared tensors, in a shared segment of its own."""
+"""Computes feature vectors from shared tensors, into a shared segment of its own."""
 import sys
 
 import numpy as np
@@ -33,7 +33,7 @@ def main():
     angles, weights = np.linspace(0, np.pi, ANGLES), np.zeros((ROWS, COLUMNS))
     for line in sys.stdin:
         slot = int(line)
-        # The loader has made them when it tells of a slot.
+        # The loader has made them once it announces a slot.
         tensors = tensors or segments.attach(sys.argv[1] + "tensors")
         tensor = np.ndarray(loader.SLOT, dtype="u1", buffer=tensors.buf, offset=slot * loader.SLOT)
         signal = normalise(tensor[:ANGLES].astype(float))

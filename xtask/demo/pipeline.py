@@ -1,10 +1,10 @@
-"""A small data pipeline with a fault in each stage, until standard input ends (or for SECONDS): `pipeline.py [SECONDS]`.
+"""A small data pipeline with a fault in each stage, until standard input ends or for SECONDS: `pipeline.py [SECONDS]`.
 
     loader --shared tensors--> features --shared vectors--> exchange send --UCXX--> exchange receive
     service                     checkpoint, every few seconds
 
-Each planted fault is marked by `# planted: <finding>`. Stages are joined by pipes that say which slot of the shared
-memory is full; a stage whose packages are missing is left out, and what follows it.
+Each planted fault is marked by `# planted: <finding>`. Pipes connect the stages, and say which slot of the shared memory is
+full. A stage without its packages is left out, together with those after it.
 """
 import importlib.util, os, select, signal, subprocess, sys, time
 

@@ -1,4 +1,4 @@
-"""Names of the demo's shared segments, and their end."""
+"""Names of the demo's shared segments, and their removal."""
 import os, sys
 from multiprocessing import resource_tracker, shared_memory
 
@@ -19,7 +19,7 @@ def attach(name):
 
 
 def untracked(name, **how):
-    """The pipeline removes all of them in the end, and no stage's tracker does."""
+    """Makes a segment that no stage's tracker removes: the pipeline removes all of them at the end."""
     if sys.version_info >= (3, 13):
         return shared_memory.SharedMemory(name, track=False, **how)
     segment = shared_memory.SharedMemory(name, **how)
@@ -34,7 +34,7 @@ def remove(start):
 
 
 def remove_abandoned():
-    """Those of pipelines that were killed."""
+    """Removes segments of pipelines that were killed."""
     for name in os.listdir(FOLDER):
         if name.startswith(OURS):
             pid = name[len(OURS):].split("-")[0]

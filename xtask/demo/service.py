@@ -1,4 +1,4 @@
-"""Answers requests in a few threads, beside one that computes a report and keeps them from the GIL."""
+"""Answers requests in a few threads, beside one that computes a report and keeps the GIL from them."""
 import os, threading, time
 
 ANSWERING = 3
@@ -13,7 +13,7 @@ def report():
 def answer():
     answered = 0
     while True:
-        time.sleep(0.01)  # the next request
+        time.sleep(0.01)  # waits for the next request
         answered += 1
 
 

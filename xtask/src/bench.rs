@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: speed, memory and truth, measured and written to docs/BENCHMARKS.md with the command beside
+//! `cargo xtask bench`: measures speed, memory and accuracy, and writes docs/BENCHMARKS.md with the command beside
 //! every figure.
 
 mod busy;
@@ -43,7 +43,7 @@ use crate::{
 use page::Page;
 use table::Table;
 
-/// Its name on the command line, and what measures it.
+/// A bench's name on the command line, and its function.
 type Bench = (&'static str, fn(&Setting) -> Result<Table>);
 
 const BENCHES: [Bench; 18] = [
@@ -67,7 +67,7 @@ const BENCHES: [Bench; 18] = [
     ("eval", eval::run),
 ];
 
-/// Run only when asked for: they take from three minutes to an hour each.
+/// Run only if named: each takes from three minutes to an hour.
 const LONG: [&str; 8] = ["hour", "overhead", "kernels", "verifier", "ucx", "static", "slowdown", "redundancy"];
 
 /// What every bench needs.

@@ -1,4 +1,4 @@
-//! `cargo xtask build`: the set-up, then the release binary.
+//! `cargo xtask build`: runs the set-up, then builds the release binary.
 
 use anyhow::Result;
 
@@ -16,7 +16,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     release()
 }
 
-/// Leaves a fresh, static `target/release/pyobs`.
+/// Builds a fresh, static `target/release/pyobs`.
 pub(crate) fn release() -> Result<()> {
     setup::ensure()?;
     run_command(cargo().args(["rustc", "--release", "--package", "pyobs", "--bin", "pyobs", "--"]).args(STATIC))

@@ -1,4 +1,4 @@
-//! Debian's packages: installing what a step needs, and where they come from.
+//! Installs Debian packages that a step needs, and finds Debian's mirror.
 
 use std::{
     fs,
@@ -28,7 +28,7 @@ pub(crate) fn ensure(needed: &[(&str, &str)]) -> Result<()> {
         )));
     }
     progress(format!("installing {}", packages.join(", ")));
-    // A new machine has no lists of packages yet, and old lists name packages that are gone.
+    // A new machine has no package lists yet, and old lists name packages that no longer exist.
     if install(&packages).is_err() {
         output(Command::new("apt-get").arg("update"))?;
         install(&packages)?;

@@ -1,4 +1,4 @@
-//! `cargo xtask demo`: the dashboard beside a pipeline with planted faults, so that there is something to see.
+//! `cargo xtask demo`: runs the dashboard beside a pipeline with planted faults.
 
 use std::{
     os::unix::process::CommandExt,
@@ -16,9 +16,10 @@ use crate::{
     repo, venvs,
 };
 
-/// What sees the faults, with enough samples to be sure of them within half a minute; unless the user names others.
+/// The families that find the faults, and a rate with enough samples for that within half a minute, unless the user
+/// sets others.
 const OPTIONS: [(&str, &str); 2] = [("--probe", "+redundancy,+ucx"), ("--rate", "299")];
-/// The interpreter that has wheels of all packages.
+/// The version for which all packages have wheels.
 const PYTHON: &str = "3.12";
 
 pub(crate) fn run(args: &[String]) -> Result<()> {
@@ -35,7 +36,8 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     run_command(dashboard.args(args))
 }
 
-/// It ends, and removes what it left, when its standard input does: with this value, or when this process is killed.
+/// A running pipeline. It ends and cleans up when its standard input closes: when this value is dropped, or this
+/// process is killed.
 pub(crate) struct Pipeline(Child);
 
 impl Pipeline {
@@ -56,19 +58,19 @@ impl Pipeline {
 
 impl Drop for Pipeline {
     fn drop(&mut self) {
-        // Closes its standard input first. It may have ended by itself.
+        // wait() closes the pipeline's standard input first. It may have ended by itself.
         let _ = self.0.wait();
     }
 }
 
-/// With the packages that the stages need, as far as they can be had.
+/// An interpreter with the packages that the stages need, if they can be installed.
 pub(crate) fn interpreter() -> Result<PathBuf> {
     let found = pythons::find_all();
     let python = pythons::of_version(&found, PYTHON).or(found.pythons.last()).ok_or_else(|| {
         lacking("the pipeline needs a python3 on the PATH; install one, or watch your own with `cargo xtask top`")
     })?;
     Ok(equipped(python).unwrap_or_else(|error| {
-        progress(format!("the demo does without NumPy and UCXX: {error:#}"));
+        progress(format!("the demo runs without NumPy and UCXX: {error:#}"));
         python.executable.clone()
     }))
 }

@@ -1,23 +1,23 @@
-//! How a verb fails: one sentence, and an exit code that says whose turn it is.
+//! How a verb fails: with one sentence, and an exit code that tells usage errors from missing requirements.
 
 use std::{fmt, process::ExitCode};
 
 use anyhow::{Error, Result};
 
-/// An error that is not simply "it could not be done" (exit code 1).
+/// An error with another exit code than 1.
 #[derive(Debug)]
 enum Failure {
     Usage(String),
     Lacking(String),
-    /// A child has already said what is wrong.
-    Said(u8),
+    /// A child has already printed what is wrong.
+    Reported(u8),
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Usage(sentence) | Self::Lacking(sentence) => f.write_str(sentence),
-            Self::Said(code) => write!(f, "exit code {code}"),
+            Self::Reported(code) => write!(f, "exit code {code}"),
         }
     }
 }
@@ -34,15 +34,15 @@ pub(crate) fn lacking(sentence: impl Into<String>) -> Error {
     Failure::Lacking(sentence.into()).into()
 }
 
-/// Ends with a child's exit code, adding nothing to what the child said.
-pub(crate) fn said(code: Option<i32>) -> Error {
+/// Ends with a child's exit code, without adding to what the child printed.
+pub(crate) fn reported(code: Option<i32>) -> Error {
     let code = code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1);
-    Failure::Said(code.max(1)).into()
+    Failure::Reported(code.max(1)).into()
 }
 
 pub(crate) fn report(error: &Error) -> ExitCode {
     let code = match error.downcast_ref::<Failure>() {
-        Some(Failure::Said(code)) => return ExitCode::from(*code),
+        Some(Failure::Reported(code)) => return ExitCode::from(*code),
         Some(Failure::Usage(_)) => 2,
         Some(Failure::Lacking(_)) => 3,
         None => 1,

@@ -1,4 +1,4 @@
-//! `cargo xtask fuzz`: looks for inputs that break what reads foreign bytes.
+//! `cargo xtask fuzz`: looks for inputs that break the decoders of foreign bytes.
 
 use std::{
     fs,
@@ -16,7 +16,7 @@ use crate::{
 
 const SECONDS: u64 = 600;
 const TRIPLE: &str = "x86_64-unknown-linux-gnu";
-/// The compiler counts which edges of the code an input takes, for libFuzzer, and checks memory (AddressSanitizer).
+/// The compiler records for libFuzzer which edges of the code an input takes, and adds AddressSanitizer.
 const FLAGS: [&str; 6] = [
     "-Zsanitizer=address",
     "-Cpasses=sancov-module",
@@ -25,10 +25,10 @@ const FLAGS: [&str; 6] = [
     "-Cllvm-args=-sanitizer-coverage-pc-table",
     "-Cllvm-args=-sanitizer-coverage-trace-compares",
 ];
-/// Files of this machine that inputs are made of, and how large they may be.
+/// How many files of this machine become inputs, and their largest size.
 const SAMPLES: usize = 24;
 const SAMPLE_MAX: u64 = 64 << 10;
-/// Inputs of these targets may be whole ELF files.
+/// Targets whose inputs may be whole ELF files.
 const OF_FILES: [&str; 2] = ["elf", "unwind"];
 
 pub(crate) fn run(args: &[String]) -> Result<()> {
@@ -37,7 +37,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         [one] => one.parse().map_or((Some(one), SECONDS), |seconds| (None, seconds)),
         [target, seconds] => match seconds.parse() {
             Ok(seconds) => (Some(target), seconds),
-            Err(_) => return usage(format!("{seconds:?} is no number of seconds")),
+            Err(_) => return usage(format!("{seconds:?} is not a number of seconds")),
         },
         _ => return usage("`cargo xtask fuzz` takes [TARGET] [SECONDS]"),
     };
@@ -67,7 +67,7 @@ fn corpus() -> PathBuf {
     repo::root().join("tests/fuzz/corpus")
 }
 
-/// Each has inputs.
+/// The targets' names: each has a folder of inputs.
 fn targets() -> Result<Vec<String>> {
     let folders = fs::read_dir(corpus()).with_context(|| format!("cannot read {}", corpus().display()))?;
     let mut names: Vec<String> = folders.flatten().filter_map(|folder| folder.file_name().into_string().ok()).collect();
@@ -81,7 +81,7 @@ fn build() -> Result<PathBuf> {
     let mut command = cargo();
     command.args(["build", "--release", "--manifest-path", "tests/fuzz/Cargo.toml", "--target", TRIPLE]);
     command.arg("--target-dir").arg(&target).arg("--config").arg(format!("target.{TRIPLE}.rustflags = [{flags}]"));
-    // For the sanitizer, which stable compilers keep back.
+    // Stable compilers allow the sanitizer only with this.
     run_command(command.env("RUSTC_BOOTSTRAP", "1"))?;
     Ok(target.join(TRIPLE).join("release/pyobs-fuzz"))
 }
@@ -102,7 +102,7 @@ fn fuzz(fuzzer: &Path, name: &str, seconds: u64) -> Result<()> {
     run_command(command.args([&found, &own]))
 }
 
-/// Small libraries of this machine.
+/// Adds small libraries of this machine to the inputs.
 fn seed(folder: &Path) -> Result<()> {
     let libraries = fs::read_dir("/lib/x86_64-linux-gnu").into_iter().flatten().flatten();
     let mut small: Vec<PathBuf> = libraries

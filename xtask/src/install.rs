@@ -1,4 +1,4 @@
-//! `cargo xtask install`: pyobs where sudo finds it, with its man page and shell completions.
+//! `cargo xtask install`: installs pyobs where sudo finds it, with its man page and shell completions.
 
 use std::{
     fs,
@@ -15,7 +15,7 @@ use crate::{
     repo,
 };
 
-/// What `pyobs` prints with these arguments belongs at this place below the prefix.
+/// Arguments of `pyobs`, and the file below the prefix for what it prints with them.
 const GENERATED: [(&[&str], &str); 4] = [
     (&["man"], "share/man/man1/pyobs.1"),
     (&["completions", "bash"], "share/bash-completion/completions/pyobs"),
@@ -32,7 +32,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     for ((_, place), file) in GENERATED.iter().zip(&staged) {
         install(file, &prefix.join(place), "644", as_user)?;
     }
-    say(&prefix);
+    print_next_step(&prefix);
     Ok(())
 }
 
@@ -40,13 +40,13 @@ fn parse(args: &[String]) -> Result<PathBuf> {
     match args {
         [] => Ok("/usr/local".into()),
         [flag, folder] if flag == "--prefix" && !folder.is_empty() => {
-            std::path::absolute(folder).with_context(|| format!("{folder:?} is no folder's name"))
+            std::path::absolute(folder).with_context(|| format!("{folder:?} is not a folder's name"))
         }
         _ => usage(format!("`cargo xtask install` takes [--prefix DIR], got {args:?}")),
     }
 }
 
-/// Files in `target/install` with what the binary prints, in the order of `GENERATED`.
+/// Writes the binary's output to files in `target/install`, in the order of `GENERATED`.
 fn stage() -> Result<Vec<PathBuf>> {
     let folder = repo::target().join("install");
     fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
@@ -60,19 +60,19 @@ fn stage() -> Result<Vec<PathBuf>> {
     GENERATED.iter().map(write).collect()
 }
 
-/// Whether this user may make files below the folder, which may not exist yet.
+/// Whether this user may create files below the folder, which may not exist yet.
 fn is_writable(folder: &Path) -> bool {
     let Some(existing) = folder.ancestors().find(|ancestor| ancestor.exists()) else { return false };
     let probe = existing.join(format!(".pyobs-install-{}", std::process::id()));
     let writable = fs::File::create(&probe).is_ok();
     if writable {
-        // Nothing is in it, so nothing is lost should it stay.
+        // The file is empty, so nothing is lost if it remains.
         let _ = fs::remove_file(&probe);
     }
     writable
 }
 
-/// `install` replaces the name and not the bytes, so a pyobs that runs meanwhile goes on.
+/// `install` replaces the name and not the bytes, so a running pyobs is not disturbed.
 fn install(from: &Path, to: &Path, mode: &str, as_user: bool) -> Result<()> {
     let mut command = if as_user { Command::new("install") } else { as_root("install")? };
     run_command(command.args(["-D", "-m", mode]).arg(from).arg(to))?;
@@ -80,7 +80,7 @@ fn install(from: &Path, to: &Path, mode: &str, as_user: bool) -> Result<()> {
     Ok(())
 }
 
-fn say(prefix: &Path) {
+fn print_next_step(prefix: &Path) {
     let installed = prefix.join("bin/pyobs");
     if find("sudo").is_none() {
         println!("`{} top` as root shows what runs", installed.display());

@@ -1,4 +1,4 @@
-//! `cargo xtask pythons`: every interpreter, its packages, and the list that the tests read.
+//! `cargo xtask pythons`: finds every interpreter, installs its packages, and writes the list that the tests read.
 
 use std::path::PathBuf;
 
@@ -20,7 +20,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Finds them and gives each its packages.
+/// Finds the interpreters, and installs their packages.
 pub(crate) fn equipped(all: bool) -> Result<Found> {
     let mut found = pythons::find_all();
     venvs::ensure_all(&mut found)?;
@@ -32,14 +32,14 @@ pub(crate) fn equipped(all: bool) -> Result<Found> {
     Ok(found)
 }
 
-/// Says on stderr which are used and what was skipped, and leaves the list.
+/// Prints which are used and what was skipped, and writes the list.
 pub(crate) fn list(found: &Found) -> Result<PathBuf> {
-    say(found);
+    print(found);
     pythons::write_list(&found.pythons)
 }
 
-/// Before the tests, because the runner's verdict has the last word.
-fn say(found: &Found) {
+/// Printed before the tests, so that the test runner's verdict comes last.
+fn print(found: &Found) {
     for python in &found.pythons {
         let root = python.root.as_ref().map(|root| format!(" in {}", root.display())).unwrap_or_default();
         eprintln!("uses    CPython {}: {}{root}", python.version, python.executable.display());

@@ -1,4 +1,4 @@
-//! `cargo xtask kernels`: the real pyobs on real interpreters under Debian's kernels, each booted by QEMU.
+//! `cargo xtask kernels`: runs the real pyobs on real interpreters under Debian's kernels, each booted by QEMU.
 
 mod boot;
 mod disk;
@@ -20,10 +20,10 @@ use crate::{build, errors::usage, process::progress, repo};
 pub(crate) use results::Outcome;
 pub(crate) use table::{AFTERWARDS, FAMILIES, reasons, word};
 
-/// Which kernels there are; the tests read the same file.
+/// The list of kernels; the tests read the same file.
 const LIST: &str = include_str!("../../tests/kernels/kernels.toml");
 const NEWEST: &str = "newest";
-/// How the names of the tests that read the results begin.
+/// The prefix of the tests that read the results.
 pub(crate) const TESTS: &str = "kernels/";
 
 #[derive(Deserialize)]
@@ -34,11 +34,11 @@ struct List {
 
 #[derive(Clone, Deserialize)]
 pub(crate) struct Kernel {
-    /// The first that there is will do.
+    /// The first version that exists is used.
     versions: Vec<String>,
     #[serde(default)]
     quick: bool,
-    /// Older ones must be refused.
+    /// Older kernels must be refused.
     #[serde(default = "yes")]
     supported: bool,
 }
@@ -48,7 +48,7 @@ fn yes() -> bool {
 }
 
 impl Kernel {
-    /// Its name in results and tests.
+    /// The name in results and tests.
     fn name(&self) -> &str {
         self.versions.first().map_or("", String::as_str)
     }
@@ -69,15 +69,15 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     if outcomes.iter().all(Outcome::is_as_expected) {
         return Ok(());
     }
-    bail!("not every kernel is as it should be; see above, and the guests' consoles in {}", folder().display())
+    bail!("some kernels have unexpected results; see above, and the guests' consoles in {}", folder().display())
 }
 
-/// Those that every run of the tests boots, or all of them.
+/// The kernels that every test run boots, or all of them.
 pub(crate) fn of_tests(all: bool) -> Result<Vec<Kernel>> {
     Ok(list()?.kernel.into_iter().filter(|kernel| all || kernel.quick).collect())
 }
 
-/// Boots each and leaves a file of results for each; one that cannot be booted has the reason in it.
+/// Boots each kernel and writes a file of results for it, or of the reason why it could not be booted.
 pub(crate) fn check(wanted: &[Kernel]) -> Result<Vec<Outcome>> {
     let results = results();
     if results.exists() {
@@ -111,7 +111,7 @@ fn check_one(kernel: &Kernel, disk: &Path, accelerator: &mut boot::Accelerator) 
     }
 }
 
-/// Where the results are, one file for each kernel.
+/// The folder of the results, one file per kernel.
 pub(crate) fn results() -> PathBuf {
     folder().join("results")
 }

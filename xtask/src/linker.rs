@@ -1,4 +1,4 @@
-//! bpf-linker: it must be built against the LLVM that rustc holds, or it cannot read what rustc writes.
+//! Finds or builds bpf-linker, which must use the LLVM version of rustc in order to read its output.
 
 use std::{
     env, fs,
@@ -17,16 +17,16 @@ use crate::{
 };
 
 const VERSION: &str = "0.13.0";
-/// The first whose command line is what rustc's target specification expects.
+/// The first version with the command line that rustc's target specification expects.
 const OLDEST: (u32, u32) = (0, 10);
 
-/// A bpf-linker that fits, found or built.
+/// Finds or builds a bpf-linker that fits.
 pub(crate) fn ensure(toolchain: &Toolchain) -> Result<PathBuf> {
     let own = repo::tools().join("bin/bpf-linker");
     if fits(&own, toolchain.llvm_major) {
         return Ok(own);
     }
-    // Ours comes first on the build's PATH, so one of another rustc must not stay there.
+    // Ours comes first on the build's PATH, so one built for another rustc must be removed.
     if own.symlink_metadata().is_ok() {
         fs::remove_file(&own).with_context(|| format!("cannot remove {}, which does not fit rustc", own.display()))?;
     }
@@ -39,7 +39,7 @@ pub(crate) fn ensure(toolchain: &Toolchain) -> Result<PathBuf> {
     Ok(own)
 }
 
-/// Whether it starts, is new enough, and holds (or loads) this LLVM. No option of bpf-linker tells the last.
+/// Whether it starts, is new enough, and contains (or loads) this LLVM. bpf-linker has no option that shows the last.
 fn fits(linker: &Path, llvm_major: u32) -> bool {
     let Ok(bytes) = fs::read(linker) else { return false };
     let Ok(version) = output(Command::new(linker).arg("--version")) else { return false };
@@ -52,13 +52,13 @@ fn new_enough(version: &str) -> bool {
     matches!((parts.next(), parts.next()), (Some(major), Some(minor)) if (major, minor) >= OLDEST)
 }
 
-/// A dynamic one names the library it needs; a static one holds the producer string of LLVM's bitcode writer.
+/// A dynamic one names the library that it needs; a static one contains the producer string of LLVM's bitcode writer.
 fn holds_llvm(bytes: &[u8], major: u32) -> bool {
     let names = [format!("libLLVM.so.{major}."), format!("libLLVM-{major}.so"), format!("LLVM{major}.")];
     names.iter().any(|name| bytes.windows(name.len()).any(|window| window == name.as_bytes()))
 }
 
-/// Makes the one that was found the first on the build's PATH, whatever else the PATH holds then.
+/// Links to the found one from the folder that comes first on the build's PATH.
 fn adopt(found: &Path, own: &Path) -> Result<PathBuf> {
     let bin = repo::tools().join("bin");
     fs::create_dir_all(&bin)
@@ -87,7 +87,7 @@ fn build(toolchain: &Toolchain, own: &Path) -> Result<()> {
         .arg("--target-dir")
         .arg(tools.join("build"))
         .env("LLVM_PREFIX", &prefix)
-        // Else cargo ends with the advice to change the PATH, which nobody needs to follow.
+        // Otherwise cargo ends with advice to change the PATH, which is not needed.
         .env("PATH", path_with(&tools.join("bin"))?)
         .env("RUSTFLAGS", format!("-C link-arg=-Wl,-rpath,{}", libraries.display()))
         .env_remove("CARGO_ENCODED_RUSTFLAGS");
@@ -107,7 +107,7 @@ fn build(toolchain: &Toolchain, own: &Path) -> Result<()> {
     ))
 }
 
-/// A folder in the shape of an LLVM installation, around the library that rustc itself uses.
+/// A folder laid out like an LLVM installation, with the library that rustc itself uses.
 fn llvm_prefix(toolchain: &Toolchain, tools: &Path) -> Result<PathBuf> {
     let library = rustc_llvm(&toolchain.sysroot, toolchain.llvm_major).ok_or_else(|| {
         lacking(format!(

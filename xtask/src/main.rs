@@ -1,4 +1,4 @@
-//! Everything a developer or a newcomer runs: `cargo xtask` lists it.
+//! Everything a developer or a newcomer runs; `cargo xtask` lists the verbs.
 
 mod bench;
 mod build;
@@ -31,18 +31,18 @@ const HELP: &str = "\
 cargo xtask VERB [ARG]...
 
   top [ARG]...              set everything up, build, and run `pyobs top` (through sudo when not root)
-  demo [ARG]...             the same beside a pipeline in Python with planted faults, so that there is something to see
+  demo [ARG]...             the same beside a Python pipeline with planted faults
   test [--all] [FILTER]...  the whole test suite on every CPython found; --all adds the slow matrices
   build                     leave the release binary in target/release/pyobs
   install [--prefix DIR]    put pyobs, its man page and its shell completions where sudo and the shells find them
                             (default: /usr/local)
   kernels [VERSION]...      boot Debian's kernels under QEMU and check every family of probes in each; all without VERSION
-  fuzz [TARGET] [SECONDS]   look for inputs that break the decoders of foreign bytes, ten minutes each without SECONDS; what is
-                            found is a test from then on, in tests/fuzz/corpus
-  bench [NAME]...           measure speed, memory and truth, and write docs/BENCHMARKS.md; without NAME the short ones,
+    fuzz [TARGET] [SECONDS]   look for inputs that break the decoders of foreign bytes, ten minutes each without SECONDS; inputs
+                              found are kept as tests in tests/fuzz/corpus
+  bench [NAME]...           measure speed, memory and accuracy, and write docs/BENCHMARKS.md; without NAME the short ones,
                             half an hour in all
-  offsets [ARG]...          generate CPython's structure offsets out of interpreters' debug information
-  opcodes                   generate the numbers of CPython's instructions out of the interpreters at hand
+  offsets [ARG]...          generate CPython's structure offsets from the debug information of interpreters
+  opcodes                   generate the numbers of CPython's instructions from the interpreters at hand
   pythons [--all]           find every CPython, equip it for the tests, and list it in target/pythons.json
   setup                     only the set-up: rust-src, a bpf-linker that fits rustc, and QEMU for `kernels`
   help                      this list

@@ -1,8 +1,8 @@
-//! `cargo xtask offsets [--check] [PYTHON...]`: where CPython's structures have their fields, out of the debug information of real
-//! interpreters, into userspace/capture/src/cpython/offsets.toml.
+//! `cargo xtask offsets [--check] [PYTHON...]`: writes the offsets of CPython's structures, read from the debug
+//! information of real interpreters, to userspace/capture/src/cpython/offsets.toml.
 //!
-//! The table is data that no hand has typed: [`FIELDS`] says which fields, by their names in C; DWARF says where they are. The
-//! test `capture` includes this file to compare the committed table with the interpreters at hand.
+//! No number in the table is typed by hand: [`FIELDS`] lists the fields by their names in C, and DWARF says where they
+//! are. The test `capture` includes this file to compare the committed table with the interpreters at hand.
 
 use anyhow::{Context as _, Result, bail, ensure};
 use gimli::{EndianSlice, LittleEndian};
@@ -12,7 +12,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-// By path, for the test includes this file from elsewhere.
+// By path, because the test includes this file from elsewhere.
 #[path = "offsets/dwarf.rs"]
 mod dwarf;
 use dwarf::{Slice, Types};
@@ -20,16 +20,16 @@ use dwarf::{Slice, Types};
 /// A table of structures, each a table of fields.
 pub type Fields = BTreeMap<String, BTreeMap<String, toml::Value>>;
 
-/// The versions whose layout is generated. Newer ones say it themselves, but for what the last of these supplements.
+/// The versions whose layout is generated. Newer ones publish it themselves, except what the last of these supplements.
 const MINORS: std::ops::RangeInclusive<u8> = 6..=13;
-/// From here on an entry is a supplement.
+/// From this version on, an entry is only a supplement.
 const SUPPLEMENTED: u8 = 13;
 
-/// What is asked of a structure.
+/// Which property of a structure is needed.
 enum Ask {
-    /// The offset of the first of these members that there is, through nested structures by dots.
+    /// The offset of the first of these members that exists; dots lead through nested structures.
     Offset(&'static [&'static str]),
-    /// The same in bits, within the word that the bit field is in.
+    /// The same in bits, within the word of the bit field.
     Shift(&'static str),
     /// The size of the structure.
     Size,
@@ -38,15 +38,16 @@ enum Ask {
 }
 use Ask::{Offset, Shift, Size, Width};
 
-/// One number of the table: which structure and field it is, the C types that can have it, what is asked of the first that is
-/// there, and the minor versions that must have it.
+/// One number of the table: the structure and the field, the C types that may have it, the property of the first that
+/// exists, and the minor versions that must have it.
 type Field = (&'static str, &'static str, &'static [&'static str], Ask, std::ops::RangeInclusive<u8>);
 
 const RUNTIME: &[&str] = &["_PyRuntimeState"];
 const INTERPRETER: &[&str] = &["PyInterpreterState"];
 const THREAD: &[&str] = &["PyThreadState"];
 const CFRAME: &[&str] = &["_PyCFrame"];
-/// Since 3.11 a `PyFrameObject` is made only for who asks; the interpreter runs on the other. Which is there tells which to read.
+/// Since 3.11 a `PyFrameObject` is made only on demand, and the interpreter runs on the other structure. The one that
+/// exists is the one to read.
 const FRAME: &[&str] = &["_PyInterpreterFrame", "PyFrameObject"];
 const CODE: &[&str] = &["PyCodeObject"];
 const GIL: &[&str] = &["_gil_runtime_state"];
@@ -78,7 +79,7 @@ const FIELDS: &[Field] = &[
     ("frame", "instruction", FRAME, Offset(&["prev_instr", "f_lasti"]), 6..=12),
     ("frame", "owner", FRAME, Offset(&["owner"]), 11..=12),
     ("frame", "is_entry", FRAME, Offset(&["is_entry"]), 11..=11),
-    // Not a part of what is read of each frame.
+    // Not read for every frame.
     ("stack", "pointer", FRAME, Offset(&["f_valuestack"]), 8..=10),
     ("stack", "locals", FRAME, Offset(&["localsplus"]), 11..=12),
     ("stack", "local_count", CODE, Offset(&["co_nlocalsplus"]), 11..=12),
@@ -143,7 +144,10 @@ pub fn run(args: &[String]) -> Result<()> {
     if check {
         let committed = fs::read_to_string(&table).with_context(|| format!("cannot read {}", table.display()))?;
         let compared = compare(&committed, &generated)?;
-        ensure!(!compared.is_empty(), "no CPython 3.6 to 3.13 with debug information to compare the table with");
+        ensure!(
+            !compared.is_empty(),
+            "no CPython 3.6 to 3.13 with debug information was found to compare the table with"
+        );
         println!("the table agrees with {}", compared.join(", "));
         return Ok(());
     }
@@ -151,7 +155,7 @@ pub fn run(args: &[String]) -> Result<()> {
         MINORS.filter(|minor| !generated.contains_key(minor)).map(|minor| format!("3.{minor}")).collect();
     ensure!(
         missing.is_empty(),
-        "no interpreter with debug information for {}: the table was left as it is",
+        "no interpreter with debug information for {}: the table was not changed",
         missing.join(", ")
     );
     fs::write(&table, render(&generated)).with_context(|| format!("cannot write {}", table.display()))?;
@@ -159,7 +163,7 @@ pub fn run(args: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Files in which an interpreter may be: pyenv's versions and what PATH has.
+/// Files that may be an interpreter, in pyenv's versions and on the PATH.
 pub fn find_interpreters() -> Vec<PathBuf> {
     let home = |variable: &str| env::var_os(variable).map(PathBuf::from);
     let root = home("PYENV_ROOT").or_else(|| Some(home("HOME")?.join(".pyenv")));
@@ -173,7 +177,7 @@ pub fn find_interpreters() -> Vec<PathBuf> {
     for folder in env::var_os("PATH").iter().flat_map(env::split_paths) {
         found.extend(listed(folder).filter(|path| is_interpreter_name(path)));
     }
-    // A library has several names, and a launcher beside it has no structures at all.
+    // A library has several names, and a launcher beside it has no structures.
     let mut found: Vec<PathBuf> =
         found.into_iter().filter_map(|path| fs::canonicalize(path).ok()).filter(|path| is_elf(path)).collect();
     found.sort();
@@ -194,7 +198,7 @@ fn is_elf(path: &Path) -> bool {
     fs::File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok_and(|()| start == *b"\x7fELF")
 }
 
-/// The layout of each minor version found, from the first build that has it, and the files that have none, with the reason.
+/// The layout of each minor version found, from its first build, and the files without one, with the reasons.
 pub fn generate(pythons: Vec<PathBuf>) -> (BTreeMap<u8, Generated>, Vec<(PathBuf, anyhow::Error)>) {
     let (mut generated, mut skipped) = (BTreeMap::new(), Vec::new());
     for path in pythons {
@@ -228,9 +232,9 @@ fn render(generated: &BTreeMap<u8, Generated>) -> String {
     text
 }
 
-/// The versions whose committed layout is the generated one; the first difference is an error that names the field.
+/// The versions whose committed layout equals the generated one. The first difference is an error that names the field.
 pub fn compare(committed: &str, generated: &BTreeMap<u8, Generated>) -> Result<Vec<String>> {
-    let table: toml::Table = toml::from_str(committed).context("the committed table is no TOML")?;
+    let table: toml::Table = toml::from_str(committed).context("the committed table is not TOML")?;
     let array = |kind| table.get(kind).and_then(toml::Value::as_array);
     let layouts = array("layout").context("the committed table has no layouts")?;
     let layouts: Vec<_> = layouts.iter().chain(array("supplement").into_iter().flatten()).collect();
@@ -244,7 +248,7 @@ pub fn compare(committed: &str, generated: &BTreeMap<u8, Generated>) -> Result<V
             bail!("the committed table has no layout for CPython {}", one.version);
         };
         let committed_version = layout.and_then(|layout| layout.get("built_from")?.get("version")?.as_str());
-        // Only the size of the runtime and what lies behind it varies within a minor version; find.rs knows.
+        // Within a minor version only the size of the runtime and what lies behind it vary, which find.rs handles.
         let same_release = committed_version == Some(one.version.as_str());
         let mut structures: Vec<&str> = one.fields.keys().map(String::as_str).collect();
         structures.extend(
@@ -257,7 +261,7 @@ pub fn compare(committed: &str, generated: &BTreeMap<u8, Generated>) -> Result<V
             for field in ours.keys().chain(theirs.keys()) {
                 let shown = |value: Option<&toml::Value>| value.map_or("nothing".to_owned(), ToString::to_string);
                 let (ours, theirs) = (ours.get(field), theirs.get(field));
-                // The size of an interpreter state grows with micro releases; nobody reads it by that.
+                // The size of an interpreter state grows with micro releases, but is not used.
                 ensure!(
                     ours == theirs || (!same_release && field == "size"),
                     "{structure}.{field} of CPython {}: the table has {}, the interpreter's debug information says {}",
@@ -277,7 +281,7 @@ fn read(path: &Path) -> Result<Generated> {
     let file = object::File::parse(&*data).context("not an ELF file")?;
     let section = |id: gimli::SectionId| -> Result<Slice<'_>> {
         let Some(section) = file.section_by_name(id.name()) else { return Ok(EndianSlice::new(&[], LittleEndian)) };
-        Ok(EndianSlice::new(section.data().context("its debug information is compressed or cut off")?, LittleEndian))
+        Ok(EndianSlice::new(section.data().context("its debug information is compressed or truncated")?, LittleEndian))
     };
     ensure!(file.section_by_name(".debug_info").is_some(), "it has no debug information");
     let (version, minor) = version(&file)?;
@@ -300,7 +304,7 @@ fn read(path: &Path) -> Result<Generated> {
 fn fields(types: &Types, minor: u8) -> Result<Fields> {
     let mut found = Fields::new();
     let mut header_size = 0;
-    // Even if it is empty.
+    // The table needs this key even if it is empty.
     if minor < SUPPLEMENTED {
         found.entry("runtime".into()).or_default();
     }
@@ -329,8 +333,8 @@ fn fields(types: &Types, minor: u8) -> Result<Fields> {
         ensure!(gil.is_none_or(|gil| types.member(gil, "enabled").is_none()), "its GIL is one that can be off");
         return Ok(found);
     }
-    // What the numbers mean, which is not in the debug information, goes with the version: Include/cpython/frameobject.h and
-    // Objects/codeobject.c until 3.10, Include/internal/pycore_frame.h since.
+    // The meaning of the numbers is not in the debug information but depends on the version: see
+    // Include/cpython/frameobject.h and Objects/codeobject.c until 3.10, Include/internal/pycore_frame.h since.
     let frame = found.entry("frame".into()).or_default();
     frame.insert("header_size".into(), i64::try_from(header_size)?.into());
     let position = match minor {
@@ -345,12 +349,13 @@ fn fields(types: &Types, minor: u8) -> Result<Fields> {
     Ok(found)
 }
 
-/// What the file's own constants say: `Py_Version` where there is one, else the only end of a string that reads like a version.
+/// The version by the file's own constants: `Py_Version` if it exists, otherwise the only string whose end looks like a
+/// version.
 fn version(file: &object::File<'_>) -> Result<(String, u8)> {
     use object::ObjectSymbol as _;
     ensure!(
         file.dynamic_symbols().any(|symbol| symbol.is_definition() && symbol.name() == Ok("PyCode_Type")),
-        "no CPython is in it"
+        "it is not CPython"
     );
     let constants = file.section_by_name(".rodata").context("it has no constants")?;
     if let Some(symbol) = file.dynamic_symbols().find(|symbol| symbol.name() == Ok("Py_Version")) {
@@ -360,7 +365,7 @@ fn version(file: &object::File<'_>) -> Result<(String, u8)> {
         return Ok((format!("{major}.{minor}.{micro}"), minor));
     }
     let parse = |text: &[u8]| {
-        // The linker lets a string share the end of a longer one, a path that ends in the version for instance.
+        // The linker may store a string as the end of a longer one, such as a path that ends in the version.
         let start = text.iter().rposition(|byte| !byte.is_ascii_digit() && *byte != b'.').map_or(0, |at| at + 1);
         let text = std::str::from_utf8(&text[start..]).ok()?;
         let numbers: Vec<u8> = text.split('.').map(|part| part.parse().ok()).collect::<Option<_>>()?;

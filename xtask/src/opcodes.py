@@ -1,5 +1,5 @@
-# Prints the numbers of this interpreter's instructions as JSON, from its own modules and, where they are installed,
-# from its header files; the two must agree.
+# Prints the numbers of this interpreter's instructions as JSON, from its own modules and, if installed, from its header
+# files. The two must agree.
 import json
 import opcode
 import os
@@ -14,5 +14,5 @@ for header in ("opcode.h", "opcode_ids.h"):
         with open(path) as text:
             for name, number in re.findall(r"(?m)^ *#define +([A-Z0-9_]+) +(\d+)\s*$", text.read()):
                 if numbers.setdefault(name, int(number)) != int(number):
-                    raise SystemExit("%s says that %s is %s, and %d is what runs" % (path, name, number, numbers[name]))
+                    raise SystemExit("%s has %s for %s, but the interpreter uses %d" % (path, name, number, numbers[name]))
 print(json.dumps(numbers))

@@ -1,5 +1,5 @@
-//! `cargo xtask opcodes`: the numbers of the instructions that Python functions begin and end with, out of the
-//! interpreters at hand, into userspace/capture/src/cpython/opcodes.toml, and what all instructions do to the stack of values
+//! `cargo xtask opcodes`: writes the numbers of the instructions at the start and end of Python functions, from the
+//! interpreters at hand, to userspace/capture/src/cpython/opcodes.toml, and the stack effects of all instructions
 //! (`effects.rs`).
 
 mod effects;
@@ -16,9 +16,9 @@ use crate::process::{as_root, output};
 use crate::pythons::{self, Python};
 use crate::root;
 
-/// Until 3.10 functions begin with the interpreter's loop.
+/// Until 3.10 functions start with the interpreter's loop, so no instruction is needed.
 const OLDEST: u8 = 11;
-/// 3.15 has two tables of where its instructions are, and which of them the loop takes is not known here yet.
+/// 3.15 has two tables with the addresses of its instructions, and it is unknown here which one the loop uses.
 pub(super) const NEWEST: u8 = 14;
 const NAMES: [&str; 10] = [
     "INSTRUMENTED_RESUME",
@@ -32,7 +32,7 @@ const NAMES: [&str; 10] = [
     "RETURN_VALUE",
     "YIELD_VALUE",
 ];
-const QUESTION: &str = include_str!("opcodes.py");
+const SCRIPT: &str = include_str!("opcodes.py");
 
 pub(crate) fn run(args: &[String]) -> Result<()> {
     if !args.is_empty() {
@@ -49,7 +49,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         if !(OLDEST..=NEWEST).contains(&minor) || minor == last || python.version.ends_with('t') {
             continue;
         }
-        ensure!(last == 0 || minor == last + 1, "there is no CPython 3.{} here; the table was left as it is", last + 1);
+        ensure!(last == 0 || minor == last + 1, "there is no CPython 3.{} here; the table was not changed", last + 1);
         last = minor;
         let numbers = ask(python).with_context(|| format!("asking {}", python.executable.display()))?;
         let unassigned: Vec<u8> =
@@ -60,7 +60,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
             writeln!(text, "{name} = {number}")?;
         }
     }
-    ensure!(last != 0, "there is no CPython 3.{OLDEST} or newer here; the table was left as it is");
+    ensure!(last != 0, "there is no CPython 3.{OLDEST} or newer here; the table was not changed");
     let table = Path::new(env!("CARGO_MANIFEST_DIR")).join("../userspace/capture/src/cpython/opcodes.toml");
     fs::write(&table, text).with_context(|| format!("cannot write {}", table.display()))?;
     println!("wrote the numbers of 3.{OLDEST} to 3.{last}");
@@ -68,9 +68,9 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
 }
 
 fn ask(python: &Python) -> Result<BTreeMap<String, u8>> {
-    let said = answer(python, QUESTION)?;
-    // Some are above 255: those of the compiler alone.
-    let numbers: BTreeMap<String, u32> = serde_json::from_str(&said).context("its answer is no JSON")?;
+    let printed = answer(python, SCRIPT)?;
+    // Numbers above 255 are only used inside the compiler.
+    let numbers: BTreeMap<String, u32> = serde_json::from_str(&printed).context("its output is not JSON")?;
     Ok(numbers.into_iter().filter_map(|(name, number)| Some((name, u8::try_from(number).ok()?))).collect())
 }
 

@@ -1,4 +1,4 @@
-//! Running other programs.
+//! Runs other programs.
 
 use std::{
     env,
@@ -10,9 +10,9 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-use crate::errors::{lacking, said};
+use crate::errors::{lacking, reported};
 
-/// A line of progress, for what takes longer than a second.
+/// Prints a line of progress, for what takes longer than a second.
 pub(crate) fn progress(line: impl AsRef<str>) {
     eprintln!("xtask: {}", line.as_ref());
 }
@@ -28,7 +28,7 @@ pub(crate) fn cargo() -> Command {
     command
 }
 
-/// `program` as root: as it stands, or through sudo.
+/// `program` as root: directly, or through sudo.
 pub(crate) fn as_root(program: impl AsRef<OsStr>) -> Result<Command> {
     if is_root() {
         return Ok(Command::new(program));
@@ -45,7 +45,7 @@ pub(crate) fn as_root(program: impl AsRef<OsStr>) -> Result<Command> {
     Ok(command)
 }
 
-/// Programs of the system's, which a user's PATH may leave out.
+/// The system's programs, which a user's PATH may leave out.
 const SYSTEM: [&str; 2] = ["/usr/sbin", "/sbin"];
 
 /// The first executable file of this name on the PATH.
@@ -59,7 +59,7 @@ pub(crate) fn path_folders() -> impl Iterator<Item = PathBuf> {
     env::split_paths(&path).collect::<Vec<_>>().into_iter()
 }
 
-/// `PATH` with this folder before what it holds.
+/// `PATH` with this folder in front.
 pub(crate) fn path_with(first: &Path) -> Result<OsString> {
     let folders = std::iter::once(first.to_path_buf()).chain(path_folders());
     env::join_paths(folders)
@@ -70,20 +70,20 @@ pub(crate) fn is_executable(path: &Path) -> bool {
     path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }
 
-/// Runs it with our own streams; its failure is ours, in its own words.
+/// Runs a command with our own streams. If it fails, so do we, with its own message.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let status = command.status().with_context(|| format!("{} does not run", name(command)))?;
-    if status.success() { Ok(()) } else { Err(said(status.code())) }
+    if status.success() { Ok(()) } else { Err(reported(status.code())) }
 }
 
-/// What it prints on stdout; an error holds the last line of its stderr.
+/// The command's stdout. An error has the last line of its stderr.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("{} does not run", name(command)))?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let stderr = String::from_utf8_lossy(&output.stderr);
-    let last = stderr.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it said nothing");
+    let last = stderr.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no message");
     bail!("{} failed ({}): {}", name(command), output.status, last.trim())
 }
 

@@ -1,4 +1,4 @@
-//! The CPython interpreters of this machine, for the tests and the bench.
+//! Finds the CPython interpreters of this machine, for the tests and the bench.
 
 use std::{
     collections::BTreeSet,
@@ -20,11 +20,11 @@ use crate::{
 pub(crate) struct Python {
     /// "3.12.1"; free-threaded builds end in "t".
     pub(crate) version: String,
-    /// Inside `root`, where there is one.
+    /// A path inside `root`, if there is one.
     pub(crate) executable: PathBuf,
     /// The interpreter of its virtual environment with the tests' packages.
     pub(crate) venv: Option<PathBuf>,
-    /// The root folder that it lives in, when that is another than ours.
+    /// The root folder that it lives in, if that is not ours.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) root: Option<PathBuf>,
 }
@@ -42,7 +42,7 @@ pub(crate) struct Found {
 }
 
 const OLDEST: (u32, u32) = (3, 6);
-/// Must also compile on Python 2, so that one is named and not a syntax error.
+/// Must also compile on Python 2, so that it is named in the output instead of a syntax error.
 const IDENTITY: &str = "import sys, platform; flags = getattr(sys, 'abiflags', ''); \
     print('%s %d.%d.%d%s' % ((platform.python_implementation(),) + sys.version_info[:3] + ('t' if 't' in flags else '',)))";
 
@@ -52,7 +52,7 @@ impl Found {
     }
 }
 
-/// Every interpreter that pyenv holds or the PATH leads to, oldest first.
+/// Every interpreter that pyenv or the PATH has, oldest first.
 pub(crate) fn find_all() -> Found {
     let mut found = Found::default();
     let mut seen = BTreeSet::new();
@@ -66,13 +66,13 @@ pub(crate) fn find_all() -> Found {
     found
 }
 
-/// The one of this "3.12", for a bench that wants a version.
+/// The first interpreter of a version such as "3.12".
 pub(crate) fn of_version<'a>(found: &'a Found, minor: &str) -> Option<&'a Python> {
     let start = format!("{minor}.");
     found.pythons.iter().find(|python| python.root.is_none() && python.version.starts_with(&start))
 }
 
-/// Leaves the list for the tests; they read its path from `PYOBS_PYTHONS`.
+/// Writes the list for the tests, which read its path from `PYOBS_PYTHONS`.
 pub(crate) fn write_list(pythons: &[Python]) -> Result<PathBuf> {
     let path = repo::target().join("pythons.json");
     let text = serde_json::to_string_pretty(pythons)?;
@@ -89,11 +89,11 @@ fn candidates() -> Vec<PathBuf> {
 }
 
 fn pyenv_versions() -> Vec<PathBuf> {
-    let told = env::var_os("PYENV_ROOT").map(PathBuf::from);
+    let set = env::var_os("PYENV_ROOT").map(PathBuf::from);
     let asked =
         || find("pyenv").and_then(|pyenv| output(Command::new(pyenv).arg("root")).ok()).map(|root| root.trim().into());
     let usual = || env::var_os("HOME").map(|home| PathBuf::from(home).join(".pyenv"));
-    let root = told.or_else(asked).or_else(usual);
+    let root = set.or_else(asked).or_else(usual);
     root.map(|root| entries(&root.join("versions"))).unwrap_or_default()
 }
 
@@ -104,14 +104,14 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// `python3`, `python3.12`, `python3.14t`; not `python3-config`.
+/// Matches `python3`, `python3.12` and `python3.14t`, but not `python3-config`.
 fn is_python_name(name: &str) -> bool {
     let Some(version) = name.strip_prefix("python3") else { return false };
     let version = version.strip_suffix('t').unwrap_or(version);
     version.is_empty() || version.strip_prefix('.').is_some_and(|minor| minor.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// pyenv's shims are shell scripts.
+/// Excludes pyenv's shims, which are shell scripts.
 fn is_elf(path: &Path) -> bool {
     use std::io::Read;
     let mut magic = [0; 4];

@@ -1,4 +1,4 @@
-//! Readers of what goes out that are no program of the system's: under `target/readers`, for the tests.
+//! Installs npm packages that read exports under `target/readers`, for the tests.
 
 use std::{fs, path::PathBuf, process::Command};
 
@@ -10,13 +10,13 @@ use crate::{
     repo,
 };
 
-/// The variables that tell the tests of them, with their files under `node_modules`.
+/// The tests' variables, and the packages' files under `node_modules`.
 const FILES: [(&str, &str); 2] = [
     ("PYOBS_SPEEDSCOPE", "speedscope/dist/release/index.html"),
     ("PYOBS_FIREFOX", "@firefox-devtools/profiler-cli/dist/profiler-cli.js"),
 ];
 
-/// The npm packages of the versions that tests/package.json names: variables of the tests, and their files.
+/// Installs the versions in tests/package.json. Returns the tests' variables and the files.
 pub(crate) fn installed() -> Result<Vec<(&'static str, PathBuf)>> {
     let pins = repo::root().join("tests/package.json");
     let wanted = fs::read_to_string(&pins).with_context(|| format!("cannot read {}", pins.display()))?;

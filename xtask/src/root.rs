@@ -1,6 +1,6 @@
-//! Other root folders, made by debootstrap. One has newer CPythons: their interpreters need a newer C library than a stable
-//! distribution has, and they are at the same time processes in another root. The others are old Debian releases, for pyobs
-//! itself to run in.
+//! Makes other root folders with debootstrap. One has newer CPythons, whose interpreters need a newer C library than a
+//! stable distribution has, and which are also processes in another root. The others are old Debian releases in which
+//! pyobs itself runs.
 
 use std::{
     env, fs,
@@ -16,23 +16,23 @@ use crate::{
     repo,
 };
 
-/// The first Debian suite whose main interpreter is 3.14 comes first.
+/// The first Debian suite whose default interpreter is 3.14 comes first.
 const SUITES: [&str; 2] = ["forky", "sid"];
-/// The first is in each of the suites; the others where they are.
+/// Each suite has the first; the others are installed if they exist.
 const PYTHONS: [&str; 2] = ["python3.14", "python3.15"];
-/// Old releases, and the variables that tell the tests where they are.
+/// Old releases, and the variables that give the tests their folders.
 const OLD: [(&str, &str, &str); 2] =
     [("Debian 10", "buster", "PYOBS_DEBIAN_10"), ("Debian 11", "bullseye", "PYOBS_DEBIAN_11")];
 /// Enough for `record -- python3`.
 const OLD_PYTHON: &str = "python3-minimal";
-/// The address of a mirror for the releases that apt's own no longer has: mirrors drop old ones.
+/// A mirror for the releases that apt's own mirror no longer has.
 const ARCHIVE: &str = "PYOBS_DEBIAN_ARCHIVE";
-/// Signs releases that are no longer supported.
+/// The keys of releases that are no longer supported.
 const OLD_KEYS: &str = "/usr/share/keyrings/debian-archive-removed-keys.gpg";
-/// debootstrap names its scripts by suite, and an older debootstrap does not know the newer suites; they are all alike.
+/// debootstrap names its scripts by suite, and an older debootstrap lacks those of newer suites; they are all alike.
 const SCRIPT: &str = "/usr/share/debootstrap/scripts/sid";
 
-/// Adds the interpreters of the root folder to the list, or says why it cannot.
+/// Adds the root folder's interpreters to the list, or the reason why it cannot.
 pub(crate) fn add(found: &mut Found) {
     let root = match ensure() {
         Ok(root) => root,
@@ -46,7 +46,7 @@ pub(crate) fn add(found: &mut Found) {
     }
 }
 
-/// The roots of old Debian releases by their variables; says on stderr which are missing and why.
+/// The roots of old Debian releases by their variables. Prints which are missing and why.
 pub(crate) fn old() -> Vec<(&'static str, PathBuf)> {
     let made = OLD.into_iter().filter_map(|(release, suite, variable)| match ensure_old(suite) {
         Ok(root) => Some((variable, root)),
@@ -75,7 +75,7 @@ fn ensure_old(suite: &str) -> Result<PathBuf> {
     Ok(root)
 }
 
-/// Where an interpreter is, within the root folder.
+/// The path of an interpreter inside the root folder.
 fn executable(name: &str) -> PathBuf {
     Path::new("/usr/bin").join(name)
 }
@@ -96,7 +96,7 @@ fn ensure() -> Result<PathBuf> {
     Err(last.context("there is no suite to try")?)
 }
 
-/// Unpacks beside the final place and renames, so that a run that was cut off leaves nothing that looks whole.
+/// Unpacks to a temporary folder and renames it, so that an interrupted run leaves nothing that looks complete.
 fn debootstrap(suite: &str, packages: &[&str], root: &Path, mirror: Option<&str>, keyring: Option<&str>) -> Result<()> {
     let unfinished = root.with_extension("unfinished");
     if unfinished.exists() {
@@ -107,7 +107,7 @@ fn debootstrap(suite: &str, packages: &[&str], root: &Path, mirror: Option<&str>
     }
     let with = packages.join(",");
     progress(format!("unpacking Debian {suite} with {with} into {} (once; about a minute)", root.display()));
-    // It says on its standard output what is wrong.
+    // debootstrap prints its errors to standard output.
     let mut command = as_root("sh")?;
     command.args(["-c", "exec debootstrap \"$@\" >&2", "sh", "--variant=minbase", &format!("--include={with}")]);
     command.args(keyring.map(|keyring| format!("--keyring={keyring}")));

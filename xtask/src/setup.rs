@@ -1,4 +1,4 @@
-//! The toolchain on a bare machine: rustup's Rust and a C compiler in, a BPF build and a static link out.
+//! Prepares the toolchain on a machine with only rustup's Rust and a C compiler, for BPF builds and static links.
 
 use std::{
     fs,
@@ -30,7 +30,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Sets up what is missing; does next to nothing when the last run's stamp still holds.
+/// Sets up what is missing. Does next to nothing while the last run's stamp is valid.
 pub(crate) fn ensure() -> Result<()> {
     require_platform()?;
     let version = output(Command::new("rustc").arg("-vV"))
@@ -73,13 +73,13 @@ fn ensure_rust_src(toolchain: &Toolchain) -> Result<()> {
     progress("adding the standard library's source (rustup component add rust-src)");
     run_command(Command::new("rustup").args(["component", "add", "rust-src"])).map_err(|_| {
         anyhow!(
-            "rustup could not add rust-src (it says why above); with a network, `rustup component add rust-src` does it"
+            "rustup could not add rust-src (see its message above); with a network, `rustup component add rust-src` does it"
         )
     })
 }
 
-/// Links an empty program as `build` links pyobs, and returns where it is. What is missing is not installed from here: on
-/// Debian and its kin it comes with every C compiler that links at all.
+/// Links an empty program as `build` links pyobs, and returns its path. Missing libraries are not installed: on Debian
+/// and its derivatives they come with every C compiler that can link.
 fn ensure_static_link() -> Result<PathBuf> {
     let tools = repo::tools();
     let (source, trial) = (tools.join("static-trial.rs"), tools.join("static-trial"));
@@ -90,7 +90,7 @@ fn ensure_static_link() -> Result<PathBuf> {
     rustc.args(["--edition", "2024"]).args(STATIC).arg("-o").arg(&trial).arg(&source);
     run_command(&mut rustc).map_err(|_| {
         lacking(
-            "rustc and the C compiler cannot link a static program here (they say why above); install glibc's static \
+            "rustc and the C compiler cannot link a static program here (see their messages above); install glibc's static \
              library: libc6-dev on Debian and Ubuntu, glibc-static on Fedora, glibc-devel-static on openSUSE",
         )
     })?;

@@ -1,4 +1,4 @@
-//! `cargo xtask test`: the whole suite, and nothing left out in silence.
+//! `cargo xtask test`: runs the whole suite, and reports everything that it leaves out.
 
 use std::{
     fs, panic,
@@ -26,7 +26,7 @@ struct Options {
 
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let mut options = parse(args)?;
-    // The one waits for the network and for one core, the other is limited by all of them.
+    // Finding interpreters waits for the network and for one core, while the build uses all of them.
     let (built, found) = thread::scope(|scope| {
         let found = scope.spawn(|| interpreters::equipped(options.all));
         (build::release(), found.join())
@@ -55,7 +55,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
 }
 
 impl Options {
-    /// Whether a filter lets tests through whose names begin so.
+    /// Whether the filters select tests whose names start like this.
     fn wants(&self, tests: &str) -> bool {
         self.filters.is_empty() || self.filters.iter().any(|filter| filter.contains(tests) || tests.contains(filter))
     }
@@ -75,8 +75,8 @@ fn parse(args: &[String]) -> Result<Options> {
     Ok(options)
 }
 
-/// One command for all: of two, the second compiles what they share with other features once more. libtest-mimic takes one
-/// filter, so several are several runs.
+/// One command runs all: a second one would compile shared crates again with other features. libtest-mimic takes one
+/// filter, so several filters need several runs.
 fn run_suites(options: &Options, list: &Path) -> Result<()> {
     let mut all = true;
     let none = [String::new()];
@@ -91,7 +91,7 @@ fn run_suites(options: &Options, list: &Path) -> Result<()> {
         command.env("PYOBS_FLAKY_NOTES", &flaky);
         all &= succeeds(command)?;
     }
-    // Of a part of the suite nothing is to be learned about how often it is so.
+    // A part of the suite says nothing about how often cases are flaky.
     if options.filters.is_empty() {
         let mut last = command(options, list);
         last.args(["--test", "flaky"]).env("PYOBS_FLAKY", &flaky);

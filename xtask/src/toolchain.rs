@@ -6,14 +6,14 @@ use anyhow::Result;
 
 use crate::{errors::lacking, process::output};
 
-/// The C library becomes part of the binary, which then needs no file beside it and no version of glibc. As an option of the
-/// last crate alone, unlike in `RUSTFLAGS`: the crates below it are the same for a static and for a dynamic program, and are
-/// compiled once for both.
+/// Makes the C library part of the binary, which then needs no other file and no particular glibc. Unlike in
+/// `RUSTFLAGS`, this option applies to the last crate only: the crates below it are the same for static and dynamic
+/// programs, and are compiled once for both.
 pub(crate) const STATIC: [&str; 2] = ["-C", "target-feature=+crt-static"];
 
-/// The rustc that cargo uses, and what of it matters here.
+/// The rustc that cargo uses.
 pub(crate) struct Toolchain {
-    /// All that `rustc -vV` prints: its identity.
+    /// The output of `rustc -vV`, which identifies it.
     pub(crate) version: String,
     pub(crate) sysroot: PathBuf,
     pub(crate) llvm_major: u32,

@@ -1,4 +1,4 @@
-//! `cargo xtask top`: everything that the dashboard needs, then the dashboard.
+//! `cargo xtask top`: prepares everything that the dashboard needs, and runs it.
 
 use std::os::unix::process::CommandExt;
 

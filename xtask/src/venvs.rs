@@ -1,4 +1,4 @@
-//! Virtual environments under `target/venvs`, one for each interpreter, with the packages that the tests want.
+//! Makes virtual environments under `target/venvs`, one per interpreter, with the packages that the tests use.
 
 use std::{
     fs,
@@ -14,7 +14,7 @@ use crate::{
     repo,
 };
 
-/// Gives every interpreter its environment; one that cannot have it is named as skipped, and does without.
+/// Gives every interpreter its environment. One whose environment cannot be made is reported as skipped.
 pub(crate) fn ensure_all(found: &mut Found) -> Result<()> {
     let pins = repo::root().join("tests/requirements.txt");
     let mut failures = Vec::new();
@@ -31,17 +31,17 @@ pub(crate) fn ensure_all(found: &mut Found) -> Result<()> {
     Ok(())
 }
 
-/// What the tests want in other versions beside their own: the variable that tells them of an interpreter with it, and the
-/// file of its pins.
+/// Other versions of packages that the tests use: the variable that names an interpreter with them, and the file of
+/// their pins.
 const OTHERS: [(&str, &str); 3] = [
     ("PYOBS_UCXX_0_46", "requirements-ucxx-0.46.txt"),
     ("PYOBS_UCXX_0_48", "requirements-ucxx-0.48.txt"),
     ("PYOBS_UCXX_DASK", "requirements-dask.txt"),
 ];
-/// The interpreter that has wheels of all of them.
+/// The version for which all of them have wheels.
 const OTHERS_PYTHON: &str = "3.12";
 
-/// Environments of their own for these, for `--all`; one that cannot be is named as skipped.
+/// Makes environments for these, for `--all`. One that cannot be made is reported as skipped.
 pub(crate) fn others(found: &Found) -> Vec<(&'static str, PathBuf)> {
     let Some(python) = pythons::of_version(found, OTHERS_PYTHON) else { return Vec::new() };
     let mut made = Vec::new();
@@ -55,7 +55,8 @@ pub(crate) fn others(found: &Found) -> Vec<(&'static str, PathBuf)> {
     made
 }
 
-/// The interpreter of an environment that holds what `pins` names; made where it does not exist or differs.
+/// The interpreter of an environment with the packages in `pins`. The environment is made if it does not exist or
+/// differs.
 pub(crate) fn ensure(python: &Path, version: &str, folder: &Path, pins: &Path) -> Result<PathBuf> {
     let wanted = fs::read_to_string(pins).with_context(|| format!("cannot read {}", pins.display()))?;
     let wanted = format!("{}\n{wanted}", python.display());
@@ -68,7 +69,7 @@ pub(crate) fn ensure(python: &Path, version: &str, folder: &Path, pins: &Path) -
     // `--copies` would make another ELF file than the one under test.
     output(Command::new(python).args(["-m", "venv", "--clear"]).arg(folder))?;
     let mut pip = Command::new(&interpreter);
-    // Only wheels: a build from source takes minutes and a compiler, and fails in ways of its own.
+    // Only wheels: a build from source needs minutes and a compiler, and may fail for its own reasons.
     pip.args([
         "-m",
         "pip",

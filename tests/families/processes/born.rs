@@ -1,4 +1,4 @@
-//! Ways for a Python process to begin: already running, started, forked, executed.
+//! Tests the ways in which a Python process begins: already running, started, forked, executed.
 
 use pyobs_tests::{Case, Python, Record, Workload, case, command, compare, json, needs, workload};
 
@@ -32,7 +32,7 @@ fn runs_already(python: &Python) {
     burning.wait_for("ready");
     let recording = Record::new().rate(RATE).seconds(1.0).start();
     let recording = recording.wait();
-    // It shares the machine with whatever else runs, so a tenth of a second is all that is sure.
+    // Other programs share the machine, so only a tenth of a second is certain.
     is_named(&recording, python, burning.pid(), "already_running", 0.1);
 }
 
@@ -49,7 +49,7 @@ fn starts_later() {
     compare::at_least("seconds after its life", json::number(&recording.report, "/recording/duration_s") - ended, 0.0);
 }
 
-/// Twenty, two at a time: 0.15 s of CPU time each.
+/// Twenty children, two at a time, with 0.15 s of CPU time each.
 fn short_children(python: &Python) {
     named_children(python, "children.py", true);
 }
@@ -80,13 +80,13 @@ fn named_children(python: &Python, script: &str, systemwide: bool) {
     only_own_functions(&recording.stacks(), &found);
 }
 
-/// No child is charged with another's function.
+/// No child is charged with another child's function.
 fn only_own_functions(stacks: &[pyobs_tests::Stack], children: &[(u32, String)]) {
     for stack in stacks {
         let Some((_, own)) = children.iter().find(|(pid, _)| *pid == stack.pid) else { continue };
         let others = children.iter().map(|(_, function)| function).filter(|function| *function != own);
         let wrong: Vec<_> = others.filter(|function| stack.has(function)).collect();
-        assert!(wrong.is_empty(), "process {} burned in {own}, but {wrong:?} is in {stack:?}", stack.pid);
+        assert!(wrong.is_empty(), "process {} burned in {own}, but {wrong:?} are in {stack:?}", stack.pid);
     }
 }
 
@@ -113,11 +113,11 @@ fn executes_python() {
     let pid = u32::try_from(json::count(&last, "/pid")).unwrap();
     compare::at_least("samples before exec", samples_in(&recording, pid, "before_exec") as f64, 150.0);
     compare::at_least("samples after exec", samples_in(&recording, pid, "after_exec") as f64, 250.0);
-    // One pid, two programs: a row each.
+    // One pid ran two programs, so it has two rows.
     for (version, least) in [(&python().version, 150.0), (&other.version, 250.0)] {
         let rows = json::list(&recording.report, "/processes");
         let row = rows.iter().find(|row| row["pid"] == pid && row["python"] == version.as_str());
-        let row = row.unwrap_or_else(|| panic!("process {pid} was no {version}: {rows:#?}"));
+        let row = row.unwrap_or_else(|| panic!("process {pid} has no row for {version}: {rows:#?}"));
         compare::at_least(&format!("samples of {version}"), json::number(row, "/samples"), least);
     }
     recording.lost_only_what_died(0.1);

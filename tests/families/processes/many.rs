@@ -1,4 +1,4 @@
-//! The whole machine: many processes at once, and only those that are Python.
+//! Tests the whole machine: many processes at once, of which only the Python processes appear.
 
 use pyobs_tests::{Case, Record, Workload, case, command, json, needs, workload};
 
@@ -20,7 +20,8 @@ fn many(count: usize) {
     command.args([&count.to_string(), "0.2"]);
     let mut many = Workload::start(command);
     many.wait_for("ready");
-    // What others on this machine lose is not ours, so losses are counted by a second one that watches only these.
+    // Other programs of the machine may lose samples too, so a second recording, of these processes only, counts
+    // losses.
     let (machine, these) = (Record::new().rate(RATE).start(), Record::new().rate(RATE).pid(many.pid()).start());
     many.signal(libc::SIGUSR1);
     let ended = many.wait();
@@ -49,7 +50,7 @@ fn only_python() {
     is_named(&recording, &python(), burning.pid(), "beside_a_shell", 0.1);
     let rows = json::list(&recording.report, "/processes");
     for pid in [shell.pid(), pyobs] {
-        assert!(rows.iter().all(|row| row["pid"] != pid), "process {pid} is no Python: {rows:#?}");
+        assert!(rows.iter().all(|row| row["pid"] != pid), "process {pid} is not Python: {rows:#?}");
     }
     assert!(rows.iter().all(|row| row["python"].is_string()), "{rows:#?}");
 }

@@ -1,5 +1,5 @@
-//! Notices of executable mappings, by whichever way they come: the programs at system calls where some family has these run,
-//! as by default, and else the kernel's side-band records.
+//! Tests how pyobs notices executable mappings: by the programs at system calls if some family runs them, as by
+//! default, and else by the kernel's side-band records.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use pyobs_tests::{Case, Folder, Record, case, compare, needs, shared_library, wo
 
 use super::{RATE, python};
 
-/// Families that have programs at system calls, and some that have not.
+/// Families with and without programs at system calls.
 const WAYS: [(&str, &str); 2] = [("calls", "cpu,shm"), ("side_band", "cpu")];
 
 pub fn cases() -> Vec<Case> {
@@ -23,7 +23,7 @@ pub fn cases() -> Vec<Case> {
     cases.into_iter().map(|case| case.needs(needs::root()).needs(needs::python("3.12"))).collect()
 }
 
-/// Without a sampler, perf events are for nothing else.
+/// No sampler runs, so these perf events can only be the side band.
 fn side_band() {
     for (probes, is_open) in [("shm", false), ("arena", false), ("shm,offcpu", false), ("offcpu", true)] {
         let recording = Record::new().argument("--probe").argument(probes).start();

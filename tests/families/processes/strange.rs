@@ -1,4 +1,4 @@
-//! Interpreters in places where a name or a path does not tell them.
+//! Tests interpreters that neither a name nor a path identifies.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,9 +14,9 @@ use super::{RATE, burn, is_named, python, samples_in};
 
 pub fn cases() -> Vec<Case> {
     let mut cases: Vec<Case> = Python::all().iter().filter_map(|python| embedder(python, "")).collect();
-    // Without programs at system calls, the kernel's side-band records tell of it.
+    // Without programs at system calls, the kernel's side-band records announce the library.
     cases.extend(needs::python("3.12").ok().and_then(|python| embedder(&python, "_by_side_band")));
-    // With and without an interpreter that says itself where its data is.
+    // One interpreter says itself where its data is, and one does not.
     cases.extend(["3.8", "3.13"].map(|version| {
         let name = format!("python{version}::one_that_maps_its_code_a_second_time_is_attached_to");
         case(name, || mapped_twice(version)).needs(needs::python(version))
@@ -69,7 +69,8 @@ fn embedder(python: &Python, way: &'static str) -> Option<Case> {
     Some(case(name, body).needs(needs::program("cc")))
 }
 
-/// The kernel keeps the main thread as a zombie without memory or files while the others go on.
+/// When its main thread ends first, the kernel keeps it as a zombie without memory or files while the other threads run
+/// on.
 fn main_thread_ended(before: bool) {
     let mut program = python().script(workload("leader_exits.py"));
     program.arg("4");
@@ -80,7 +81,7 @@ fn main_thread_ended(before: bool) {
         let used = used_s(pid, &tids);
         let recording = Record::new().rate(RATE).pid(pid).seconds(2.5).run();
         let truth = used_s(pid, &tids).into_iter().zip(used).map(|(after, before)| after - before).collect();
-        // It removes its segment.
+        // The program must end by itself to remove its segment.
         let ended = program.wait();
         assert!(ended.status.success(), "{ended:?}");
         (recording, truth, pid)
@@ -93,19 +94,19 @@ fn main_thread_ended(before: bool) {
     for (function, cpu_s) in ["alpha", "beta"].into_iter().zip(truth) {
         is_named(&recording, &python(), pid, function, cpu_s);
     }
-    assert!(samples_in(&recording, pid, "late_code") > 50, "code that came later has no name");
+    assert!(samples_in(&recording, pid, "late_code") > 50, "code that was loaded later has no name");
     let native = json::list(&recording.report, "/frames").iter().filter(|row| row["frame"]["kind"] == "native");
     let sum = |rows: Vec<&serde_json::Value>| rows.iter().map(|row| json::count(row, "/self")).sum::<u64>();
     let (unknown, known): (Vec<_>, Vec<_>) = native.partition(|row| row["frame"]["module"] == "[unknown]");
     let (unknown, known) = (sum(unknown), sum(known));
-    assert!(unknown * 50 <= known, "{unknown} samples in native code of no file, {known} in others");
+    assert!(unknown * 50 <= known, "{unknown} samples in native code without a file, {known} in other native code");
     let segments = json::list(&recording.report, "/segments");
     let segment = segments.iter().find(|row| row["name"] == format!("pyobs_leader_{pid}"));
     let stack = segment.unwrap_or_else(|| panic!("the segment is not there: {segments:#?}"))["stack"].to_string();
     assert!(stack.contains("made_late"), "{stack}");
 }
 
-/// CPU seconds of the two threads, by the scheduler's books.
+/// CPU seconds of the two threads, from the scheduler's account.
 fn used_s(pid: u32, tids: &serde_json::Value) -> Vec<f64> {
     let of = |name: &str| {
         let books = fs::read_to_string(format!("/proc/{pid}/task/{}/schedstat", tids[name])).unwrap();
@@ -114,7 +115,7 @@ fn used_s(pid: u32, tids: &serde_json::Value) -> Vec<f64> {
     ["alpha", "beta"].map(of).to_vec()
 }
 
-/// The second mapping lies below the interpreter, and pyobs meets it first.
+/// The second mapping lies below the interpreter, so pyobs sees it first.
 fn mapped_twice(version: &str) {
     let python = needs::python(version).unwrap();
     let mut program = Workload::start(python.script(workload("second_mapping.py")));
@@ -126,7 +127,7 @@ fn mapped_twice(version: &str) {
     is_named(&recording, &python, pid, "burn", 1.5);
 }
 
-/// Two libraries in one file, one after the other: device and inode are the same.
+/// Two libraries are written into one file, one after the other, so device and inode are the same.
 fn rewritten() {
     let folder = Folder::new();
     let program = executable(&workload("embed.c"), &folder);
@@ -150,7 +151,8 @@ fn rewritten() {
     }
 }
 
-/// Two builds of a library in one file, one after the other: device, inode, size and time of modification are the same.
+/// Two builds of a library are written into one file, one after the other: device, inode, size and modification time
+/// are the same.
 fn written_over() {
     const NAMES: [&str; 2] = ["native_first_one", "native_other_one"];
     const CALLS: &str = "\
@@ -186,7 +188,7 @@ while time.process_time() < until: code(10**6)";
     }
 }
 
-/// The shared library of an interpreter, when it has one.
+/// The shared library of an interpreter, if it has one.
 fn shared(python: &Python) -> Option<PathBuf> {
     let library = prefix(python).join(format!("lib/libpython3.{}.so.1.0", python.minor()));
     let debian = prefix(python).join(format!("lib/libpython3.{}m.so.1.0", python.minor()));
@@ -198,7 +200,7 @@ fn prefix(python: &Python) -> &Path {
     python.executable.parent().and_then(Path::parent).unwrap()
 }
 
-/// A copy of the interpreter, and of its library where it has one, that nothing names Python.
+/// Copies the interpreter, and its library if it has one, under a name that does not contain "python".
 fn copy(python: &Python, folder: &Path) -> (PathBuf, Option<PathBuf>) {
     let program = folder.join("notpy");
     fs::copy(&python.executable, &program).unwrap();
@@ -237,7 +239,7 @@ fn copied(delete: bool) {
     is_named(&recording, &python, burning.pid(), "copied", 0.1);
 }
 
-/// The interpreter and the script lie in a file system that only the process sees, and it is process 1 there.
+/// The interpreter and the script lie in a file system that only the process sees, and the process has pid 1 there.
 fn namespaces() {
     let (python, folder) = (python(), Folder::new());
     let inside = folder.join("inside");

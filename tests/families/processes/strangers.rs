@@ -1,4 +1,4 @@
-//! Programs that are no CPython cost a cached "no". What pyobs does to their files, strace tells.
+//! Programs that are not CPython must cost only a cached "no". strace shows what pyobs does to their files.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,15 +8,15 @@ use std::time::{Duration, Instant};
 use pyobs_tests::{Case, Folder, Record, Workload, case, command, executable_named, json, needs, pyobs, workload};
 
 const EXECUTIONS: usize = 100;
-/// Runs `$0` so many times, ten at a time, each for long enough to be looked at; prints their pids.
+/// Runs `$0` a hundred times, ten at a time, each long enough to be examined, and prints the pids.
 const RUN: &str = "for round in 0 1 2 3 4 5 6 7 8 9; do
     for one in 0 1 2 3 4 5 6 7 8 9; do \"$0\" 0.1 & echo $!; done
     wait
 done";
-/// A file that is new is opened once to be examined, and in a watched process once for its unwind table and once for the
-/// names of what is new in it at a time: of the few places at which a program that sleeps is met.
+/// A new file is opened once to be examined. In a watched process it is also opened once for its unwind table, and once
+/// per batch of new names: a sleeping program is sampled at few places only.
 const OPENED_MAX: [usize; 2] = [1, 2 + EXECUTIONS / 10];
-/// For so long a file is known to be the same.
+/// pyobs takes a file to be unchanged for this long.
 const TRUST: Duration = Duration::from_secs(1);
 
 pub fn cases() -> Vec<Case> {
@@ -43,8 +43,8 @@ fn not_read() {
     for (name, what) in
         [("python2.7", "CPython 2.7.18 is older than 3.6"), ("pypy3", "PyPy, whose frames pyobs does not know")]
     {
-        let said = recording.stderr.matches(&format!("{name}: {what}")).count();
-        assert_eq!(said, 1, "{name}: {}", recording.stderr);
+        let times = recording.stderr.matches(&format!("{name}: {what}")).count();
+        assert_eq!(times, 1, "{name}: {}", recording.stderr);
     }
     let samples: u64 = json::list(&recording.report, "/processes").iter().map(|row| json::count(row, "/samples")).sum();
     assert!(samples > 50, "their native frames are seen: {:#}", recording.report["processes"]);
@@ -58,9 +58,9 @@ fn not_read_by_doctor() {
     let _running = Workload::start(running);
     let mut doctor = command(pyobs());
     doctor.args(["doctor", "--json"]);
-    let told = Workload::start(doctor).wait();
-    let told = json::parse(&told.stdout);
-    let check = |name: &str| json::list(&told, "/checks").iter().find(|check| check["name"] == name).cloned();
+    let output = Workload::start(doctor).wait();
+    let report = json::parse(&output.stdout);
+    let check = |name: &str| json::list(&report, "/checks").iter().find(|check| check["name"] == name).cloned();
     let unread = check("interpreters that are not read").expect("a check of its own");
     assert_eq!(unread["status"], "degraded");
     let why = json::text(&unread, "/why");
@@ -69,14 +69,14 @@ fn not_read_by_doctor() {
     assert!(!json::text(&read, "/why").contains("python2.7"), "{read:#}");
 }
 
-/// With a name that nobody else runs.
+/// A copy of `sleep` under a name that nothing else on the machine uses.
 fn stranger(folder: &Folder) -> PathBuf {
     let stranger = folder.join("stranger");
     fs::copy(needs::program("sleep").unwrap(), &stranger).unwrap();
     stranger
 }
 
-/// What `pyobs record` does to files, as strace writes it down.
+/// Runs `pyobs record` under strace, which logs its file operations.
 fn record(folder: &Folder) -> std::process::Command {
     let mut strace = command("strace");
     strace.args(["-f", "-y", "-qq", "-e", "trace=%file", "-e", "signal=none", "-o"]).arg(folder.join("calls"));
@@ -109,7 +109,7 @@ fn others_are_opened_once() {
     assert_eq!(pids.len(), EXECUTIONS, "{ended:?}");
     let calls = fs::read_to_string(folder.join("calls")).unwrap();
     opened(&calls, &stranger, OPENED_MAX[0]);
-    // From then on it is asked, now and then, whether the file is still the same.
+    // After that, pyobs checks only occasionally whether the file is still the same.
     let mut looked_at = pids;
     looked_at.retain(|pid| ["map_files", "root"].iter().any(|way| calls.contains(&format!("\"/proc/{pid}/{way}/"))));
     let may = 3 + took.as_secs() / TRUST.as_secs();
@@ -127,11 +127,11 @@ fn watched_are_opened_once() {
     opened(&fs::read_to_string(folder.join("calls")).unwrap(), &stranger, OPENED_MAX[1]);
 }
 
-/// strace shows which file a new descriptor is of, by whatever way it was opened.
+/// strace shows the file of a new descriptor, however it was opened.
 #[track_caller]
 fn opened(calls: &str, file: &Path, at_most: usize) {
     let end = format!("<{}>", file.display());
     let calls: Vec<&str> = calls.lines().filter(|call| call.contains("open") && call.ends_with(&end)).collect();
-    assert!(!calls.is_empty(), "it was not looked at, so that this shows nothing");
+    assert!(!calls.is_empty(), "pyobs never opened it, so the case shows nothing");
     assert!(calls.len() <= at_most, "{} was opened {} times: {calls:#?}", file.display(), calls.len());
 }

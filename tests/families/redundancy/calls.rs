@@ -1,8 +1,8 @@
-//! Calls that are made again. The oracle is the program, whose arguments are known by construction.
+//! Tests repeated calls. The program's arguments are known by construction.
 
 use pyobs_tests::{Case, Recording, case, json, needs, workload};
 
-use super::{RECOMPUTED, inefficiencies, lines, numpy, record, told};
+use super::{RECOMPUTED, inefficiencies, lines, numpy, printed, record};
 
 pub fn cases() -> Vec<Case> {
     let versions = ["3.8", "3.10", "3.11", "3.12", "3.13"].map(|version| {
@@ -18,12 +18,12 @@ fn calls(version: &str) {
     let mut program = pyobs_tests::command(numpy(version).unwrap());
     program.arg("-B").arg(workload("redundancy_calls.py")).arg("12");
     let recording = record().command(program).run();
-    let told = told(&recording);
-    let sums = |what: &str| sums(&recording, told[what].as_u64().unwrap());
+    let printed = printed(&recording);
+    let sums = |what: &str| sums(&recording, printed[what].as_u64().unwrap());
     let (same, all, same_results, results) = sums("again");
     assert!(all >= 50 && same * 20 >= all * 19, "again: {same} of {all}");
     assert!(results >= 10 && same_results * 20 >= results * 19, "again: {same_results} of {results} results");
-    // Of one of two values half of the samples see the one before, whatever lies between.
+    // Of two alternating values, half of the samples see the previous one again, whatever lies between.
     let (same, all, ..) = sums("alternating");
     assert!(all >= 50 && (30..=70).contains(&(same * 100 / all)), "alternating: {same} of {all}");
     let (same, all, ..) = sums("fresh");
@@ -34,7 +34,7 @@ fn calls(version: &str) {
     let mut found = lines(&recording, RECOMPUTED);
     found.sort_unstable();
     found.dedup();
-    assert_eq!(found, [told["again"].as_u64().unwrap()]);
+    assert_eq!(found, [printed["again"].as_u64().unwrap()]);
 }
 
 /// (same arguments, compared, same results, compared) of the calls at a line.

@@ -1,4 +1,5 @@
-//! Programs that make watching hard, and others that want the same registers: the program computes the same and lives on.
+//! Tests programs that are hard to watch, and other tools that use the same registers. The program must compute the
+//! same and survive.
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -37,14 +38,14 @@ fn is_watched(recording: &Recording) {
     assert!(armed > 0 && traps <= 64 * armed, "{armed} watchpoints, {traps} traps");
 }
 
-/// A loop that accesses nothing has no address.
+/// A loop without memory accesses gives no address.
 fn undecoded() {
     let seen = run(&Folder::new(), &["compute", "0", "2"]).report["redundancy"].take();
     let (samples, undecoded) = (json::count(&seen, "/samples"), json::count(&seen, "/undecoded"));
     assert!(samples > 100 && undecoded * 10 >= samples * 9, "{undecoded} of {samples} samples");
 }
 
-/// A storm costs more than so little: fewer watchpoints are set, and the report says so.
+/// A storm costs more than this budget allows, so fewer watchpoints are set, and the report says so.
 fn budget() {
     let folder = Folder::new();
     let library = shared_library(&workload("redundancy.c"), &folder);
@@ -55,22 +56,22 @@ fn budget() {
     assert!(shed.iter().any(|measure| measure["family"] == "redundancy"), "{shed:?}");
     let seconds = json::number(&recording.report, "/recording/duration_s");
     let traps = json::count(&recording.report, "/redundancy/traps");
-    // After a second it is seen that it is too much.
+    // The excess shows after a second.
     assert!((traps as f64) < 0.9 * 800.0 * seconds, "{traps} traps in {seconds} s");
 }
 
-/// A loop that accesses one address all the time traps as often as it is let.
+/// A loop that always accesses one address traps as often as it is allowed to.
 fn storm() {
     let recording = run(&Folder::new(), &["storm", "0", "2"]);
     let seen = &recording.report["redundancy"];
     let (traps, seconds) = (json::count(seen, "/traps"), json::number(&recording.report, "/recording/duration_s"));
-    // Eight hundred a second, a hundred at once, and what the watchpoints that are set may still bring.
+    // Eight hundred a second, a burst of a hundred, and what the watchpoints still set may add.
     let most = 800.0 * seconds + 100.0 + 4.0 * 64.0;
     assert!(traps > 0 && (traps as f64) < most, "{traps} traps in {seconds} s");
 }
 
-/// What has seen enough traps no more, not once, while user space is on its way to take it off: with the program stopped all that
-/// has trapped is told.
+/// A watchpoint that has seen enough does not trap again, not even until user space removes it. Once the program is
+/// stopped, every trap has been reported.
 fn over() {
     let folder = Folder::new();
     let library = shared_library(&workload("redundancy.c"), &folder);
@@ -79,7 +80,7 @@ fn over() {
     let program = Workload::start(python);
     program.signal(libc::SIGSTOP);
     let running = record().pid(program.pid()).start();
-    // What a trap costs, pyobs finds out by some of its own.
+    // pyobs measures the cost of a trap by causing some of its own.
     let own = running.runs("redundancy_trap");
     program.signal(libc::SIGCONT);
     thread::sleep(Duration::from_secs(3));
@@ -89,7 +90,7 @@ fn over() {
     let seen = running.stop().report["redundancy"].take();
     program.signal(libc::SIGCONT);
     let (traps, armed) = (json::count(&seen, "/traps"), json::count(&seen, "/armed"));
-    assert!(runs > 50 && runs == traps, "{runs} by the kernel's count, {traps} told, of {armed} watchpoints");
+    assert!(runs > 50 && runs == traps, "{runs} by the kernel's count, {traps} reported, of {armed} watchpoints");
 }
 
 fn taken(count: usize) {
@@ -98,14 +99,14 @@ fn taken(count: usize) {
     let mut python = needs::python("3.12").unwrap().command();
     python.arg(workload("redundancy.py")).arg(library).args(["stores", "50", "3600"]);
     let program = Workload::start(python);
-    // The address is none that it uses.
+    // The program does not use the watched address.
     let others: io::Result<Vec<OwnedFd>> = (0..count).map(|_| watch(program.pid())).collect();
     let others = others.unwrap();
     let recording = record().pid(program.pid()).seconds(1.0).run();
     drop(others);
     program.signal(libc::SIGTERM);
     let seen = &recording.report["redundancy"];
-    // Two watchpoints that are left are seldom both on when another is wanted.
+    // With two free registers, both are rarely in use when another is wanted.
     assert!(count < 4 || json::count(seen, "/taken") > 0, "{seen:#}");
     assert_eq!(json::count(seen, "/armed") > 0, count < 4, "{seen:#}");
     assert_eq!(program.wait().stdout.split_whitespace().nth(1), Some("0"));
@@ -118,7 +119,7 @@ fn cycles(count: usize) {
     python.arg(workload("redundancy.py")).arg(library).args(["loads", "50", "3600", "3"]);
     let mut program = Workload::start(python);
     let mut armed = 0;
-    // Two at a time, which share the registers.
+    // Two recordings at a time share the registers.
     for _ in 0..count / 2 {
         let watch =
             || Record::new().rate(500).argument("--probe").argument("redundancy").pid(program.pid()).seconds(0.3);
@@ -141,7 +142,8 @@ fn replayed() {
     assert_eq!(recording.report["redundancy"]["sampler"], "decoded");
 }
 
-/// A watchpoint of our own on a thread. Of `struct perf_event_attr` (linux/perf_event.h) what it needs.
+/// Sets a watchpoint of the test's own on a thread. `Attributes` has the fields of `struct perf_event_attr`
+/// (linux/perf_event.h) that it needs.
 fn watch(tid: u32) -> io::Result<OwnedFd> {
     #[repr(C)]
     struct Attributes {
@@ -175,12 +177,12 @@ fn watch(tid: u32) -> io::Result<OwnedFd> {
         bp_len: 8,
         rest: [0; 7],
     };
-    // SAFETY: the attributes are as long as they say, and live through the call.
+    // SAFETY: the attributes have the size that they state, and outlive the call.
     let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, &raw const attributes, tid, -1, -1, 0) };
     let fd = i32::try_from(fd).unwrap_or(-1);
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel has just given it to us.
+    // SAFETY: the kernel has just returned this descriptor, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }

@@ -1,5 +1,5 @@
-//! Waste that takes a few percent of a program's time, among work that is honest. The oracle is the program's source, which
-//! marks the line.
+//! Tests waste that takes a few percent of a program's time, hidden among useful work. The program's source marks the
+//! wasteful line.
 
 use pyobs_tests::{Case, Recording, case, needs, workload};
 
@@ -22,7 +22,7 @@ pub fn cases() -> Vec<Case> {
             assert!(place.is_some_and(|place| place < 2), "line {marked} is not in the first two of {found:?}");
             for id in [RECOMPUTED, DEAD] {
                 let others: Vec<u64> = lines(&recording, id).into_iter().filter(|line| *line != marked).collect();
-                assert!(others.is_empty(), "{id} at {others:?}, which are honest");
+                assert!(others.is_empty(), "{id} at {others:?}, which do not waste");
             }
         })
     });
@@ -41,7 +41,7 @@ fn hidden(name: &str, body: impl Fn() + Send + 'static) -> Case {
     case(name, body).needs(needs::root()).needs(numpy("3.12")).needs(needs::all())
 }
 
-/// The marked line, and what was recorded.
+/// The marked line, and the recording.
 fn run(kind: &str, seconds: u32) -> (u64, Recording) {
     let mut program = pyobs_tests::command(numpy("3.12").unwrap());
     program.arg("-B").arg(workload("redundancy_hidden.py")).arg(kind).arg(seconds.to_string());

@@ -1,4 +1,4 @@
-//! What is not watched, or no longer.
+//! Tests what is not watched, or no longer.
 
 use pyobs_tests::{Case, Folder, json};
 use serde_json::Value;
@@ -21,7 +21,7 @@ fn seen(mode: &str, seconds: &str) -> Value {
 fn is_not_watched(mode: &str) {
     let seen = seen(mode, "2");
     let (samples, armed) = (json::count(&seen, "/samples"), json::count(&seen, "/armed"));
-    // Who calls the library has data, too.
+    // The library's caller has data too.
     assert!(samples > 100 && armed * 50 < samples, "{armed} watchpoints at {samples} samples");
 }
 
@@ -29,20 +29,20 @@ fn counts() {
     let seen = seen("counts", "2");
     let samples = json::count(&seen, "/samples");
     let known: u64 = json::list(&seen, "/lines").iter().map(|line| json::count(line, "/metadata")).sum();
-    assert!(samples > 100 && known * 20 < samples, "{known} of {samples} are of an object");
+    assert!(samples > 100 && known * 20 < samples, "{known} of {samples} are of object metadata");
     let pairs = json::list(&seen, "/pairs").iter().filter(|pair| pair["memory"] == "metadata");
     let compared: u64 = pairs.map(|pair| json::count(pair, "/compared")).sum();
-    // Those of the call itself.
+    // The call itself causes a few.
     assert!(compared * 20 < samples, "{compared} pairs of {samples} samples");
 }
 
-/// A watchpoint stays for 200 ms.
+/// A watchpoint times out after 200 ms.
 fn stream() {
     const SECONDS: u64 = 4;
     let seen = seen("stream", "4");
     let [armed, timed_out] = ["/armed", "/timed_out"].map(|key| json::count(&seen, key));
     let pairs = json::list(&seen, "/pairs");
-    // Each of four would be set five times a second, if none gave way before.
+    // Each of the four would be set five times a second if none were replaced earlier.
     assert!(timed_out > 0 && armed > 3 * 4 * 5 * SECONDS / 2, "{armed} set, {timed_out} timed out");
     assert!(pairs.is_empty(), "{pairs:#?}");
 }

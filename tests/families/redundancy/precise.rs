@@ -1,5 +1,5 @@
-//! What the processor's own samples of accesses lead to. No machine of the authors takes any: faults of pages come in their place,
-//! which have an address, too. The oracle is the program, whose stores are known by construction.
+//! Tests samples whose addresses the processor reports (PEBS). The development machines cannot take these, so page
+//! faults, which also have an address, replace them. The program's stores are known by construction.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Programs that share in ways that are hard to follow.
+//! Tests programs that share memory in ways that are hard to follow.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,9 +9,9 @@ use pyobs_model::{Event, Family, Reason, SegmentChange};
 use pyobs_tests::{Case, Folder, Python, Recording, Workload, case, json, needs, workload};
 use serde_json::Value;
 
-use super::{Names, nothing_is_lost, path, people, record, segments};
+use super::{Names, all_holders, nothing_is_lost, path, record, segments};
 
-/// Processes that hold one segment; as many as the machine takes with `--all`.
+/// How many processes hold one segment, by default and with `--all`.
 const HOLDERS: usize = 300;
 const MANY_HOLDERS: usize = 4096;
 
@@ -37,11 +37,11 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-/// A program that is watched, and has said what it did.
+/// A watched program that has reported what it did.
 struct Stage {
     program: Workload,
     recording: pyobs_tests::Running,
-    told: Value,
+    printed: Value,
 }
 
 impl Stage {
@@ -52,29 +52,29 @@ impl Stage {
         program.wait_for("ready");
         let recording = record().pid(program.pid()).start();
         program.signal(libc::SIGUSR1);
-        let told = json::parse(&program.line());
-        Self { program, recording, told }
+        let printed = json::parse(&program.line());
+        Self { program, recording, printed }
     }
 
-    /// The recording ends while the program still has what it has.
+    /// Ends the recording while the program still holds everything.
     fn stop(self) -> (Value, Recording) {
         let recording = self.recording.stop();
         self.program.signal_group(libc::SIGKILL);
-        (self.told, recording)
+        (self.printed, recording)
     }
 }
 
 #[track_caller]
-fn found<'a>(report: &'a Value, told: &Value) -> &'a Value {
-    let is_it = |row: &&Value| row["ino"] == told["ino"] && row["dev"] == told["dev"];
-    segments(report).iter().find(is_it).unwrap_or_else(|| panic!("{told} is not in {:#}", report["segments"]))
+fn found<'a>(report: &'a Value, printed: &Value) -> &'a Value {
+    let is_it = |row: &&Value| row["ino"] == printed["ino"] && row["dev"] == printed["dev"];
+    segments(report).iter().find(is_it).unwrap_or_else(|| panic!("{printed} is not in {:#}", report["segments"]))
 }
 
 fn holders(python: &Python, count: usize) {
-    let (told, recording) = Stage::set(python, &["many", &count.to_string()]).stop();
+    let (printed, recording) = Stage::set(python, &["many", &count.to_string()]).stop();
     nothing_is_lost(&recording.report);
-    let segment = found(&recording.report, &told["segment"]);
-    let pids: BTreeSet<u64> = json::list(&told, "/pids").iter().filter_map(Value::as_u64).collect();
+    let segment = found(&recording.report, &printed["segment"]);
+    let pids: BTreeSet<u64> = json::list(&printed, "/pids").iter().filter_map(Value::as_u64).collect();
     let holders = json::list(segment, "/holders");
     let seen: BTreeSet<u64> = holders.iter().map(|row| json::count(row, "/pid")).collect();
     assert_eq!(pids.len(), count + 1);
@@ -89,10 +89,10 @@ fn holders(python: &Python, count: usize) {
 fn reused(python: &Python) {
     let folder = Folder::new();
     let place = folder.join(".");
-    let (told, recording) = Stage::set(python, &["reuse", "200", place.to_str().unwrap()]).stop();
+    let (printed, recording) = Stage::set(python, &["reuse", "200", place.to_str().unwrap()]).stop();
     nothing_is_lost(&recording.report);
     let mut made: BTreeMap<u64, usize> = BTreeMap::new();
-    for inode in json::list(&told, "/inodes").iter().filter_map(Value::as_u64) {
+    for inode in json::list(&printed, "/inodes").iter().filter_map(Value::as_u64) {
         *made.entry(inode).or_default() += 1;
     }
     let mut seen: BTreeMap<u64, usize> = BTreeMap::new();
@@ -106,8 +106,8 @@ fn reused(python: &Python) {
 }
 
 fn killed(python: &Python) {
-    let (told, recording) = Stage::set(python, &["die", "60"]).stop();
-    let made = json::list(&told, "/made");
+    let (printed, recording) = Stage::set(python, &["die", "60"]).stop();
+    let made = json::list(&printed, "/made");
     let _names = Names(made.iter().map(|row| json::text(row, "/name").to_owned()).collect());
     nothing_is_lost(&recording.report);
     for row in made {
@@ -120,9 +120,9 @@ fn killed(python: &Python) {
 }
 
 fn names(python: &Python) {
-    let (told, recording) = Stage::set(python, &["names"]).stop();
+    let (printed, recording) = Stage::set(python, &["names"]).stop();
     nothing_is_lost(&recording.report);
-    for row in json::list(&told, "/made") {
+    for row in json::list(&printed, "/made") {
         let segment = found(&recording.report, row);
         assert!(json::text(segment, "/name").starts_with("pyobs_test_"), "{segment:#}");
     }
@@ -133,11 +133,11 @@ fn names(python: &Python) {
 }
 
 fn taken(python: &Python) {
-    let (told, recording) = Stage::set(python, &["taken"]).stop();
+    let (printed, recording) = Stage::set(python, &["taken"]).stop();
     nothing_is_lost(&recording.report);
-    let segment = found(&recording.report, &told["segment"]);
-    let (from, to) = (json::count(&told, "/from"), json::count(&told, "/to"));
-    assert_eq!(people(segment), [from.min(to), from.max(to)], "{segment:#}");
+    let segment = found(&recording.report, &printed["segment"]);
+    let (from, to) = (json::count(&printed, "/from"), json::count(&printed, "/to"));
+    assert_eq!(all_holders(segment), [from.min(to), from.max(to)], "{segment:#}");
     let passed = json::list(segment, "/passed");
     assert_eq!(
         (passed.len(), &passed[0]["from_pid"], &passed[0]["to_pid"]),
@@ -148,16 +148,16 @@ fn taken(python: &Python) {
 
 fn unseen(python: &Python) {
     let stage = Stage::set(python, &["unseen"]);
-    // Two looks, ten seconds and half a second later.
+    // Repair takes two snapshots, ten seconds and then half a second later.
     std::thread::sleep(Duration::from_secs(13));
-    let (told, recording) = stage.stop();
-    let segment = found(&recording.report, &told["segment"]);
-    let holds = json::list(segment, "/holders").iter().find(|row| row["pid"] == told["to"]);
+    let (printed, recording) = stage.stop();
+    let segment = found(&recording.report, &printed["segment"]);
+    let holds = json::list(segment, "/holders").iter().find(|row| row["pid"] == printed["to"]);
     assert_eq!(holds.map(|row| json::count(row, "/fds")), Some(1), "{segment:#}");
     let loss = &recording.report["loss"];
     let repaired = loss["segment_descriptor_missed"].as_u64().or(loss["segment_holder_missed"].as_u64());
     assert_eq!(repaired, Some(1), "{loss}");
-    // `pyobs doctor` has tried by itself.
+    // `pyobs doctor` tries the iterators itself.
     let doctor = pyobs_tests::command(pyobs_tests::pyobs()).args(["doctor", "--json"]).output().unwrap();
     let doctor = json::parse(&String::from_utf8(doctor.stdout).unwrap());
     let checks = json::list(&doctor, "/checks").iter();
@@ -169,7 +169,7 @@ fn unseen(python: &Python) {
     assert_eq!(recording.report["recording"]["segment_repair"], way);
 }
 
-/// As on a kernel without iterators: `/proc` shows some processes in turn.
+/// Simulates a kernel without iterators: pyobs reads a few processes in `/proc` at a time.
 fn unseen_by_iterators(python: &Python) {
     let mut command = python.script(workload("holders.py"));
     command.arg("unseen");
@@ -179,16 +179,18 @@ fn unseen_by_iterators(python: &Python) {
     let mut session = Session::start(&options).unwrap();
     assert_eq!(session.meta().segment_repair, "proc");
     let mut events = Vec::new();
-    // What is there at the first look is no repair.
+    // What the first snapshot finds is not a repair.
     for _ in 0..20 {
         session.poll(Duration::from_millis(100), &mut events).unwrap();
     }
     program.signal(libc::SIGUSR1);
-    let told = json::parse(&program.line());
-    // It is forked with the descriptor, closes it, and gets another that nothing shows.
+    let printed = json::parse(&program.line());
+    // The child inherits the descriptor, closes it, and gets another in a way that no record shows.
     let is_seen = |events: &[Event]| {
         let fds = |event: &Event| match event {
-            Event::Segment { change: SegmentChange::Holds { pid, fds, .. }, .. } if told["to"] == pid.0 => Some(*fds),
+            Event::Segment { change: SegmentChange::Holds { pid, fds, .. }, .. } if printed["to"] == pid.0 => {
+                Some(*fds)
+            }
             _ => None,
         };
         events.iter().filter_map(fds).collect::<Vec<_>>().ends_with(&[0, 1])
@@ -206,7 +208,7 @@ fn unseen_by_iterators(python: &Python) {
     program.signal_group(libc::SIGKILL);
 }
 
-/// The kernel's own account, of one process.
+/// The kernel's own account of one process.
 fn rollup(pid: u64) -> (u64, u64) {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
     let kib = |name: &str| {
@@ -218,12 +220,12 @@ fn rollup(pid: u64) -> (u64, u64) {
 
 fn account(python: &Python) {
     let stage = Stage::set(python, &["account"]);
-    let pids: Vec<u64> = json::list(&stage.told, "/pids").iter().filter_map(Value::as_u64).collect();
+    let pids: Vec<u64> = json::list(&stage.printed, "/pids").iter().filter_map(Value::as_u64).collect();
     let truth: BTreeMap<u64, (u64, u64)> = pids.iter().map(|pid| (*pid, rollup(*pid))).collect();
-    let (told, recording) = stage.stop();
-    let bytes = json::count(&told, "/bytes");
+    let (printed, recording) = stage.stop();
+    let bytes = json::count(&printed, "/bytes");
     let near = |one: u64, other: u64| one.abs_diff(other) <= 256 << 10;
-    let segment = found(&recording.report, &told["segment"]);
+    let segment = found(&recording.report, &printed["segment"]);
     assert_eq!(json::count(segment, "/resident_bytes"), bytes, "{segment:#}");
     let (mut shares, mut parts, mut once, mut private) = (0, 0, 0, 0);
     for (pid, (rss, shared)) in &truth {
@@ -238,12 +240,12 @@ fn account(python: &Python) {
         parts += json::count(holder, "/resident_bytes");
     }
     assert!(near(shares, bytes) && near(once, private + bytes), "{shares} and {once}");
-    assert!(parts > 2 * bytes, "{parts}: by the sum of resident sizes it is there more than twice");
+    assert!(parts > 2 * bytes, "{parts}: the sum of resident sizes counts it more than twice");
 }
 
 fn burst(python: &Python) {
-    let (told, recording) = Stage::set(python, &["pairs", "100000"]).stop();
+    let (printed, recording) = Stage::set(python, &["pairs", "100000"]).stop();
     nothing_is_lost(&recording.report);
-    let segment = found(&recording.report, &told["segment"]);
+    let segment = found(&recording.report, &printed["segment"]);
     assert_eq!(json::count(segment, "/holders/0/mappings"), 0, "{segment:#}");
 }

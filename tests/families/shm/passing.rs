@@ -1,9 +1,9 @@
-//! Tensors that are passed between processes by descriptor or by name.
+//! Tests tensors that processes pass to each other by descriptor or by name.
 
 use pyobs_tests::{Case, Python, Recording, case, json, needs, workload};
 use serde_json::Value;
 
-use super::{Names, is_born_in, nothing_is_lost, passes, path, people, quick, record, segment, segments};
+use super::{Names, all_holders, is_born_in, nothing_is_lost, passes, path, quick, record, segment, segments};
 
 const BYTES: u64 = 1 << 20;
 const COUNT: usize = 3;
@@ -43,7 +43,7 @@ fn check(python: &Python, mode: &str) {
     let _names = Names(made.iter().filter_map(|it| Some(it["name"].as_str()?.to_owned())).collect());
     assert_eq!(made.len(), COUNT, "{:#}", report["segments"]);
     let by_name = mode.starts_with("fs-");
-    // What one line made is one finding.
+    // All segments of one line form one finding.
     let residue = json::list(report, "/findings").iter().filter(|finding| finding["id"] == "shm/residue");
     let counts: Vec<u64> = residue.map(|finding| json::count(finding, "/evidence/segments")).collect();
     assert_eq!(counts.iter().sum::<u64>(), if mode == "fs-killboth" { COUNT as u64 } else { 0 }, "{counts:?}");
@@ -51,7 +51,7 @@ fn check(python: &Python, mode: &str) {
     for segment in &made {
         assert_eq!((&segment["bytes"], &segment["kind"]), (&BYTES.into(), &"shm".into()), "{segment:#}");
         assert!(json::text(segment, "/name").starts_with(&format!("tensor_{}_", segment["creator_pid"])));
-        // What is made before the interpreter is found has native frames only.
+        // Segments made before the interpreter is found have native frames only.
         if json::list(segment, "/stack").iter().any(|frame| frame["kind"] == "python") {
             is_born_in(segment, "share", "fd_pass.py");
         }
@@ -64,12 +64,12 @@ fn check(python: &Python, mode: &str) {
             assert_eq!(segment["unlinked_by"], creator, "{segment:#}");
         }
         if mode == "norecv" {
-            assert_eq!((people(segment), passes(segment)), (vec![creator], vec![]));
+            assert_eq!((all_holders(segment), passes(segment)), (vec![creator], vec![]));
         }
     }
     if mode.ends_with("killboth") {
-        // The receiver dies with the first, which it holds then.
-        let received: Vec<_> = made.iter().filter(|segment| people(segment).len() == 2).collect();
+        // The receiver dies with the first segment, which it holds at that moment.
+        let received: Vec<_> = made.iter().filter(|segment| all_holders(segment).len() == 2).collect();
         assert_eq!(received.len(), 1, "{made:#?}");
         assert_eq!(passes(received[0]).len(), usize::from(!by_name));
     }
@@ -89,7 +89,7 @@ fn as_the_program_says(report: &Value, known: &Value, by_name: bool) {
     let (creator, receiver) = (json::count(known, "/creator"), json::count(known, "/receiver"));
     let segment = segment(report, json::text(known, "/name"));
     assert_eq!((&segment["bytes"], &segment["creator_pid"]), (&known["bytes"], &known["creator"]));
-    assert_eq!(people(segment), [creator.min(receiver), creator.max(receiver)], "{segment:#}");
+    assert_eq!(all_holders(segment), [creator.min(receiver), creator.max(receiver)], "{segment:#}");
     let expected = if by_name { vec![] } else { vec![(creator, receiver)] };
     assert_eq!(passes(segment), expected, "{segment:#}");
     // mmap.mmap() keeps a duplicate of the descriptor beside the mapping.

@@ -1,4 +1,4 @@
-//! Programs that share at random and are killed meanwhile, against what `/proc` shows afterwards.
+//! Tests programs that share at random and are killed meanwhile, against what `/proc` shows afterwards.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::{FOLDER, nothing_is_lost, record, segments};
 
 const SEEDS: u64 = 50;
-/// Those that are run without being asked for.
+/// How many seeds run by default.
 const SOME: u64 = 4;
 
 pub fn cases() -> Vec<Case> {
@@ -31,7 +31,7 @@ pub fn cases() -> Vec<Case> {
 
 /// Device and inode.
 type Key = (u64, u64);
-/// Descriptors, mappings, and where these lie.
+/// How many descriptors and mappings a process has of a segment, and the mappings' ranges.
 type Held = BTreeMap<(Key, u64), (u64, u64, Ranges)>;
 type Ranges = Vec<(u64, u64)>;
 
@@ -40,7 +40,7 @@ struct Cleaner(String, Vec<u64>);
 impl Drop for Cleaner {
     fn drop(&mut self) {
         for pid in &self.1 {
-            // SAFETY: it takes two numbers; the processes are children of the case's own program.
+            // SAFETY: the call takes two numbers. The processes are children of the case's own program.
             unsafe { libc::kill(*pid as libc::pid_t, libc::SIGKILL) };
         }
         for entry in fs::read_dir(FOLDER).into_iter().flatten().flatten() {
@@ -73,7 +73,7 @@ fn check(python: &Python, seed: u64) {
     let report = &recording.report;
     nothing_is_lost(report);
 
-    // A worker that was killed between a fork and the word of it leaves a child that nobody told of.
+    // A worker that is killed between a fork and its log entry leaves a child that the log does not list.
     let of_prefix = segments(report).iter().filter(|segment| is_of(segment, &pids, &prefix));
     let holders = of_prefix.flat_map(|segment| json::list(segment, "/holders"));
     let others: BTreeSet<u64> = holders.map(|row| json::count(row, "/pid")).filter(|pid| !pids.contains(pid)).collect();
@@ -87,19 +87,19 @@ fn check(python: &Python, seed: u64) {
         let alive = segment["verdict"] != "released";
         for holder in json::list(segment, "/holders") {
             let mut ranges: Ranges = json::list(holder, "/ranges").iter().map(range).collect();
-            join(&mut ranges);
+            merge(&mut ranges);
             let held = (json::count(holder, "/fds"), json::count(holder, "/mappings"), ranges);
             seen.insert((key(segment), json::count(holder, "/pid")), held);
         }
         if names.contains(&key(segment)) && alive != segment["ended_s"].is_null() {
-            wrong.push(format!("has a name: {segment:#}"));
+            wrong.push(format!("still has a name: {segment:#}"));
         }
         if segment["verdict"] == "residue" && !names.contains(&key(segment)) {
             wrong.push(format!("has no name: {segment:#}"));
         }
     }
     for missing in made.iter().filter(|made| !ours.iter().any(|segment| key(segment) == **made)) {
-        wrong.push(format!("{missing:?} was made and is not there"));
+        wrong.push(format!("{missing:?} was made but not reported"));
     }
     let both: BTreeSet<_> = truth.keys().chain(seen.keys()).collect();
     for place in both {
@@ -116,17 +116,17 @@ fn range(row: &Value) -> (u64, u64) {
     (start, start + json::count(row, "/bytes"))
 }
 
-/// The kernel makes one of neighbours where it can.
-fn join(ranges: &mut Ranges) {
+/// Joins adjacent ranges, because the kernel merges adjacent mappings if it can.
+fn merge(ranges: &mut Ranges) {
     ranges.sort_unstable();
-    let mut joined: Ranges = Vec::new();
+    let mut merged: Ranges = Vec::new();
     for (start, end) in ranges.drain(..) {
-        match joined.last_mut().filter(|last| last.1 == start) {
+        match merged.last_mut().filter(|last| last.1 == start) {
             Some(last) => last.1 = end,
-            None => joined.push((start, end)),
+            None => merged.push((start, end)),
         }
     }
-    *ranges = joined;
+    *ranges = merged;
 }
 
 fn key(row: &Value) -> Key {
@@ -138,7 +138,7 @@ fn is_of(segment: &Value, pids: &[u64], prefix: &str) -> bool {
     segment["name"].as_str().is_some_and(|name| name.starts_with(prefix)) || is_held()
 }
 
-/// The inodes that have a name in the folder.
+/// The inodes that have a name in `/dev/shm`.
 fn names(prefix: &str) -> BTreeSet<Key> {
     let entries = fs::read_dir(FOLDER).unwrap().flatten();
     let of_prefix = entries.filter(|entry| entry.file_name().as_bytes().starts_with(prefix.as_bytes()));
@@ -147,7 +147,7 @@ fn names(prefix: &str) -> BTreeSet<Key> {
 
 fn what_proc_shows(pids: &[u64]) -> Held {
     let folder = fs::metadata(FOLDER).unwrap().dev();
-    // SAFETY: the name is a string that ends with a NUL; the descriptor is closed with the file.
+    // SAFETY: the name is NUL-terminated, and the file owns the new descriptor and closes it.
     let memory = unsafe { <fs::File as std::os::fd::FromRawFd>::from_raw_fd(libc::memfd_create(c"t".as_ptr(), 0)) };
     let internal = memory.metadata().unwrap().dev();
     let mut held = Held::new();
@@ -172,6 +172,6 @@ fn what_proc_shows(pids: &[u64]) -> Held {
             }
         }
     }
-    held.values_mut().for_each(|held| join(&mut held.2));
+    held.values_mut().for_each(|held| merge(&mut held.2));
     held
 }

@@ -1,13 +1,13 @@
-//! `multiprocessing.shared_memory`, and what the resource tracker does about it.
+//! Tests `multiprocessing.shared_memory`, and what the resource tracker does with it.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use pyobs_tests::{Case, Python, Recording, Workload, case, json, needs, workload};
 
-use super::{Names, finding, is_born_in, nothing_is_lost, path, people, quick, record, segment};
+use super::{Names, all_holders, finding, is_born_in, nothing_is_lost, path, quick, record, segment};
 
-/// A tracker takes less.
+/// A tracker takes less than this.
 const PATIENCE: Duration = Duration::from_secs(20);
 const MODES: [&str; 5] = ["ok", "kill", "killtracker", "memfd", "child_attach"];
 
@@ -48,8 +48,8 @@ fn check(python: &Python, mode: &str) {
     let segment = segment(&recording.report, &name);
     assert_eq!((&segment["bytes"], &segment["kind"]), (&(1_u64 << 20).into(), &"shm".into()), "{segment:#}");
     assert_eq!(segment["creator_pid"], pid);
-    // A process that ends at once takes the names of its functions with it.
-    // One whose interpreter was not found yet has none.
+    // There are no Python frames if the process ended before its functions were named, or made the segment before its
+    // interpreter was found.
     let has_python = json::list(segment, "/stack").iter().any(|frame| frame["kind"] == "python");
     if mode == "child_attach" && has_python {
         // Qualified names came with 3.11.
@@ -63,11 +63,11 @@ fn check(python: &Python, mode: &str) {
     let early = finding(&recording.report, "shm/unlinked_in_use", &name);
     match mode {
         "ok" => assert_eq!(segment["unlinked_by"], pid),
-        // Printed by the program: `tracker pid 4711`.
+        // The program prints `tracker pid 4711`.
         "kill" => assert_eq!(segment["unlinked_by"], tracker(&printed), "{segment:#}"),
         "child_attach" => {
-            // And the trackers, which are forks of theirs until they become other programs.
-            assert!(people(segment).len() >= 2, "{segment:#}");
+            // The trackers may appear as well: they are forks of the holders until they exec.
+            assert!(all_holders(segment).len() >= 2, "{segment:#}");
             assert!(printed.contains("after child: []"), "{}", printed);
             assert_ne!(segment["unlinked_by"], pid, "{segment:#}");
             assert_ne!(segment["unlinked_by"], tracker(&printed), "{segment:#}");
@@ -78,7 +78,7 @@ fn check(python: &Python, mode: &str) {
     assert_eq!(finding(&recording.report, "shm/residue", &name).is_some(), is_there);
 }
 
-/// The tracker does its work after the program's end, so the program is watched by its pid, from before it is Python.
+/// Watches the program by its pid, from before it is Python, because the tracker works after the program's end.
 fn beyond_its_end(command: &Command, mode: &str) -> (Recording, u64, String) {
     let mut shell = pyobs_tests::command("sh");
     shell.args(["-c", "kill -STOP $$; exec \"$0\" \"$@\""]).arg(command.get_program()).args(command.get_args());
@@ -94,12 +94,12 @@ fn beyond_its_end(command: &Command, mode: &str) -> (Recording, u64, String) {
     let first = program.line();
     let file = path(first.split_whitespace().next().unwrap_or_default());
     let since = Instant::now();
-    // The end of the program's group, which comes with `wait`, is the tracker's, too.
+    // Waiting for the program kills its process group, and the tracker with it.
     while mode == "kill" && file.exists() && since.elapsed() < PATIENCE {
         std::thread::sleep(Duration::from_millis(10));
     }
     let printed = program.wait().stdout;
-    // It ends with the last process that it watches.
+    // The recording ends with the last process that it watches.
     (recording.wait(), pid.into(), printed)
 }
 
@@ -113,10 +113,10 @@ fn memfd(recording: &Recording, pid: u64) {
     assert_eq!((&segment["kind"], &segment["bytes"]), (&"memfd".into(), &(1_u64 << 20).into()), "{segment:#}");
     assert_eq!((&segment["creator_pid"], &segment["verdict"]), (&pid.into(), &"released".into()), "{segment:#}");
     assert!(segment["unlinked_s"].is_null() && segment["evicted_s"].is_f64(), "{segment:#}");
-    let people = people(segment);
-    assert_eq!(people.len(), 2, "{segment:#}");
-    // The child is a fork, which holds it before anything is sent.
+    let holders = all_holders(segment);
+    assert_eq!(holders.len(), 2, "{segment:#}");
+    // The child is a fork, so it holds the segment before anything is sent.
     let passed = json::list(segment, "/passed");
     assert_eq!(passed.len(), 1, "{segment:#}");
-    assert_eq!((&passed[0]["from_pid"], json::count(&passed[0], "/to_pid")), (&pid.into(), people[1]));
+    assert_eq!((&passed[0]["from_pid"], json::count(&passed[0], "/to_pid")), (&pid.into(), holders[1]));
 }

@@ -1,4 +1,4 @@
-//! Random points of a program that does nothing but call: each call that is sampled is one that the program makes.
+//! Samples a program that does nothing but call functions: every call in a stack must be one that the program makes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,17 +9,17 @@ use super::{Known, are_whole, python_frames};
 
 const RATE: u32 = 3000;
 const THREADS: &str = "4";
-/// By how much two clocks may differ, in seconds.
+/// How far two clocks may differ, in seconds.
 const CLOCKS: f64 = 0.1;
 
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for python in Python::all() {
-        // Where the innermost frame is published before it is set up; see docs/families/cpu.md.
+        // These versions publish the innermost frame before it is set up; see docs/families/cpu.md.
         let half_published = python.is("3.11") || python.is("3.12");
         let quick = if python.is("3.12") { Ok(()) } else { needs::all() };
         cases.push(calls(python, if half_published { 10 } else { 5 }).needs(quick));
-        // The defect that this looks for was one sample in 35,000.
+        // The defect that this looks for affected one sample in 35,000.
         cases.push(calls(python, 120).needs(needs::all()));
     }
     cases
@@ -53,7 +53,7 @@ impl Graph {
         let edges: Vec<(String, String, u32, String, String)> =
             serde_json::from_value(printed["edges"].clone()).unwrap();
         let lines: Vec<(String, String, u32)> = serde_json::from_value(printed["lines"].clone()).unwrap();
-        assert!(edges.len() > 100, "the program is cut short: {} calls", edges.len());
+        assert!(edges.len() > 100, "the call graph is too small: {} calls", edges.len());
         Self {
             edges: edges
                 .into_iter()
@@ -66,13 +66,13 @@ impl Graph {
     fn has_all_of(&self, recording: &Recording) {
         let (mut all, mut nameless) = (0, 0);
         let mut wrong = BTreeMap::<String, (u64, Vec<Known>)>::new();
-        // From when it was ready on: before, modules are loaded.
+        // Before the program is ready it imports modules, so earlier samples are left out.
         let ready: f64 = recording.stdout.lines().next().unwrap_or_default().parse().unwrap();
         let begun = json::number(&recording.report, "/processes/0/started_s") + ready + CLOCKS;
         for stack in recording.stacks_selected(&["--from", &begun.to_string()]) {
             let frames = python_frames(&stack);
             if frames.is_empty() {
-                // Between two frames, and in threads that begin or end.
+                // Samples between two frames, and of threads that start or end.
                 continue;
             }
             all += stack.samples;
@@ -91,7 +91,7 @@ impl Graph {
         assert!(count * 1000 <= all, "{count} of {all} stacks have calls that the program does not make: {wrong:#?}");
     }
 
-    /// The first call, or the leaf's line, that is not in the program.
+    /// The first call that the program does not make, or the leaf's line if it does not exist.
     fn lacks(&self, frames: &[Known]) -> Option<String> {
         let mut caller = (String::new(), String::new(), 0);
         for (function, file, line) in frames {
@@ -101,6 +101,6 @@ impl Graph {
             }
             caller = (function.clone(), file.clone(), *line);
         }
-        (!self.lines.contains(&caller)).then(|| format!("{caller:?} is no line"))
+        (!self.lines.contains(&caller)).then(|| format!("{caller:?} is not a line of the program"))
     }
 }

@@ -1,4 +1,4 @@
-//! Known depths.
+//! Tests stacks of known depths.
 
 use pyobs_tests::{Case, Python, Record, Recording, case, compare, json, needs, workload};
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::{are_whole, python_frames};
 
 const RATE: u32 = 999;
-/// Frames that are walked at the most.
+/// The deepest stack that is walked completely.
 const MOST: usize = 1024;
 
 pub fn cases() -> Vec<Case> {
@@ -65,12 +65,12 @@ fn are_there(recording: &Recording, truth: &Value, frames: usize) {
     compare::at_least(&format!("stacks of {} frames", expected.len()), right as f64, least);
     let truncated = json::count(&recording.report, "/stacks/truncated");
     if frames > MOST {
-        // A share, because an export sums the weights of samples, and the report counts the samples.
-        let cut = truncated as f64 / json::number(&recording.report, "/stacks/samples");
-        compare::at_least("share of stacks that are said to be cut", cut, right as f64 / all as f64 * 0.97);
+        // A share, because an export sums the samples' weights while the report counts samples.
+        let share = truncated as f64 / json::number(&recording.report, "/stacks/samples");
+        compare::at_least("share of stacks reported as truncated", share, right as f64 / all as f64 * 0.97);
     } else {
         assert_eq!(truncated, 0, "{}", recording.report["stacks"]);
-        // It has no unwind tables yet in the first thirty milliseconds.
+        // There are no unwind tables in the first thirty milliseconds.
         are_whole(recording, 0.8);
     }
 }

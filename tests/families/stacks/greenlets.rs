@@ -1,4 +1,4 @@
-//! A greenlet's stack ends at its first function, whatever lies below on the C stack.
+//! Tests that a greenlet's stack ends at its first function, whatever lies below it on the C stack.
 
 use std::process::{Command, Stdio};
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::{are_whole, python_frames};
 
 const RATE: u32 = 499;
-/// One of each generation of frames.
+/// One version for each layout of frames.
 const VERSIONS: [&str; 4] = ["3.9", "3.11.7", "3.12", "3.13"];
 
 pub fn cases() -> Vec<Case> {
@@ -21,7 +21,7 @@ pub fn cases() -> Vec<Case> {
     VERSIONS.map(case).into()
 }
 
-/// An interpreter that has greenlet.
+/// An interpreter of this version that has greenlet.
 fn with_greenlets(version: &str) -> Result<std::path::PathBuf, String> {
     let is_it = |python: &&Python| python.is(version) || python.version == version;
     let python = Python::all().iter().find(is_it).ok_or_else(|| format!("there is no CPython {version}"))?;
@@ -31,7 +31,7 @@ fn with_greenlets(version: &str) -> Result<std::path::PathBuf, String> {
     if has.is_ok_and(|status| status.success()) { Ok(venv.clone()) } else { Err(missing()) }
 }
 
-/// The oracle is what `sys._getframe()` says in each greenlet.
+/// Compares stacks with the ones that `sys._getframe()` gave in each greenlet.
 fn have_stacks_of_their_own(python: &std::path::Path) {
     let mut program = command(python);
     program.arg(workload("greenlets.py")).arg("4");
@@ -51,13 +51,13 @@ fn have_stacks_of_their_own(python: &std::path::Path) {
             continue;
         }
         of_greenlets += stack.samples;
-        // A function that calls nothing now is as far as a chain has come.
+        // A chain is only partly there while its functions are being called.
         if !chains.iter().any(|chain| chain.starts_with(&names)) {
             wrong.push((stack.samples, names.join("; ")));
         }
     }
     let all_wrong: u64 = wrong.iter().map(|(samples, _)| samples).sum();
-    assert!(all_wrong * 500 <= of_greenlets, "{all_wrong} of {of_greenlets} are of no greenlet: {wrong:#?}");
+    assert!(all_wrong * 500 <= of_greenlets, "{all_wrong} of {of_greenlets} match no greenlet: {wrong:#?}");
     let seconds = of_greenlets as f64 / f64::from(RATE);
     compare::within("CPU seconds of greenlets", seconds, json::number(&truth, "/cpu_s"), 0.1);
     are_whole(&recording, 0.95);

@@ -1,4 +1,5 @@
-//! Where the interpreter is about to run a frame: what it has published before it is filled in leads to no frames.
+//! Samples at the moment when the interpreter is about to run a frame: a frame that is published before it is filled in
+//! must not add wrong frames.
 
 use std::collections::BTreeMap;
 
@@ -37,17 +38,18 @@ fn of(python: &Python) -> Case {
         let wrong: BTreeMap<&str, _> = children.iter().filter_map(|child| differences(&walked, child)).collect();
         assert!(wrong.is_empty(), "{wrong:?}");
         let lacking = lacking(&recording);
-        assert_eq!(lacking, 0, "walked stacks that are said to lack frames: {}", recording.report["stacks"]);
+        assert_eq!(lacking, 0, "fully walked stacks reported as lacking frames: {}", recording.report["stacks"]);
     };
     case(name, body).needs(needs::root()).needs(every)
 }
 
-/// Down to the C library's start of the program: before unwind tables are made, no C frame of the interpreter is known.
+/// Whether the stack reaches the C library's start of the program. Without unwind tables, no C frame of the interpreter
+/// is known.
 fn is_walked(stack: &Stack) -> bool {
     stack.frames.iter().any(|frame| frame.file().starts_with("libc.so") && frame.function.contains("start"))
 }
 
-/// The walked ones that the recording does not call complete.
+/// How many fully walked stacks the recording does not call complete.
 fn lacking(recording: &Recording) -> i64 {
     let database = rusqlite::Connection::open(&recording.file).unwrap();
     let query = "SELECT count(*) FROM samples JOIN outcomes ON outcomes.id = outcome
@@ -61,7 +63,7 @@ fn pid(child: &Value) -> u32 {
     u32::try_from(json::count(child, "/pid")).unwrap()
 }
 
-/// The stacks of a child that are not what it runs, with their samples: how many frames they have, and the last of these.
+/// The stacks of a child that differ from what it runs: how many frames they have, the last of these, and the samples.
 type Wrong = BTreeMap<(usize, Vec<Known>), u64>;
 
 fn differences<'a>(stacks: &[&Stack], child: &'a Value) -> Option<(&'a str, Wrong)> {
@@ -82,7 +84,7 @@ fn differences<'a>(stacks: &[&Stack], child: &'a Value) -> Option<(&'a str, Wron
     (!wrong.is_empty()).then_some((kind, wrong))
 }
 
-/// Without what the kernel did when an interrupt came.
+/// The leaf, without the kernel frames of an interrupt.
 fn leaf(stack: &Stack) -> &str {
     let leaf = stack.frames.iter().rev().find(|frame| frame.place != Place::Kernel);
     leaf.map_or("", |frame| frame.function.as_str())

@@ -1,5 +1,5 @@
-//! Names of native functions: what the debug information says of inlined calls, and what programs say of the
-//! code that they make.
+//! Tests the names of native functions: those that debug information gives inlined calls, and those that programs give
+//! the code they generate.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -57,12 +57,12 @@ fn inlined() {
             *wrong.entry(chain).or_default() += weight;
         }
     }
-    assert!(wrong.is_empty(), "what addr2line does not say, with seconds: {wrong:#?}\n{known:#?}");
+    assert!(wrong.is_empty(), "chains unknown to addr2line, with seconds: {wrong:#?}\n{known:#?}");
     compare::at_least("seconds in the function", all, 0.5);
     compare::at_least("of these in the innermost", deepest, all * 0.95);
 }
 
-/// What binutils say of each address of a function.
+/// The chains that addr2line gives for every address of a function.
 fn chains(library: &Path, function: &str) -> BTreeSet<Chain> {
     let bytes = fs::read(library).unwrap();
     let file = object::File::parse(&*bytes).unwrap();
@@ -73,18 +73,18 @@ fn chains(library: &Path, function: &str) -> BTreeSet<Chain> {
     let addresses: String =
         (symbol.address()..symbol.address() + symbol.size()).map(|address| format!("{address:#x}\n")).collect();
     addr2line.stdin.take().unwrap().write_all(addresses.as_bytes()).unwrap();
-    let said = String::from_utf8(addr2line.wait_with_output().unwrap().stdout).unwrap();
-    // An address, and then for each function from the innermost on its name and its place.
-    let chain = |said: &str| {
-        let lines: Vec<&str> = said.lines().skip(1).collect();
+    let output = String::from_utf8(addr2line.wait_with_output().unwrap().stdout).unwrap();
+    // The output has an address, then two lines for each function, innermost first: its name and its place.
+    let chain = |output: &str| {
+        let lines: Vec<&str> = output.lines().skip(1).collect();
         let line = |place: &str| place.rsplit(':').next()?.split(' ').next()?.parse().ok().filter(|line| *line > 0);
         let frames = lines.chunks_exact(2).rev().map(|frame| (frame[0].to_owned(), line(frame[1])));
         frames.collect()
     };
-    said.split("\n0x").map(chain).collect()
+    output.split("\n0x").map(chain).collect()
 }
 
-/// The frames of stacks from a function on, and for how many seconds.
+/// The parts of stacks from a function on, with their seconds.
 fn from(recording: &Recording, function: &str) -> Vec<(Chain, f64)> {
     let document = json::parse(&recording.export("speedscope", &["--lines"]));
     let frames = json::list(&document, "/shared/frames");
@@ -123,7 +123,7 @@ fn made_code() {
     compare::at_least(&format!("samples in the outer one: {seen:?}"), of(&names[..1]) as f64, all as f64 * 0.1);
 }
 
-/// A recording of a program that prints "ready", and the names in the map that it has kept.
+/// Records a program that prints "ready"; also returns the names in its perf map.
 fn with_map(command: Command) -> (Recording, Vec<String>) {
     let mut program = Workload::start(command);
     program.wait_for("ready");
@@ -133,6 +133,6 @@ fn with_map(command: Command) -> (Recording, Vec<String>) {
     let path = format!("/tmp/perf-{pid}.map");
     let map = fs::read_to_string(&path).unwrap();
     fs::remove_file(path).unwrap();
-    // Address, size, name.
+    // Each line has an address, a size and a name.
     (recording, map.lines().map(|line| line.splitn(3, ' ').nth(2).unwrap().to_owned()).collect())
 }

@@ -1,4 +1,4 @@
-//! Known points: the program has written down its Python frames and what C code calls them.
+//! Tests stacks at known points: the program writes down its Python frames and what C code calls them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -36,7 +36,7 @@ fn at_known_points(python: &Python) -> Case {
             command.arg(plus_plus_library(&workload("points.cpp"), &folder));
         }
         let recording = are_as_it_says(command, &python);
-        // Half of it is the loading of modules, whose code comes and goes.
+        // Half of the run imports modules, whose code objects are short-lived.
         are_whole(&recording, 0.95);
     };
     case(name, body).needs(needs::root()).needs(every)
@@ -55,7 +55,7 @@ fn with_numpy(python: &Python) -> Case {
     case(name, body).needs(needs::root()).needs(few).needs(numpy)
 }
 
-/// C that calls Python, which calls C, which calls Python, which calls C, which calls Python.
+/// C calls Python, which calls C, which calls Python, which calls C, which calls Python.
 fn in_an_embedder(version: &str) -> Case {
     let name = format!("python{version}::whole_stacks_in_an_embedder_are_what_the_program_says");
     let embeddable = needs::embeddable(version);
@@ -71,7 +71,7 @@ fn in_an_embedder(version: &str) -> Case {
     case(name, body).needs(needs::root()).needs(needs::compiler(&[])).needs(embeddable)
 }
 
-/// Below functions that are written by hand in assembly, with call frame information to match.
+/// Functions written in assembly, with matching call frame information, lie above the leaf.
 fn in_assembly() -> Case {
     let body = || {
         let python = needs::python("3.12").unwrap();
@@ -92,9 +92,9 @@ fn are_as_it_says(command: Command, python: &Python) -> Recording {
     recording
 }
 
-/// What is between a Python frame and its caller.
+/// What must lie between a Python frame and its caller.
 enum Via {
-    /// The interpreter's own affair.
+    /// The interpreter decides what lies between.
     Anything,
     Nothing,
     Called(Regex),
@@ -106,7 +106,7 @@ struct Point {
     frames: Vec<Known>,
     vias: Vec<Via>,
     leaf: Regex,
-    /// Module and exported function, up to the last that called a Python function.
+    /// Module and exported function of each native frame, up to the last that called a Python function.
     native: Option<Vec<(String, Option<String>)>>,
 }
 
@@ -114,7 +114,7 @@ fn points(truth: &Value, python: &Python) -> Vec<Point> {
     let pattern = |text: &str| Regex::new(text).unwrap();
     let via = |value: &Value| match value.as_str() {
         None => Via::Anything,
-        // Before 3.11 each call of a Python function is one of the C function that runs it.
+        // Before 3.11 each call of a Python function is also one of the C function that runs it.
         Some("") => {
             if python.minor() < 11 {
                 Via::Anything
@@ -159,7 +159,7 @@ fn agree(recording: &Recording, points: &[Point]) {
         let is_early = !verdicts.is_empty() && verdicts.iter().all(|(_, why)| matches!(why, Some(Misplaced::Leaf)));
         match verdicts.iter().find(|(_, verdict)| verdict.is_none()) {
             Some((index, _)) => *seen.entry(*index).or_default() += stack.samples,
-            // On its way into the C function, or out of it.
+            // The sample was taken on the way into the C function, or out of it.
             None if is_early => early += stack.samples,
             None => {
                 let whys: Vec<String> = verdicts.into_iter().filter_map(|(_, why)| Some(why?.to_string())).collect();
@@ -169,11 +169,11 @@ fn agree(recording: &Recording, points: &[Point]) {
             }
         }
     }
-    assert!(early * 200 <= all, "{early} of {all} stacks are not in the C function that the program is in");
+    assert!(early * 200 <= all, "{early} of {all} stacks are not in the C function that the program runs");
     let wrong = wrong.join("\n");
     assert!(count * 1000 <= all, "{count} of {all} stacks are not what the program says:\n{wrong}");
     for (index, point) in points.iter().enumerate() {
-        // Whichever of the same frames it was.
+        // Points with the same frames cannot be told apart.
         let samples: u64 =
             seen.iter().filter(|(other, _)| points[**other].frames == point.frames).map(|(_, n)| n).sum();
         let least = point.cpu_s * f64::from(RATE) * 0.5;
@@ -181,7 +181,7 @@ fn agree(recording: &Recording, points: &[Point]) {
     }
 }
 
-/// The native frames before, between and beyond the Python frames, without the kernel's.
+/// The native frames before, between and after the Python frames, without the kernel's.
 fn segments(stack: &Stack) -> Vec<Vec<String>> {
     let mut segments = vec![Vec::new()];
     for frame in &stack.frames {
@@ -205,7 +205,7 @@ fn shown(frame: &Frame) -> String {
     }
 }
 
-/// What native frames are not where the program says.
+/// Which native frames differ from what the program says.
 enum Misplaced {
     Root,
     Between(String),
@@ -225,7 +225,7 @@ impl fmt::Display for Misplaced {
 
 fn misplaced(segments: &[Vec<String>], point: &Point) -> Option<Misplaced> {
     let has = |natives: &[String], pattern: &Regex| {
-        // An interpreter without symbols has nameless functions.
+        // An interpreter without symbols has unnamed functions.
         natives.iter().any(|native| pattern.is_match(native) || native.starts_with("<native> (python"))
     };
     let root = Regex::new("libc|ld-linux").unwrap();
@@ -251,20 +251,20 @@ fn misplaced(segments: &[Vec<String>], point: &Point) -> Option<Misplaced> {
     (!has(&segments[point.vias.len()], &point.leaf)).then_some(Misplaced::Leaf)
 }
 
-/// Whether native frames go through the same files in the same order, and have the functions that are known in theirs. There
-/// are more, since not all are exported, and since some are inlined.
+/// Whether native frames go through the same files in the same order, and include the known functions in order. There
+/// may be more, because not all functions are exported and some are inlined.
 fn is_native_half(shown: &[String], known: &[(String, Option<String>)]) -> bool {
     let shown: Vec<(&str, &str)> = shown.iter().filter_map(|text| text.strip_suffix(')')?.rsplit_once(" (")).collect();
     let mut files: Vec<&str> = shown.iter().map(|(_, file)| *file).collect();
     files.dedup();
-    // The interpreter that runs the last function of Python comes after what called it.
+    // The interpreter that runs the last Python function comes after its caller.
     files.pop();
     let mut known_files: Vec<&str> = known.iter().map(|(file, _)| file.as_str()).collect();
     known_files.dedup();
     let mut left = shown.iter();
     // A function may have several names.
     let mut is_next = |function: &str| left.any(|(name, _)| name.contains(function));
-    // Python's frames stand for the interpreter's loop.
+    // Python frames replace the interpreter's loop.
     let known = known.iter().filter_map(|(_, function)| function.as_deref());
     files == known_files && known.filter(|function| *function != LOOP).all(&mut is_next)
 }

@@ -1,4 +1,4 @@
-//! `python -X perf` calls every Python function through code of its own, in memory without a file.
+//! Tests `python -X perf`, which calls every Python function through generated code in memory without a file.
 
 use std::fs;
 
@@ -19,7 +19,7 @@ pub fn cases() -> Vec<Case> {
     VERSIONS.map(case).into()
 }
 
-/// A trampoline is shown as the Python function that it is for, and the native frames go on below it.
+/// A trampoline must appear as the Python function that it calls, with the native frames below it intact.
 fn are_stepped_through(python: &Python) {
     let mut program = python.script(workload("perf_support.py"));
     program.env("PYTHONPERFSUPPORT", "1");
@@ -29,7 +29,7 @@ fn are_stepped_through(python: &Python) {
     let record = Record::new().rate(RATE).argument("--budget").argument("50").argument("--probe").argument("cpu");
     let recording = record.pid(program.pid()).seconds(2.0).run();
     program.kill();
-    assert!(fs::read_to_string(&map).is_ok_and(|map| map.contains("py::inner")), "it has made trampolines");
+    assert!(fs::read_to_string(&map).is_ok_and(|map| map.contains("py::inner")), "the program made no trampolines");
     fs::remove_file(map).unwrap();
     assert!(recording.status.success(), "{}", recording.stderr);
     are_whole(&recording, 0.98);
@@ -42,5 +42,5 @@ fn are_stepped_through(python: &Python) {
         all += stack.samples;
         right += if is_from_the_start && names == ["<module>", "outer", "inner"] { stack.samples } else { 0 };
     }
-    compare::at_least(&format!("of {all} samples, those that are right"), right as f64, all as f64 * 0.98);
+    compare::at_least(&format!("correct samples of {all}"), right as f64, all as f64 * 0.98);
 }

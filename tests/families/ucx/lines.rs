@@ -1,4 +1,4 @@
-//! Where transfers were asked for: the line that a frame names is the one that asks, in the source as it is on disk.
+//! Tests where transfers were requested: the line of a frame must hold the request, in the source file on disk.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::is_of;
 
-/// The function of a frame of Python's, its file, and what is written in its line.
+/// A Python frame's function, its file, and the text of its line.
 type Asked<'report> = (&'report str, &'report str, String);
 
 fn asked(transfer: &Value) -> Vec<Asked<'_>> {
@@ -26,7 +26,7 @@ fn of_program<'report>(asked: &'report [Asked<'_>], program: &str) -> Vec<(&'rep
     own.map(|(function, _, line)| (*function, line.as_str())).collect()
 }
 
-/// Of ucxx_async_driver.py, whose server is this process. It awaits messages of tags by tasks of their own.
+/// Checks ucxx_async_driver.py, whose server is this process. It awaits tag messages in tasks of their own.
 pub(super) fn of_asynchronous(transfer: &Value, server: u64) {
     let asked = asked(transfer);
     let operation = json::text(transfer, "/operation");
@@ -36,7 +36,7 @@ pub(super) fn of_asynchronous(transfer: &Value, server: u64) {
     let calls = match operation {
         "multi_send" => "._ep.tag_send_multi(".to_owned(),
         "multi_recv" => "._ep.tag_recv_multi(".to_owned(),
-        // What is left when the other side has closed.
+        // The receives that are left when the other side has closed.
         "tag_recv" if transfer["tag"].is_null() => "worker.tag_recv_with_handle(".to_owned(),
         _ => format!("._ep.{operation}("),
     };
@@ -56,10 +56,10 @@ pub(super) fn of_asynchronous(transfer: &Value, server: u64) {
     assert!(own.ends_with(&[side, ("xfer", asks)]), "{own:?} {transfer:#}");
 }
 
-/// Of ucxx_sync_driver.py: both sides call one function, each in a line of its own.
+/// Checks ucxx_sync_driver.py: both sides call one function, each on a line of its own.
 pub(super) fn of_synchronous(transfers: &[Value], api: &str) {
     let own = transfers.iter().filter(|it| is_of(it, api) && it["parent"].is_null());
-    // The receives are UCXX's own, when something has come.
+    // UCXX itself starts these receives when a message arrives.
     let own = own.filter(|it| it["operation"] != "am_recv");
     for transfer in own {
         let asked = asked(transfer);

@@ -1,4 +1,4 @@
-//! UCXX in the middle of its traffic when the recording begins (workloads/ucxx_midway.py).
+//! Tests UCXX in the middle of its traffic when the recording begins (workloads/ucxx_midway.py).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{in_the_middle, interpreter};
 
-/// Of the program's: receives from before the recording, which end within it, and from which size on.
+/// How many of the program's receives begin before the recording and end within it, and their smallest size.
 const LATE: u64 = 5;
 const LATE_BYTES: u64 = 60_000;
 
@@ -19,7 +19,8 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Of the program's: receives of several buffers from before the recording, and as many buffers as each, and its bytes.
+/// How many of the program's receives of several buffers begin before the recording and after it, and the bytes of
+/// each.
 const EARLY: u64 = 3;
 const AFTER: u64 = 5;
 const SEVERAL_BYTES: u64 = 1000 + 2000 + 3000 + 4000;
@@ -39,11 +40,11 @@ fn several() {
         assert_eq!(json::count(whole, "/bytes"), SEVERAL_BYTES, "{whole:#}");
         assert_eq!(whole["status"], 0, "{whole:#}");
     }
-    // Parts of what is told, or of nothing that is.
+    // A part belongs to a known transfer or to none.
     let known: BTreeSet<&str> = sent.iter().chain(&received).map(|whole| json::text(whole, "/id")).collect();
     assert!(transfers.iter().filter_map(|it| it["parent"].as_str()).all(|parent| known.contains(parent)));
     let half = recording.report["loss"]["transfer_half_seen"].as_u64().unwrap_or(0);
-    // The announcement of each and what it announces.
+    // For each, the announcement and the transfer itself.
     assert_eq!(half, 2 * EARLY, "{}", recording.report["loss"]);
 }
 
@@ -76,13 +77,13 @@ fn attached() {
             assert_eq!((&transfer["library"], &transfer["status"]), (&"ucxx".into(), &0.into()), "{transfer:#}");
         }
         let is_over = |transfer: &&Value| transfer["completed_s"].is_number();
-        assert!(side.values().all(is_over), "all of them ended: {side:#?}");
+        assert!(side.values().all(is_over), "not all of them ended: {side:#?}");
     }
     let counts = json::list(&recording.report, "/transfer_counts").iter();
     let counted: u64 = counts.map(|count| json::count(count, "/count")).sum();
     assert_eq!(counted, (sent.len() + received.len()) as u64);
     let half = recording.report["loss"]["transfer_half_seen"].as_u64().unwrap_or(0);
     assert!(half >= LATE, "{}", recording.report["loss"]);
-    // Of each that was under way, and of no other.
+    // At most one for each transfer that was under way.
     assert!(half <= 2 * begun - (counted - LATE - 2 * (last - begun)) + LATE, "{}", recording.report["loss"]);
 }

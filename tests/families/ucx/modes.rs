@@ -1,4 +1,4 @@
-//! How progress is made, against what the drivers were told: they have nothing to do for most of their time.
+//! Tests how the progress mode is detected. The drivers are idle most of the time.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ struct Mode {
     name: &'static str,
     driver: &'static str,
     words: Words,
-    /// What is seen of it.
+    /// The mode that pyobs reports.
     mode: &'static str,
     roles: Words,
 }
@@ -31,7 +31,7 @@ const MODES: [Mode; 6] = [
         mode: "polling",
         roles: PROGRESS,
     },
-    // From the first connection on, the library's file is always ready, and the event loop comes round for it without end.
+    // From the first connection on, the library's file is always ready, so the event loop never sleeps.
     Mode {
         name: "blocking_by_asyncio_is_seen_to_poll",
         driver: ASYNCIO,
@@ -79,7 +79,7 @@ pub(super) fn cases() -> Vec<Case> {
 
 fn seen(Mode { driver, words, mode, roles, .. }: &Mode) {
     let mut python = script(&interpreter().unwrap(), driver);
-    // The one has nothing to do after its messages, the other before them.
+    // One driver idles after its messages, the other before them.
     let rest: &[&str] = if *driver == ASYNCIO { &["--hold", "0.5", "--idle", "6"] } else { &["--hold", "6"] };
     python.args(*words).args(["--iters", "20"]).args(rest);
     let recording = record("ucx").command(python).run();
@@ -95,7 +95,7 @@ fn seen(Mode { driver, words, mode, roles, .. }: &Mode) {
         let progress = own.iter().find(|worker| worker["role"] == "progress").unwrap();
         let (busy, polls) = (json::number(progress, "/busy"), mode.ends_with("polling"));
         assert!(if polls { busy > 0.9 } else { busy < 0.5 }, "{progress:#}");
-        // Of a thread's own, its number is not the process's.
+        // A progress thread of its own has another tid than the process.
         let is_apart = json::count(progress, "/tid") != pid;
         assert_eq!(is_apart, mode.starts_with("thread"), "{progress:#}");
     }

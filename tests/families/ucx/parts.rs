@@ -1,4 +1,4 @@
-//! Transfers of several buffers by UCXX, which announces a hundred of them at a time.
+//! Tests transfers of several buffers by UCXX, which announces up to a hundred at a time.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,12 @@ use serde_json::Value;
 
 use super::{interpreter, record, script};
 
-/// Of what announces the parts (cpp/include/ucxx/header.h).
+/// The size of the message that announces the parts (cpp/include/ucxx/header.h).
 const HEADER_BYTES: u64 = 1209;
 const ROUNDS: u64 = 6;
 
-/// How many buffers, the size of the first, which all others are a multiple of, and how many messages announce them.
+/// The number of buffers, the size of the first, of which all others are multiples, and the number of announcing
+/// messages.
 const KINDS: [(u64, u64, usize); 4] = [(150, 16, 2), (100, 16, 1), (101, 16, 2), (4, HEADER_BYTES, 1)];
 
 pub(super) fn cases() -> Vec<Case> {
@@ -27,7 +28,7 @@ pub(super) fn cases() -> Vec<Case> {
 fn grouped(frames: u64, size: u64, headers: usize) {
     let mut python = script(&interpreter().unwrap(), "ucxx_async_driver.py");
     python.args(["--mode", "thread", "--delayed", "1", "--future", "1", "--api", "multi", "--hold", "0.5"]);
-    // Slow enough for each to be told of.
+    // The gap keeps the rate low enough to report each transfer.
     python.args(["--iters", &ROUNDS.to_string(), "--gap", "0.3"]);
     python.args(["--frames", &frames.to_string(), "--size", &size.to_string()]);
     let recording = record("ucx").command(python).run();
@@ -57,5 +58,5 @@ fn grouped(frames: u64, size: u64, headers: usize) {
     }
     assert!(wholes.len() == 4 && wholes.values().all(|count| *count == ROUNDS), "{wholes:?}");
     let is_part = |it: &&Value| json::text(it, "/operation").starts_with("tag");
-    assert!(transfers.iter().filter(is_part).all(|it| it["parent"].is_string()), "of no whole");
+    assert!(transfers.iter().filter(is_part).all(|it| it["parent"].is_string()), "a part without a parent");
 }

@@ -1,14 +1,14 @@
-//! `ucx_perftest`, a program in C. What its two sides agree with is its own affair; its messages are as many as it was told
-//! to send.
+//! Tests `ucx_perftest`, a program in C. Its two sides exchange some messages to set up; beyond these, the count must
+//! match the requested number.
 
 use pyobs_tests::{Case, case, command, json, needs};
 
 use super::record;
 
-/// A handler has a probe some time after it was set, before which messages may come.
+/// A handler gets its probe some time after it was set, so earlier messages are missed.
 const HANDLED: &str = "am_recv";
 
-/// A test, and what each of its messages is on both sides together.
+/// A test, and the operations of each of its messages on both sides.
 type Test = (&'static str, &'static [&'static str]);
 
 const TESTS: [Test; 5] = [
@@ -29,7 +29,7 @@ pub(super) fn cases() -> Vec<Case> {
     more.into_iter().chain([fast]).map(needs).collect()
 }
 
-/// Of each operation: how many, their bytes, how many failed, and how many were not followed to their ends.
+/// For each operation: how many, their bytes, how many failed, and how many were not followed to their ends.
 fn counted((test, operations): Test, messages: u64) -> Vec<[u64; 4]> {
     let mut shell = command("sh");
     let server = "ucx_perftest -p 13555 > /dev/null & sleep 1";
@@ -59,7 +59,7 @@ fn more(test: Test) {
     }
 }
 
-/// They are too many to be followed. Of what is received, the buffer's size is counted then, which is the message's.
+/// There are too many to follow. A receive then counts its buffer's size, which is the message's here.
 fn fast(test: Test) {
     const MORE: u64 = 500_000;
     let (few, many) = (counted(test, FEW), counted(test, FEW + MORE));

@@ -1,12 +1,13 @@
-//! So many transfers that not all of them can be told of, or be followed: their sums are of all of them.
+//! Tests rates at which not all transfers can be reported or followed: the sums must still cover all of them.
 
 use pyobs_tests::{Case, Recording, case, json, needs};
 use serde_json::Value;
 
 use super::strange::{Built, by_tag};
-use super::{interpreter, record, said, script};
+use super::{interpreter, printed, record, script};
 
-/// Calls come at an instruction that the kernel carries out itself, as in UCX: what is counted costs less than it does to step.
+/// The functions start with an instruction that the kernel can emulate, as in UCX, so a probe costs less than with
+/// single-stepping.
 const AS_BUILT: [&str; 2] = ["-fpatchable-function-entry=1", "-fcf-protection=none"];
 
 pub(super) fn cases() -> Vec<Case> {
@@ -26,10 +27,10 @@ fn sheds(recording: &Recording, words: &str) -> bool {
     shed.iter().any(|what| what.as_str().is_some_and(|what| what.contains(words)))
 }
 
-/// As fast as it can for three seconds, then 800 at leisure, of which the last are followed again.
+/// Sends as fast as it can for three seconds, then 800 slowly, of which the last are followed again.
 fn many() {
     let recording = Built::new(&[]).run("many");
-    let (called, sent) = (said(&recording, "called"), said(&recording, "sent"));
+    let (called, sent) = (printed(&recording, "called"), printed(&recording, "sent"));
     let [count] = json::list(&recording.report, "/transfer_counts") else {
         panic!("{:#}", recording.report["transfer_counts"])
     };
@@ -40,13 +41,13 @@ fn many() {
     assert!(sheds(&recording, "are counted when they are submitted"), "{}", recording.report["cost"]);
     let all = json::list(&recording.report, "/transfers").iter();
     let slow = all.filter(|it| json::count(it, "/bytes") >= 2600 && it["completed_s"].is_number()).count();
-    assert_eq!(slow, 200, "of the last 200, each is told of with its end");
+    assert_eq!(slow, 200, "each of the last 200 is reported with its end");
 }
 
-/// Of 7000 a second for five seconds each is followed: between what is told of and what is only counted.
+/// At 7000 a second each transfer is followed: the rate lies between reporting every one and only counting.
 fn paced() {
     let recording = Built::new(&[]).run("paced");
-    let (called, sent) = (said(&recording, "called"), said(&recording, "sent"));
+    let (called, sent) = (printed(&recording, "called"), printed(&recording, "sent"));
     let [count] = json::list(&recording.report, "/transfer_counts") else {
         panic!("{:#}", recording.report["transfer_counts"])
     };
@@ -55,22 +56,22 @@ fn paced() {
     assert_eq!(recording.report["loss"], serde_json::json!({}));
     let every = json::count(count, "/told_every");
     assert!(every >= 6 && sheds(&recording, &format!("one in {every} is told of singly")), "{}", recording.report);
-    // How many there are is known after a quarter of a second. The tags are the numbers of those that were sent.
+    // The rate is known after a quarter of a second. The tags are the numbers of the sends.
     let later = by_tag(&recording, None).range(called / 2..).count() as u64;
     assert!((called / 2 / (every * 2)..called / 2 / 3).contains(&later), "{later} of {called}, {count:#}");
 }
 
-/// Of 10,000 a second for eight seconds, to follow all of them would cost a quarter of a core.
+/// At 10,000 a second for eight seconds, following all of them would cost a quarter of a core.
 fn fast(budget: &str) -> Recording {
     let bound = record("ucx").argument("--budget").argument(budget);
     let recording = Built::new(&AS_BUILT).run_by(bound, "fast");
-    assert_eq!(said(&recording, "called"), 80_000, "{}{}", recording.stdout, recording.stderr);
+    assert_eq!(printed(&recording, "called"), 80_000, "{}{}", recording.stdout, recording.stderr);
     recording
 }
 
 fn within() {
     let recording = fast("2.5");
-    let (called, sent) = (said(&recording, "called"), said(&recording, "sent"));
+    let (called, sent) = (printed(&recording, "called"), printed(&recording, "sent"));
     let [count] = json::list(&recording.report, "/transfer_counts") else {
         panic!("{:#}", recording.report["transfer_counts"])
     };
@@ -89,10 +90,10 @@ fn beyond() {
     assert!(sheds(&recording, "transfers are not followed any more"), "{cost}");
     let counts = json::list(&recording.report, "/transfer_counts").iter();
     let counted: u64 = counts.map(|count| json::count(count, "/count")).sum();
-    assert!(counted > 0 && counted < said(&recording, "called"), "{counted}");
+    assert!(counted > 0 && counted < printed(&recording, "called"), "{counted}");
 }
 
-/// Both sides send and receive 64 at once, for longer than two seconds.
+/// Both sides send and receive 64 at once, for more than two seconds.
 fn window() {
     const ROUNDS: u64 = 300;
     const WINDOW: u64 = 64;
@@ -114,11 +115,11 @@ fn window() {
     assert!(sheds(&recording, "are counted when they are submitted"), "{}", recording.report["cost"]);
     let workers = json::list(&recording.report, "/workers");
     let progress: Vec<&Value> = workers.iter().filter(|worker| worker["role"] == "progress").collect();
-    // Where there are so many it may have no time to wait.
+    // At this rate it may never wait.
     let is_apart = |worker: &&Value| json::text(worker, "/mode").starts_with("thread");
     assert!(progress.len() == 2 && progress.iter().all(is_apart), "{workers:#?}");
-    let told = json::list(&recording.report, "/transfers").iter();
-    let told = told.filter(|it| json::text(it, "/operation").starts_with("tag")).count() as u64;
-    assert!(told > 0 && told < 4 * ROUNDS * WINDOW, "{told}");
+    let reported = json::list(&recording.report, "/transfers").iter();
+    let reported = reported.filter(|it| json::text(it, "/operation").starts_with("tag")).count() as u64;
+    assert!(reported > 0 && reported < 4 * ROUNDS * WINDOW, "{reported}");
     assert_eq!(recording.report["loss"], serde_json::json!({}));
 }

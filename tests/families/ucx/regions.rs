@@ -1,4 +1,5 @@
-//! What buffers lie in, by a libucp of our own (workloads/ucp.c) and a program that knows where it has put them.
+//! Tests the regions that buffers lie in, with a libucp of the tests' own (workloads/ucp.c) and a program that knows
+//! where it put the buffers.
 
 use pyobs_tests::{Case, Folder, Recording, case, json, needs, shared_library_named, workload};
 use serde_json::Value;
@@ -54,32 +55,32 @@ fn buffers() {
     python.arg(library);
     let recording = record("ucx,arena,shm").command(python).run();
     let line = recording.stdout.lines().find(|line| line.starts_with('{'));
-    let told = json::parse(line.unwrap_or_else(|| panic!("{}{}", recording.stdout, recording.stderr)));
+    let printed = json::parse(line.unwrap_or_else(|| panic!("{}{}", recording.stdout, recording.stderr)));
     let transfers = json::list(&recording.report, "/transfers");
     let [small, shared, large] = transfers else { panic!("{transfers:#?}") };
-    for (transfer, sent) in transfers.iter().zip(json::list(&told, "/sent")) {
+    for (transfer, sent) in transfers.iter().zip(json::list(&printed, "/sent")) {
         assert_eq!(transfer["buffer"], format!("{:#x}", sent.as_u64().unwrap()), "{transfer:#}");
     }
     let (arena, function, line) = region(&recording, small, "arena", "/arenas");
     assert_eq!((function, program_line(line)), ("fill", "return [bytes(300) for _ in range(20_000)]"), "{small:#}");
     let address = u64::from_str_radix(json::text(arena, "/address").trim_start_matches("0x"), 16).unwrap();
-    let sent = json::count(&told, "/sent/0");
+    let sent = json::count(&printed, "/sent/0");
     assert!((address..address + json::count(arena, "/bytes")).contains(&sent), "{arena:#}");
     let (segment, function, line) = region(&recording, shared, "segment", "/segments");
     assert_eq!(function, "SharedMemory.__init__", "{shared:#}");
     let source = std::fs::read_to_string(json::text(shared, "/region/born_at/file")).unwrap();
     let asks = source.lines().nth(line - 1).unwrap();
     assert!(asks.contains("_posixshmem.shm_open("), "{asks} {shared:#}");
-    assert!(json::text(segment, "/name").ends_with(json::text(&told, "/name")), "{segment:#}");
+    assert!(json::text(segment, "/name").ends_with(json::text(&printed, "/name")), "{segment:#}");
     assert!(large["region"].is_null(), "{large:#}");
 }
 
-/// Without the spaces before it.
+/// A line of the program, without its indentation.
 fn program_line(line: usize) -> &'static str {
     PROGRAM.lines().nth(line - 1).unwrap().trim()
 }
 
-/// What a transfer's region is in the report, and the function and the line that it was born in.
+/// The report's entry for a transfer's region, and the function and the line in which the region was created.
 fn region<'report>(
     recording: &'report Recording,
     transfer: &'report Value,

@@ -1,4 +1,4 @@
-//! A transfer that is long under way is told of before it is over.
+//! Tests that a long transfer is reported before it ends.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ pub(super) fn cases() -> Vec<Case> {
     vec![case.needs(needs::program("cc"))]
 }
 
-/// Of the program's only transfer.
+/// How long the program's only transfer takes.
 const LENGTH: Nanos = Nanos(2_500_000_000);
 
 fn told() {
@@ -41,7 +41,7 @@ fn told() {
     assert!(ended.saturating_sub(begun) >= LENGTH, "{over:?}");
 }
 
-/// What was told of transfers, in the order in which it was.
+/// The transfers that were reported, in order.
 fn seen(events: &[Event]) -> Vec<(Nanos, (TransferId, Transfer))> {
     let one = |event: &Event| match event {
         Event::Transfer { at, id, change: TransferChange::Seen(transfer) } => Some((*at, (*id, **transfer))),

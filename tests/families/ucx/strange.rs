@@ -1,5 +1,5 @@
-//! What libraries and programs may do that others do not: a libucp of our own (workloads/ucp.c) that has one request, at one
-//! address, and a program (workloads/ucp_user.c) that knows what it has sent.
+//! Tests unusual behaviour of libraries and programs, with a libucp of the tests' own (workloads/ucp.c) that has one
+//! request at one address, and a program (workloads/ucp_user.c) that knows what it has sent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use pyobs_tests::{
 };
 use serde_json::Value;
 
-use super::{in_the_middle, record, said};
+use super::{in_the_middle, printed, record};
 
 pub(super) fn cases() -> Vec<Case> {
     let of = |name: &str, body: fn()| case(name, body).needs(needs::root()).needs(needs::program("cc"));
@@ -55,12 +55,12 @@ impl Built {
     }
 }
 
-/// The program's: each transfer has one of its own, this and its number.
+/// The program gives each transfer an endpoint of its own: this plus the transfer's number.
 const ENDPOINT: u64 = 0xe0000;
-/// And for all that it receives.
+/// The program's worker, for everything that it receives.
 const WORKER: u64 = 0xf0000;
 
-/// Transfers by their tags, which are numbers from 0 on; each is 1000 bytes and its number long.
+/// Transfers by their tags, which count from 0. Each has 1000 bytes plus its number.
 pub(super) fn by_tag(recording: &Recording, pid: Option<u64>) -> BTreeMap<u64, &Value> {
     let own = json::list(&recording.report, "/transfers").iter();
     let own = own.filter(|it| pid.is_none_or(|pid| json::count(it, "/pid") == pid));
@@ -79,7 +79,7 @@ fn lost(recording: &Recording, reason: &str) -> u64 {
     recording.report["loss"][reason].as_u64().unwrap_or(0)
 }
 
-/// All of these are over, as the program has it: and one after the other, by their beginnings and ends.
+/// Asserts that exactly these transfers ended, one after the other.
 fn all_over(found: &BTreeMap<u64, &Value>, tags: impl Iterator<Item = u64>) {
     assert_eq!(found.keys().copied().collect::<Vec<_>>(), tags.collect::<Vec<_>>());
     let mut before = 0.0;
@@ -92,7 +92,7 @@ fn all_over(found: &BTreeMap<u64, &Value>, tags: impl Iterator<Item = u64>) {
 
 fn come_and_go() {
     let recording = Built::new(&[]).run("midway");
-    assert_eq!(said(&recording, "called"), 200, "{}{}", recording.stdout, recording.stderr);
+    assert_eq!(printed(&recording, "called"), 200, "{}{}", recording.stdout, recording.stderr);
     all_over(&by_tag(&recording, None), 0..200);
     assert_eq!(recording.report["loss"], serde_json::json!({}));
 }
@@ -100,19 +100,19 @@ fn come_and_go() {
 fn reused() {
     const SENDS: u64 = 1000;
     let recording = Built::new(&[]).run("reuse");
-    assert_eq!(said(&recording, "called"), SENDS, "{}{}", recording.stdout, recording.stderr);
+    assert_eq!(printed(&recording, "called"), SENDS, "{}{}", recording.stdout, recording.stderr);
     let found = by_tag(&recording, None);
     all_over(&found, 0..SENDS);
     let ids: BTreeSet<&str> = found.values().map(|transfer| json::text(transfer, "/id")).collect();
     assert_eq!(ids.len() as u64, SENDS);
     let counts = json::list(&recording.report, "/transfer_counts");
-    assert_eq!(counts.iter().map(|count| json::count(count, "/bytes")).sum::<u64>(), said(&recording, "sent"));
+    assert_eq!(counts.iter().map(|count| json::count(count, "/bytes")).sum::<u64>(), printed(&recording, "sent"));
     assert_eq!(recording.report["loss"], serde_json::json!({}));
 }
 
 fn forked() {
     let recording = Built::new(&[]).run("fork");
-    assert_eq!(said(&recording, "called"), 11, "{}{}", recording.stdout, recording.stderr);
+    assert_eq!(printed(&recording, "called"), 11, "{}{}", recording.stdout, recording.stderr);
     let all = json::list(&recording.report, "/transfers");
     let pids: BTreeSet<u64> = all.iter().map(|transfer| json::count(transfer, "/pid")).collect();
     let [parent, child] = *pids.into_iter().collect::<Vec<_>>() else { panic!("{all:#?}") };
@@ -120,7 +120,7 @@ fn forked() {
     let (parent, child) = if child_is_first { (child, parent) } else { (parent, child) };
     all_over(&by_tag(&recording, Some(parent)), 0..11);
     all_over(&by_tag(&recording, Some(child)), 20..25);
-    // The child completes what its parent has begun, in its own memory.
+    // The child completes in its own memory what its parent began.
     assert_eq!(lost(&recording, "transfer_half_seen"), 1);
 }
 
@@ -132,26 +132,27 @@ fn attached() {
     assert_eq!(lost(&recording, "transfer_half_seen"), 1);
 }
 
-/// Of five the fourth at once, with UCS_ERR_INVALID_PARAM, and the last by its callback, with UCS_ERR_CONNECTION_RESET.
+/// Of five sends, the fourth fails at once with UCS_ERR_INVALID_PARAM, and the last in its callback with
+/// UCS_ERR_CONNECTION_RESET.
 fn fails() {
     let recording = Built::new(&[]).run("fails");
-    assert_eq!(said(&recording, "called"), 3, "{}{}", recording.stdout, recording.stderr);
+    assert_eq!(printed(&recording, "called"), 3, "{}{}", recording.stdout, recording.stderr);
     let transfers = json::list(&recording.report, "/transfers");
     let [fine @ .., refused, failed] = transfers else { panic!("{:#}", recording.report) };
     for (transfer, tag, status, is_immediate) in [(refused, "0x3", -5, true), (failed, "0x4", -25, false)] {
         let own = (json::text(transfer, "/tag"), transfer["status"].as_i64(), &transfer["immediate"]);
         assert_eq!(own, (tag, Some(status), &is_immediate.into()), "{transfer:#}");
     }
-    // The first are over before their callback has a probe.
+    // The first sends end before their callback has a probe.
     assert!(fine.len() == 3 && fine.iter().all(|it| it["status"] == 0 || it["status"].is_null()), "{fine:#?}");
     let [count] = json::list(&recording.report, "/transfer_counts") else { panic!("{:#}", recording.report) };
     assert_eq!((json::count(count, "/count"), json::count(count, "/failed")), (5, 2), "{count:#}");
 }
 
-/// The first is over before its callback has a probe.
+/// The first receive ends before its callback has a probe.
 fn received() {
     let recording = Built::new(&[]).run("receives");
-    assert_eq!(said(&recording, "called"), 101, "{}{}", recording.stdout, recording.stderr);
+    assert_eq!(printed(&recording, "called"), 101, "{}{}", recording.stdout, recording.stderr);
     let [_, later @ ..] = json::list(&recording.report, "/transfers") else { panic!("{:#}", recording.report) };
     let came = later.iter().zip(1..).map(|(transfer, number)| {
         assert_eq!((&transfer["operation"], &transfer["status"]), (&"tag_recv".into(), &0.into()), "{transfer:#}");
@@ -161,12 +162,12 @@ fn received() {
     });
     let came: Vec<u64> = came.collect();
     assert_eq!(came, (1..101).map(|number| (1000 + number) / 2).collect::<Vec<u64>>());
-    assert_eq!(came.iter().sum::<u64>(), said(&recording, "received"));
+    assert_eq!(came.iter().sum::<u64>(), printed(&recording, "received"));
 }
 
 fn unfinished() {
     let recording = Built::new(&[]).run("unfinished");
-    assert_eq!(said(&recording, "called"), 0, "{}{}", recording.stdout, recording.stderr);
+    assert_eq!(printed(&recording, "called"), 0, "{}{}", recording.stdout, recording.stderr);
     let [only] = json::list(&recording.report, "/transfers") else { panic!("{:#}", recording.report) };
     assert_eq!((json::text(only, "/tag"), &only["completed_s"]), ("0x0", &Value::Null), "{only:#}");
     let found = json::list(&recording.report, "/findings").iter();
@@ -191,12 +192,12 @@ fn another() {
     assert!(why.contains("it is UCX 2.7, and only the interface of UCX 1 is known"), "{why}");
 }
 
-/// The program counts its calls over all of its life, a few hundred a second, and those before which a breakpoint was there.
+/// The program counts its calls throughout, a few hundred a second, and how many of them found a breakpoint in place.
 fn progress() {
     let recording = Built::new(&[]).run("idle");
-    let (trapped, calls) = (said(&recording, "trapped"), said(&recording, "of"));
+    let (trapped, calls) = (printed(&recording, "trapped"), printed(&recording, "of"));
     assert!(trapped > 0 && trapped * 20 < calls, "{trapped} of {calls}");
-    let own = said(&recording, "rate") as f64;
+    let own = printed(&recording, "rate") as f64;
     let workers = json::list(&recording.report, "/workers");
     let rates: Vec<f64> = workers.iter().filter_map(|worker| worker["progress_per_s"].as_f64()).collect();
     let [rate] = rates[..] else { panic!("{workers:#?}") };

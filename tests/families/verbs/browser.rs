@@ -1,4 +1,4 @@
-//! What goes out, in a browser with a mouse (workloads/browser.py).
+//! Tests exported files in a browser, with a mouse (workloads/browser.py).
 
 use pyobs_tests::{Folder, Workload, command, json, needs, workload};
 use serde_json::Value;
@@ -6,7 +6,8 @@ use serde_json::Value;
 use super::exports::{BURNED, inclusive};
 use super::{recording, run};
 
-/// A page, what is true when it is there, which element is pressed, what is written then, and what that changes.
+/// A page, a condition that holds once it is ready, the element to press, the text to type then, and an expression that
+/// should change.
 #[derive(Default)]
 struct Press<'a> {
     page: &'a str,
@@ -16,7 +17,7 @@ struct Press<'a> {
     changes: &'a str,
 }
 
-/// What was there before and after, with a picture of it.
+/// The expression's value before and after the press. Also takes a screenshot.
 fn press(folder: &Folder, Press { page, ready, press, text, changes }: Press<'_>) -> [String; 2] {
     let (home, picture) = (folder.join("home"), folder.join("picture.png"));
     let mut browser = command(needs::python("3.12").unwrap().executable.clone());
@@ -24,14 +25,14 @@ fn press(folder: &Folder, Press { page, ready, press, text, changes }: Press<'_>
     browser.arg(page).arg(&picture).args([ready, press, changes, text]);
     let ended = Workload::start(browser).wait();
     assert!(ended.status.success(), "{ended:?}");
-    let told = json::parse(&ended.stdout);
-    assert!(json::count(&told, "/bytes") > 10_000, "{} is no picture of a page", picture.display());
+    let printed = json::parse(&ended.stdout);
+    assert!(json::count(&printed, "/bytes") > 10_000, "{} is not a picture of a page", picture.display());
     if page.starts_with("file:") {
-        let mut asked = json::list(&told, "/asked").iter().filter_map(Value::as_str);
+        let mut requested = json::list(&printed, "/requested").iter().filter_map(Value::as_str);
         let own = |address: &str| ["file:", "data:", "blob:"].iter().any(|own| address.starts_with(own));
-        assert!(asked.all(own), "{told:#}");
+        assert!(requested.all(own), "{printed:#}");
     }
-    ["/before", "/after"].map(|key| json::text(&told, key).to_owned())
+    ["/before", "/after"].map(|key| json::text(&printed, key).to_owned())
 }
 
 fn exported(folder: &Folder, format: &str) -> String {
@@ -44,7 +45,7 @@ fn exported(folder: &Folder, format: &str) -> String {
 /// The page's table of frames.
 const FRAMES: &str = "[...document.querySelectorAll('table')].find(it => it.tHead.textContent.includes('own samples'))";
 
-/// A press on the head of "total samples" sorts the frames, of which those with most of their own come first, by it.
+/// Pressing the heading "total samples" sorts the frames by that column. At first they are sorted by their own samples.
 pub fn html() {
     let folder = Folder::new();
     let page = format!("file://{}", exported(&folder, "html"));
@@ -60,7 +61,7 @@ pub fn html() {
     assert_eq!(after, sorted);
 }
 
-/// What is written into the field above a table hides the rows that do not have it, whatever the case of its letters.
+/// Text typed into the field above a table hides the rows that do not contain it, ignoring case.
 pub fn filter() {
     let folder = Folder::new();
     let page = format!("file://{}", exported(&folder, "html"));
@@ -75,7 +76,7 @@ pub fn filter() {
     assert_eq!(after, wanted);
 }
 
-/// A press on a frame makes it as wide as the picture.
+/// Pressing a frame makes it as wide as the picture.
 pub fn svg() {
     let folder = Folder::new();
     let page = format!("file://{}", exported(&folder, "svg"));
@@ -91,18 +92,18 @@ pub fn svg() {
     assert!(width(&after) > 99.0 && width(&before) < 99.0, "{before} {after}");
 }
 
-/// What is written into the question that "Search" asks marks the frames that have it, and says how much they are.
+/// Text typed into the prompt of "Search" marks the frames that contain it, and shows their share.
 pub fn search() {
     let folder = Folder::new();
     searches(&folder, "svg", "document");
-    // The page's own.
+    // The flame graph inside the page.
     searches(&folder, "html", "document.querySelector('iframe')?.contentDocument");
 }
 
-/// In a flame graph that is a document of an exported file.
+/// Searches a flame graph inside a document of an exported file.
 fn searches(folder: &Folder, format: &str, graph: &str) {
     let page = format!("file://{}", exported(folder, format));
-    // Those of a colour that no frame had, and what is said of them.
+    // The titles of the frames with the search colour, which no frame had before, and the text that reports the share.
     let changes = format!(
         "[...{graph}.querySelectorAll('#frames g')]
          .filter(it => it.querySelector('rect').getAttribute('fill') == {graph}.defaultView.searchcolor)
@@ -116,8 +117,8 @@ fn searches(folder: &Folder, format: &str, graph: &str) {
     let of = Press { page: &page, ready: &ready, press: &button, text: BURNED[0], changes: &changes };
     let [before, after] = press(folder, of);
     assert_eq!(before, "");
-    let (marked, said) = after.rsplit_once('\n').unwrap();
-    assert!(said.starts_with("Matched: "), "{after}");
+    let (marked, matched) = after.rsplit_once('\n').unwrap();
+    assert!(matched.starts_with("Matched: "), "{after}");
     let samples = |frame: &str| {
         assert!(frame.starts_with(&format!("{} (", BURNED[0])), "{after}");
         let (_, count) = frame.rsplit_once(" (").unwrap();
@@ -126,7 +127,7 @@ fn searches(folder: &Folder, format: &str, graph: &str) {
     assert_eq!(marked.lines().map(samples).sum::<u64>(), inclusive(BURNED[0]).0, "{after}");
 }
 
-/// speedscope itself imports it and has the functions with the times that the samples stand for.
+/// speedscope itself imports the export and shows the functions with the times of their samples.
 pub fn speedscope() {
     let folder = Folder::new();
     let file = exported(&folder, "speedscope");
@@ -140,14 +141,14 @@ pub fn speedscope() {
     let page = format!("file://{}#localProfilePath={}", reader.display(), script.display());
     let tab = "[...document.querySelectorAll('div')].find(it => it.childElementCount == 1 && it.textContent.endsWith('Sandwich'))";
     let ready = "document.title.startsWith('CPU time on ')";
-    // Its rows are drawn some time after its heading.
+    // The rows are drawn some time after their heading.
     let rows = "document.body.innerText.split('Symbol Name')[1]?.trim() ?? ''";
     let [_, after] = press(&folder, Press { page: &page, ready, press: tab, changes: rows, ..Press::default() });
-    // What all threads of the program are in most of the time; speedscope draws only the rows that are in view.
+    // All threads of the program spend most of their time in `spin`; speedscope draws only the rows in view.
     assert!(after.lines().any(|line| line.trim() == "spin"), "{after}");
 }
 
-/// Perfetto's page opens it, its engine has nothing against it, and finds in it what is in it by Perfetto's descriptors.
+/// Perfetto's page opens the export, its engine reports no error, and its counts match those by Perfetto's descriptors.
 pub fn perfetto() {
     let folder = Folder::new();
     std::os::unix::fs::symlink(needs::perfetto_page().unwrap(), folder.join("ui")).unwrap();
@@ -156,10 +157,10 @@ pub fn perfetto() {
     server.args(["-u", "-m", "http.server", "0", "--bind", "127.0.0.1", "--directory"]).arg(&*folder);
     let mut server = Workload::start(server);
     // Serving HTTP on 127.0.0.1 port 43211 (http://127.0.0.1:43211/) ...
-    let said = server.line();
-    let address = said.split(['(', ')']).nth(1).unwrap().to_owned();
+    let line = server.line();
+    let address = line.split(['(', ')']).nth(1).unwrap().to_owned();
     let page = format!("{address}ui/#!/?url={address}out.perfetto");
-    // The engine answers later.
+    // The engine answers asynchronously.
     let query = "select (select count(*) from stats where severity in ('error', 'data_loss') and value > 0) as refused, \
                  (select group_concat(distinct name) from process where name like 'python%') as processes, \
                  (select group_concat(distinct name) from thread) as threads, \
@@ -187,8 +188,8 @@ pub fn perfetto() {
     assert_eq!(processes, "python3.12 threads.py");
     assert!(threads.split(',').any(|thread| thread == "first-thread"), "{threads}");
     let trace = recording().perfetto();
-    let told = json::list(&trace, "/slices").iter().filter(|slice| slice["category"] == "wait");
-    let lengths: Vec<u64> = told.map(|wait| json::count(wait, "/to_ns") - json::count(wait, "/from_ns")).collect();
+    let known = json::list(&trace, "/slices").iter().filter(|slice| slice["category"] == "wait");
+    let lengths: Vec<u64> = known.map(|wait| json::count(wait, "/to_ns") - json::count(wait, "/from_ns")).collect();
     assert_eq!(waits, lengths.len().to_string());
     assert_eq!(length, lengths.iter().sum::<u64>().to_string());
     let counters = trace["counters"].as_object().unwrap().values();

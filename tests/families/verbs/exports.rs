@@ -1,4 +1,4 @@
-//! `pyobs export`, format by format.
+//! Tests `pyobs export`, format by format.
 
 use std::collections::BTreeSet;
 
@@ -10,11 +10,11 @@ use serde_json::Value;
 
 use super::{recording, run};
 
-/// The functions in which threads.py burns.
+/// The functions in which threads.py burns CPU time.
 pub const BURNED: [&str; 5] =
     ["in_first_thread", "in_second_thread", "in_daemon_thread", "in_thread_of_c", "in_main_thread"];
 
-/// All of them, with Python frames or without.
+/// All samples, with or without Python frames.
 fn samples() -> u64 {
     json::list(&recording().report, "/processes").iter().map(|process| json::count(process, "/samples")).sum()
 }
@@ -23,7 +23,8 @@ fn cpu_s() -> f64 {
     json::list(&recording().report, "/processes").iter().map(|process| json::number(process, "/cpu_s")).sum()
 }
 
-/// The sampling periods of one of these functions by the folded stacks, and how many lines they are the sum of.
+/// The sampling periods of one of these functions in the folded stacks, and the number of lines that they are summed
+/// over.
 pub fn inclusive(function: &str) -> (u64, usize) {
     let folded = recording().export("folded", &[]);
     let own = folded.lines().filter(|line| line.contains(&format!(";{function} ({function}.py")));
@@ -32,7 +33,7 @@ pub fn inclusive(function: &str) -> (u64, usize) {
 }
 
 pub fn folded() {
-    // Process, frames, count; no `;` and no control characters in names.
+    // A process, frames and a count; names contain neither `;` nor control characters.
     let process = r"[^;\p{Cc}]+ \(\d+\)";
     let frame = r"[^;\p{Cc}]+ (\([^;\p{Cc}]+\)|\[kernel\])";
     let line = Regex::new(&format!("^{process}(;{frame})+ [1-9][0-9]*$")).unwrap();
@@ -46,13 +47,13 @@ pub fn folded() {
         let (count, rate) = (text.lines().count() as f64, json::number(&recording().report, "/recording/rate_hz"));
         compare::close("CPU seconds", counts.sum::<u64>() as f64 / rate, cpu_s(), 0.5 * count / rate);
         let stacks: Vec<&str> = text.lines().map(|line| line.rsplit_once(' ').unwrap().0).collect();
-        assert_eq!(stacks.len(), stacks.iter().collect::<BTreeSet<_>>().len(), "a stack has one line");
+        assert_eq!(stacks.len(), stacks.iter().collect::<BTreeSet<_>>().len(), "a stack has several lines");
         assert_eq!(with_line.is_match(&text), lines, "{text}");
         assert!(BURNED.iter().all(|function| text.contains(&format!(";{function} ({function}.py"))), "{text}");
     }
 }
 
-/// By https://www.speedscope.app/file-format-schema.json.
+/// Checks against https://www.speedscope.app/file-format-schema.json.
 pub fn speedscope() {
     let document = json::parse(&recording().export("speedscope", &["--lines"]));
     assert_eq!(document["$schema"], "https://www.speedscope.app/file-format-schema.json");
@@ -99,7 +100,7 @@ pub fn svg() {
     let mut reader = Reader::from_str(&text);
     let (mut elements, mut titles, mut open) = (BTreeSet::new(), String::new(), 0_u32);
     loop {
-        match reader.read_event().unwrap_or_else(|error| panic!("no XML: {error}")) {
+        match reader.read_event().unwrap_or_else(|error| panic!("not XML: {error}")) {
             Event::Start(element) => {
                 open += 1;
                 elements.insert(String::from_utf8(element.name().as_ref().to_vec()).unwrap());
@@ -121,7 +122,7 @@ pub fn svg() {
     assert!(std::fs::read_to_string(file).unwrap().contains("<svg"));
 }
 
-/// Go's own reader gives the same sums for the functions, the tags and all together.
+/// Go's own reader must give the same sums for the functions, the tags and the total.
 pub fn pprof() {
     let file = recording().file.with_extension("pb.gz");
     let (from, to) = (recording().file.to_str().unwrap(), file.to_str().unwrap());
@@ -157,7 +158,7 @@ pub fn pprof() {
     }
 }
 
-/// By the documentation of the processed profile format.
+/// Checks against the documentation of the processed profile format.
 pub fn firefox() {
     let document = json::parse(&recording().export("firefox", &[]));
     let (mut total, mut names) = (0, BTreeSet::new());
@@ -176,11 +177,11 @@ pub fn firefox() {
         assert!(names.contains(format!("{function} ({function}.py)").as_str()), "{function} is not in {names:#?}");
     }
     let sleeps: u64 = json::list(&document, "/threads").iter().map(|it| json::count(it, "/markers/length")).sum();
-    assert!(sleeps > 0, "threads that start and join sleep");
+    assert!(sleeps > 0, "no sleeps, although threads start and join");
 }
 
-/// By Perfetto's own descriptors: the threads' waits are there, on tracks of the threads, and nothing overlaps by half; so are
-/// samples, one for each sampling period of CPU time.
+/// By Perfetto's own descriptors: the threads' waits must be on tracks of the threads, and there must be a sample for
+/// each sampling period of CPU time.
 pub fn perfetto() {
     let trace = recording().perfetto();
     let slices = json::list(&trace, "/slices");
@@ -196,7 +197,7 @@ pub fn perfetto() {
     assert!(arenas.iter().any(|at| at[1].as_u64() >= Some(256 << 10)), "{arenas:?}");
     let samples = json::list(&trace, "/samples");
     let rate = json::number(&recording().report, "/recording/rate_hz");
-    // Of each thread less than a period is left over.
+    // Each thread has a remainder of less than a period.
     compare::close("CPU seconds", samples.len() as f64 / rate, cpu_s(), tracks.len() as f64 / rate);
     for function in BURNED {
         let name = format!("{function} ({function}.py)");
@@ -207,7 +208,7 @@ pub fn perfetto() {
     }
 }
 
-/// In a browser: its script runs, nothing is refused, and nothing is asked of a network.
+/// In a browser: the page's script runs, the browser refuses nothing, and nothing is requested from a network.
 pub fn html() {
     let file = recording().file.with_extension("html");
     let (from, to) = (recording().file.to_str().unwrap(), file.to_str().unwrap());
@@ -221,7 +222,7 @@ pub fn html() {
     assert!(ended.status.success(), "{ended:?}");
     let complaints: Vec<&str> = ended.stderr.lines().filter(|line| line.contains("CONSOLE")).collect();
     assert!(complaints.is_empty(), "{complaints:#?}");
-    assert!(ended.stdout.contains("class=\"filter\""), "the page's script puts a filter above each table");
+    assert!(ended.stdout.contains("class=\"filter\""), "the page's script did not run: the tables have no filter");
     for function in BURNED {
         assert!(ended.stdout.contains(&format!("{function} (")), "{function} is in no table");
     }

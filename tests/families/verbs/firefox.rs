@@ -1,4 +1,5 @@
-//! What goes out for Firefox's profiler, in its own code: Mozilla's profiler-cli, a server with a client for its questions.
+//! Tests the export for Firefox's profiler with its own code: Mozilla's profiler-cli, a server and a client that
+//! queries it.
 
 use std::process::Command;
 
@@ -14,12 +15,12 @@ struct Profiler {
 
 impl Profiler {
     fn start() -> Self {
-        let it = Self { folder: Folder::new() };
-        let profile = it.folder.join("profile.json").display().to_string();
+        let profiler = Self { folder: Folder::new() };
+        let profile = profiler.folder.join("profile.json").display().to_string();
         let written = run(&["export", recording().file.to_str().unwrap(), "--format", "firefox", "-o", &profile]);
         assert!(written.status.success(), "{written:?}");
-        it.ask(&["load", &profile]);
-        it
+        profiler.ask(&["load", &profile]);
+        profiler
     }
 
     fn client(&self, arguments: &[&str]) -> Command {
@@ -42,12 +43,12 @@ impl Profiler {
 
 impl Drop for Profiler {
     fn drop(&mut self) {
-        // What does not end is seen by the next one: it has a folder of its own.
+        // A server that keeps running does not disturb the next one, which has a folder of its own.
         let _ended = self.client(&["stop", "--all"]).output();
     }
 }
 
-/// The CPU time of a function over all threads is that of the folded stacks; sleeps are markers with a stack.
+/// A function's CPU time over all threads must match the folded stacks, and sleeps must be markers with a stack.
 pub fn counts() {
     let profiler = Profiler::start();
     let threads = profiler.document(&["thread", "list"]);
@@ -56,10 +57,10 @@ pub fn counts() {
     let (mut functions, mut sleeps) = (Vec::new(), 0);
     for thread in threads {
         let handle = json::text(thread, "/threadHandle");
-        let told = profiler.document(&["thread", "functions", "--thread", handle, "--include-idle"]);
-        functions.extend(json::list(&told, "/functions").to_vec());
-        let told = profiler.document(&["thread", "markers", "--thread", handle, "--has-stack"]);
-        let kinds = json::list(&told, "/byType").iter();
+        let output = profiler.document(&["thread", "functions", "--thread", handle, "--include-idle"]);
+        functions.extend(json::list(&output, "/functions").to_vec());
+        let output = profiler.document(&["thread", "markers", "--thread", handle, "--has-stack"]);
+        let kinds = json::list(&output, "/byType").iter();
         let of_sleep = kinds.filter(|kind| json::text(kind, "/markerName").starts_with("Sleep: "));
         sleeps += of_sleep.map(|kind| json::count(kind, "/count")).sum::<u64>();
     }
@@ -67,12 +68,12 @@ pub fn counts() {
     for function in BURNED {
         let name = format!("{function} ({function}.py)");
         let rows = functions.iter().filter(|row| row["name"] == name.as_str());
-        // Of weights in milliseconds the sum is in milliseconds too.
+        // The weights are in milliseconds, so their sum is too.
         let found: f64 = rows.map(|row| json::number(row, "/totalSamples")).sum();
         let (periods, lines) = inclusive(function);
-        // The folded stacks round each line to a sampling period, the profile each thread to a millisecond.
+        // The folded stacks round each line to a sampling period, and the profile each thread to a millisecond.
         let rounding = 0.5 * lines as f64 * period_ms + threads.len() as f64;
         compare::close(&format!("milliseconds of {function}"), found, periods as f64 * period_ms, rounding);
     }
-    assert!(sleeps > 0, "threads that are joined are slept for");
+    assert!(sleeps > 0, "no sleeps, although threads are joined");
 }

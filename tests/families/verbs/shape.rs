@@ -1,4 +1,4 @@
-//! What a JSON document must look like: every key, no other key, and the type of each.
+//! Checks the shape of a JSON document: every key, no other key, and each value's type.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ pub enum Shape {
     Number,
     Flag,
     OneOf(&'static [&'static str]),
-    /// Counts by any name.
+    /// An object whose values are counts, with any keys.
     Counts,
     Nullable(Box<Shape>),
     List(Box<Shape>),

@@ -1,4 +1,4 @@
-//! The rows of the family `ucx`, over a real recording of UCXX's driver for asyncio.
+//! Tests the rows of the family `ucx` on a real recording of UCXX's asyncio driver.
 
 use pyobs_tests::{Record, command, json, needs, workload};
 
@@ -51,7 +51,7 @@ fn transfer() -> Shape {
         maybe("region", Shape::object(region).with("born_at", Shape::nullable(frame_shape()))),
         ("stack", Shape::list(frame_shape())),
     ])
-    // Added to the contract.
+    // These keys were added to the contract later.
     .with("protocol", Shape::nullable(Shape::OneOf(&["eager", "rendezvous"])))
     .with("endpoint", Shape::Text)
     .with("submit_tid", Shape::nullable(Shape::Count))
@@ -73,7 +73,7 @@ fn worker() -> Shape {
     .with("python", Shape::nullable(Shape::Number))
 }
 
-/// What is not in the contract at all (docs/families/ucx.md).
+/// These rows are not in the contract (docs/families/ucx.md).
 fn count() -> Shape {
     let counted = counts(&["pid", "count", "bytes", "immediate", "failed", "unfollowed", "told_every"]);
     Shape::object(counted).with("library", LIBRARIES).with("operation", operation()).with("total_s", Shape::Number)
@@ -112,11 +112,11 @@ pub fn rows() {
     }
     for transfer in json::list(report, "/transfers") {
         for key in ["/id", "/buffer", "/endpoint"] {
-            assert!(json::text(transfer, key).starts_with("0x"), "{key} is no address: {transfer:#}");
+            assert!(json::text(transfer, key).starts_with("0x"), "{key} is not an address: {transfer:#}");
         }
         let parent = &transfer["parent"];
         let is_there = parent.is_null() || json::list(report, "/transfers").iter().any(|it| it["id"] == *parent);
-        assert!(is_there, "{parent} is no transfer's id");
+        assert!(is_there, "{parent} is not a transfer's id");
     }
     let depths = json::list(report, "/transfer_queues").iter().map(|queue| json::list(queue, "/depths").len());
     assert!(depths.clone().all(|length| length == 100), "{:?}", depths.collect::<Vec<_>>());

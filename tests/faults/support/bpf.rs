@@ -1,4 +1,4 @@
-//! What the kernel holds of BPF, by its own lists: programs, maps and links, whoever made them.
+//! Lists the kernel's BPF programs, maps and links, whoever made them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,10 +9,10 @@ const PROG_GET_NEXT_ID: libc::c_int = 11;
 const MAP_GET_NEXT_ID: libc::c_int = 12;
 const LINK_GET_NEXT_ID: libc::c_int = 31;
 
-/// The kernel frees what nobody holds in the background, after a grace period.
+/// The kernel frees unreferenced objects in the background, after a grace period.
 const GRACE: Duration = Duration::from_secs(30);
 
-/// Ids of objects that live now.
+/// The ids of existing objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Objects {
     pub programs: BTreeSet<u32>,
@@ -21,12 +21,12 @@ pub struct Objects {
 }
 
 impl Objects {
-    /// Of the whole machine.
+    /// The objects of the whole machine.
     pub fn all() -> Self {
         Self { programs: list(PROG_GET_NEXT_ID), maps: list(MAP_GET_NEXT_ID), links: list(LINK_GET_NEXT_ID) }
     }
 
-    /// Those that the descriptors of a process keep alive.
+    /// The objects that a process's descriptors keep alive.
     pub fn of(pid: u32) -> Self {
         let mut objects = Self::default();
         for entry in fs::read_dir(format!("/proc/{pid}/fdinfo")).into_iter().flatten().flatten() {
@@ -44,7 +44,7 @@ impl Objects {
         objects
     }
 
-    /// Those of every process.
+    /// The objects that any process keeps alive.
     fn held() -> Self {
         let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
         let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -76,20 +76,20 @@ impl Objects {
     }
 }
 
-/// What pyobs left, if anything: none of the objects that it had (`its`) is there any more, and beyond those of
-/// `before` there is none that no living process holds. Others may be using BPF on this machine meanwhile.
+/// Asserts that pyobs left nothing: none of its objects (`its`) exists any more, and beyond `before` there is none
+/// without a living holder. Other programs may use BPF on this machine meanwhile.
 #[track_caller]
 pub fn assert_nothing_is_left(before: &Objects, its: &Objects) {
-    assert!(!its.programs.is_empty(), "pyobs had no BPF programs, so that this shows nothing: {its:?}");
-    assert!(!its.maps.is_empty(), "pyobs had no BPF maps, so that this shows nothing: {its:?}");
-    wait_for_none("of pyobs's there is still", || its.and(&Objects::all()));
+    assert!(!its.programs.is_empty(), "pyobs had no BPF programs, so this proves nothing: {its:?}");
+    assert!(!its.maps.is_empty(), "pyobs had no BPF maps, so this proves nothing: {its:?}");
+    wait_for_none("objects of pyobs remain:", || its.and(&Objects::all()));
     assert_nothing_is_new(before);
 }
 
-/// What a pyobs left that could not start, if anything: beyond those of `before` there is none that nobody holds.
+/// Asserts that a pyobs that could not start left nothing: beyond `before` there is no object without a holder.
 #[track_caller]
 pub fn assert_nothing_is_new(before: &Objects) {
-    wait_for_none("nobody holds", || Objects::all().without(before).without(&Objects::held()));
+    wait_for_none("objects without a holder:", || Objects::all().without(before).without(&Objects::held()));
 }
 
 #[track_caller]
@@ -115,10 +115,10 @@ fn list(command: libc::c_int) -> BTreeSet<u32> {
     ids
 }
 
-/// The first id after `id`, as `union bpf_attr` gives it: start_id, next_id, open_flags.
+/// The first id after `id`. The fields of `union bpf_attr` are start_id, next_id and open_flags.
 fn next(command: libc::c_int, id: u32) -> Option<u32> {
     let mut attributes = [id, 0, 0];
-    // SAFETY: the kernel reads and writes the attributes within the size that it is told, and they outlive the call.
+    // SAFETY: the kernel reads and writes the attributes within the given size, and they outlive the call.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command, attributes.as_mut_ptr(), size_of_val(&attributes)) };
     if result == 0 {
         return Some(attributes[1]);

@@ -1,4 +1,4 @@
-//! Files that are no recordings, or none any more.
+//! Makes files that are not recordings, or no longer valid ones.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use pyobs_tests::command;
 use rusqlite::Connection;
 
-/// Pseudo-random numbers, the same in every run: a failure can be looked at again.
+/// Pseudo-random numbers, the same in every run, so that a failure can be reproduced.
 pub struct Numbers(u64);
 
 impl Numbers {
@@ -24,7 +24,7 @@ impl Numbers {
     }
 }
 
-/// Each with what is wrong with it; none of them can be read at all.
+/// Files that cannot be read at all, each with its defect.
 pub fn hopeless(recording: &Path, folder: &Path) -> Vec<(&'static str, PathBuf)> {
     let bytes = fs::read(recording).unwrap();
     let file = |name: &str, bytes: &[u8]| {

@@ -1,4 +1,4 @@
-//! A verb of pyobs, run to its end: what it wrote, byte for byte, and how it ended.
+//! Runs a verb of pyobs to its end, and keeps its output byte for byte.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -10,23 +10,23 @@ use std::time::{Duration, Instant};
 
 use pyobs_tests::command;
 
-/// Longer than any verb takes here; it tells one that hangs from one that is slow.
+/// No verb takes this long here; the limit tells a hanging verb from a slow one.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// Nothing that pyobs says in earnest is longer, whatever it is given.
+/// No message of pyobs is longer, whatever its input.
 const SENTENCE_MAX: usize = 1000;
 
 /// The formats that `export` writes.
 pub const FORMATS: [&str; 4] = ["folded", "svg", "speedscope", "json"];
 
-/// `pyobs` with these arguments.
+/// The command `pyobs` with these arguments.
 pub fn pyobs<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Command {
     let mut pyobs = command(pyobs_tests::pyobs());
     pyobs.args(arguments);
     pyobs
 }
 
-/// How a program ended.
+/// How a program ended, and its output.
 pub struct Outcome {
     pub shown: String,
     pub status: ExitStatus,
@@ -34,7 +34,7 @@ pub struct Outcome {
     pub stderr: String,
 }
 
-/// Runs a command with nothing on its standard input.
+/// Runs a command with an empty standard input.
 #[track_caller]
 pub fn run(command: Command) -> Outcome {
     run_into(command, Stdio::piped())
@@ -46,7 +46,7 @@ pub fn run_into(mut command: Command, stdout: impl Into<Stdio>) -> Outcome {
     let shown = format!("{command:?}");
     command.stdin(Stdio::null()).stdout(stdout).stderr(Stdio::piped());
     let child = command.spawn().unwrap_or_else(|error| panic!("{shown}: {error}"));
-    // A `Command` holds its end of a pipe that was given to it.
+    // A `Command` keeps its end of a pipe open.
     drop(command);
     wait(child, shown)
 }
@@ -74,7 +74,7 @@ fn wait(mut child: Child, shown: String) -> Outcome {
 fn read(mut from: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
     std::thread::spawn(move || {
         let mut all = Vec::new();
-        // What was read until an error is what there is.
+        // After an error, the bytes read so far count.
         let _ = from.read_to_end(&mut all);
         all
     })
@@ -85,7 +85,7 @@ fn text(reader: Option<JoinHandle<Vec<u8>>>) -> String {
 }
 
 impl fmt::Debug for Outcome {
-    /// As somebody reads it whose test has failed.
+    /// Formatted for the reader of a failed test.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}\n{}, stderr:\n{:.1000}", self.shown, self.status, self.stderr)?;
         write!(f, "stdout:\n{:.1000}", String::from_utf8_lossy(&self.stdout))
@@ -97,17 +97,17 @@ impl Outcome {
         self.status.code()
     }
 
-    /// It failed with this code and one sentence, which is returned without its `pyobs: `.
+    /// Asserts that it failed with this code and one sentence, and returns that without its `pyobs: `.
     #[track_caller]
     pub fn fails_with(&self, code: i32) -> &str {
         self.is_calm();
         assert_eq!(self.code(), Some(code), "{self:#?}");
         let lines: Vec<&str> = self.stderr.lines().collect();
-        let [line] = lines[..] else { panic!("one sentence on stderr, not {}: {self:#?}", lines.len()) };
-        line.strip_prefix("pyobs: ").unwrap_or_else(|| panic!("a sentence begins with `pyobs: `: {self:#?}"))
+        let [line] = lines[..] else { panic!("expected one sentence on stderr, got {}: {self:#?}", lines.len()) };
+        line.strip_prefix("pyobs: ").unwrap_or_else(|| panic!("the sentence does not begin with `pyobs: `: {self:#?}"))
     }
 
-    /// It ended with 0.
+    /// Asserts that it ended with 0.
     #[track_caller]
     pub fn succeeds(&self) -> &Self {
         self.is_calm();
@@ -115,7 +115,7 @@ impl Outcome {
         self
     }
 
-    /// It ended with 0, or it failed with this code and one sentence.
+    /// Asserts that it ended with 0, or failed with this code and one sentence.
     #[track_caller]
     pub fn succeeds_or_fails_with(&self, code: i32) {
         if self.code() == Some(0) {
@@ -131,7 +131,8 @@ impl Outcome {
         std::str::from_utf8(&self.stdout).unwrap_or_else(|error| panic!("{}: {error}", self.shown))
     }
 
-    /// No signal ended it, and every line on stderr is a sentence of pyobs: no panic, no backtrace, no escape sequence.
+    /// Asserts that no signal ended it, and that stderr has only pyobs's sentences: no panic, backtrace or escape
+    /// sequence.
     #[track_caller]
     pub fn is_calm(&self) {
         assert_eq!(self.status.signal(), None, "{self:#?}");
@@ -139,7 +140,7 @@ impl Outcome {
     }
 }
 
-/// What pyobs wrote to stderr is sentences: no panic, no backtrace, no escape sequence.
+/// Asserts that stderr has only pyobs's sentences: no panic, backtrace or escape sequence.
 #[track_caller]
 pub fn is_calm(stderr: &str) {
     for line in stderr.lines() {

@@ -1,7 +1,7 @@
-"""Runs every check in the guest and writes one JSON line for each to the second serial port.
+"""Runs every check in the guest, and writes one JSON line for each to the second serial port.
 
-{"family", "check", "status": "works" | "refused" | "failed", "detail", "seconds"}; a line of doctor carries its whole JSON
-as "doctor". The check "record" is that of a family that could not be recorded at all.
+{"family", "check", "status": "works" | "refused" | "failed", "detail", "seconds"}; a line of doctor has its whole JSON as
+"doctor". The check "record" is for a family that could not be recorded at all.
 """
 import importlib
 import json
@@ -13,17 +13,17 @@ from concurrent.futures import ThreadPoolExecutor
 
 from pyobs import Refused, refusals
 
-# These measure no time, so two of them may run at once.
+# These do not measure time, so two of them may run at once.
 BESIDE = ["arena", "shm", "ucx", "nrt", "eval"]
-# These measure time or look at the whole machine. doctor is compared with how the families went, the log is of all, and the last
-# leaves the kernel locked down.
+# These measure time or observe the whole machine. doctor is compared with the families' results, log covers all of
+# them, and confined leaves the kernel locked down.
 ALONE = ["cpu", "offcpu", "gil", "redundancy", "default", "killed", "doctor", "log", "confined"]
 
 port = open("/dev/ttyS1", "w")
 lock = threading.Lock()
 
 
-def say(family, check, status, detail, since, **more):
+def report(family, check, status, detail, since, **more):
     row = {"family": family, "check": check, "status": status, "detail": detail}
     row["seconds"] = round(time.monotonic() - since, 1)
     with lock:
@@ -32,20 +32,20 @@ def say(family, check, status, detail, since, **more):
 
 
 def run(family):
-    """What fails twice is broken. What fails once may have been in the way of something else on the host: it is tried again, and
-    its detail says what the first try found."""
+    """Retries a family that fails: another program on the host may have interfered. A check that then works has the first
+    result in its detail."""
     since = time.monotonic()
-    rows = tried(family)
+    rows = run_once(family)
     failed = {check: detail for check, status, detail, _ in rows if status == "failed"}
-    for check, status, detail, more in tried(family) if failed else rows:
+    for check, status, detail, more in run_once(family) if failed else rows:
         if status == "works" and check in failed:
-            detail = "at the second try, at first: %s" % failed[check]
-        say(family, check, status, detail, since, **more)
+            detail = "on the retry; at first: %s" % failed[check]
+        report(family, check, status, detail, since, **more)
         since = time.monotonic()
 
 
-def tried(family):
-    """A module of checks yields (check, problem); the problem is empty when the check holds."""
+def run_once(family):
+    """Runs a module of checks, which yields (check, problem). The problem is empty if the check passes."""
     rows = []
     refusals[family] = ""
     try:
@@ -67,7 +67,7 @@ def main(wanted):
         list(pool.map(run, filter(is_wanted, BESIDE)))
     for family in filter(is_wanted, ALONE):
         run(family)
-    say("all", "end", "works", "", time.monotonic())
+    report("all", "end", "works", "", time.monotonic())
 
 
 main(sys.argv[1:])

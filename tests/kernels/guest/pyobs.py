@@ -1,4 +1,4 @@
-"""Runs pyobs in the guest, on programs that say what they did."""
+"""Runs pyobs in the guest, on programs that report what they did."""
 import json
 import os
 import shlex
@@ -9,37 +9,37 @@ import time
 
 PYOBS = "/guest/pyobs"
 WORKLOADS = "/guest/workloads"
-# An emulated guest runs about ten times slower. Workloads that give pyobs much to read run longer there.
+# An emulated guest is about ten times slower. Workloads that give pyobs much to read run longer there.
 PATIENCE_S = 120
 os.environ["PYOBS_SLOWNESS"] = "2"
-# A process that uses less than this share of a CPU for a second has done what it had to do.
+# A process that uses less than this share of a CPU for a second has finished what it was doing.
 REST_SHARE = 0.15
-# Two measurements of a time may differ by this share, and by this many seconds.
+# Two measurements of a time may differ by this share plus this many seconds.
 SHARE, LEAST_S = 0.07, 0.01
 
 with open("/guest/pythons.json") as file:
     # [["3.8.18", "/…/python3.8"], …], oldest first.
     PYTHONS = json.load(file)
 
-# Why families could not be recorded alone, of those that were tried.
+# Why families that were tried could not be recorded alone; empty if they could.
 refusals = {}
 
 
 class Refused(Exception):
-    """pyobs ended with exit code 3 and said why in one sentence."""
+    """pyobs ended with exit code 3 and gave the reason in one sentence."""
 
 
 class Program:
-    """What a program said, after it ended."""
+    """The output of a program that has ended."""
 
     def __init__(self, folder, name):
         self.name, self.pid = name, int(read(folder, name, "pid"))
         self.stdout, self.stderr = read(folder, name, "out"), read(folder, name, "err")
 
-    def said(self):
-        """The JSON on its last line."""
+    def result(self):
+        """The JSON on the last line of its output."""
         lines = self.stdout.splitlines()
-        assert lines, "%s said nothing: %s" % (self.name, self.stderr)
+        assert lines, "%s printed nothing: %s" % (self.name, self.stderr)
         return json.loads(lines[-1])
 
 
@@ -56,8 +56,8 @@ def on_each(script, *arguments):
 
 
 def shell(folder, commands):
-    """One shell that runs them all, as a command for `pyobs record`. Each leaves its pid and what it says in the folder, and
-    waits for a file there (workloads/timing.py, until_known)."""
+    """A command for `pyobs record`: one shell that runs all of them. Each leaves its pid and its output in the folder, and waits
+    for a file there (workloads/timing.py, until_known)."""
     start = 'echo $$ >"$0.pid"; export PYOBS_READY="$0.ready"; exec "$@" >"$0.out" 2>"$0.err"'
     line = lambda name, argv: ["sh", "-c", start, os.path.join(folder, name)] + argv
     lines = [" ".join(map(shlex.quote, line(name, argv))) + " &" for name, argv in commands.items()]
@@ -70,15 +70,15 @@ def read(folder, name, kind):
 
 
 def together(commands):
-    """Runs them unwatched."""
+    """Runs the commands unwatched."""
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run(shell(folder, commands), timeout=PATIENCE_S, check=True)
         return [Program(folder, name) for name in commands]
 
 
 def record(probe, commands, options=(), in_turn=False, signals=False):
-    """Records them from their first instruction on, with this list of families or with the default when it is None. They go on
-    when pyobs knows them: one after the other if they are to take turns, by SIGUSR1 if they wait for that."""
+    """Records commands from their first instruction on, with this list of families or, for None, the defaults. They continue once
+    pyobs knows them: one after the other if in_turn is set, and by SIGUSR1 if signals is set."""
     with tempfile.TemporaryDirectory() as folder:
         recorder = start(folder, probe, list(options) + ["--"] + shell(folder, commands))
         pids = wait_for_pids(folder, commands, recorder)
@@ -93,7 +93,7 @@ def record(probe, commands, options=(), in_turn=False, signals=False):
 
 
 def attach(probe, commands, options=()):
-    """Records programs that already run, so that nothing of how an interpreter starts is in the recording."""
+    """Records programs that are already running, so that the start of an interpreter is not in the recording."""
     with tempfile.TemporaryDirectory() as folder:
         running = subprocess.Popen(shell(folder, commands))
         try:
@@ -115,8 +115,8 @@ def start(folder, probe, arguments):
 
 
 def finish(recorder, folder, names):
-    _, said = recorder.communicate(timeout=PATIENCE_S)
-    refuse_or_fail(recorder.returncode, said.decode())
+    _, stderr = recorder.communicate(timeout=PATIENCE_S)
+    refuse_or_fail(recorder.returncode, stderr.decode())
     return Recording(os.path.join(folder, "recording.pyobs"), folder, names)
 
 
@@ -126,14 +126,14 @@ def release(folder, name):
 
 
 def wait_for_pids(folder, names, parent):
-    """The programs' pids, of as many as there are when their parent has ended."""
+    """The programs' pids; if their parent ends early, only those that exist by then."""
     end = time.monotonic() + PATIENCE_S
     pids = {}
     while len(pids) < len(names) and parent.poll() is None and time.monotonic() < end:
         time.sleep(0.1)
         for name in names:
-            said = read(folder, name, "pid").strip() if os.path.exists(os.path.join(folder, name + ".pid")) else ""
-            pids.update({name: int(said)} if said else {})
+            text = read(folder, name, "pid").strip() if os.path.exists(os.path.join(folder, name + ".pid")) else ""
+            pids.update({name: int(text)} if text else {})
     return pids
 
 
@@ -149,7 +149,7 @@ def until_rest(pids):
 
 
 def fields(pid):
-    """Of /proc/PID/stat, from the state on; nothing of a process that is gone."""
+    """The fields of /proc/PID/stat from the state on; none for a process that is gone."""
     try:
         with open("/proc/%d/stat" % pid) as file:
             return file.read().rpartition(")")[2].split()
@@ -165,15 +165,15 @@ def cpu_s(pid):
     return sum(map(int, fields(pid)[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
-def refuse_or_fail(code, said):
-    said = said.strip()
-    if code == 3 and said.startswith("pyobs: ") and len(said.splitlines()) == 1:
-        raise Refused(said[len("pyobs: "):])
-    assert code == 0, "exit code %d: %s" % (code, said)
+def refuse_or_fail(code, stderr):
+    stderr = stderr.strip()
+    if code == 3 and stderr.startswith("pyobs: ") and len(stderr.splitlines()) == 1:
+        raise Refused(stderr[len("pyobs: "):])
+    assert code == 0, "exit code %d: %s" % (code, stderr)
 
 
 def is_close(known, seen, share=SHARE):
-    """Whether seconds agree with the bounds that a program measured."""
+    """Whether a number of seconds agrees with the bounds that a program measured."""
     least, most = known
     return least * (1 - share) - LEAST_S <= seen <= most * (1 + share) + LEAST_S
 

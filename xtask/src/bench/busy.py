@@ -1,7 +1,8 @@
-# What profilers cost on a machine whose CPUs are all busy: eight processes of the folder `busy`.
+# Measures what profilers cost on a machine whose CPUs are all busy: eight processes of the folder `busy`.
 #
-# busy.py FROM TO PYOBS FOLDER PROBES...: one recording for each of PROBES (families by commas, or `default`), all that pyobs uses
-# in the seconds FROM to TO of it, and then py-spy on each of the eight processes. Prints one JSON object a line.
+# busy.py FROM TO PYOBS FOLDER PROBES...: makes one recording for each of PROBES (families separated by commas, or
+# `default`) and measures what pyobs uses in its seconds FROM to TO, and then py-spy on each of the eight processes.
+# Prints one JSON object a line.
 import ctypes
 import json
 import os
@@ -19,7 +20,7 @@ BIN = os.path.dirname(sys.executable)
 TICK = os.sysconf("SC_CLK_TCK")
 # py-spy is measured between these seconds.
 PY_SPY = (5, 20)
-# bpf(2): its number, two of its commands (include/uapi/linux/bpf.h), and where fields of `bpf_prog_info` are.
+# The number of bpf(2), two of its commands (include/uapi/linux/bpf.h), and offsets in `bpf_prog_info`.
 BPF = {"x86_64": 321, "aarch64": 280}[platform.machine()]
 PROG_GET_FD_BY_ID, OBJ_GET_INFO_BY_FD = 13, 15
 NAME, INFO_SIZE = slice(64, 80), 232
@@ -47,7 +48,7 @@ def program_name(number):
 
 
 def programs(pid):
-    """The run time and runs of each BPF program that a process holds, as the kernel counts them."""
+    """The run time and the number of runs of each BPF program that a process holds, by the kernel's count."""
     found = {}
     for fd in os.listdir(f"/proc/{pid}/fd"):
         try:
@@ -109,10 +110,10 @@ def record(pyobs, folder, number, probes, start, end):
         sys.exit(f"pyobs {' '.join(arguments)} failed")
     window = (start * 10**9, end * 10**9)
     samples = sqlite3.connect(file).execute("SELECT count(*) FROM samples WHERE at_ns BETWEEN ? AND ?", window).fetchone()[0]
-    none = (0, 0)
+    unseen = (0, 0)
     spent = {}
     for number, (run_time, runs) in last["programs"].items():
-        before = first["programs"].get(number, none)
+        before = first["programs"].get(number, unseen)
         spent[number] = [run_time - before[0], runs - before[1]]
     names, user = {}, {}
     for tid, (name, used) in last["threads"].items():

@@ -1,4 +1,4 @@
-//! What pyobs costs on a machine whose CPUs are all busy, beside py-spy, in the same run.
+//! Measures what pyobs costs on a machine whose CPUs are all busy, beside py-spy, in the same run.
 
 use std::{collections::BTreeMap, process::Command, thread::available_parallelism};
 
@@ -13,13 +13,13 @@ use super::{
 };
 use crate::process::output;
 
-/// The steady state: all is known that the machine runs, and nothing is read for the first time.
+/// The steady state: pyobs knows everything that the machine runs, and reads nothing for the first time.
 const WINDOW: [&str; 2] = ["10", "40"];
 const PROBES: [&str; 2] = ["cpu", "default"];
-/// Recordings with each, in turns: these machines are faster in one minute than in another.
+/// Recordings with each, in turn, because a machine's speed changes from minute to minute.
 const ROUNDS: usize = 3;
-/// Goals: % of the machine for `--probe cpu` and for the defaults, µs of user time a sample, ns of kernel time a thread switch, and
-/// how often pyobs fits into py-spy.
+/// Goals: % of the machine for `--probe cpu` and for the defaults, µs of user time per sample, ns of kernel time per
+/// thread switch, and how many times as much py-spy must use.
 const MACHINE: [f64; 2] = [0.4, 1.0];
 const SAMPLE_US: f64 = 25.0;
 const SWITCH_NS: f64 = 60.0;
@@ -37,16 +37,16 @@ const COLUMNS: &[&str] = &[
     "kernel a switch (ns)",
 ];
 
-/// What `busy.py` prints of a recording.
+/// What `busy.py` prints about a recording.
 #[derive(Deserialize)]
 struct Recorded {
     file: std::path::PathBuf,
     seconds: f64,
     samples: f64,
     switches: f64,
-    /// Run time in ns, and runs, of each BPF program.
+    /// Run time in ns, and the number of runs, of each BPF program.
     programs: BTreeMap<String, (f64, f64)>,
-    /// CPU time in ns of the threads of a name.
+    /// CPU time in ns of the threads with each name.
     threads: BTreeMap<String, f64>,
 }
 
@@ -68,7 +68,7 @@ impl Recorded {
     }
 }
 
-/// And of py-spy.
+/// What it prints about py-spy.
 #[derive(Deserialize)]
 struct Beside {
     processes: u32,
@@ -94,8 +94,8 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
         .arg(crate::repo::pyobs())
         .arg(&setting.folder)
         .args(PROBES.repeat(ROUNDS));
-    let said = output(&mut bench)?;
-    let lines: Vec<&str> = said.lines().collect();
+    let printed = output(&mut bench)?;
+    let lines: Vec<&str> = printed.lines().collect();
     let [recordings @ .., beside] = &lines[..] else { bail!("busy.py printed nothing") };
     if recordings.len() != PROBES.len() * ROUNDS {
         bail!("busy.py printed {} recordings instead of {}", recordings.len(), PROBES.len() * ROUNDS);
@@ -106,7 +106,7 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
         [("--probe cpu", " --probe cpu"), ("defaults", "")].into_iter().enumerate().zip(MACHINE)
     {
         let own = recordings.iter().skip(at).step_by(PROBES.len());
-        let rounds = own.map(|line| serde_json::from_str(line).with_context(|| format!("{line:?} is no recording")));
+        let rounds = own.map(|line| serde_json::from_str(line).with_context(|| format!("{line:?} is not a recording")));
         let mut rounds: Vec<Recorded> = rounds.collect::<Result<_>>()?;
         rounds.sort_by(|one, other| one.spent_ns().total_cmp(&other.spent_ns()));
         let all = rounds.iter().map(|round| format!("{:.2}", round.spent_ns() / 1e7 / cpus)).collect::<Vec<_>>();
@@ -117,7 +117,7 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
         table.at_most(&format!("{name}: kernel and user time (% of the machine)"), shares[shares.len() - 1], most);
         judge(&mut table, name, &recorded)?;
     }
-    let beside: Beside = serde_json::from_str(beside).with_context(|| format!("{beside:?} is not of py-spy"))?;
+    let beside: Beside = serde_json::from_str(beside).with_context(|| format!("{beside:?} is not py-spy's result"))?;
     let share = 100.0 * beside.cpu_s / beside.seconds / cpus;
     let name = format!("py-spy on {} processes", beside.processes);
     let mut cells = vec![name, String::new(), format!("{share:.2}")];

@@ -1,5 +1,4 @@
-"""What a call of a Python function takes, and what a resumption of a generator does: prints both, in seconds of CPU time, the
-least of seven rounds."""
+"""Prints the CPU seconds of a call of a Python function and of a resumption of a generator: the least of seven rounds."""
 import time
 
 COUNT, ROUNDS = 20000, 7
@@ -38,7 +37,7 @@ def least(work):
     return min(once() for _ in range(ROUNDS))
 
 
-# Until the probes are there.
+# Leaves time to attach the probes.
 time.sleep(1)
 loop = least(nothing)
 print(*((least(work) - loop) / COUNT for work in (calls, resumptions)), flush=True)

@@ -1,6 +1,5 @@
-"""dashboard.py SECONDS COMMAND...: the share of a core that the dashboard's thread takes with each screen.
-
-The command runs in a terminal of 140x40 that is read as fast as it is written; its main thread draws.
+"""dashboard.py SECONDS COMMAND...: the share of a core that the dashboard's thread uses on each screen.
+The command runs in a terminal of 140x40 whose output is read at once; its main thread draws.
 """
 import fcntl, os, pty, signal, struct, sys, termios, threading, time
 

@@ -1,4 +1,4 @@
-//! What the dashboard costs while it is looked at.
+//! Measures what the dashboard costs while it is open.
 
 use std::process::Command;
 
@@ -10,12 +10,12 @@ use crate::{
     repo,
 };
 
-/// A terminal for the dashboard, and its thread's account.
+/// Runs the dashboard in a terminal, and measures its thread.
 const TERMINAL: &str = include_str!("dashboard.py");
 const SECONDS: &str = "10";
-/// Of a core.
+/// The share of a core.
 const MOST: f64 = 0.02;
-/// The screens by their keys.
+/// The screens in the order of their keys.
 const SCREENS: [&str; 10] =
     ["Overview", "Processes", "Frames", "Flame", "Waits", "Health", "Memory", "Transfers", "Redundancy", "Timeline"];
 
@@ -40,6 +40,6 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
         let cells = vec![screen.to_owned(), format!("{:.2}", 100.0 * share), written.to_owned()];
         table.row(cells, "cargo run --release -p pyobs-tui --example fake many");
     }
-    table.at_most("the dearest screen, of a core", largest, MOST);
+    table.at_most("the most expensive screen, of a core", largest, MOST);
     Ok(table)
 }

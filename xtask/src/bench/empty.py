@@ -1,8 +1,6 @@
-"""BPF programs that do nothing, at raw tracepoints: what it costs that there is one at all.
+"""empty.py TRACEPOINT... FILE: BPF programs that do nothing, at raw tracepoints, to measure what having any program costs.
 
-  empty.py TRACEPOINT... FILE
-
-Makes FILE when they are there, and waits to be stopped.
+Creates FILE once they are attached, and waits to be stopped.
 """
 import ctypes, os, signal, struct, sys
 
@@ -12,7 +10,7 @@ NOTHING = struct.pack("<BBhi", 0xB7, 0, 0, 0) + struct.pack("<BBhi", 0x95, 0, 0,
 
 
 def text(data):
-    """A buffer that lives as long as the program, and where it is."""
+    """The address of a buffer that lives as long as the program."""
     kept.append(ctypes.create_string_buffer(data, len(data)))
     return ctypes.addressof(kept[-1])
 
@@ -26,7 +24,7 @@ def bpf(command, attributes):
 
 kept = []
 for name in sys.argv[1:-1]:
-    # union bpf_attr of include/uapi/linux/bpf.h: type, instructions, where they are, the license.
+    # union bpf_attr of include/uapi/linux/bpf.h: type, number of instructions, their address, the license.
     program = bpf(PROG_LOAD, struct.pack("<IIQQ96x", RAW_TRACEPOINT, len(NOTHING) // 8, text(NOTHING), text(b"GPL\0")))
     bpf(RAW_TRACEPOINT_OPEN, struct.pack("<QI4x", text(name.encode() + b"\0"), program))
 open(sys.argv[-1], "w").close()

@@ -1,4 +1,4 @@
-//! What the family `eval` costs the program whose calls it counts.
+//! Measures what the family `eval` costs a program whose calls it counts.
 
 use std::process::Command;
 
@@ -15,7 +15,7 @@ use crate::process::output;
 const VERSIONS: [&str; 4] = ["3.10", "3.11", "3.12", "3.13"];
 /// Nothing; functions that are others than those that run, and those that do.
 const CHOSEN: [Option<&str>; 3] = [None, Some("eval=nothing:x"), Some("eval=calls.py:*")];
-/// A call is two traps.
+/// A call costs two traps.
 const CALL_US: f64 = 6.0;
 
 pub(super) fn run(setting: &Setting) -> Result<Table> {
@@ -40,18 +40,18 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
     Ok(table)
 }
 
-/// A call and a resumption in microseconds, and the command.
+/// The microseconds of a call and of a resumption, and the command.
 fn measure(setting: &Setting, version: &str, chosen: Option<&str>) -> Result<(f64, f64, String)> {
     let python = setting.python(version)?.display().to_string();
     let script = script("calls.py").display().to_string();
-    let (said, command) = match chosen {
+    let (printed, command) = match chosen {
         None => (output(Command::new(&python).arg(&script))?, format!("python{version} calls.py")),
         Some(probe) => {
             let args = ["--probe", probe, "--", &python, &script].map(str::to_owned);
             (record(setting, "calls", &args)?.stdout, shown(&args))
         }
     };
-    let times = said.trim().split_once(' ').with_context(|| format!("calls.py said {said:?}"))?;
+    let times = printed.trim().split_once(' ').with_context(|| format!("calls.py printed {printed:?}"))?;
     let (call, resumption): (f64, f64) = (times.0.parse()?, times.1.parse()?);
     Ok((call * 1e6, resumption * 1e6, command))
 }

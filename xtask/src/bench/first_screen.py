@@ -1,7 +1,5 @@
-"""first_screen.py FUNCTION COMMAND...: seconds until the dashboard that COMMAND starts has drawn its first screen, and until it
-shows FUNCTION.
-
-The dashboard draws a screen in one write, header first.
+"""first_screen.py FUNCTION COMMAND...: seconds until the dashboard that COMMAND starts has drawn its first screen, and until
+it shows FUNCTION. The dashboard draws a screen in one write, header first.
 """
 import fcntl, os, pty, select, signal, struct, sys, termios, time
 
@@ -24,7 +22,7 @@ while time.monotonic() - started < LIMIT and named is None:
     except OSError:  # it has ended
         break
     now = time.monotonic() - started
-    # Only after the alternate screen was entered: an error message names pyobs too.
+    # Only after the alternate screen was entered, because an error message contains "pyobs" too.
     entered = seen.find(b"\x1b[?1049h")
     if screen is None and entered >= 0 and b"pyobs" in seen[entered:]:
         screen = now

@@ -1,4 +1,4 @@
-//! How long the dashboard takes to show itself.
+//! Measures how long the dashboard takes to appear.
 
 use std::{path::Path, process::Command};
 
@@ -15,7 +15,7 @@ use crate::{
 };
 
 const RUNS: usize = 7;
-/// A terminal of its own for the dashboard, and a clock.
+/// Runs the dashboard in a terminal of its own, with a clock.
 const TERMINAL: &str = include_str!("first_screen.py");
 const FUNCTION: &str = "burn_visibly";
 const PROGRAM: &str = "\
@@ -49,7 +49,7 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
     Ok(table)
 }
 
-/// Seconds until the first screen, and until the function, of each run in which it was shown.
+/// Seconds until the first screen, and until the function, for each run that showed them.
 fn measure(python: &Path, command: &Command) -> Result<(Vec<f64>, Vec<f64>)> {
     let (mut screens, mut functions) = (Vec::new(), Vec::new());
     for _ in 0..RUNS {
@@ -60,7 +60,7 @@ fn measure(python: &Path, command: &Command) -> Result<(Vec<f64>, Vec<f64>)> {
     Ok((screens, functions))
 }
 
-/// Seconds until the first screen, and until the word if it is shown within 15 s.
+/// Seconds until the first screen, and until the word if it appears within 15 s.
 pub(super) fn once(python: &Path, word: &str, command: &Command) -> Result<(f64, Option<f64>)> {
     let mut terminal = Command::new(python);
     terminal.args(["-c", TERMINAL, word]).arg(command.get_program()).args(command.get_args());

@@ -1,4 +1,4 @@
-//! A long recording: its size, what writing it costs, and how long its report takes.
+//! Measures a long recording: its size, the cost of writing it, and the time of its report.
 
 use std::{fs, path::Path, process::Command, time::Instant};
 
@@ -18,7 +18,7 @@ use crate::{
 const SECONDS: &str = "3600";
 const MIB: f64 = 1024.0 * 1024.0;
 const REPORTS: usize = 3;
-/// So much of its end is written once more, for what the writing alone costs.
+/// This much of its end is written again, to measure the writing alone.
 const REWRITTEN_S: &str = "300";
 
 pub(super) fn run(setting: &Setting) -> Result<Table> {
@@ -79,7 +79,7 @@ fn writing(setting: &Setting, recording: &Path) -> Result<f64> {
     run_command(cargo().args(["build", "--release"]).args(example))?;
     let again = setting.folder.join("hour-again.pyobs");
     let mut rewrite = Command::new(repo::target().join("release/examples/rewrite"));
-    let said = output(rewrite.arg(recording).arg(&again).arg(REWRITTEN_S))?;
+    let printed = output(rewrite.arg(recording).arg(&again).arg(REWRITTEN_S))?;
     fs::remove_file(&again).with_context(|| format!("cannot remove {}", again.display()))?;
-    said.trim().parse().with_context(|| format!("{said:?} is no share"))
+    printed.trim().parse().with_context(|| format!("{printed:?} is no share"))
 }

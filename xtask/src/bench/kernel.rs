@@ -1,4 +1,4 @@
-//! Kernel time of one sample, and how many of them are whole.
+//! Measures the kernel time of a sample, and how many samples are complete.
 
 use std::{thread::sleep, time::Duration};
 
@@ -10,21 +10,21 @@ use super::{
     table::{Table, median},
 };
 
-/// Many short ones: what the machine does besides comes in bursts, and a median leaves those out.
+/// Many short runs: other load comes in bursts, which a median leaves out.
 const RUNS: usize = 11;
 
-/// A program that is at the bottom of a deep stack, and what its samples may cost.
+/// A program at the bottom of a deep stack, and what its samples may cost.
 struct Case {
     name: &'static str,
     program: &'static str,
     /// Samples a second.
     rate: &'static str,
     seconds: &'static str,
-    /// Microseconds that a sample may take.
+    /// The most microseconds that a sample may take.
     most: f64,
 }
 
-/// The module, 28 levels of `deep`, and `spin`: 30 Python frames that one C frame of CPython 3.12 runs.
+/// The module, 28 levels of `deep`, and `spin`: 30 Python frames, all run by one C frame of CPython 3.12.
 const PYTHON: &str = "\
 def spin():
     x = 0
@@ -34,9 +34,9 @@ def deep(n):
     else: spin()
 deep(28)
 ";
-/// The module, 27 levels of `deep`, and `key` and `spin` called by `sorted`: 30 Python frames, and 20 native ones of
+/// The module, 27 levels of `deep`, and `key` and `spin` called by `sorted`: 30 Python frames, with 20 native ones of
 /// CPython 3.12 around them.
-const WHOLE: &str = "\
+const MIXED: &str = "\
 def spin():
     x = 0
     while True: x = (x * 31 + 7) & 0xffff
@@ -49,11 +49,11 @@ deep(27)
 
 const CASES: [Case; 3] = [
     Case { name: "Python", program: PYTHON, rate: "1000", seconds: "5", most: 6.0 },
-    Case { name: "Python and native", program: WHOLE, rate: "1000", seconds: "5", most: 8.0 },
-    Case { name: "Python and native", program: WHOLE, rate: "99", seconds: "10", most: 20.0 },
+    Case { name: "Python and native", program: MIXED, rate: "1000", seconds: "5", most: 8.0 },
+    Case { name: "Python and native", program: MIXED, rate: "99", seconds: "10", most: 20.0 },
 ];
 
-/// What one run has shown.
+/// The result of one run.
 struct Run {
     cost_us: f64,
     whole: f64,
@@ -70,7 +70,7 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
     )
     .with_raw(&["frames", "rate (Hz)", "run", "samples", "whole (%)", "BPF time (s)", "per sample (µs)"]);
     let mut runs: [Vec<Run>; CASES.len()] = Default::default();
-    // In turn, so that what else the machine does meets each of them.
+    // In turn, so that other load affects each case alike.
     for number in 1..=RUNS {
         for (case, runs) in CASES.iter().zip(&mut runs) {
             runs.push(measure(setting, case, number, &mut table)?);

@@ -1,4 +1,4 @@
-//! Which families work under which kernel, and what its verifier does for that.
+//! Reports which families work under which kernel, and what its verifier processes.
 
 use std::{collections::BTreeMap, fs};
 
@@ -44,26 +44,26 @@ pub(super) fn run(_: &Setting) -> Result<Table> {
         table.row(cells, &format!("cargo xtask kernels {}", outcome.kernel));
         whole += u32::from(outcome.is_as_expected());
     }
-    for reason in outcomes.iter().flat_map(said) {
+    for reason in outcomes.iter().flat_map(remarks) {
         table.remark(reason);
     }
     table.at_least("kernels where all is as it should be", f64::from(whole), outcomes.len() as f64);
     Ok(table)
 }
 
-fn said(outcome: &Outcome) -> Vec<String> {
+fn remarks(outcome: &Outcome) -> Vec<String> {
     kernels::reasons(outcome).into_iter().map(|reason| format!("{}: {reason}", outcome.kernel)).collect()
 }
 
-/// The columns behind the first two are kernels, as tests/kernels/kernels.toml calls them.
+/// From the third on, the columns are kernels, as tests/kernels/kernels.toml names them.
 const VERIFIER_COLUMNS: [&str; 8] = ["program", "families", "6.1", "6.12", "6.16", "6.18", "7.0", "newest"];
 /// The verifier gives up on a program after this many instructions (BPF_COMPLEXITY_LIMIT_INSNS).
 const INSTRUCTIONS_MAX: f64 = 1e6;
 
-/// Programs that the page has.
+/// How many programs the page lists.
 const LARGEST: usize = 6;
 
-/// Of the guests that ran last.
+/// Uses the results of the guests that ran last.
 pub(super) fn verifier(_: &Setting) -> Result<Table> {
     let mut table = Table::new(
         "Verifier",
@@ -87,7 +87,7 @@ pub(super) fn verifier(_: &Setting) -> Result<Table> {
         }
     }
     if programs.is_empty() {
-        return Err(lacking("no guest has left what doctor says; run `cargo xtask bench kernels` first"));
+        return Err(lacking("no guest has left results of doctor; run `cargo xtask bench kernels` first"));
     }
     let largest = |(_, (_, counts)): &(String, (usize, Vec<String>))| {
         std::cmp::Reverse(counts.last().and_then(|count| count.parse::<u64>().ok()))

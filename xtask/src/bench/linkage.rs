@@ -1,4 +1,4 @@
-//! The static binary beside the same program linked to the C library of this machine.
+//! Compares the static binary with the same program linked to this machine's C library.
 
 use std::{
     fs,
@@ -32,12 +32,13 @@ is glibc's; musl : dynamic): `report` 1.36, `export --format firefox` 1.33, `doc
 `musl-gcc` beside the C compiler. Static glibc is as fast as shared glibc and needs no second toolchain.\n";
 
 const MIB: f64 = 1024.0 * 1024.0;
-/// Is on the first screen, behind what the clock stops at.
+/// A text on the first screen; the clock stops before it.
 const TAB: &str = "Frames";
-/// Pairs of what ends by itself in milliseconds, of the verbs over a recording, and of what takes seconds.
+/// The number of pairs for verbs that take milliseconds, for verbs that read a recording, and for those that take
+/// seconds.
 const PAIRS: [usize; 3] = [101, 15, 7];
 
-/// Calls that go another way each time: nearly each sample has a stack of its own.
+/// Calls that take another path each time, so that nearly every sample has a stack of its own.
 const PROGRAM: &str = "\
 import random
 for number in range(300):
@@ -76,7 +77,7 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
     Ok(table)
 }
 
-/// As it is without xtask, and not in the way of the static one.
+/// Builds the binary without xtask's options, and copies it away from the static one's place.
 fn dynamic(setting: &Setting) -> Result<PathBuf> {
     run_command(cargo().args(["build", "--release", "--package", "pyobs"]))?;
     let copy = setting.folder.join("pyobs-dynamic");
@@ -92,7 +93,7 @@ fn large_recording(setting: &Setting, python: &Path) -> Result<PathBuf> {
     Ok(record(setting, "large", &args)?.file)
 }
 
-/// `[dynamic, static]` of each round. Each goes first in every second.
+/// `[dynamic, static]` for each round. Each of them goes first in every second round.
 fn pairs(
     binaries: &[PathBuf; 2],
     count: usize,
@@ -105,7 +106,7 @@ fn pairs(
         }
         Ok(values)
     };
-    // The first warms the page cache.
+    // The first pair warms the page cache.
     pair(0)?;
     (0..count).map(pair).collect()
 }
@@ -116,7 +117,7 @@ fn wall_ms(binary: &Path, arguments: &[&str]) -> Result<f64> {
     let started = Instant::now();
     let status = command.status()?;
     let wall = started.elapsed();
-    // 3 is doctor's, for machines that lack something.
+    // doctor returns 3 on machines that lack something.
     if !status.success() && status.code() != Some(3) {
         bail!("{command:?}: {status}");
     }

@@ -1,4 +1,4 @@
-//! What the figures were measured on.
+//! Describes the machine on which figures were measured.
 
 use std::{fs, process::Command};
 
@@ -28,7 +28,7 @@ pub(super) fn introduction() -> Result<String> {
     ))
 }
 
-/// Today, in UTC, and on which processor: the next table may be measured on another.
+/// Today's date in UTC, and the processor, because the next table may be measured on another.
 pub(super) fn when() -> Result<String> {
     Ok(format!("on {}, {}", output(Command::new("date").args(["-u", "+%F"]))?.trim(), processor()))
 }

@@ -1,4 +1,4 @@
-//! Memory of pyobs with one process and with 200, and whether it keeps up with 200.
+//! Measures pyobs's memory with one process and with 200, and whether it keeps up with 200.
 
 use std::{collections::BTreeSet, thread::sleep, time::Duration};
 
@@ -13,7 +13,7 @@ use super::{
 
 const MANY: usize = 200;
 const MIB: f64 = 1024.0 * 1024.0;
-/// Busy a little and often, so that even 200 on a small machine are each sampled.
+/// Briefly busy but often, so that each of 200 on a small machine is sampled.
 const PROGRAM: &str = "\
 import time
 def busy():
@@ -62,7 +62,7 @@ fn many(setting: &Setting, table: &mut Table) -> Result<()> {
 fn start(setting: &Setting, count: usize) -> Result<Vec<Program>> {
     let python = setting.python("3.12")?;
     let programs = (0..count).map(|_| Program::start(python, PROGRAM)).collect::<Result<Vec<_>>>()?;
-    // Each must have left its start-up behind; 200 share few cores.
+    // Each must have finished its start-up; 200 of them share few cores.
     sleep(Duration::from_millis(1000 + 50 * count as u64));
     Ok(programs)
 }
@@ -84,7 +84,7 @@ fn loss(report: &Value) -> String {
     report.get("loss").map_or_else(|| "the report has no `loss`".to_owned(), Value::to_string)
 }
 
-/// Its interpreter's version is known, and so is the function that it spends its time in.
+/// Whether its interpreter's version is known, and the function in which it spends its time.
 fn is_named(report: &Value, pid: u32) -> bool {
     let rows = |key: &str| report.get(key).and_then(Value::as_array).into_iter().flatten();
     let own = |row: &&Value| row.get("pid").and_then(Value::as_u64) == Some(pid.into());

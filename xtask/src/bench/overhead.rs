@@ -1,4 +1,4 @@
-//! What pyobs costs the program that it watches, beside py-spy and beside nothing at all, in the same run.
+//! Measures what pyobs costs the program that it watches, beside py-spy and beside nothing at all, in the same run.
 
 use std::{
     path::{Path, PathBuf},
@@ -14,11 +14,11 @@ use crate::{
 };
 
 pub(super) const VERSION: &str = "3.12";
-/// The families that pyobs has other than by default, and what its programs may take of a core, in percent: by default what its
-/// `--budget` allows.
+/// The watchers' families, if not the defaults, and what its kernel programs may take of a core, in percent. For the
+/// defaults that is what its `--budget` allows.
 const WATCHERS: [(&str, Option<&str>, f64); 2] = [("pyobs", None, 1.0), ("pyobs-cpu", Some("cpu"), 0.5)];
 pub(super) const WORKLOADS: [&str; 3] = ["mixed", "calls", "threads"];
-/// Seconds that each profiler is on, and off, after those in which it starts, and how often.
+/// Seconds that each profiler is on and off; the seconds before that, in which it starts; and the number of rounds.
 const WINDOW_S: &str = "4";
 const SETTLE_S: &str = "3";
 const ROUNDS: &str = "5";
@@ -79,7 +79,7 @@ fn recording(setting: &Setting, watcher: &str) -> PathBuf {
     setting.folder.join(format!("{watcher}.pyobs"))
 }
 
-/// Name, command to run, command to show.
+/// A profiler's name, the command to run, and the command to show.
 pub(super) fn profilers(setting: &Setting) -> Result<Vec<(&'static str, String, String)>> {
     let py_spy = py_spy(setting)?;
     let py_spy_args = "record -r 99 -d 999 -f raw -o /dev/null -p {pid}";
@@ -125,10 +125,10 @@ fn measure(python: &Path, workload: &str, profilers: &[(&str, String, String)]) 
         ROUNDS,
     ]);
     bench.args(profilers.iter().map(|(name, command, _)| format!("{name}={command}")));
-    output(&mut bench)?.lines().map(|line| parse(line).with_context(|| format!("{line:?} is no row"))).collect()
+    output(&mut bench)?.lines().map(|line| parse(line).with_context(|| format!("{line:?} is not a row"))).collect()
 }
 
-/// `pyobs        slowdown 1.001 [0.990, 1.010]  cpu 0.004  rss 31 MiB  windows 8`
+/// Parses `pyobs        slowdown 1.001 [0.990, 1.010]  cpu 0.004  rss 31 MiB  windows 8`.
 fn parse(line: &str) -> Option<Row> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let after = |word: &str| words.iter().position(|other| *other == word).and_then(|at| words.get(at + 1)).copied();

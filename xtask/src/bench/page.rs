@@ -1,4 +1,4 @@
-//! docs/BENCHMARKS.md: a summary, and a section for each bench. docs/BENCHMARKS-RAW.md: the single runs.
+//! Writes docs/BENCHMARKS.md: a summary, and a section for each bench. The single runs go to docs/BENCHMARKS-RAW.md.
 
 use std::{fs, path::PathBuf};
 
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::repo;
 
-/// The goals that the summary shows: the section, and how the goal begins.
+/// The goals in the summary: the section, and the start of the goal's text.
 const HEADLINES: [(&str, &str); 10] = [
     ("A busy machine", "defaults: kernel and user time"),
     ("A busy machine", "--probe cpu: kernel and user time"),
@@ -24,7 +24,7 @@ const HEADLINES: [(&str, &str); 10] = [
     ("Kernels", "kernels where all is as it should be"),
 ];
 
-/// The page as it is on disk, or with new sections.
+/// The page on disk, with new sections added.
 pub(super) struct Page {
     sections: Vec<String>,
     raw: Vec<String>,
@@ -83,7 +83,7 @@ fn summary(sections: &[String]) -> String {
     text
 }
 
-/// `- met: what: figure, at most limit` as a line of the summary.
+/// Turns `- met: what: figure, at most limit` into a line of the summary.
 fn headline(section: &str, title: &str, goal: &str) -> Option<String> {
     let measured = section.lines().find_map(|line| line.strip_prefix("Measured on ")?.strip_suffix('.'))?;
     let (date, machine) = measured.split_once(", ")?;
@@ -99,7 +99,7 @@ fn headline(section: &str, title: &str, goal: &str) -> Option<String> {
     Some(format!("| [{what}](#{anchor}) | {limit} | {figure} | {met} | {date} | {machine} |\n"))
 }
 
-/// A document's sections, from their headings on, without what comes before the first.
+/// A document's sections, each with its heading, without the text before the first.
 fn sections(document: &str) -> Vec<String> {
     let mut sections: Vec<String> = Vec::new();
     for line in document.lines() {

@@ -1,13 +1,11 @@
-"""The work that a program does while pyobs watches it, against what it does just before and just after.
-
+"""Measures a program's work while pyobs watches it, and just before and just after.
   paired.py WORKLOAD ROUNDS SECONDS COMMAND... [-- COMMAND...]...
 
-WORKLOAD is a JSON list: the name of one of those below, or the words of a command that prints the time and what its work
-costs, for ever. COMMAND has PID for the program's process id, and at its end the name of a file that it makes: it watches when
-that file is there. `none` is nobody, which shows the noise. Prints JSON: for each command a list, for each round what the work
-costs without and with it: of its windows of a tenth of a second, what a quarter cost less than, for others who share the
-machine's memory and caches make work slower for seconds at a time, and never faster.
-"""
+WORKLOAD is a JSON list: the name of a workload below, or the words of a command that prints the time and the cost of its work,
+forever. COMMAND has PID for the program's process id, and ends with the name of a file that it creates once it watches. `none`
+runs nothing, which shows the noise. Prints JSON: for each command a list, with the cost of the work without and with it for each
+round. The cost is the lower quartile of its windows of a tenth of a second, because other users of the machine's memory and
+caches make work slower for seconds at a time, and never faster.
 import fcntl, itertools, json, os, subprocess, sys, time
 
 WINDOW = 0.1
@@ -51,7 +49,7 @@ def commands(words, pid):
 
 
 def watch(command, seconds, span):
-    """Whoever watches comes before the span, and leaves behind it."""
+    """Runs the span while the command watches; it starts before the span, and ends after it."""
     if command == ["none"]:
         return span()
     file = command[-1]
@@ -62,10 +60,10 @@ def watch(command, seconds, span):
         if pyobs.poll() is not None:
             sys.exit("%s ended with %d" % (command[0], pyobs.returncode))
         time.sleep(0.01)
-    # What it makes at its beginning is not what it costs, nor what it does until it knows how much there is.
+    # Excludes start-up costs, and the time until pyobs knows the rates.
     time.sleep(max(0.5, 0.4 * seconds))
     watched = span()
-    # Not an interrupt, which is ignored by who was started in the background.
+    # Not SIGINT, which a process started in the background ignores.
     pyobs.send_signal(15)
     pyobs.wait()
     time.sleep(0.1)
@@ -77,7 +75,7 @@ def main():
     if words[0] in WORKLOADS:
         words = [sys.executable, "-c", WORKLOADS[words[0]] + LOOP]
     program = subprocess.Popen(words, stdout=subprocess.PIPE)
-    # Nobody reads it before the end: what it says in half an hour.
+    # The pipe is read only at the end, so it must hold half an hour of output.
     fcntl.fcntl(program.stdout, fcntl.F_SETPIPE_SZ, 1 << 20)
 
     def span():
@@ -85,7 +83,7 @@ def main():
         time.sleep(seconds)
         return since, time.monotonic()
 
-    # It prints at last when it works.
+    # Its first line shows that it works.
     first = program.stdout.readline()
     each = commands(sys.argv[4:], program.pid)
     spans = [span()]
@@ -102,7 +100,7 @@ def main():
 
     costs = [cost(span) for span in spans]
     pairs = [costs[on - 1:on + 2] for on in range(1, len(costs), 2)]
-    # A machine that is busy with something else gives the program no time.
+    # A machine that is busy otherwise may leave a window without results.
     pairs = [((before + after) / 2, on) if before and on and after else None for before, on, after in pairs]
     print(json.dumps([[pair for pair in pairs[number::len(each)] if pair] for number in range(len(each))]))
 

@@ -1,4 +1,4 @@
-//! What work costs while somebody watches it, against what it does just before and just after (`paired.py`).
+//! Compares the cost of work while it is watched with the cost just before and just after (`paired.py`).
 
 use std::{path::Path, process::Command};
 
@@ -7,19 +7,18 @@ use anyhow::{Context, Result};
 use super::{Setting, record::shown, script, table::median};
 use crate::{process::output, repo};
 
-/// Watched and not, so often, so many seconds of each.
+/// The number of rounds, and the seconds of each part.
 pub(super) type Rounds = (u32, &'static str);
 pub(super) const USUAL: Rounds = (15, "1.0");
 
-/// What the same work took in a round, in seconds.
+/// The seconds that the same work took in a round.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pair {
     pub(super) without: f64,
     pub(super) with: f64,
 }
 
-/// For each of the watchers the rounds in which it watched: so many, of so many seconds. `workload` is one of the script's, or
-/// the words of a command.
+/// The rounds of each watcher. `workload` is one of the script's, or the words of a command.
 pub(super) fn run(
     python: &Path,
     workload: &[&str],
@@ -30,22 +29,23 @@ pub(super) fn run(
     command.arg(script("paired.py"));
     command.args([&serde_json::to_string(workload)?, &rounds.to_string(), seconds]);
     command.args(watchers.join(&"--"));
-    let said = output(&mut command)?;
-    let all: Vec<Vec<[f64; 2]>> = serde_json::from_str(&said).with_context(|| format!("paired.py said {said:?}"))?;
+    let printed = output(&mut command)?;
+    let all: Vec<Vec<[f64; 2]>> =
+        serde_json::from_str(&printed).with_context(|| format!("paired.py printed {printed:?}"))?;
     let pairs = |rounds: Vec<[f64; 2]>| rounds.into_iter().map(|[without, with]| Pair { without, with }).collect();
     Ok(all.into_iter().map(pairs).collect())
 }
 
-/// Rounds of a workload of which a watcher's are between those of nobody, who shows the noise.
+/// Rounds with a watcher, between rounds without one, which show the noise.
 pub(super) struct Compared {
     pub(super) nobody: Vec<Pair>,
     pub(super) watched: Vec<Pair>,
-    /// Who watched, as a user would type it.
+    /// The watcher's command, as a user would type it.
     watcher: String,
 }
 
 impl Compared {
-    /// `watch` is what `pyobs record` takes, with PID for the program's process id.
+    /// `watch` has the arguments of `pyobs record`, with PID for the program's process id.
     pub(super) fn one(
         setting: &Setting,
         python: &Path,
@@ -57,7 +57,7 @@ impl Compared {
         all.into_iter().next().context("paired.py left rounds out")
     }
 
-    /// The same for several that watch one after the other, with one nobody for all of them.
+    /// The same for several watchers in turn, which share the rounds without one.
     pub(super) fn measure(
         setting: &Setting,
         python: &Path,
@@ -79,7 +79,7 @@ impl Compared {
         Ok(all.zip(watches).map(compared).collect())
     }
 
-    /// For each of the two: who it was, what the work took without and with him, the range of that, and the command.
+    /// Two rows, without and with pyobs: the watcher, the cost of the work, its range, and the command.
     pub(super) fn rows(&self) -> [[String; 4]; 2] {
         let row = |who: &str, pairs: &[Pair], command: &str| {
             let [low, middle, high] = longer(pairs);
@@ -90,23 +90,23 @@ impl Compared {
         [row("nobody", &self.nobody, "paired.py"), row("pyobs", &self.watched, &self.watcher)]
     }
 
-    /// By which share of its time the work took longer, beyond what it did when nobody watched.
+    /// By which share of its time the work took longer, beyond the difference without a watcher.
     pub(super) fn longer_share(&self) -> f64 {
         (longer(&self.watched)[1] - longer(&self.nobody)[1]) / 100.0
     }
 
-    /// By how much longer the work took, in microseconds.
+    /// How much longer the work took, in microseconds.
     pub(super) fn longer_by(&self) -> f64 {
         micros(&self.watched, |pair| pair.with - pair.without)
     }
 }
 
-/// The middle of the rounds, in microseconds.
+/// The median of the rounds, in microseconds.
 fn micros(pairs: &[Pair], seconds: impl Fn(&Pair) -> f64) -> f64 {
     median(pairs.iter().map(seconds).collect()) * 1e6
 }
 
-/// How much longer it took, in percent: the tenth percentile, the middle and the ninetieth.
+/// How much longer it took, in percent: the tenth percentile, the median and the ninetieth.
 pub(super) fn longer(pairs: &[Pair]) -> [f64; 3] {
     let mut percent: Vec<f64> = pairs.iter().map(|pair| (pair.with / pair.without - 1.0) * 100.0).collect();
     percent.sort_by(f64::total_cmp);

@@ -1,4 +1,4 @@
-//! Watched programs, recordings of them, and what the recordings say.
+//! Watched programs, recordings of them, and figures from the recordings.
 
 use std::{
     fs,
@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::Setting;
 use crate::{process::output, repo};
 
-/// A child that ends with this value.
+/// A child process that is killed when this value is dropped.
 pub(super) struct Program(Child);
 
 impl Program {
@@ -34,7 +34,7 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // It may have ended by itself, and then there is nothing to stop.
+        // It may have ended by itself.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -42,21 +42,21 @@ impl Drop for Program {
 
 pub(super) struct Recorded {
     pub(super) file: PathBuf,
-    /// What `pyobs report --json` says of it.
+    /// The parsed output of `pyobs report --json`.
     pub(super) report: Value,
     /// The largest resident set of pyobs while it recorded.
     pub(super) peak_rss_bytes: f64,
-    /// What the recorded command printed, where there was one.
+    /// The output of the recorded command, if there was one.
     pub(super) stdout: String,
 }
 
 /// Runs `pyobs record` with these arguments to its end.
 pub(super) fn record(setting: &Setting, name: &str, args: &[String]) -> Result<Recorded> {
-    record_and_look(setting, name, args, |_| ())
+    record_and_poll(setting, name, args, |_| ())
 }
 
-/// The same; `look` is called with its process id again and again while it runs.
-pub(super) fn record_and_look(
+/// The same; calls `look` with the process id repeatedly while pyobs runs.
+pub(super) fn record_and_poll(
     setting: &Setting,
     name: &str,
     args: &[String],
@@ -68,21 +68,22 @@ pub(super) fn record_and_look(
     }
     let mut command = Command::new(repo::pyobs());
     command.args(["record", "-o"]).arg(&file).args(args);
-    // What it says goes to a file: nobody reads a pipe while it runs, and a full one would stop it.
-    let said = file.with_extension("stderr");
-    let stderr = fs::File::create(&said).with_context(|| format!("cannot write {}", said.display()))?;
+    // stderr goes to a file: a pipe that is not read while pyobs runs could fill up and stop it.
+    let log = file.with_extension("stderr");
+    let stderr = fs::File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr).spawn()?;
     let peak_rss_bytes = watch(&mut child, look)?;
     let output = child.wait_with_output()?;
     if !output.status.success() {
-        let said = fs::read_to_string(&said).unwrap_or_default();
-        bail!("pyobs record {} failed: {}", args.join(" "), said.trim());
+        let text = fs::read_to_string(&log).unwrap_or_default();
+        bail!("pyobs record {} failed: {}", args.join(" "), text.trim());
     }
     let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
     Ok(Recorded { report: report(&file)?, file, peak_rss_bytes, stdout })
 }
 
-/// The high-water mark of its memory until it ends. Its stdout is read only then: the workloads print a line.
+/// Waits until it ends, and returns its memory's high-water mark. stdout is read only after that, which is enough for
+/// workloads that print a line.
 pub(super) fn watch(child: &mut Child, mut look: impl FnMut(u32)) -> Result<f64> {
     let status = format!("/proc/{}/status", child.id());
     let mut peak = 0.0;
@@ -97,13 +98,13 @@ pub(super) fn watch(child: &mut Child, mut look: impl FnMut(u32)) -> Result<f64>
     Ok(peak)
 }
 
-/// What `pyobs report --json` says of a recording.
+/// The parsed output of `pyobs report --json` for a recording.
 pub(super) fn report(file: &Path) -> Result<Value> {
     let text = output(Command::new(repo::pyobs()).arg("report").arg(file).args(["--json", "--limit", "1000000"]))?;
-    serde_json::from_str(&text).with_context(|| format!("the report on {} is no JSON", file.display()))
+    serde_json::from_str(&text).with_context(|| format!("the report on {} is not JSON", file.display()))
 }
 
-/// One line a stack: its frames, root first, and its samples.
+/// The stacks of a recording: the frames, root first, and the samples.
 pub(super) fn folded(recorded: &Recorded) -> Result<Vec<(Vec<String>, f64)>> {
     let mut export = Command::new(repo::pyobs());
     export.arg("export").arg(&recorded.file).args(["--format", "folded", "--native", "full", "-o", "/dev/stdout"]);
@@ -111,7 +112,7 @@ pub(super) fn folded(recorded: &Recorded) -> Result<Vec<(Vec<String>, f64)>> {
 }
 
 fn stack(line: &str) -> Result<(Vec<String>, f64)> {
-    let (frames, samples) = line.rsplit_once(' ').with_context(|| format!("{line:?} is no folded stack"))?;
+    let (frames, samples) = line.rsplit_once(' ').with_context(|| format!("{line:?} is not a folded stack"))?;
     let samples = samples.parse().with_context(|| format!("{line:?} does not end in a number"))?;
     Ok((frames.split(';').map(str::to_owned).collect(), samples))
 }
@@ -121,7 +122,7 @@ pub(super) fn number(report: &Value, pointer: &str) -> Result<f64> {
     report.pointer(pointer).and_then(Value::as_f64).with_context(|| format!("the report has no number at {pointer}"))
 }
 
-/// What pyobs's programs in the kernel took of a core in the last so many seconds of a recording, by its table `costs`.
+/// The share of a core that pyobs's kernel programs used in the last seconds of a recording, from its table `costs`.
 const COSTS: &str = "\
 import sqlite3, sys
 rows = sqlite3.connect(sys.argv[1]).execute('SELECT at_ns, bpf_ns FROM costs ORDER BY at_ns').fetchall()
@@ -131,8 +132,8 @@ print((last - first) / (end - start))
 ";
 
 pub(super) fn kernel_share(python: &Path, file: &Path, last_s: &str) -> Result<f64> {
-    let said = output(Command::new(python).args(["-c", COSTS]).arg(file).arg(last_s))?;
-    said.trim().parse().with_context(|| format!("{said:?} is no share"))
+    let printed = output(Command::new(python).args(["-c", COSTS]).arg(file).arg(last_s))?;
+    printed.trim().parse().with_context(|| format!("{printed:?} is not a share"))
 }
 
 /// The arguments as a user would type them, without this machine's folders.

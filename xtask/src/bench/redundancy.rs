@@ -1,4 +1,4 @@
-//! What the family `redundancy` costs the program that it watches.
+//! Measures what the family `redundancy` costs the program that it watches.
 
 use anyhow::Result;
 
@@ -12,11 +12,11 @@ use super::{
 };
 use crate::{process::progress, repo, venvs};
 
-/// Programs that waste, and the judge's: one that computes with NumPy, and one of eight threads.
+/// Wasteful programs, and two of `overhead.py`: one that computes with NumPy, and one with eight threads.
 const WASTEFUL: [&str; 5] = ["slice_bad", "repeat_bad", "algorithm_bad", "api_bad", "invariant_bad"];
-const JUDGES: [&str; 2] = ["numpy", "threads"];
+const OTHERS: [&str; 2] = ["numpy", "threads"];
 const ROUNDS: Rounds = [20, 150, 3];
-/// The rates, and the most that each may slow a program down.
+/// The rates, and how much each may slow a program down.
 const RATES: [(&str, u32, f64); 2] = [("pyobs-100Hz", 100, 1.02), ("pyobs-1kHz", 1000, 1.06)];
 
 pub(super) fn run(setting: &Setting) -> Result<Table> {
@@ -42,7 +42,7 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
         watchers.push(Watcher { name, most: Some(most), command, shown });
     }
     let (wasteful, judge) = (workload("inefficiencies.py"), script("overhead.py"));
-    let all = WASTEFUL.map(|name| (&wasteful, name)).into_iter().chain(JUDGES.map(|name| (&judge, name)));
+    let all = WASTEFUL.map(|name| (&wasteful, name)).into_iter().chain(OTHERS.map(|name| (&judge, name)));
     let mut peak = 0.0_f64;
     for (script, workload) in all {
         progress(format!("watchpoints in the workload {workload}: about three minutes"));

@@ -1,4 +1,4 @@
-//! What it costs a program to have its memory followed, and what it costs pyobs.
+//! Measures what following its memory costs a program, and what it costs pyobs.
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -12,17 +12,17 @@ use super::{
 use crate::repo;
 
 const MIB: f64 = 1024.0 * 1024.0;
-/// What is judged of a workload, and the most that it may be, in percent.
+/// What is judged of a workload, and the largest permitted value in percent.
 enum Judged {
-    /// How much longer it takes: so much that noise does not hide it.
+    /// How much longer it takes, if that is too much for noise to hide.
     Longer(f64),
-    /// What the programs in the kernel take of a core.
+    /// The share of a core that the kernel programs use.
     Kernel(f64),
 }
 const PAIRED: [(&str, Judged); 3] =
     [("pairs", Judged::Longer(2.0)), ("compute", Judged::Kernel(0.2)), ("objects", Judged::Kernel(0.2))];
 const ROUNDS: paired::Rounds = (7, "4.0");
-/// As many mappings of a segment as it can make in three seconds, and how many events these were a second.
+/// Maps a segment as often as possible for three seconds, and prints the rate of these events.
 const BURST: &str = "\
 import ctypes, os, time
 libc = ctypes.CDLL(None)
@@ -42,7 +42,7 @@ print(2 * count / (time.monotonic() - since))
 time.sleep(0.5)
 ";
 const LIVE: usize = 10_000;
-/// Nothing, as many segments, and as many arenas of CPython 3.9, which are full of pieces of 512 bytes.
+/// Nothing, this many segments, or this many arenas of CPython 3.9, which are full of pieces of 512 bytes.
 const HELD: [(&str, &str); 3] = [("nothing", "3.12"), ("segments", "3.12"), ("arenas", "3.9")];
 const MAKE: &str = "\
 import mmap, sys, time
@@ -82,7 +82,7 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
     Ok(table)
 }
 
-/// What it costs `pairs` that there are programs at all where system calls begin and end.
+/// What `pairs` pays for having any programs at the start and end of system calls.
 fn empty(setting: &Setting, table: &mut Table) -> Result<()> {
     let python = setting.python("3.12")?;
     let words = [python, &script("empty.py"), &setting.folder.join("empty")];
@@ -91,7 +91,7 @@ fn empty(setting: &Setting, table: &mut Table) -> Result<()> {
     let rounds = paired::run(python, &["pairs"], ROUNDS, &[&watcher])?;
     let [low, middle, high] = paired::longer(rounds.first().map_or(&[], Vec::as_slice));
     let cells = [
-        "pairs, by programs that do nothing",
+        "pairs, with programs that do nothing",
         &format!("{middle:.2} % longer"),
         &format!("{low:.2} to {high:.2} %"),
         "",
@@ -130,7 +130,7 @@ fn command(setting: &Setting, python: &str, code: &str, more: &[&str]) -> Result
 
 fn burst(setting: &Setting, table: &mut Table) -> Result<()> {
     let recorded = record(setting, "burst", &command(setting, "3.12", BURST, &[])?)?;
-    let rate: f64 = recorded.stdout.trim().parse().with_context(|| format!("{:?} is no rate", recorded.stdout))?;
+    let rate: f64 = recorded.stdout.trim().parse().with_context(|| format!("{:?} is not a rate", recorded.stdout))?;
     let loss = recorded.report.get("loss").map_or_else(String::new, Value::to_string);
     let (what, figure, none) = ("mappings of a segment".to_owned(), format!("{rate:.0} events/s"), String::new());
     let cells = vec![what, figure, none.clone(), none, loss.clone()];
@@ -141,7 +141,7 @@ fn burst(setting: &Setting, table: &mut Table) -> Result<()> {
     Ok(())
 }
 
-/// Of what the programs do when they have begun.
+/// Losses after the programs have started.
 fn loss_of(report: &Value) -> Vec<&String> {
     let loss = report.get("loss").and_then(Value::as_object);
     loss.into_iter().flatten().map(|(reason, _)| reason).filter(|reason| *reason != "not_attached_yet").collect()

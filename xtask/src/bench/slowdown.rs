@@ -1,4 +1,4 @@
-//! By how much a program is slower while it is watched.
+//! Measures how much slower a program is while it is watched.
 
 use anyhow::{Context, Result};
 
@@ -10,7 +10,7 @@ use super::{
 use crate::process::progress;
 
 const ROUNDS: Rounds = [5, 800, 6];
-/// Who watches, and the most that the work may take, of what it takes by itself.
+/// The watchers, and how many times as long the work may take at most.
 const WATCHERS: [(&str, Option<f64>); 3] = [("nothing", None), ("pyobs-cpu", Some(1.005)), ("pyobs", Some(1.01))];
 
 pub(super) fn run(setting: &Setting) -> Result<Table> {
@@ -26,7 +26,7 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
     );
     let profilers = overhead::profilers(setting)?;
     let watchers = WATCHERS.map(|(name, most)| {
-        let found = profilers.iter().find(|(known, ..)| *known == name).context("no such profiler");
+        let found = profilers.iter().find(|(known, ..)| *known == name).context("unknown profiler");
         found.map(|(_, command, shown)| Watcher { name, most, command: command.clone(), shown: shown.clone() })
     });
     let watchers = watchers.into_iter().collect::<Result<Vec<_>>>()?;

@@ -1,7 +1,7 @@
-"""Two threads on one CPU that hand over to each other by pipes.
+"""Two threads on one CPU that hand over to each other through pipes.
 
-  switches.py           for ever: for each tenth of a second a line with the time and the seconds that a hand-over took
-  switches.py SECONDS   for so long: at last, how often the threads went to sleep, as the kernel counts it, and the seconds
+  switches.py           runs forever: prints the time and the seconds per hand-over for each tenth of a second
+  switches.py SECONDS   prints at the end how often the threads slept, by the kernel's count, and the seconds
 """
 import os, resource, sys, threading, time
 

@@ -1,5 +1,5 @@
-//! One section of docs/BENCHMARKS.md: a table of medians and the goals it is measured against. Its single runs go to
-//! docs/BENCHMARKS-RAW.md.
+//! One section of docs/BENCHMARKS.md: a table of medians, and the goals that it is measured against. Its single runs go
+//! to docs/BENCHMARKS-RAW.md.
 
 use anyhow::Result;
 
@@ -34,7 +34,7 @@ impl Table {
         Self { title, note, columns, rows: Vec::new(), raw: Raw::default(), remarks: Vec::new(), goals: Vec::new() }
     }
 
-    /// The table of single runs has these columns, and the command as its last.
+    /// Adds columns for a table of single runs, which also ends with the command.
     pub(super) fn with_raw(mut self, columns: &'static [&'static str]) -> Self {
         self.raw.columns = columns;
         self
@@ -81,7 +81,7 @@ impl Table {
         Ok(text)
     }
 
-    /// The section of the single runs; `None` if the page has them all.
+    /// The section of the single runs; `None` if there are none.
     pub(super) fn raw_markdown(&self) -> Result<Option<String>> {
         if self.raw.rows.is_empty() {
             return Ok(None);
@@ -91,7 +91,7 @@ impl Table {
     }
 }
 
-/// How the line of a goal begins.
+/// The start of a goal's line.
 pub(super) const MET: &str = "met";
 pub(super) const MISSED: &str = "**missed**";
 
@@ -103,7 +103,7 @@ fn grid(columns: &[&str], rows: &[Vec<String>]) -> String {
     let mut text = line(columns.iter().copied().chain(["command"]));
     text += &line(std::iter::repeat_n("---", columns.len() + 1));
     for row in rows {
-        // A bar inside a command would end its cell.
+        // An unescaped bar inside a command would end its cell.
         let cells: Vec<String> = row.iter().map(|cell| cell.replace('|', "\\|")).collect();
         text += &line(cells.iter().map(String::as_str));
     }
@@ -115,7 +115,7 @@ fn line<'a>(cells: impl Iterator<Item = &'a str>) -> String {
     format!("| {} |\n", cells.join(" | "))
 }
 
-/// The middle value; 0 of none.
+/// The median; 0 for an empty list.
 pub(super) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;

@@ -1,4 +1,4 @@
-//! How long unwind tables take to make, and how large they are.
+//! Measures how long unwind tables take to make, and how large they are.
 
 use std::{fs, path::Path, process::Command, thread::sleep, time::Duration};
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{
     Setting,
-    record::{Program, number, record_and_look, shown},
+    record::{Program, number, record_and_poll, shown},
     table::{Table, median},
 };
 use crate::{process::output, repo, venvs};
@@ -17,9 +17,9 @@ const RUNS: usize = 5;
 const PROGRAMS: [(&str, &str); 2] =
     [("plain", "import time\ntime.sleep(600)\n"), ("NumPy", "import numpy, time\ntime.sleep(600)\n")];
 const MIB: f64 = 1024.0 * 1024.0;
-/// All that tables may take.
+/// The most that all tables may take.
 const MOST_MIB: f64 = 64.0;
-/// Processes that share their libraries, each busy a little and often.
+/// Processes that share their libraries, each briefly busy but often.
 const MANY: u64 = 200;
 const SHARING: &str = "\
 import numpy, os, time
@@ -48,12 +48,12 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
         sleep(Duration::from_secs(3));
         let (mut times, mut sizes) = (Vec::new(), Vec::new());
         for run in 1..=RUNS {
-            let said = make(&program.pid().to_string())?;
-            let (seconds, bytes) = (number(&said, "/seconds")?, number(&said, "/bytes")?);
+            let result = make(&program.pid().to_string())?;
+            let (seconds, bytes) = (number(&result, "/seconds")?, number(&result, "/bytes")?);
             let cells = vec![
                 name.to_owned(),
                 run.to_string(),
-                format!("{:.0}", number(&said, "/files")?),
+                format!("{:.0}", number(&result, "/files")?),
                 format!("{:.1}", seconds * 1e3),
                 format!("{:.2}", bytes / MIB),
             ];
@@ -72,7 +72,7 @@ fn many(setting: &Setting, table: &mut Table, numpy: &Path) -> Result<()> {
     let program = Program::start(numpy, SHARING)?;
     sleep(Duration::from_secs(5));
     let (args, mut tables) = (["--duration", "15", "--probe", "cpu"].map(str::to_owned), 0.0);
-    let recorded = record_and_look(setting, "tables", &args, |pid| tables = f64::max(tables, tables_of(pid)))?;
+    let recorded = record_and_poll(setting, "tables", &args, |pid| tables = f64::max(tables, tables_of(pid)))?;
     drop(program);
     let processes = recorded.report.get("processes").and_then(Value::as_array);
     let sampled = |process: &&Value| {
@@ -82,31 +82,33 @@ fn many(setting: &Setting, table: &mut Table, numpy: &Path) -> Result<()> {
     let seen = processes.map_or(0, |processes| processes.iter().filter(sampled).count() as u64);
     let whole =
         100.0 * number(&recorded.report, "/stacks/whole")? / number(&recorded.report, "/stacks/samples")?.max(1.0);
-    let of_them = format!("NumPy, {seen} processes, {whole:.1} % of their stacks whole");
+    let of_them = format!("NumPy, {seen} processes, {whole:.1} % of their stacks complete");
     let cells = vec![of_them, "1".to_owned(), String::new(), String::new(), format!("{:.2}", tables / MIB)];
     table.row(cells, &shown(&args));
-    table.at_least("processes that share them and were seen", seen as f64, MANY as f64);
-    table.at_least("their stacks that are whole (%)", whole, 95.0);
+    table.at_least("sampled processes that share them", seen as f64, MANY as f64);
+    table.at_least("their complete stacks (%)", whole, 95.0);
     table.at_most(&format!("{MANY} processes: tables (MiB)"), tables / MIB, MOST_MIB);
     table.at_least(&format!("{MANY} processes: tables (MiB)"), tables / MIB, 1.0);
     Ok(())
 }
 
-/// What the chunks of rows take in the kernel that a process has: arrays of 65,536 words.
+/// The kernel memory of a process's chunks of rows: arrays of 65,536 words.
 fn tables_of(pid: u32) -> f64 {
     let entries = fs::read_dir(format!("/proc/{pid}/fdinfo")).into_iter().flatten().flatten();
-    let said = entries.filter_map(|entry| fs::read_to_string(entry.path()).ok());
-    said.filter_map(|said| {
-        let field = |name: &str| said.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
-        let is_chunk =
-            field("map_type:") == Some(2) && field("value_size:") == Some(8) && field("max_entries:") == Some(65_536);
-        field("memlock:").filter(|_| is_chunk).map(|bytes| bytes as f64)
-    })
-    .sum()
+    let texts = entries.filter_map(|entry| fs::read_to_string(entry.path()).ok());
+    texts
+        .filter_map(|text| {
+            let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
+            let is_chunk = field("map_type:") == Some(2)
+                && field("value_size:") == Some(8)
+                && field("max_entries:") == Some(65_536);
+            field("memlock:").filter(|_| is_chunk).map(|bytes| bytes as f64)
+        })
+        .sum()
 }
 
 fn make(pid: &str) -> Result<Value> {
     let args = ["run", "--quiet", "--release", "-p", "pyobs-capture", "--example", "tables", "--", pid];
-    let said = output(Command::new("cargo").current_dir(repo::root()).args(args))?;
-    serde_json::from_str(&said).with_context(|| format!("the example `tables` said {said:?}"))
+    let printed = output(Command::new("cargo").current_dir(repo::root()).args(args))?;
+    serde_json::from_str(&printed).with_context(|| format!("the example `tables` printed {printed:?}"))
 }

@@ -1,7 +1,6 @@
-/* Messages of eight bytes that each thread sends to itself by a libucp: a receive and a send are two transfers. Prints how many
-   it made and in how many seconds; of none, which is for ever, a line with the time and the seconds of a message for each
+/* Sends messages of eight bytes from each thread to itself through a libucp: a receive and a send are two transfers. Prints their
+   number and the seconds that they took; with TRANSFERS 0 it runs forever and prints the time and the seconds per message for each
    tenth of a second.
-
    usage: transfers LIBRARY THREADS TRANSFERS [TRANSFERS-PER-SECOND] */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -15,7 +14,7 @@
 
 enum { THREADS_MAX = 8, FEATURE_TAG = 1, AT_ONCE = 64 };
 
-/* As ucp/api/ucp.h has them: which fields are set, these, and room for those that are not. */
+/* From ucp/api/ucp.h: a mask of the fields that are set, these fields, and room for the others. */
 typedef struct { uint64_t mask, features; char rest[256]; } context_parameters;
 typedef struct { uint64_t mask; int thread_mode; char rest[256]; } worker_parameters;
 typedef struct { uint64_t mask; const void *address; char rest[512]; } endpoint_parameters;
@@ -56,13 +55,13 @@ static double now(void)
     return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
 }
 
-static void (*give_back)(void *);
+static void (*request_free)(void *);
 
 static void sent(void *request, int8_t status, void *done)
 {
     (void)status;
     ++*(uint64_t *)done;
-    give_back(request);
+    request_free(request);
 }
 
 static void received(void *request, int8_t status, const void *about, void *done)
@@ -140,11 +139,11 @@ int main(int count, char **words)
     check(library == NULL, words[1]);
     of_each = strtoull(words[3], NULL, 10) / (uint64_t)many;
     rate = count > 4 ? atof(words[4]) / many : 0;
-    give_back = (void (*)(void *))found("ucp_request_free");
+    request_free = (void (*)(void *))found("ucp_request_free");
     pthread_barrier_init(&ready, NULL, (unsigned)many + 1);
     for (int thread = 0; thread < many; thread++)
         check(pthread_create(&threads[thread], NULL, run, &made[thread]), "pthread_create");
-    /* Whoever watches finds the library meanwhile. */
+    /* Leaves time to attach to the library. */
     usleep(2000000);
     pthread_barrier_wait(&ready);
     double start = now();
@@ -153,6 +152,6 @@ int main(int count, char **words)
         all += made[thread];
     }
     printf("%llu %.6f\n", (unsigned long long)all, now() - start);
-    /* What has no handlers at the end needs no time for them. */
+    /* Skips the library's exit handlers. */
     _exit(fflush(stdout) ? 1 : 0);
 }

@@ -1,7 +1,7 @@
-"""Messages by UCXX there and back between two processes, for ever: for each tenth of a second a line with the time and the
-seconds that nine in ten round trips took longer than, for those were held up by nothing else that goes on.
+"""trips.py BYTES: sends messages there and back between two processes by UCXX, forever.
 
-  trips.py BYTES
+For each tenth of a second it prints the time and the tenth percentile of its round trips in seconds, because the fastest were
+not held up by other load.
 """
 import asyncio, contextlib, os, subprocess, sys, time
 
@@ -13,7 +13,7 @@ os.environ.update(
 import numpy
 import ucxx._cuda_context
 
-# It asks for a context on a GPU, which nobody needs here.
+# UCXX asks for a context on a GPU, which is not needed here.
 ucxx._cuda_context.ensure_cuda_context = lambda device_id=0: None
 import ucxx
 
@@ -39,7 +39,7 @@ async def ask(port):
 
 
 async def main():
-    # Nobody else's work is to be measured, as far as may be, nor where the scheduler puts the two.
+    # Keeps other programs' load and the scheduler's choice of CPUs out of the measurement, if possible.
     with contextlib.suppress(OSError):
         os.nice(-15)
         os.sched_setaffinity(0, {int(len(sys.argv) > 2)})
@@ -55,5 +55,5 @@ async def main():
 try:
     asyncio.run(main())
 finally:
-    # UCXX's notifier would be waited for, when the other side has gone.
+    # Skips UCXX's notifier thread, which would be joined after the other side has gone.
     os._exit(1)

@@ -1,4 +1,4 @@
-//! Whether the profile is true: a program that knows its own shares, against the samples.
+//! Measures whether the profile is right: compares a program that knows its own shares with the samples.
 
 use std::{collections::BTreeMap, process::Command};
 
@@ -71,11 +71,11 @@ fn complete(recorded: &Recorded) -> Result<f64> {
     Ok(number(&recorded.report, "/stacks/complete")? / samples.max(1.0) * 100.0)
 }
 
-/// What the program says of itself, in its last line.
+/// The shares that the program prints in its last line.
 fn known(stdout: &str) -> Result<Shares> {
     let line = stdout.lines().last().unwrap_or_default();
     let value: Value =
-        serde_json::from_str(line).with_context(|| format!("known_shares.py printed {line:?}, no JSON"))?;
+        serde_json::from_str(line).with_context(|| format!("known_shares.py printed {line:?}, not JSON"))?;
     Ok(normalized(|burner| value.pointer(&format!("/cpu_s/{burner}")).and_then(Value::as_f64).unwrap_or(0.0)))
 }
 
@@ -87,7 +87,7 @@ fn sampled(stacks: &[(Vec<String>, f64)]) -> Shares {
     })
 }
 
-/// Frames read `function (file.py)`.
+/// Frames look like `function (file.py)`.
 fn burner_named(frame: &str) -> Option<&'static str> {
     let function = frame.split(" (").next()?;
     BURNERS.into_iter().find(|burner| *burner == function)
@@ -99,7 +99,7 @@ fn normalized(amount: impl Fn(&'static str) -> f64) -> Shares {
     amounts.into_iter().map(|(burner, amount)| (burner, amount / total.max(f64::MIN_POSITIVE))).collect()
 }
 
-/// In percentage points.
+/// The worst difference, in percentage points.
 fn worst_difference(truth: &Shares, seen: &Shares) -> (&'static str, f64) {
     let differences = BURNERS.map(|burner| (burner, (truth[burner] - seen[burner]).abs() * 100.0));
     differences.into_iter().max_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or(("", 0.0))

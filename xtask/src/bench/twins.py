@@ -1,17 +1,17 @@
-"""What it costs a program to be watched. Two twins of it take short turns, so that a machine whose speed changes hurts
-both alike; now the one is watched and now the other, so that it does not matter if one is faster by nature. Twins of
-one thread share a CPU, since two CPUs of a machine are seldom equally fast.
+"""What does it cost a program to be watched? Two twins of it take short turns, so that a changing machine speed affects both
+alike. Each of them is watched in turn, so that it does not matter if one is faster. Twins with one thread share a CPU, because
+two CPUs of a machine are seldom equally fast.
 
   twins.py SCRIPT WORKLOAD TURN_MS TURNS ROUNDS COMMAND...
 
-WORKLOAD is what the code in SCRIPT's WORKLOAD calls so, or else the function of SCRIPT of that name; COMMAND has {pid} for the
-watched program's process id. A turn is to have ten units of work or more. Prints JSON: for each command its largest
-resident set, and for each round how many times as long the work took.
+WORKLOAD is a name that the code in SCRIPT's WORKLOAD accepts, or else a function of SCRIPT. COMMAND has {pid} for the watched
+program's process id. A turn should have ten units of work or more. Prints JSON: for each command its largest resident set, and
+for each round how many times as long the work took.
 """
 import ast, json, math, mmap, os, re, shlex, signal, statistics, struct, subprocess, sys, tempfile, time
 
 SETTLE_S = 3
-# A turn in which one was slower by more (e^x) than in the middle turn was disturbed by something else: it counts as that much.
+# A turn that differs from the median turn by more than this (e^x) was disturbed, and counts as this much.
 FAR = 0.2
 SLOTS = struct.Struct("<8Q")
 
@@ -33,7 +33,7 @@ def code(script):
     for node in tree.body:
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", None) == "WORKLOAD":
             return ast.literal_eval(node.value)
-    # All but the call of its main().
+    # Everything but the call of its main().
     return ast.unparse(tree.body[:-1]) + COUNTED
 
 
@@ -43,7 +43,7 @@ class Twin:
         self.file.write(bytes(mmap.PAGESIZE))
         self.file.flush()
         self.page = mmap.mmap(self.file.fileno(), mmap.PAGESIZE)
-        # Of two threads neither could be told from its twin's.
+        # With two threads, the twins' loads could not be told apart.
         alone = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
         self.program = subprocess.Popen([sys.executable, "-c", code, workload, self.file.name], env=alone)
         self.rate(SETTLE_S)
@@ -52,7 +52,7 @@ class Twin:
         return sum(SLOTS.unpack(self.page[:SLOTS.size]))
 
     def rate(self, seconds):
-        """Units of work a second."""
+        """Units of work per second."""
         self.program.send_signal(signal.SIGCONT)
         since, before = time.perf_counter(), self.done()
         time.sleep(seconds)
@@ -66,7 +66,7 @@ def peak_rss_bytes(pid):
 
 
 def slower(watched, other, command, turn_s, turns):
-    """The logarithm of how many times as long the watched one takes, and the memory of who watches."""
+    """The logarithm of how many times as long the watched twin takes, and the watcher's memory."""
     words = shlex.split(command.replace("{pid}", str(watched.program.pid)))
     quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     watcher = subprocess.Popen(words, **quiet)
@@ -77,11 +77,11 @@ def slower(watched, other, command, turn_s, turns):
     for turn in range(turns):
         both = [watched, other] if turn % 2 else [other, watched]
         rates = {twin: twin.rate(turn_s) for twin in both}
-        # A machine that is busy with something else gives one of them no time.
+        # A machine that is busy otherwise may leave one of them without time.
         if min(rates.values()) > 0:
             ratios.append(math.log(rates[other] / rates[watched]))
     peak = peak_rss_bytes(watcher.pid)
-    # Not an interrupt, which is ignored by who was started in the background.
+    # Not SIGINT, which a process started in the background ignores.
     watcher.terminate()
     watcher.wait()
     middle = statistics.median(ratios)

@@ -1,4 +1,4 @@
-//! How many times as long work takes while somebody watches it, by twins of which one is watched (`twins.py`).
+//! Measures how many times as long work takes while it is watched, by twins of which one is watched (`twins.py`).
 
 use std::{path::Path, process::Command};
 
@@ -9,28 +9,28 @@ use super::{script, table::Table};
 use crate::process::output;
 
 pub(super) const COLUMNS: &[&str] = &["workload", "watched by", "slowdown", "from", "to", "rounds", "peak RSS (MiB)"];
-/// How many milliseconds a turn has, how often each twin has its own in a round, and how many rounds there are.
+/// The milliseconds of a turn, each twin's turns in a round, and the number of rounds.
 pub(super) type Rounds = [u32; 3];
 
 pub(super) struct Watcher {
     pub(super) name: &'static str,
-    /// The most times as long as with nobody that the work may take.
+    /// How many times as long the work may take at most.
     pub(super) most: Option<f64>,
     pub(super) command: String,
     /// The command as a user would type it.
     pub(super) shown: String,
 }
 
-/// What somebody who watched did to the program.
+/// The effect of one watcher.
 #[derive(Deserialize)]
 struct Watched {
-    /// For each round how many times as long the work took.
+    /// For each round, how many times as long the work took.
     slower: Vec<f64>,
     peak_rss_bytes: f64,
 }
 
-/// A row and a goal for each of the watchers, of whom the first is nobody. `script` has the work, and `workload` is its name
-/// there. Returns the largest resident set of any of them, in MiB.
+/// Adds a row and a goal for each watcher; the first watches nothing. `script` has the work, and `workload` is its name
+/// there. Returns the largest resident set of any watcher, in MiB.
 pub(super) fn compare(
     table: &mut Table,
     python: &Path,
@@ -41,8 +41,8 @@ pub(super) fn compare(
     let mut twins = Command::new(python);
     twins.arg(script("twins.py")).arg(program).arg(workload);
     twins.args(rounds.map(|count| count.to_string())).args(watchers.iter().map(|watcher| &watcher.command));
-    let said = output(&mut twins)?;
-    let all: Vec<Watched> = serde_json::from_str(&said).with_context(|| format!("twins.py said {said:?}"))?;
+    let printed = output(&mut twins)?;
+    let all: Vec<Watched> = serde_json::from_str(&printed).with_context(|| format!("twins.py printed {printed:?}"))?;
     let nothing = all.first().map_or(1.0, |watched| around_mean(&watched.slower)[1]);
     for (watched, watcher) in all.iter().zip(watchers) {
         let [low, mean, high] = around_mean(&watched.slower);
@@ -61,7 +61,7 @@ fn mib(watched: &Watched) -> f64 {
     watched.peak_rss_bytes / 1024.0 / 1024.0
 }
 
-/// The mean, and twice its standard error below and above.
+/// The mean, and twice its standard error below and above it.
 fn around_mean(rounds: &[f64]) -> [f64; 3] {
     let count = rounds.len() as f64;
     let mean = rounds.iter().sum::<f64>() / count;
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn the_error_of_a_mean_is_known() {
-        // Of 2, 4, 4, 4, 5, 5, 7, 9 the standard deviation is the root of 32/7.
+        // The standard deviation of 2, 4, 4, 4, 5, 5, 7, 9 is the root of 32/7.
         let [low, mean, high] = around_mean(&[2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]);
         let error = (32.0_f64 / 7.0 / 8.0).sqrt();
         assert!((mean - 5.0).abs() < 1e-9);

@@ -1,4 +1,4 @@
-//! What the family `ucx` costs the transfers that it follows, and whether it counts all of them.
+//! Measures what the family `ucx` costs the transfers that it follows, and whether it counts all of them.
 
 use std::{
     path::{Path, PathBuf},
@@ -17,23 +17,23 @@ use super::{
 use crate::{process::output, repo, venvs};
 
 const VERSION: &str = "3.12";
-/// The budget is held after some ten seconds.
+/// The budget is kept after about ten seconds.
 const SETTLED: &str = "20.0";
-/// Round trips by UCXX, of so many bytes. Their own noise is as large as what is looked for, and larger for the short ones.
+/// Round trips by UCXX of this many bytes. Their noise is as large as the effect, and larger for short ones.
 const TRIPS: [(u64, Rounds); 2] = [(64 << 10, (6, SETTLED)), (1 << 20, (4, SETTLED))];
 /// Round trips may take so much longer, and a send and a receive of eight bytes as long as their probes take: three each, of
 /// which each takes this long at the most (docs/families/ucx.md).
 const SLOWER: f64 = 0.03;
 const TRAPS: f64 = 6.0;
 const TRAP_US: f64 = 4.0;
-/// Those that are too many to be followed are only counted after the first second, UCXX's after two.
+/// Transfers that are too many to follow are only counted after the first second, UCXX's after two.
 const LONG: Rounds = (5, "8.0");
 const MIB: f64 = 1024.0 * 1024.0;
-/// Transfers as fast as they can be made, by as many threads as there are CPUs on a small machine; and the goal, a second.
+/// Transfers as fast as possible, by as many threads as a small machine has CPUs, and the goal per second.
 const FAST: u64 = 2_000_000;
 const FAST_THREADS: u64 = 2;
 const FAST_RATE: f64 = 200_000.0;
-/// Few and many, at a rate at which all are told of singly, and by how much more memory the many may take.
+/// Few and many transfers, at a rate at which each is reported, and how much more memory the many may take.
 const FEW: u64 = 10_000;
 const MANY: u64 = 1_000_000;
 const STEADY_RATE: u64 = 4_500;
@@ -65,7 +65,7 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
     Ok(table)
 }
 
-/// One that has UCXX: the tests' environment.
+/// An interpreter with UCXX: the tests' environment.
 fn interpreter(setting: &Setting) -> Result<PathBuf> {
     let python = setting.python(VERSION)?;
     let version = setting.pythons.pythons.iter().find(|known| known.executable == python).map(|known| &known.version);
@@ -74,7 +74,7 @@ fn interpreter(setting: &Setting) -> Result<PathBuf> {
     venvs::ensure(python, version, &repo::target().join("venvs").join(version), &pins)
 }
 
-/// The one that UCXX brings along.
+/// The libucp in UCXX's package.
 fn libucp(python: &Path) -> Result<String> {
     let print = "import libucx, os; print(os.path.join(os.path.dirname(libucx.__file__), 'lib', 'libucp.so.0'))";
     Ok(output(Command::new(python).args(["-c", print]))?.trim().to_owned())
@@ -92,7 +92,7 @@ fn built(setting: &Setting) -> Result<String> {
     Ok(program.display().to_string())
 }
 
-/// What the same work took without anybody who watches, which has a row once, and with it.
+/// Adds the rows of the same work without a watcher, once, and with it.
 fn rows(table: &mut Table, what: &str, compared: &Compared, is_first: bool) {
     for [who, figure, range, command] in compared.rows().into_iter().skip(usize::from(!is_first)) {
         table.row(vec![format!("{what}, {who}"), figure, range, String::new(), String::new()], &command);
@@ -121,7 +121,7 @@ fn trips(setting: &Setting, table: &mut Table, python: &Path, size: u64, rounds:
     for (number, (compared, (probes, _, is_bound))) in all.iter().zip(watches).enumerate() {
         rows(table, &what, compared, number == 0);
         if is_bound {
-            let what = format!("{what}, {probes}: longer beyond what nobody makes it");
+            let what = format!("{what}, {probes}: longer beyond the unwatched difference");
             table.at_most(&what, compared.longer_share(), SLOWER);
         }
     }
@@ -135,21 +135,22 @@ fn small(setting: &Setting, table: &mut Table, python: &Path, words: &[&str]) ->
     table.at_most(&format!("{what}: longer by (µs)"), more, TRAPS * TRAP_US);
     let (what, budget) = (format!("{what}, --budget 1"), ["--pid", "PID", "--probe", "ucx", "--budget", "1"]);
     let held = compared(setting, table, python, (&what, words), (&budget, (3, SETTLED)))?;
-    table.at_most(&format!("{what}: longer beyond what nobody makes it"), held.longer_share(), SLOWER);
+    table.at_most(&format!("{what}: longer beyond the unwatched difference"), held.longer_share(), SLOWER);
     Ok(())
 }
 
-/// Runs the program under watch. Returns how many transfers it says it has made a second, and what was counted.
+/// Runs the program under watch. Returns the number of transfers that it printed, their rate, and how many were
+/// counted.
 fn made(setting: &Setting, words: &[&str]) -> Result<(u64, f64, u64, Recorded)> {
     let args: Vec<String> = ["--probe", "ucx", "--"].iter().chain(words).map(|word| (*word).to_owned()).collect();
     let recorded = record(setting, "ucx", &args)?;
-    let (count, seconds) = recorded.stdout.trim().split_once(' ').context("the program said nothing")?;
+    let (count, seconds) = recorded.stdout.trim().split_once(' ').context("the program printed nothing")?;
     let (count, seconds): (u64, f64) = (count.parse()?, seconds.parse()?);
     let counted = counted(&recorded)?;
     Ok((count, count as f64 / seconds, counted, recorded))
 }
 
-/// All that were over, told of singly or not.
+/// All transfers that ended, reported or only counted.
 fn counted(recorded: &Recorded) -> Result<u64> {
     let counts = recorded.report.get("transfer_counts").and_then(Value::as_array);
     let counts = counts.context("the report has no `transfer_counts`")?;
@@ -165,7 +166,7 @@ fn row(table: &mut Table, what: &str, rate: f64, counted: u64, peak: f64, thread
 fn fast(setting: &Setting, table: &mut Table, program: &str, library: &str) -> Result<()> {
     let words = [program, library, &FAST_THREADS.to_string(), &FAST.to_string()];
     let (count, rate, counted, recorded) = made(setting, &words)?;
-    row(table, "as many as can be", rate, counted, recorded.peak_rss_bytes / MIB, FAST_THREADS);
+    row(table, "as fast as possible", rate, counted, recorded.peak_rss_bytes / MIB, FAST_THREADS);
     table.at_least("transfers a second, at the most", rate, FAST_RATE);
     table.goal(format!("at that rate: {counted} counted of {count}"), counted == count);
     Ok(())

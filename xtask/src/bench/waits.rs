@@ -1,4 +1,4 @@
-//! What the family `offcpu` costs a program that does nothing but hand over from one thread to the other.
+//! Measures what the family `offcpu` costs a program whose threads only hand over to each other.
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -12,11 +12,12 @@ use super::{
 };
 
 const VERSION: &str = "3.12";
-/// With waits only, without a budget and with the usual one.
+/// Budgets for waits alone: practically none, and the default.
 const BUDGETS: [&str; 2] = ["100", "1"];
-/// Long enough for the budget to be kept: pyobs looks after three seconds and then every five.
+/// Long enough to keep the budget: pyobs checks after three seconds and then every five.
 const SECONDS: &str = "30";
-/// A sleep that is only counted may cost so many microseconds in the kernel, and the program so much more time.
+/// How many microseconds of kernel time a sleep that is only counted may cost, and how much longer the program may
+/// take.
 const SLEEP_US: f64 = 2.0;
 const LONGER: f64 = 10.0;
 
@@ -58,8 +59,9 @@ fn slept(setting: &Setting, table: &mut Table, budget: &str) -> Result<()> {
     let python = setting.python(VERSION)?.display().to_string();
     let own = ["--probe", "offcpu", "--budget", budget, "--", &python, &switches(), SECONDS].map(str::to_owned);
     let recorded = record(setting, "waits", &own)?;
-    let said = recorded.stdout.trim().split_once(' ').with_context(|| format!("{:?} is no count", recorded.stdout))?;
-    let (sleeps, seconds): (f64, f64) = (said.0.parse()?, said.1.parse()?);
+    let printed =
+        recorded.stdout.trim().split_once(' ').with_context(|| format!("{:?} is not a count", recorded.stdout))?;
+    let (sleeps, seconds): (f64, f64) = (printed.0.parse()?, printed.1.parse()?);
     let (report, bpf_s) = (&recorded.report, number(&recorded.report, "/cost/bpf_s")?);
     let shed = report.pointer("/cost/shed").and_then(Value::as_array).context("the report has no `shed`")?;
     let sentences: Vec<&str> = shed.iter().filter_map(Value::as_str).collect();
@@ -77,12 +79,12 @@ fn slept(setting: &Setting, table: &mut Table, budget: &str) -> Result<()> {
     ];
     table.row(cells, &shown(&own));
     table.at_most(&format!("{what}: kernel time (µs)"), each, SLEEP_US);
-    // The program starts, and its threads also wait for the GIL.
+    // The rest is the program's start, and its threads' waits for the GIL.
     table.at_least(&format!("{what}: counted, of those that the kernel counted"), counted / sleeps, 0.99);
     if budget == "1" {
         let says_rate = sentences.iter().all(|sentence| sentence.contains("times as seldom from"));
         table.goal(
-            format!("{what}: what was given up is told with the rate that is left"),
+            format!("{what}: what was given up is reported with the remaining rate"),
             !shed.is_empty() && says_rate,
         );
     }

@@ -1,4 +1,4 @@
-//! One guest: started by QEMU, watched by its two serial ports, ended when its time is up.
+//! One guest: started by QEMU, observed through its two serial ports, and stopped at its time limit.
 
 use std::{
     fs,
@@ -13,20 +13,21 @@ use serde_json::Value;
 
 use crate::{process::progress, repo};
 
-/// A guest that is emulated takes two minutes.
+/// An emulated guest takes two minutes.
 const PATIENCE: Duration = Duration::from_secs(420);
-/// Hardware boots in three seconds, or hangs when this machine is itself a guest whose host does not nest.
+/// With KVM a guest boots in three seconds, or hangs if this machine is itself a guest without nested virtualisation.
 const KVM_PATIENCE: Duration = Duration::from_secs(12);
-/// How often a guest is started until QEMU emulates it well.
+/// How often a guest is restarted because of faulty emulation.
 const BOOTS_MAX: u32 = 3;
-/// A kernel patches its own code while it boots and while tracepoints are attached, behind breakpoints. QEMU's emulation of
-/// several processors sometimes runs such a breakpoint after it has gone, which the kernel then knows nothing of.
+/// A kernel patches its own code behind breakpoints while it boots and while tracepoints are attached. QEMU's emulation
+/// of several processors sometimes runs such a breakpoint after it was removed, which the kernel then does not
+/// recognise.
 const HALF_PATCHED: &str = "Oops: int3";
-/// What tests/kernels/guest/init prints first.
+/// The first line that tests/kernels/guest/init prints.
 const BOOTED: &str = "pyobs-booted";
 const KERNEL: &str = "console=ttyS0 panic=-1 quiet mitigations=off root=/dev/nvme0n1 rw init=/init";
 
-/// Hardware's virtualisation until it has failed once, then emulation.
+/// KVM until it has failed once, then emulation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Accelerator {
     Kvm,
@@ -54,11 +55,11 @@ impl Accelerator {
     }
 }
 
-/// What a guest left.
+/// The results of a guest.
 pub(super) struct Ran {
     pub(super) accelerator: Accelerator,
     pub(super) seconds: f64,
-    /// A line of the second port each.
+    /// One line of the second port each.
     pub(super) checks: Vec<Value>,
 }
 
@@ -73,7 +74,7 @@ pub(super) fn run(image: &Path, disk: &Path, console: &Path, accelerator: &mut A
     }
     for _ in 1..BOOTS_MAX {
         let ran = Guest::start(image, disk, console, Accelerator::Tcg)?.finish();
-        if !said(console).contains(HALF_PATCHED) {
+        if !read(console).contains(HALF_PATCHED) {
             return ran;
         }
         progress("QEMU ran code that the kernel had half patched, so the guest is booted again");
@@ -99,14 +100,14 @@ impl<'a> Guest<'a> {
         qemu.args(accelerator.options());
         qemu.args(["-machine", "q35", "-smp", "2", "-m", "3072", "-no-reboot", "-nic", "none"]);
         qemu.args(["-display", "none", "-monitor", "none"]);
-        // The kernel's own words go to the first, so that they do not cut a line of the checks in two.
+        // The kernel's messages go to the first port, so that they do not split a line of the checks.
         for port in [console, &checks] {
             qemu.args(["-serial", &format!("file:{}", port.display())]);
         }
         qemu.args(["-append", KERNEL, "-kernel"]).arg(image);
         qemu.args(["-drive", &format!("file={},format=raw,if=none,id=root,snapshot=on", disk.display())]);
         qemu.args(["-device", "nvme,drive=root,serial=1"]);
-        let words = fs::File::create(console.with_extension("qemu")).context("cannot write what QEMU says")?;
+        let words = fs::File::create(console.with_extension("qemu")).context("cannot write QEMU's output")?;
         let qemu = qemu.stdin(Stdio::null()).stderr(words).spawn().context("qemu-system-x86_64 does not run")?;
         Ok(Self { qemu, console, checks, accelerator, since: Instant::now() })
     }
@@ -122,17 +123,17 @@ impl<'a> Guest<'a> {
     }
 
     fn has_booted(&self) -> bool {
-        said(self.console).contains(BOOTED)
+        read(self.console).contains(BOOTED)
     }
 
     fn finish(mut self) -> Result<Ran> {
-        let mut told = 0;
+        let mut printed = 0;
         while self.qemu.try_wait()?.is_none() {
             let checks = self.checks()?;
-            for check in checks.iter().skip(told) {
-                progress(spoken(check));
+            for check in checks.iter().skip(printed) {
+                progress(line(check));
             }
-            told = checks.len();
+            printed = checks.len();
             if self.since.elapsed() > PATIENCE {
                 bail!("the guest did not end in {} s; see {}", PATIENCE.as_secs(), shown(self.console));
             }
@@ -148,12 +149,12 @@ impl<'a> Guest<'a> {
         Ok(Ran { accelerator: self.accelerator, seconds: self.since.elapsed().as_secs_f64(), checks })
     }
 
-    /// The whole lines so far.
+    /// The complete lines so far.
     fn checks(&self) -> Result<Vec<Value>> {
         let text = fs::read(&self.checks).with_context(|| format!("cannot read {}", self.checks.display()))?;
         let text = String::from_utf8_lossy(&text).into_owned();
         let lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
-        lines.map(|line| serde_json::from_str(line).with_context(|| format!("the guest said {line:?}"))).collect()
+        lines.map(|line| serde_json::from_str(line).with_context(|| format!("the guest printed {line:?}"))).collect()
     }
 }
 
@@ -164,16 +165,16 @@ impl Drop for Guest<'_> {
     }
 }
 
-fn said(console: &Path) -> String {
+fn read(console: &Path) -> String {
     String::from_utf8_lossy(&fs::read(console).unwrap_or_default()).into_owned()
 }
 
-/// For messages: where a file lies in the checkout.
+/// A file's path in the checkout, for messages.
 fn shown(file: &Path) -> String {
     file.strip_prefix(repo::root()).unwrap_or(file).display().to_string()
 }
 
-fn spoken(check: &Value) -> String {
+fn line(check: &Value) -> String {
     let text = |key: &str| check.get(key).and_then(Value::as_str).unwrap_or_default();
     let detail = text("detail").lines().next_back().unwrap_or_default();
     format!("  {:10} {:40} {:8} {detail}", text("family"), text("check"), text("status")).trim_end().to_owned()

@@ -18,15 +18,15 @@ use crate::{
     pythons, repo,
 };
 
-/// One of each kind of frame layout.
+/// One version for each kind of frame layout.
 const PYTHONS: [&str; 4] = ["3.8", "3.10", "3.12", "3.13"];
-/// Of the standard library, what no check needs.
+/// Parts of the standard library that no check needs.
 const LEFT_OUT: [&str; 8] =
     ["test", "site-packages", "dist-packages", "idlelib", "tkinter", "lib2to3", "ensurepip", "turtledemo"];
 const MIB: u64 = 700;
 const FOLDERS: [&str; 10] = ["bin", "dev", "proc", "root", "run", "sys", "tmp", "usr/lib", "guest/programs", "etc"];
 const LIBRARY: [&str; 3] = ["-shared", "-fPIC", "-O1"];
-/// C programs of the checks: the source, what is made of it, and the compiler's options.
+/// The checks' C programs: the source, the program, and the compiler's options.
 const PROGRAMS: [(&str, &str, &[&str]); 4] = [
     ("workloads/ucp.c", "libucp.so.0", &LIBRARY),
     ("workloads/ucp_user.c", "ucp_user", &["-O1", "-ldl"]),
@@ -35,7 +35,7 @@ const PROGRAMS: [(&str, &str, &[&str]); 4] = [
 ];
 const PLACES: &str = "import sysconfig; print(*{sysconfig.get_path('stdlib'), sysconfig.get_path('platstdlib')})";
 
-/// Makes it anew, and returns where it is.
+/// Makes the disk anew, and returns its path.
 pub(super) fn make(folder: &Path) -> Result<PathBuf> {
     progress("making the guests' disk");
     let stage = Stage(folder.join("stage"));
@@ -59,7 +59,7 @@ pub(super) fn make(folder: &Path) -> Result<PathBuf> {
         output(&mut cc)?;
     }
     stage.pythons()?;
-    // Interpreters load it by themselves, when a thread ends.
+    // Interpreters load this library on their own when a thread ends.
     let unwinder = output(Command::new("cc").arg("-print-file-name=libgcc_s.so.1"))?;
     let unwinder = Path::new(unwinder.trim()).canonicalize().context("the C compiler has no libgcc_s.so.1")?;
     stage.copy(&unwinder, "lib/x86_64-linux-gnu/libgcc_s.so.1")?;
@@ -72,7 +72,7 @@ pub(super) fn make(folder: &Path) -> Result<PathBuf> {
     Ok(disk)
 }
 
-/// The folder that the disk is made of.
+/// The folder from which the disk is made.
 struct Stage(PathBuf);
 
 impl Stage {
@@ -82,7 +82,7 @@ impl Stage {
         Ok(folder)
     }
 
-    /// A file or a folder, with its times, by which interpreters know their compiled modules.
+    /// Copies a file or a folder with its times, by which interpreters recognise their compiled modules.
     fn copy(&self, from: &Path, to: impl AsRef<Path>) -> Result<()> {
         let to = self.0.join(to);
         if let Some(parent) = to.parent() {
@@ -92,13 +92,15 @@ impl Stage {
         Ok(())
     }
 
-    /// Interpreters lie where they do on this machine, because that is where they look for their library.
+    /// Interpreters keep this machine's paths, because they look for their library there.
     fn pythons(&self) -> Result<()> {
         let found = pythons::find_all();
         let mut staged = Vec::new();
         for version in PYTHONS {
             let Some(python) = pythons::of_version(&found, version) else {
-                progress(format!("the guests do without CPython {version}, which is neither in pyenv nor on the PATH"));
+                progress(format!(
+                    "the guests run without CPython {version}, which is neither in pyenv nor on the PATH"
+                ));
                 continue;
             };
             self.python(&python.executable)?;
@@ -130,12 +132,12 @@ impl Stage {
         self.libraries(&needy)
     }
 
-    /// The shared libraries that these need; a static program needs none.
+    /// Copies the shared libraries that these programs need; a static one needs none.
     fn libraries(&self, programs: &[PathBuf]) -> Result<()> {
-        // It fails when one of them is static.
-        let said = Command::new("ldd").args(programs).output().context("ldd does not run")?;
-        let said = String::from_utf8_lossy(&said.stdout).into_owned();
-        let named = said.lines().filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')));
+        // ldd fails if one of them is static.
+        let printed = Command::new("ldd").args(programs).output().context("ldd does not run")?;
+        let printed = String::from_utf8_lossy(&printed.stdout).into_owned();
+        let named = printed.lines().filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')));
         for library in named.filter(|word| !word.ends_with(':')).collect::<BTreeSet<_>>() {
             let library = Path::new(library);
             if !self.0.join(within(library)?).exists() {

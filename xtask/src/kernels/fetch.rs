@@ -1,4 +1,4 @@
-//! Kernel images out of Debian's packages, by apt with a list of sources and a state of its own.
+//! Fetches kernel images from Debian's packages, using apt with its own list of sources and state.
 
 use std::{
     fs,
@@ -15,11 +15,11 @@ use crate::{
     process::{output, progress},
 };
 
-/// The packages' lists are looked up again after a day.
+/// The package lists are updated after a day.
 const FRESH: Duration = Duration::from_secs(24 * 60 * 60);
-/// Up to 6.18 the image lies in the one, from 6.19 on in the other.
+/// Up to 6.18 the first package has the image, from 6.19 on the second.
 const PREFIXES: [&str; 2] = ["linux-image-", "linux-binary-"];
-/// The flavour for virtual machines has all that a guest needs built in.
+/// The flavour for virtual machines has everything built in that a guest needs.
 const FLAVOUR: &str = "-cloud-amd64";
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
@@ -67,7 +67,7 @@ impl Apt {
         }
         fs::write(&list, sources).with_context(|| format!("cannot write {}", list.display()))?;
         progress("looking up Debian's kernels");
-        // A suite that a mirror does not have fails the update, which still brings the others.
+        // A suite that a mirror lacks makes the update fail, but the others are still updated.
         if let Err(error) = output(apt.command("apt-get").arg("update")) {
             progress(format!("some of Debian's suites could not be read: {error:#}"));
         }
@@ -83,7 +83,7 @@ impl Apt {
             option("Dir::State::Lists", &self.folder.join("lists")),
             option("Dir::Cache", &self.folder.join("cache")),
             "Dir::Etc::sourceparts=-".to_owned(),
-            // Its user may not write below the checkout.
+            // apt's own user may not write below the checkout.
             "APT::Sandbox::User=root".to_owned(),
             "Acquire::Retries=3".to_owned(),
         ] {
@@ -93,8 +93,8 @@ impl Apt {
     }
 
     fn names(&self) -> Result<Vec<String>> {
-        let said = output(self.command("apt-cache").args(["pkgnames", "linux-"]))?;
-        let names: Vec<String> = said.lines().map(str::to_owned).collect();
+        let printed = output(self.command("apt-cache").args(["pkgnames", "linux-"]))?;
+        let names: Vec<String> = printed.lines().map(str::to_owned).collect();
         if names.is_empty() {
             bail!("apt could not read any of Debian's suites; is there a network?");
         }
@@ -105,7 +105,7 @@ impl Apt {
         let folder = self.folder.join(name);
         fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
         output(self.command("apt-get").args(["download", name]).current_dir(&folder))?;
-        // The modules are a hundred megabytes, which nobody needs.
+        // The modules, a hundred megabytes, are not needed.
         let unpack = "dpkg-deb --fsys-tarfile ./*.deb | tar -x --wildcards --transform 's,.*/,,' '*/vmlinuz*'";
         output(Command::new("sh").args(["-c", unpack]).current_dir(&folder))
             .with_context(|| format!("cannot unpack {name}"))?;
@@ -119,7 +119,7 @@ impl Apt {
     }
 }
 
-/// Security updates lie beside the main archive.
+/// Security updates lie in a folder beside the main archive.
 fn sources(mirror: &str, suites: &[String]) -> String {
     let mirror = mirror.trim_end_matches('/');
     let line = |suite: &String| {
@@ -129,14 +129,14 @@ fn sources(mirror: &str, suites: &[String]) -> String {
     suites.iter().map(line).collect()
 }
 
-/// Of the packages of a version such as "6.1", the one of the newest patch release.
+/// The package with the newest patch release of a version such as "6.1".
 fn newest<'a>(names: &'a [String], version: &str) -> Option<&'a str> {
     let is_of_it = |numbers: &[u64]| version == NEWEST || numbers.starts_with(&all_numbers(version));
     let of_it = names.iter().filter_map(|name| {
         let (which, rest) =
             PREFIXES.iter().enumerate().find_map(|(n, prefix)| Some((n, name.strip_prefix(prefix)?)))?;
         let release = rest.strip_suffix(FLAVOUR)?;
-        // Release candidates, such as 7.0~rc3, do not count.
+        // Release candidates, such as 7.0~rc3, are left out.
         let is_release = release.starts_with(|first: char| first.is_ascii_digit()) && !release.contains("rc");
         let numbers = all_numbers(release);
         (is_release && is_of_it(&numbers)).then_some((numbers, which, name.as_str()))

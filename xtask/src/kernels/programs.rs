@@ -1,10 +1,10 @@
-//! The programs that boot a kernel.
+//! Installs the programs that boot a kernel.
 
 use anyhow::Result;
 
 use crate::debian;
 
-/// QEMU, and what the guest's disk is made with.
+/// QEMU, and the programs that make the guest's disk.
 pub(crate) fn ensure() -> Result<()> {
     debian::ensure(&[
         ("qemu-system-x86_64", "qemu-system-x86"),

@@ -1,4 +1,4 @@
-//! What came of a kernel, in the file that the tests read.
+//! The results of one kernel, as written to the file that the tests read.
 
 use std::{fs, path::Path};
 
@@ -10,22 +10,22 @@ use super::{AFTERWARDS, FAMILIES, Kernel, boot::Ran};
 
 #[derive(Serialize)]
 pub(crate) struct Outcome {
-    /// As it was asked for: "6.1".
+    /// The kernel as requested: "6.1".
     pub(crate) kernel: String,
     pub(crate) supported: bool,
-    /// The package that it came from.
+    /// The package with the image.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) package: Option<String>,
     /// Why it was not booted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) skipped: Option<String>,
-    /// Why it did not come to its end.
+    /// Why its checks did not finish.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) broken: Option<String>,
     pub(crate) accelerator: &'static str,
     pub(crate) seconds: f64,
     pub(crate) checks: Vec<Check>,
-    /// What `pyobs doctor --json` says there.
+    /// The output of `pyobs doctor --json` in the guest.
     pub(crate) doctor: Value,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Check {
     pub(crate) seconds: f64,
 }
 
-/// From the best to the worst; the worst of a family's checks is the family's.
+/// From best to worst; the worst of a family's checks counts for the family.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Status {
@@ -75,8 +75,8 @@ impl Outcome {
         let mut outcome = Self { package: Some(package.to_owned()), ..Self::empty(kernel) };
         (outcome.accelerator, outcome.seconds) = (ran.accelerator.name(), ran.seconds);
         for mut check in ran.checks {
-            if let Some(told) = check.get_mut("doctor").map(Value::take) {
-                outcome.doctor = told;
+            if let Some(doctor) = check.get_mut("doctor").map(Value::take) {
+                outcome.doctor = doctor;
             }
             match serde_json::from_value(check) {
                 Ok(check) => outcome.checks.push(check),
@@ -86,14 +86,15 @@ impl Outcome {
         outcome
     }
 
-    /// The status of a family, and what is wrong with it.
+    /// The status of a family, and the checks that failed or were refused.
     pub(crate) fn status(&self, family: &str) -> (Status, Vec<&Check>) {
         let own: Vec<&Check> = self.checks.iter().filter(|check| check.family == family).collect();
         let worst = own.iter().map(|check| check.status).max().unwrap_or(Status::Skipped);
         (worst, own.into_iter().filter(|check| check.status > Status::Works).collect())
     }
 
-    /// Each family works, or is refused under a kernel that is too old; of one that was not booted nothing is expected.
+    /// Whether each family works, or is refused under a kernel that is too old. A kernel that was not booted always
+    /// passes.
     pub(crate) fn is_as_expected(&self) -> bool {
         let wanted = |family: &&str| {
             let is_refused = !self.supported && !AFTERWARDS.contains(family);

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::results::{Outcome, Status};
 
-/// In the order of the columns; the first and the last four are no families of probes.
+/// In the order of the columns. The first and the last four are not families of probes.
 pub(crate) const FAMILIES: [&str; 14] = [
     "default",
     "cpu",
@@ -22,9 +22,9 @@ pub(crate) const FAMILIES: [&str; 14] = [
     "confined",
 ];
 
-/// What is looked at when all was recorded, and holds under a kernel that is too old as well.
+/// What is checked after everything was recorded. It must work under a kernel that is too old as well.
 pub(crate) const AFTERWARDS: [&str; 3] = ["doctor", "log", "confined"];
-/// The check that a family could be recorded at all.
+/// The check for whether a family could be recorded at all.
 const RECORD: &str = "record";
 
 pub(super) fn shown(outcomes: &[Outcome]) -> String {
@@ -49,7 +49,7 @@ pub(super) fn shown(outcomes: &[Outcome]) -> String {
     text
 }
 
-/// A family that was recorded, and whose record is not what its program knows, only loads.
+/// A family only loads if it was recorded but does not match what its program knows.
 pub(crate) fn word(outcome: &Outcome, family: &str) -> &'static str {
     let (status, wrong) = outcome.status(family);
     match status {
@@ -61,19 +61,21 @@ pub(crate) fn word(outcome: &Outcome, family: &str) -> &'static str {
     }
 }
 
-/// Each once, with the families that have it.
+/// Each reason once, with its families.
 pub(crate) fn reasons(outcome: &Outcome) -> Vec<String> {
     let mut reasons: Vec<(String, Vec<&str>)> = Vec::new();
     for family in FAMILIES {
         for check in outcome.status(family).1 {
             let refused = check.status == Status::Refused;
-            let said = if refused { check.detail.clone() } else { format!("{}: {}", check.check, check.detail) };
-            match reasons.iter_mut().find(|(reason, _)| *reason == said) {
+            let reason = if refused { check.detail.clone() } else { format!("{}: {}", check.check, check.detail) };
+            match reasons.iter_mut().find(|(known, _)| *known == reason) {
                 Some((_, families)) => families.push(family),
-                None => reasons.push((said, vec![family])),
+                None => reasons.push((reason, vec![family])),
             }
         }
     }
-    let whole = [&outcome.skipped, &outcome.broken].into_iter().flatten().cloned();
-    whole.chain(reasons.into_iter().map(|(reason, families)| format!("{}: {reason}", families.join(", ")))).collect()
+    let of_kernel = [&outcome.skipped, &outcome.broken].into_iter().flatten().cloned();
+    of_kernel
+        .chain(reasons.into_iter().map(|(reason, families)| format!("{}: {reason}", families.join(", "))))
+        .collect()
 }

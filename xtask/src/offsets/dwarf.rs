@@ -10,9 +10,9 @@ pub(super) type Slice<'data> = EndianSlice<'data, LittleEndian>;
 
 #[derive(Debug)]
 pub(super) struct Member {
-    /// From the start of the structure.
+    /// The offset from the start of the structure.
     pub(super) bits: u64,
-    /// In bytes; of an array, its element.
+    /// In bytes; for an array, the size of an element.
     pub(super) size: u64,
     structure: Option<TypeKey>,
 }
@@ -25,15 +25,15 @@ pub(super) struct Structure {
 
 type TypeKey = (usize, usize);
 
-/// The structures of interest, and those nested in them.
+/// The requested structures, and those nested in them.
 pub(super) struct Types {
     pub(super) structures: HashMap<String, Structure>,
     nested: HashMap<TypeKey, Structure>,
 }
 
 impl Types {
-    /// Goes through the compilation units until every structure of these names was seen complete. Returns the compiler's
-    /// name too.
+    /// Reads compilation units until every structure with these names was found complete. Also returns the compiler's
+    /// name.
     pub(super) fn read(dwarf: &gimli::Dwarf<Slice<'_>>, wanted: &[&str]) -> Result<(Self, String)> {
         let mut types = Self { structures: HashMap::new(), nested: HashMap::new() };
         let (mut producer, mut headers) = (String::new(), Vec::new());
@@ -41,7 +41,7 @@ impl Types {
         while let Some(header) = units.next()? {
             let unit = dwarf.unit(header)?;
             let name = unit.name.map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-            // These see nearly everything; the others only if something is missing still.
+            // These files include nearly everything; the others are read only if something is still missing.
             let order =
                 ["pystate.c", "ceval.c", "frame.c", "unicodeobject.c"].iter().position(|file| name.ends_with(file));
             headers.push((order.unwrap_or(usize::MAX), headers.len(), unit));
@@ -107,7 +107,7 @@ impl Types {
             let start = number(entry, dw::DW_AT_data_member_location).unwrap_or(0) * 8;
             let bits = match (number(entry, dw::DW_AT_data_bit_offset), number(entry, dw::DW_AT_bit_offset)) {
                 (Some(bits), _) => bits,
-                // Until DWARF 3, counted from the other end of the storage unit.
+                // Until DWARF 3, this counts from the other end of the storage unit.
                 (None, Some(from_top)) => {
                     let storage = number(entry, dw::DW_AT_byte_size).unwrap_or(4) * 8;
                     let width = number(entry, dw::DW_AT_bit_size).unwrap_or(0);
@@ -130,7 +130,7 @@ impl Types {
         Ok(structure)
     }
 
-    /// A member by its path through nested structures, `gilstate.autoTSSkey`.
+    /// A member by its path through nested structures, such as `gilstate.autoTSSkey`.
     pub(super) fn member(&self, of: &Structure, path: &str) -> Option<Member> {
         let (first, rest) = path.split_once('.').map_or((path, None), |(first, rest)| (first, Some(rest)));
         let member = of.members.get(first)?;
@@ -151,7 +151,7 @@ fn number(entry: &DebuggingInformationEntry<Slice<'_>>, attribute: gimli::DwAt) 
     entry.attr_value(attribute)?.udata_value()
 }
 
-/// The complete structure that a chain of typedefs and qualifiers ends in.
+/// The complete structure at the end of a chain of typedefs and qualifiers.
 fn structure_behind(unit: UnitRef<'_, Slice<'_>>, mut at: UnitOffset) -> Result<Option<UnitOffset>> {
     for _ in 0..16 {
         let entry = unit.entry(at)?;
@@ -182,7 +182,7 @@ fn size_of_type(unit: UnitRef<'_, Slice<'_>>, mut at: UnitOffset) -> Result<u64>
 fn compiler(unit: UnitRef<'_, Slice<'_>>) -> Result<String> {
     let entry = unit.entry(unit.header.root_offset())?;
     let Some(value) = entry.attr_value(dw::DW_AT_producer) else { return Ok(String::new()) };
-    let said = unit.attr_string(value)?.to_string_lossy().into_owned();
-    // Options that name a folder of the build machine are nobody's business.
-    Ok(said.split_whitespace().filter(|word| !word.contains('/')).collect::<Vec<_>>().join(" "))
+    let producer = unit.attr_string(value)?.to_string_lossy().into_owned();
+    // Options that name a folder of the build machine are left out.
+    Ok(producer.split_whitespace().filter(|word| !word.contains('/')).collect::<Vec<_>>().join(" "))
 }

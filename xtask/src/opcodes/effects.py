@@ -1,7 +1,7 @@
-# Prints as JSON what this interpreter's instructions do to the stack of values: from its own `dis.stack_effect`, by which its
-# compiler sizes that stack.
+# Prints as JSON what this interpreter's instructions do to the value stack, from its own `dis.stack_effect`, by which
+# its compiler sizes that stack.
 #
-# Of each: the change is base + each * argument + the weights of the argument's lowest bits that are set.
+# The effect of an instruction is base + each * argument + the weights of the argument's lowest bits that are set.
 import dis
 import json
 import opcode
@@ -36,7 +36,7 @@ ENDS = ("JUMP_FORWARD", "JUMP_ABSOLUTE", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTE
 caches = getattr(opcode, "_inline_cache_entries", {})
 found = {}
 for name, number in opcode.opmap.items():
-    # Two numbers in one argument, as this has them, are no such sum.
+    # An argument with two numbers in it, as of UNPACK_EX, does not fit this formula.
     if number > 255 or name == "UNPACK_EX" or name.startswith("INSTRUMENTED_"):
         continue
     jump = number in dis.hasjrel or number in dis.hasjabs
@@ -46,10 +46,10 @@ for name, number in opcode.opmap.items():
         continue
     if row["effect"] is None or (jump and row["jumped"] is None):
         continue
-    # 3.11's first half of a call says that it takes the arguments away; the second half does.
+    # In 3.11 the stack effect of PRECALL removes the arguments, but CALL actually does.
     if version == (3, 11) and name in ("PRECALL", "CALL"):
         row["effect"] = [0] if name == "PRECALL" else [-1, -1]
-    # What a generator is sent when it starts is there before its first instruction.
+    # The value that a generator is sent when it starts is on the stack before its first instruction.
     if name == "RETURN_GENERATOR":
         row["effect"] = [1]
     if name == "GEN_START":

@@ -1,4 +1,4 @@
-//! What instructions do to the stack of values, into userspace/capture/src/cpython/effects.toml.
+//! Writes the effects of instructions on the value stack to userspace/capture/src/cpython/effects.toml.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,14 +11,14 @@ use serde::Deserialize;
 use super::{NEWEST, answer, ask};
 use crate::pythons::Python;
 
-/// The first whose `dis.stack_effect` tells a jump from going on.
+/// The first version whose `dis.stack_effect` can be asked about a jump.
 const OLDEST: u8 = 8;
-const QUESTION: &str = include_str!("effects.py");
+const SCRIPT: &str = include_str!("effects.py");
 
 #[derive(Deserialize)]
 struct Answer {
     base: BTreeMap<String, Row>,
-    /// Instructions that stand for another where that ran often.
+    /// Specialized instructions, by the one that they replace.
     of: BTreeMap<String, String>,
 }
 
@@ -31,7 +31,7 @@ struct Row {
     caches: u8,
 }
 
-/// One table for each minor version, of the first interpreter that has it; versions that are not here keep theirs.
+/// Writes one table per minor version, from its first interpreter.
 pub(super) fn write(pythons: &[Python]) -> Result<()> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../userspace/capture/src/cpython/effects.toml");
     let mut text =
@@ -42,16 +42,16 @@ pub(super) fn write(pythons: &[Python]) -> Result<()> {
         if !(OLDEST..=NEWEST).contains(&minor) || minor == last || python.version.ends_with('t') {
             continue;
         }
-        ensure!(last == 0 || minor == last + 1, "there is no CPython 3.{} here; the table was left as it is", last + 1);
+        ensure!(last == 0 || minor == last + 1, "there is no CPython 3.{} here; the table was not changed", last + 1);
         last = minor;
         table(python, minor, &mut text).with_context(|| format!("asking {}", python.executable.display()))?;
     }
-    ensure!(last != 0, "there is no CPython 3.{OLDEST} or newer here; the table was left as it is");
+    ensure!(last != 0, "there is no CPython 3.{OLDEST} or newer here; the table was not changed");
     fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
 fn table(python: &Python, minor: u8, text: &mut String) -> Result<()> {
-    let answer: Answer = serde_json::from_str(&answer(python, QUESTION)?).context("its answer is no JSON")?;
+    let answer: Answer = serde_json::from_str(&answer(python, SCRIPT)?).context("its output is not JSON")?;
     let numbers = ask(python)?;
     let instrumented = numbers.keys().filter_map(|name| Some((name, name.strip_prefix("INSTRUMENTED_")?)));
     let others = answer.of.iter().map(|(name, base)| (name, base.as_str())).chain(instrumented);

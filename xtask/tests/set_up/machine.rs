@@ -1,4 +1,4 @@
-//! A machine of which only this is known: scripts in the place of Rust and of what needs root, which write down how they were called.
+//! A simulated machine: scripts replace Rust and the programs that need root, and log how they were called.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -13,7 +13,7 @@ pub const RUSTC: &str = "rustc 1.95.0 (of a test)\nLLVM version: 22.1.2\n";
 pub struct Machine(Folder);
 
 impl Machine {
-    /// With all that a build needs, and not set up yet.
+    /// A machine with everything that a build needs, but not set up yet.
     pub fn new() -> Self {
         let machine = Self(Folder::new());
         for folder in ["bin", "target/release", "sysroot/lib/rustlib/src/rust/library"] {
@@ -22,7 +22,7 @@ impl Machine {
         fs::write(machine.path("sysroot/lib/rustlib/src/rust/library/Cargo.lock"), "").unwrap();
         fs::write(machine.path("calls"), "").unwrap();
         machine.is(RUSTC);
-        // What fits is known by what it says and by the name of LLVM's producer in it.
+        // xtask recognises a fitting linker by its version and by LLVM's producer string in it.
         machine.script("bin/bpf-linker", "echo bpf-linker 0.13.0 # LLVM22.");
         for program in ["bin/cargo", "target/release/pyobs"] {
             machine.script(program, "");
@@ -34,20 +34,20 @@ impl Machine {
         self.0.join(name)
     }
 
-    /// From now on it has this rustc.
+    /// Gives the machine this rustc.
     pub fn is(&self, version: &str) {
-        // `--edition 2024 -C OPTION -o FILE` is how it is asked to link.
+        // xtask links with `--edition 2024 -C OPTION -o FILE`.
         self.has_rustc(version, ": > \"$6\"");
     }
 
-    /// Its rustc does this when it is to link a program.
+    /// Gives the machine a rustc that runs `link` when it is to link a program.
     pub fn has_rustc(&self, version: &str, link: &str) {
         let sysroot = self.path("sysroot");
         let answers = format!("-vV) printf '{version}';; --print) echo '{}';; *) {link};;", sysroot.display());
         self.script("bin/rustc", &format!("case \"$1\" in {answers} esac"));
     }
 
-    /// A program that writes down its call, and does this.
+    /// Adds a program that logs its call and then runs `body`.
     pub fn script(&self, name: &str, body: &str) {
         let program = self.path(name);
         let short = program.file_name().unwrap().to_string_lossy();
@@ -60,17 +60,17 @@ impl Machine {
         fs::remove_file(self.path(name)).unwrap();
     }
 
-    /// One of this machine's own programs is there, too.
+    /// Adds one of this machine's own programs.
     pub fn borrow(&self, program: &str) {
         symlink(needs::program(program).unwrap(), self.path("bin").join(program)).unwrap();
     }
 
-    /// `xtask` with these arguments.
+    /// Runs `xtask` with these arguments.
     pub fn xtask(&self, arguments: &[&str]) -> Output {
         self.run(command(env!("CARGO_BIN_EXE_xtask")), arguments)
     }
 
-    /// The same, by a user without rights.
+    /// Runs it as a user without rights.
     pub fn xtask_of_nobody(&self, arguments: &[&str]) -> Output {
         fs::copy(env!("CARGO_BIN_EXE_xtask"), self.path("xtask")).unwrap();
         let mut setpriv = command(needs::program("setpriv").unwrap());
@@ -95,7 +95,7 @@ impl Machine {
     }
 }
 
-/// It ended with this code, and the last that it said is a sentence with this in it.
+/// Asserts that it ended with this code, and that its last line is an error that contains this.
 #[track_caller]
 pub fn fails_with(output: &Output, code: i32, expected: &str) {
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -111,9 +111,9 @@ pub fn succeeds(output: &Output) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// The lines of a program that must succeed, and must have nothing to say against it.
+/// The output of a program, which must succeed and print no errors.
 #[track_caller]
-pub fn says(mut program: Command) -> String {
+pub fn output_of(mut program: Command) -> String {
     let output = program.output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && stderr.is_empty(), "{program:?}: {stderr}");

@@ -1,4 +1,4 @@
-//! What `cargo xtask` does on a bare machine and on one that is set up, by the calls that it makes.
+//! Tests what `cargo xtask` does on a bare machine and on one that is set up, by the programs that it calls.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
 
@@ -9,7 +9,7 @@ use std::process::{Command, ExitCode};
 
 use pyobs_tests::{Case, case, command, needs};
 
-use machine::{Machine, RUSTC, fails_with, has_mode, says, succeeds};
+use machine::{Machine, RUSTC, fails_with, has_mode, output_of, succeeds};
 
 const BUILD: &str = "cargo rustc --release --package pyobs --bin pyobs -- -C target-feature=+crt-static";
 const TRIAL: &str = "rustc --edition 2024 -C target-feature=+crt-static -o tools/static-trial tools/static-trial.rs";
@@ -51,13 +51,13 @@ fn set_up_again() {
     };
     assert!(is_set_up() && !is_set_up());
     machine.is(&RUSTC.replace("1.95.0", "1.95.1"));
-    assert!(is_set_up(), "another rustc");
+    assert!(is_set_up(), "nothing was set up for another rustc");
     assert!(!is_set_up());
     machine.lose("target/tools/bin/bpf-linker");
-    assert!(is_set_up(), "no linker");
+    assert!(is_set_up(), "nothing was set up without a linker");
     assert!(!is_set_up());
     machine.lose("target/tools/static-trial");
-    assert!(is_set_up(), "no static program");
+    assert!(is_set_up(), "nothing was set up without the static program");
     assert!(!is_set_up());
 }
 
@@ -92,7 +92,7 @@ fn lacking() {
     after(with_rustup, 1, "rustup could not add rust-src");
 }
 
-/// The set-up is done by root here, for a user who may not write where the test does.
+/// root does the set-up, for a user who may not write to the folder.
 fn set_up_for_nobody() -> Machine {
     let machine = Machine::new();
     succeeds(&machine.xtask(&["setup"]));
@@ -117,7 +117,7 @@ fn without_sudo() {
     assert_eq!(machine.calls(), ["rustc -vV", BUILD]);
 }
 
-/// `cargo xtask install --prefix` of the real pyobs.
+/// Runs `cargo xtask install --prefix` with the real pyobs.
 fn install() -> Machine {
     let machine = Machine::new();
     machine.borrow("install");
@@ -142,7 +142,7 @@ fn installed() {
         has_mode(&file, 0o644);
         assert!(fs::read_to_string(&file).unwrap().contains("record"), "{}", file.display());
     }
-    let version = says({
+    let version = output_of({
         let mut pyobs = command(machine.path("prefix/bin/pyobs"));
         pyobs.arg("--version");
         pyobs
@@ -160,16 +160,16 @@ fn bash() {
         COMP_WORDS=(pyobs rec) COMP_CWORD=1 && _pyobs pyobs rec pyobs && echo \"${COMPREPLY[@]}\"",
     ]);
     bash.arg(machine.path("prefix/share/bash-completion/completions/pyobs"));
-    let said = says(bash);
-    let lines: Vec<&str> = said.lines().collect();
-    assert!(matches!(lines[..], [complete, "record"] if complete.contains("-F _pyobs")), "{said}");
+    let printed = output_of(bash);
+    let lines: Vec<&str> = printed.lines().collect();
+    assert!(matches!(lines[..], [complete, "record"] if complete.contains("-F _pyobs")), "{printed}");
 }
 
 fn page() {
     let machine = install();
     let mut groff = Command::new("groff");
     groff.args(["-ww", "-man", "-Tascii", "-P-cbou"]).arg(machine.path("prefix/share/man/man1/pyobs.1"));
-    let page = says(groff);
+    let page = output_of(groff);
     for heading in ["NAME", "SYNOPSIS", "DESCRIPTION"] {
         assert!(page.lines().any(|line| line.contains(heading)), "no {heading}: {page:.2000}");
     }

@@ -1,9 +1,10 @@
-"""CPython's arenas against its own count, `sys._debugmallocstats`."""
+"""Compares CPython's arenas with its own count, `sys._debugmallocstats`."""
 from pyobs import on_each, record
 
 
 def checks():
-    # From Linux 7.0 on, a system call of a thread that preempts another within the same BPF program is missed and counted.
+    # From Linux 7.0 on, a system call of a thread that preempts another one inside the same BPF program is missed, and
+    # counted.
     recording = record("arena", on_each("arenas.py", "keep"), in_turn=True)
     for program in recording.programs:
         yield program.name + ": arenas", problem(recording.report, program)

@@ -1,11 +1,11 @@
-"""Settings of a machine that pyobs has to get along with, or has to name in one sentence. The last cannot be undone."""
+"""Machine settings that pyobs must cope with, or name in one sentence. The last one cannot be undone."""
 import contextlib
 import subprocess
 
 from pyobs import PATIENCE_S, PYOBS, PYTHONS, refusals
 
 BUSY = "while True: sum(range(9000))"
-# It runs whatever they are.
+# pyobs must record under each of these.
 SETTINGS = [
     ("perf_event_paranoid 4", "/proc/sys/kernel/perf_event_paranoid", "4"),
     ("unprivileged_bpf_disabled 2", "/proc/sys/kernel/unprivileged_bpf_disabled", "2"),
@@ -47,17 +47,17 @@ def record():
 
 
 def records():
-    """The problem, if it does not record; what a kernel that is too old refuses is no problem here."""
-    code, said = record()
+    """The problem if pyobs does not record. A kernel that is too old must refuse, which is not a problem."""
+    code, stderr = record()
     if refusals.get("cpu"):
-        return "" if code == 3 else "exit code %d: %s" % (code, said)
-    return "" if code == 0 and " 0 samples" not in said and " off: " not in said else "exit code %d: %s" % (code, said)
+        return "" if code == 3 else "exit code %d: %s" % (code, stderr)
+    return "" if code == 0 and " 0 samples" not in stderr and " off: " not in stderr else "exit code %d: %s" % (code, stderr)
 
 
 def refuses(word):
-    code, said = record()
-    is_one = code == 3 and said.count("\n") == 1 and (word in said or refusals.get("cpu"))
-    return "" if is_one else "exit code %d: %s" % (code, said)
+    code, stderr = record()
+    is_one = code == 3 and stderr.count("\n") == 1 and (word in stderr or refusals.get("cpu"))
+    return "" if is_one else "exit code %d: %s" % (code, stderr)
 
 
 @contextlib.contextmanager
@@ -65,7 +65,7 @@ def setting(path, value):
     with open(path) as file:
         before = file.read()
     try:
-        # Some kernels do not let it be changed; then it is what it is.
+        # Some kernels do not allow a change; the setting then stays.
         with contextlib.suppress(OSError), open(path, "w") as file:
             file.write(value)
         yield

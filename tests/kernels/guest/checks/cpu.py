@@ -1,4 +1,4 @@
-"""CPU shares against a program that measures its own, and how many stacks lead to the outermost frame."""
+"""Compares CPU shares with a program that measures its own, and counts how many stacks reach the outermost frame."""
 from pyobs import attach, on_each
 
 FUNCTIONS = ["half", "third", "fifth"]
@@ -11,7 +11,7 @@ def checks():
     yield from shares(recording, recording.programs)
     stacks = recording.report["stacks"]
     whole = 100.0 * stacks["whole"] / max(stacks["samples"], 1)
-    yield "stacks", whole < WHOLE and "%.1f %% of the stacks are whole: %s, %s" % (whole, stacks, recording.report["loss"])
+    yield "stacks", whole < WHOLE and "%.1f %% of the stacks are complete: %s, %s" % (whole, stacks, recording.report["loss"])
 
 
 def shares(recording, programs):
@@ -20,7 +20,7 @@ def shares(recording, programs):
 
 
 def problem(report, program):
-    known = program.said()
+    known = program.result()
     rows = [row for row in report["frames"] if row["pid"] == program.pid]
     seen = {name: sum(row.get("total_s", row["total"]) for row in rows if row["frame"]["function"] == name) for name in FUNCTIONS}
     if not sum(seen.values()):

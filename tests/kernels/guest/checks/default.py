@@ -1,4 +1,4 @@
-"""The default record, of programs that each know another part of the truth."""
+"""Records with the defaults, and programs that each know a different part of the truth."""
 from checks import arena, cpu, offcpu, shm
 from pyobs import on_each, record
 
@@ -11,7 +11,7 @@ PARTS = [
 
 
 def checks():
-    # Each interpreter has one part.
+    # Each interpreter runs one part.
     commands = {}
     for index, (_, _, arguments) in enumerate(PARTS):
         each = on_each(*arguments)

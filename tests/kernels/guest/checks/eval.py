@@ -1,4 +1,4 @@
-"""Counts of calls against `sys.setprofile` in another run of the same program."""
+"""Compares counts of calls with `sys.setprofile` in another run of the same program."""
 from pyobs import on_each, record, together
 
 FILE = "every_call.py"
@@ -6,7 +6,7 @@ ROUNDS = "1"
 
 
 def checks():
-    known = {program.name: program.said() for program in together(on_each(FILE, "count", ROUNDS))}
+    known = {program.name: program.result() for program in together(on_each(FILE, "count", ROUNDS))}
     recording = record("eval=%s:*" % FILE, on_each(FILE, "wait", ROUNDS), signals=True)
     for program in recording.programs:
         yield program.name + ": counts", problem(recording.report, program, known[program.name])
@@ -17,10 +17,10 @@ def problem(report, program, known):
     rows = [row for row in report["calls"] if row["pid"] == program.pid and (row["file"] or "").endswith(FILE)]
     counted = sums((row["function"], row["line"], row["count"]) for row in rows)
     assert sum(expected.values()) > 1000, expected
-    # What the program calls before it says that it is ready is watched, and not profiled.
+    # Calls before the program prints "ready" are watched but not profiled.
     differ = {key for key in expected if expected[key] != counted.get(key, 0)}
-    said = ["%s: %s calls, counted %s" % (key, expected[key], counted.get(key, 0)) for key in sorted(differ)]
-    return said and "%d of %d functions differ: %s" % (len(said), len(expected), "; ".join(said[:5]))
+    texts = ["%s: %s calls, counted %s" % (key, expected[key], counted.get(key, 0)) for key in sorted(differ)]
+    return texts and "%d of %d functions differ: %s" % (len(texts), len(expected), "; ".join(texts[:5]))
 
 
 def sums(rows):

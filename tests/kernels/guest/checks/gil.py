@@ -1,4 +1,4 @@
-"""Waits for the GIL of two threads that compute, against how long each of them did not run."""
+"""Compares two computing threads' waits for the GIL with the time that each of them did not run."""
 from pyobs import is_close, on_each, record
 
 
@@ -11,10 +11,10 @@ def checks():
 
 def problem(report, program):
     wrong = []
-    threads = program.said()["threads"]
+    threads = program.result()["threads"]
     assert len(threads) == 2, threads
     for thread in threads:
         seen = sum(row["total_s"] for row in report["gil"] if row["waiter"]["tid"] == thread["tid"])
         if not is_close(thread["waited_s"], seen):
-            wrong.append("%s: %.3f s, known are %s" % (thread["function"], seen, thread["waited_s"]))
+            wrong.append("%s: %.3f s, known: %s" % (thread["function"], seen, thread["waited_s"]))
     return "; ".join(wrong)

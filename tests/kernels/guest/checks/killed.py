@@ -1,4 +1,4 @@
-"""`kill -9` of a pyobs that records: the kernel takes away all that it had, and the watched program goes on."""
+"""Tests `kill -9` of a recording pyobs: the kernel must remove everything it had, and the watched program must run on."""
 import ctypes
 import os
 import platform
@@ -43,7 +43,7 @@ def checks():
         file = os.path.join(folder, "recording.pyobs")
         pid_file = os.path.join(folder, "pid")
         spin = "import os\nopen(%r, 'w').write(str(os.getpid()))\nwhile True: sum(range(9000))" % pid_file
-        # A session of its own, so that the program's end does not reach the checks.
+        # The command runs until it is killed below.
         pyobs = subprocess.Popen([PYOBS, "record", "-o", file, "--", PYTHONS[-1][1], "-c", spin], stderr=stderr)
         is_over = lambda: pyobs.poll() is not None
         wait_until(lambda: is_over() or os.path.exists(pid_file) and os.path.getsize(pid_file), ATTACHED_S)
@@ -53,12 +53,12 @@ def checks():
         time.sleep(1.5)
         its = objects() - before
         had = {kind for kind, _ in its}
-        yield "it had programs, maps and links", had != set(NEXT) and "it had %s" % had
+        yield "it had programs, maps and links", had != set(NEXT) and "pyobs had %s" % had
         pyobs.kill()
         pyobs.wait()
         wait_until(lambda: not objects() & its, GONE_S)
         left = objects() - before
-        yield "nothing is left", left and "there are still %s" % sorted(left)
+        yield "nothing is left", left and "these remain: %s" % sorted(left)
         with open(pid_file) as text:
             program = int(text.read())
         yield "the program goes on", state(program) not in "RS" and "its state is %s" % state(program)

@@ -1,4 +1,4 @@
-"""The kernel's own log: a probe must not make the kernel complain."""
+"""Reads the kernel's own log: a probe must not make the kernel complain."""
 import subprocess
 
 COMPLAINTS = ("BUG:", "WARNING:", "Oops", "rcu: INFO", "soft lockup", "hung task", "leaking uprobe")

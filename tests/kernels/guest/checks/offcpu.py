@@ -1,4 +1,4 @@
-"""Off-CPU time against the threads' own clocks and the scheduler's books (workloads/timing.py)."""
+"""Compares off-CPU time with the threads' own clocks and the scheduler's account (workloads/timing.py)."""
 from pyobs import has_function, is_close, on_each, record
 
 SCENARIOS = ["sleep", "lock", "queue_get", "pipe"]
@@ -12,10 +12,10 @@ def checks():
 
 def problem(report, program):
     wrong = []
-    for wait in program.said()["waits"]:
+    for wait in program.result()["waits"]:
         rows = [row for row in report["offcpu"] if row["tid"] == wait["tid"] and has_function(row["stack"], wait["inside"])]
         seen = sum(row["total_s"] for row in rows if row["reason"] == wait["reason"])
         if not is_close(wait["waited_s"], seen):
-            wrong.append("%s: %.3f s of %s, known are %s" % (wait["name"], seen, wait["reason"], wait["waited_s"]))
+            wrong.append("%s: %.3f s of %s, known: %s" % (wait["name"], seen, wait["reason"], wait["waited_s"]))
             wrong.append("all of its thread: %s" % [row for row in report["offcpu"] if row["tid"] == wait["tid"]])
     return wrong and "%s; %s" % ("; ".join(wrong), report["loss"])

@@ -1,16 +1,17 @@
-"""The life of a shared segment: who made it and where, who held it, when it was removed and when its memory went."""
+"""Tests the lifecycle of a shared segment: who made it and where, who held it, and when it was removed and freed."""
 from pyobs import has_function, on_each, record
 
 
 def checks():
-    # From Linux 7.0 on, a system call of a thread that preempts another within the same BPF program is missed and counted.
+    # From Linux 7.0 on, a system call of a thread that preempts another one inside the same BPF program is missed, and
+    # counted.
     recording = record("shm", on_each("segment_life.py"), in_turn=True)
     for program in recording.programs:
         yield program.name + ": life", problem(recording.report, program)
 
 
 def problem(report, program):
-    known = program.said()
+    known = program.result()
     own = [segment for segment in report["segments"] if segment["name"] == known["name"]]
     if len(own) != 1:
         return "%d segments are called %s" % (len(own), known["name"])

@@ -1,4 +1,4 @@
-# Data frames: groups, a join, an application of a function to columns.
+# Data frames: groups, a join, and a function applied to columns.
 import numpy as np
 import pandas as pd
 

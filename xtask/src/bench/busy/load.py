@@ -1,4 +1,4 @@
-# Four threads that ask the web application at the port `argv[1]` without a pause.
+# Four threads that send requests to the web application at port `argv[1]` without a pause.
 import http.client
 import sys
 import threading

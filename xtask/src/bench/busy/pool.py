@@ -1,4 +1,4 @@
-# A pool of three processes that gets small tasks.
+# A pool of three processes that runs small tasks.
 import multiprocessing
 
 
