@@ -1,12 +1,12 @@
-//! Text of watched processes on its way out.
+//! Makes text from watched processes safe to show. Formats with a syntax of their own escape it further, by their libraries.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// Longer names are cut in pictures, stacks and tables.
+/// The longest name in pictures, stacks and tables, in characters. Longer names are truncated.
 pub const MAX_NAME: usize = 512;
 
-/// Whether a character could move a cursor, end a line, turn the direction of writing, or is forbidden in XML.
+/// Whether a character could move the cursor, end a line or change the direction of text, or is forbidden in XML.
 pub fn is_unsafe(c: char) -> bool {
     c.is_control()
         || matches!(c,
@@ -14,10 +14,10 @@ pub fn is_unsafe(c: char) -> bool {
             | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{fffe}' | '\u{ffff}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// One line for a terminal, a picture or a table: what is unsafe becomes `�`, and what is longer than `max`
-/// characters is cut.
+/// One line for a terminal, a picture or a table. Unsafe characters become `�`, and text longer than `max` characters is
+/// truncated.
 pub fn line(text: &str, max: usize) -> Cow<'_, str> {
-    // A character has at most 4 bytes, so a short text needs no count.
+    // Counting characters is only needed if there are more bytes than `max`.
     let long = text.len() > max && text.chars().nth(max).is_some();
     if !long && !text.chars().any(is_unsafe) {
         return Cow::Borrowed(text);
@@ -30,7 +30,7 @@ pub fn line(text: &str, max: usize) -> Cow<'_, str> {
     Cow::Owned(safe)
 }
 
-/// As [`line()`], but what is cut is the beginning: for paths.
+/// Like [`line()`], but truncates the beginning: for paths.
 pub fn tail(text: &str, max: usize) -> Cow<'_, str> {
     let surplus = text.chars().count().saturating_sub(max);
     if surplus == 0 {
@@ -40,7 +40,7 @@ pub fn tail(text: &str, max: usize) -> Cow<'_, str> {
     Cow::Owned(format!("…{}", line(&text[from..], max)))
 }
 
-/// One element of a folded stack: [`line()`] without the separator of elements, and never empty.
+/// One element of a folded stack: [`line()`] without `;`, which separates elements, and never empty.
 pub fn element(text: &str) -> Cow<'_, str> {
     let safe = line(text.trim(), MAX_NAME);
     if safe.is_empty() {
@@ -49,25 +49,9 @@ pub fn element(text: &str) -> Cow<'_, str> {
     if safe.contains(';') { Cow::Owned(safe.replace(';', ":")) } else { safe }
 }
 
-/// [`line()`] as text or a quoted attribute of HTML or XML.
-pub fn html(text: &str, max: usize) -> String {
-    let mut safe = String::with_capacity(text.len().min(max) + 16);
-    for c in line(text, max).chars() {
-        match c {
-            '&' => safe.push_str("&amp;"),
-            '<' => safe.push_str("&lt;"),
-            '>' => safe.push_str("&gt;"),
-            '"' => safe.push_str("&quot;"),
-            '\'' => safe.push_str("&#39;"),
-            c => safe.push(c),
-        }
-    }
-    safe
-}
-
-/// JSON text that means the same and can be shown in a terminal: such characters occur in its strings only.
+/// Equivalent JSON text that is safe in a terminal. Unsafe characters occur only in its strings, where `\u` can replace them.
 pub fn json(text: &str) -> Cow<'_, str> {
-    // The line ends between values stay.
+    // Line ends occur only between values.
     let is_unsafe = |c: char| c != '\n' && is_unsafe(c);
     if !text.chars().any(is_unsafe) {
         return Cow::Borrowed(text);
@@ -115,15 +99,6 @@ mod tests {
     fn an_element_has_no_separator_and_something_in_it() {
         assert_eq!(element(" a;b\n"), "a:b");
         assert_eq!(element(" \t"), "?");
-    }
-
-    #[test]
-    fn html_has_no_markup() {
-        assert_eq!(
-            html("<b a='1' b=\"2\">&amp;\u{1b}\n", 99),
-            "&lt;b a=&#39;1&#39; b=&quot;2&quot;&gt;&amp;amp;\u{fffd}\u{fffd}"
-        );
-        assert_eq!(html(&"<".repeat(9), 3), "&lt;&lt;…");
     }
 
     #[test]

@@ -1,9 +1,9 @@
-//! The processed profile of the Firefox Profiler: a track for each thread with its samples in the order of time, and
-//! markers for what has a beginning and an end: waits, transfers, and the lives of arenas and segments.
+//! The processed profile of the Firefox Profiler: one track per thread with its samples, and markers for waits, transfers,
+//! and the lives of arenas and segments.
 //!
-//! Format: <https://github.com/firefox-devtools/profiler/blob/main/docs-developer/processed-profile-format.md>, by the
-//! library `fxprof-processed-profile`. Python frames are flagged as JavaScript, so that the profiler's "JavaScript"
-//! shows them alone.
+//! Format: <https://github.com/firefox-devtools/profiler/blob/main/docs-developer/processed-profile-format.md>, written by
+//! the crate `fxprof-processed-profile`. Python frames are flagged as JavaScript, so that the profiler's filter "JavaScript"
+//! shows only them.
 
 mod markers;
 
@@ -19,9 +19,9 @@ use pyobs_model::{FrameId, FrameKind, Model, Nanos, ProcessRef, StackId, Tid};
 
 use crate::{Error, Options, names};
 
-/// What is more than 2 GiB is shown in parts, of which one thing has no more than these.
+/// A weight above `i32::MAX` is split into this many samples at most. The rest is dropped.
 const PARTS_MAX: u64 = 1024;
-/// Weights are whole numbers in this format: of times, milliseconds.
+/// Weights are whole numbers in this format, and the viewer takes those of times for milliseconds.
 const MILLI: u64 = 1_000_000;
 
 pub(crate) fn write(model: &Model, options: &Options, out: &mut dyn Write) -> Result<(), Error> {
@@ -56,7 +56,7 @@ impl<'a> Builder<'a> {
     fn new(model: &'a Model, options: &'a Options) -> Self {
         let since = ReferenceTimestamp::from_duration_since_unix_epoch(names::started(model).unwrap_or_default());
         let mut profile = Profile::new("pyobs", since, SamplingInterval::from_nanos(model.meta().period().0));
-        profile.set_os_name(&format!("Linux {}", names::meta(&model.meta().kernel)));
+        profile.set_os_name(&format!("Linux {}", names::metadata(&model.meta().kernel)));
         let categories = Categories {
             python: profile.add_category("Python", CategoryColor::Orange),
             native: profile.add_category("Native", CategoryColor::Blue),
@@ -84,11 +84,11 @@ impl<'a> Builder<'a> {
         for (process, tid) in seen {
             self.thread(process, tid);
         }
-        // What a thread's weights are more than its whole milliseconds so far.
+        // Per thread, nanoseconds that carry over to its next sample.
         let mut rest: HashMap<ThreadHandle, u64> = HashMap::new();
         for (at, place, amount) in pieces {
             let Some(thread) = self.thread(place.process, place.tid) else { continue };
-            // The CPU time since the thread's last sample.
+            // CPU time since the thread's previous sample.
             let ran = CpuDelta::from_nanos(match weight {
                 Weight::Cpu => amount,
                 Weight::Redundant => self.model.meta().period().0,
@@ -102,7 +102,7 @@ impl<'a> Builder<'a> {
             } else {
                 amount
             };
-            // The format's numbers have 31 bits, and a recording may hold any.
+            // The format's weights have 32 bits and a sign, but a recording may hold any number.
             amount = amount.min(PARTS_MAX * u64::from(i32::MAX.unsigned_abs()));
             while amount > 0 {
                 let part = i32::try_from(amount).unwrap_or(i32::MAX);

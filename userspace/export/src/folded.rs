@@ -1,4 +1,4 @@
-//! Folded stacks: one line for each, root first, and its number of samples, its time in microseconds, or its bytes.
+//! Folded stacks: one line per stack, root first, with its samples, microseconds or bytes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
@@ -13,11 +13,11 @@ pub(crate) fn write(model: &Model, options: &Options, out: &mut dyn Write) -> Re
     Ok(stacks.lines(0, |stack, count| writeln!(out, "{stack} {count}"))?)
 }
 
-/// The selected stacks as a tree of names: frames that are called the same are one.
+/// The selected stacks as a tree of names. Frames with equal names merge.
 pub(crate) struct Stacks {
-    /// What a line counts: a sampling period of CPU time or a microsecond, in nanoseconds; else 1.
-    each: u64,
-    /// The root is 0.
+    /// The weight that a line counts as 1: a sampling period or a microsecond, in nanoseconds, or else 1.
+    unit: u64,
+    /// The root comes first.
     nodes: Vec<Node>,
     names: Vec<Name>,
 }
@@ -41,7 +41,7 @@ impl Node {
     }
 }
 
-/// Numbers names.
+/// Interns names.
 #[derive(Default)]
 struct Names {
     ids: HashMap<String, usize>,
@@ -65,7 +65,7 @@ impl Stacks {
         Self::with(model, options, names::process)
     }
 
-    /// Processes of one program are one.
+    /// Merges the processes of a program.
     pub(crate) fn of_programs(model: &Model, options: &Options) -> Self {
         Self::with(model, options, names::program)
     }
@@ -74,8 +74,8 @@ impl Stacks {
         let mut names = Names::default();
         let (mut processes, mut frames) = (HashMap::new(), HashMap::new());
         let mut nodes = vec![Node::default()];
-        let each = match options.weight {
-            // As many samples of equal weights.
+        let unit = match options.weight {
+            // A weight counts as that many samples of equal weight.
             Weight::Cpu => model.meta().period().0.max(1),
             weight if weight.unit() == Unit::Nanoseconds => 1000,
             _ => 1,
@@ -100,26 +100,26 @@ impl Stacks {
                 nodes[at].add(count);
             }
         }
-        Self { each, nodes, names: names.names }
+        Self { unit, nodes, names: names.names }
     }
 
-    /// Nanoseconds, samples or bytes.
+    /// In nanoseconds, samples or bytes.
     pub(crate) fn total(&self) -> u64 {
         self.nodes[0].total
     }
 
-    /// Every name that occurs, and the kind of its frame.
+    /// All names, with the kind of their frame.
     pub(crate) fn names(&self) -> impl Iterator<Item = (&str, Option<FrameKind>)> {
         self.names.iter().map(|name| (name.text.as_str(), name.kind))
     }
 
-    /// Calls `each` with every stack and its samples, microseconds or bytes, sorted by names from the root on. Branches of less
-    /// than `least` are cut off and counted for the node that they grow from.
+    /// Calls `each` with every stack and its samples, microseconds or bytes, sorted by names from the root on. Prunes branches
+    /// below `least`, and counts them for their parent.
     pub(crate) fn lines(&self, least: u64, mut each: impl FnMut(&str, u64) -> io::Result<()>) -> io::Result<()> {
         let mut line = String::new();
-        // A recording may hold times that no sum can.
+        // Sums saturate, so a node's children may add up to more than the node.
         let mut left = self.total();
-        // Not by recursion: a stack may be deeper than ours.
+        // Recursion could overflow: recorded stacks may be deeper than this thread's own.
         let mut open = self.children(0, least);
         let mut lengths = vec![0; open.len()];
         while let (Some(at), Some(length)) = (open.pop(), lengths.pop()) {
@@ -133,7 +133,7 @@ impl Stacks {
             let shown = children.iter().fold(0, |sum: u64, child| sum.saturating_add(self.nodes[*child].total));
             let own = node.total.saturating_sub(shown).min(left);
             left -= own;
-            let own = own.saturating_add(self.each / 2) / self.each;
+            let own = own.saturating_add(self.unit / 2) / self.unit;
             if own > 0 {
                 each(&line, own)?;
             }
@@ -143,7 +143,7 @@ impl Stacks {
         Ok(())
     }
 
-    /// Last name first.
+    /// In descending order of names, because the caller pops from the end.
     fn children(&self, at: usize, least: u64) -> Vec<usize> {
         let children = self.nodes[at].children.values().copied();
         let mut children: Vec<usize> = children.filter(|child| self.nodes[*child].total >= least).collect();

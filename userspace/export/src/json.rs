@@ -1,4 +1,4 @@
-//! What `report --json` prints.
+//! The JSON of `pyobs report --json` and `pyobs diff --json`.
 
 use std::io::{self, Write};
 
@@ -12,13 +12,13 @@ pub(crate) fn write(model: &Model, options: &Options, out: &mut dyn Write) -> Re
     put(&Report::new(model, &options.selection, options.limit), out)
 }
 
-/// As it is made, for it may be large: with line ends for people, and safe to be shown in a terminal.
+/// Streams the document, because it may be large. It is indented for people and safe to show in a terminal.
 pub(crate) fn put(value: &impl Serialize, out: &mut dyn Write) -> Result<(), Error> {
     serde_json::to_writer_pretty(Escaped(out), value)?;
     Ok(out.write_all(b"\n")?)
 }
 
-/// What serde_json writes at a time is whole characters.
+/// Escapes each piece by itself: serde_json never splits a character between writes.
 struct Escaped<'out>(&'out mut dyn Write);
 
 impl Write for Escaped<'_> {

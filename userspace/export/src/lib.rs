@@ -1,7 +1,7 @@
-//! A model in the formats of other tools, and in words: one file for each.
+//! Writes a model in the formats of other tools, and as text for people: one file per format.
 //!
-//! All text in a model comes from watched processes or from a file that anyone may have written. It passes through
-//! [`escape`] on its way out, whatever the format.
+//! All text in a model comes from watched processes, or from a recording that anyone may have written. Every format passes it
+//! through [`escape`].
 
 pub mod diff;
 pub mod escape;
@@ -48,7 +48,7 @@ impl Format {
         Self::Json,
     ];
 
-    /// Whether it is no text.
+    /// Whether the output is not text.
     pub fn is_binary(self) -> bool {
         matches!(self, Self::Pprof | Self::Perfetto)
     }
@@ -67,7 +67,7 @@ impl Format {
     }
 }
 
-/// No such name; the sentence lists those there are.
+/// A name that does not exist. The message lists those that do.
 #[derive(Debug, thiserror::Error)]
 #[error("there is no {what} of this name; there are: {known}")]
 pub struct UnknownName {
@@ -101,13 +101,13 @@ named!(Format, "format");
 pub struct Options {
     pub selection: Selection,
     pub weight: Weight,
-    /// Tells the lines of a function apart.
+    /// Keeps the lines of a function apart.
     pub lines: bool,
-    /// Ignored by `json`, which has all frames.
+    /// Ignored by `json`, which always has all frames.
     pub native: Native,
-    /// The heading of a picture; without one it says what it shows.
+    /// The heading of a picture. The default says what the picture shows.
     pub title: Option<String>,
-    /// Bounds the lists that grow with the program, in `json`.
+    /// The maximum length of the lists in `json`, and of the tables in `html`.
     pub limit: Option<usize>,
 }
 
@@ -139,10 +139,10 @@ impl From<serde_json::Error> for Error {
     }
 }
 
-/// Writes what `options` select of a model.
+/// Writes the part of a model that `options` select.
 pub fn export(model: &Model, format: Format, options: &Options, out: &mut dyn Write) -> Result<(), Error> {
-    // The report and the page say themselves which families were off, and a timeline has no weights; who asks for another
-    // weight than the default means its family.
+    // JSON and HTML say themselves which families were off, and a timeline has no weights. A weight other than the default was
+    // asked for, so its absence is an error there too.
     let optional =
         matches!(format, Format::Json | Format::Html | Format::Perfetto) && options.weight == Weight::default();
     if !optional && !options.weight.is_known(model) {

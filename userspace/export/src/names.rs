@@ -1,4 +1,4 @@
-//! How processes, threads and frames are called, in one line.
+//! Display names of processes, threads and frames, each in one line.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use time::format_description::well_known::Rfc3339;
 use crate::Options;
 use crate::escape::{self, MAX_NAME, element};
 
-/// The parent of all kernel threads.
+/// The pid of the parent of all kernel threads.
 const KTHREADD: u32 = 2;
 
 /// `python3.12 (4242)`.
@@ -20,12 +20,12 @@ pub(crate) fn process(process: &Process) -> String {
 
 /// `python3.12`.
 pub(crate) fn program(process: &Process) -> String {
-    // A line that begins with `# ` would be a comment to readers of folded stacks.
+    // Readers of folded stacks take a line that begins with `# ` for a comment.
     element(file_name(process).trim_start_matches('#')).into_owned()
 }
 
-/// `python3.12 main.py`, `python3.12 -m app`: for readers that add the number, in which processes of one interpreter would
-/// have one name.
+/// `python3.12 main.py` or `python3.12 -m app`, for viewers that append the pid. With the program alone, all processes of an
+/// interpreter would look alike there.
 pub(crate) fn program_and_script(process: &Process) -> String {
     let program = program(process);
     match script(process) {
@@ -34,7 +34,7 @@ pub(crate) fn program_and_script(process: &Process) -> String {
     }
 }
 
-/// What an interpreter was told to run, by its own rules (Modules/main.c, `python --help`).
+/// What an interpreter runs. Follows CPython's parsing of its command line (Modules/main.c, `python --help`).
 fn script(process: &Process) -> Option<String> {
     process.python.as_ref()?;
     let mut words = process.command.split_whitespace().skip(1);
@@ -46,11 +46,11 @@ fn script(process: &Process) -> Option<String> {
             }
             continue;
         }
-        let Some(letters) = word.strip_prefix('-') else { return Some(base(word).to_owned()) };
+        let Some(letters) = word.strip_prefix('-') else { return Some(base_name(word).to_owned()) };
         if letters.is_empty() {
             return Some("-".to_owned());
         }
-        // Of letters that stand together one may take the rest of the word, or the next one where there is no rest.
+        // Of several letters in one word, the first that takes a value takes the rest of the word, or else the next word.
         let Some(at) = letters.find(['c', 'm', 'W', 'X']) else { continue };
         let (letter, rest) = letters.get(at..)?.split_at(1);
         if letter == "c" {
@@ -63,19 +63,19 @@ fn script(process: &Process) -> Option<String> {
     }
 }
 
-/// The file name of the program; a kernel thread's name as it is, for `kworker/0:1` is no path.
+/// The file name of the program. A kernel thread's name stays whole, because `kworker/0:1` is not a path.
 fn file_name(process: &Process) -> &str {
     if process.ppid.0 == KTHREADD || process.pid.0 == KTHREADD {
         return &process.command;
     }
     let first = process.command.split_whitespace().next().unwrap_or_default();
-    // Servers that title themselves write `nginx: worker process`.
-    base(first).trim_end_matches(':')
+    // Some servers set their title, such as `nginx: worker process`.
+    base_name(first).trim_end_matches(':')
 }
 
-/// `qualname (file.py)`, with `lines` `qualname (file.py:31)`; `function (module)`; `function [kernel]`.
+/// `qualname (file.py)`, or with `lines` `qualname (file.py:31)`; `function (module)`; `function [kernel]`.
 ///
-/// There is always something in brackets: a name that ends in a number would be taken for a count.
+/// The bracket is never left out: readers of folded stacks take a number at the end of a name for a count.
 pub(crate) fn frame(frame: &Frame, lines: bool) -> String {
     let function = element(&frame.function);
     match frame.kind {
@@ -91,19 +91,19 @@ pub(crate) fn function(frame: &Frame) -> String {
     if frame.kind == FrameKind::Kernel { format!("{name} [kernel]") } else { name.into_owned() }
 }
 
-/// `worker 4250`, or `python (progress) 4251` of a thread with a role.
+/// `worker 4250`, or with a role `python (progress) 4251`.
 pub(crate) fn thread(model: &Model, process: ProcessRef, tid: Tid) -> String {
     format!("{} {tid}", thread_name(model, process, tid))
 }
 
-/// `worker`, or `python (progress)`: for readers that add the number.
+/// `worker` or `python (progress)`, for viewers that append the tid.
 pub(crate) fn thread_name(model: &Model, process: ProcessRef, tid: Tid) -> String {
     let thread = model.process(process).and_then(|state| state.threads.get(&tid));
     let name = thread.and_then(|thread| thread.name.as_deref()).unwrap_or("thread");
     with_role(name, role(model, process, tid))
 }
 
-/// As [`thread()`]. It may be of a process that is not watched, and has the name that it had then.
+/// Like [`thread()`], with the name that the waker had at that time. Its process may not be watched.
 pub(crate) fn waker(model: &Model, waker: &Waker) -> String {
     let is_of_it = |process| model.process(process).is_some_and(|state| state.process.pid == waker.pid);
     let mut threads = model.ucx().threads();
@@ -112,7 +112,7 @@ pub(crate) fn waker(model: &Model, waker: &Waker) -> String {
     format!("{} {}", with_role(&waker.name, role), waker.tid)
 }
 
-/// For readers to which a process is its main thread: `python3.12 main.py (event_loop)`.
+/// `python3.12 main.py (event_loop)`, for viewers that show a main thread under the name of its process.
 pub(crate) fn process_and_main(model: &Model, process: ProcessRef, of: &Process) -> String {
     with_role(&program_and_script(of), role(model, process, Tid(of.pid.0)))
 }
@@ -122,20 +122,20 @@ fn with_role(name: &str, role: Option<Role>) -> String {
     format!("{}{role}", escape::line(name, MAX_NAME))
 }
 
-/// `file.py:31`, `file.py` or the module: where a frame is, in short. Not escaped.
+/// `file.py:31`, `file.py` or the module. Not escaped.
 pub(crate) fn place(frame: &Frame, lines: bool) -> String {
-    let file = frame.file.as_deref().or(frame.module.as_deref()).map_or("?", base);
+    let file = frame.file.as_deref().or(frame.module.as_deref()).map_or("?", base_name);
     match frame.line.filter(|_| lines) {
         Some(line) => format!("{file}:{line}"),
         None => file.to_owned(),
     }
 }
 
-fn base(path: &str) -> &str {
+fn base_name(path: &str) -> &str {
     path.trim_end_matches('/').rsplit('/').next().unwrap_or(path)
 }
 
-/// What a flame graph counts.
+/// The unit of a flame graph.
 pub(crate) fn unit(weight: Weight) -> &'static str {
     match weight {
         Weight::Cpu | Weight::Redundant => "samples",
@@ -144,8 +144,8 @@ pub(crate) fn unit(weight: Weight) -> &'static str {
     }
 }
 
-/// What there is when no event was selected.
-pub(crate) fn nothing(weight: Weight) -> &'static str {
+/// What to say if the selection is empty.
+pub(crate) fn empty_selection(weight: Weight) -> &'static str {
     match weight {
         Weight::Cpu => "no samples",
         Weight::Redundant => "no samples that changed nothing",
@@ -154,9 +154,9 @@ pub(crate) fn nothing(weight: Weight) -> &'static str {
     }
 }
 
-/// The heading of a picture, of at most `max` characters.
+/// The heading of a picture, at most `max` characters long.
 pub(crate) fn title(model: &Model, options: &Options, max: usize) -> String {
-    let host = meta(&model.meta().host);
+    let host = metadata(&model.meta().host);
     let title = match (&options.title, options.weight) {
         (Some(title), _) => title.clone(),
         (None, Weight::Cpu) => format!("CPU time on {host}"),
@@ -168,14 +168,14 @@ pub(crate) fn title(model: &Model, options: &Options, max: usize) -> String {
     escape::line(&title, max).into_owned()
 }
 
-/// When the recording began, since 1970.
+/// When the recording began, since the Unix epoch.
 pub(crate) fn started(model: &Model) -> Option<Duration> {
     let at = OffsetDateTime::parse(&model.meta().started, &Rfc3339).ok()?;
     (at - OffsetDateTime::UNIX_EPOCH).try_into().ok()
 }
 
-/// A host, a kernel's version or a time out of the meta data.
-pub(crate) fn meta(text: &str) -> String {
+/// A host, kernel version or time from the recording's metadata.
+pub(crate) fn metadata(text: &str) -> String {
     if text.is_empty() { "?".to_owned() } else { escape::line(text, 64).into_owned() }
 }
 

@@ -1,8 +1,8 @@
-//! A timeline for Perfetto: for each thread its samples and a track with its waits, one below it with what it did with
-//! transfers, arrows from the thread that asked to the one that was woken, each transfer as a slice with its stages, and the
-//! memory of arenas and segments as counters.
+//! A timeline for Perfetto. Each thread has its samples, a track of waits, and below that a track of its steps in transfers,
+//! with arrows from the thread that asked to the one that was woken. Each transfer is a slice with its stages. Counters show
+//! the memory of arenas and segments.
 
-mod lives;
+mod execs;
 mod memory;
 pub mod proto;
 mod samples;
@@ -20,56 +20,55 @@ use self::proto::Unit;
 use self::trace::{Slice, Trace, Track};
 use crate::{Error, Options, names};
 
-/// The moment at which a thread had to do with a transfer is a slice of this length, or up to its next moment: arrows
-/// end at slices.
-const MOMENT: Nanos = Nanos(1000);
-/// Of the slices of transfers, and of what threads do with them.
+/// The length of a step's slice, unless the thread's next step begins earlier. A step takes no time, but arrows need slices to
+/// connect.
+const STEP_LENGTH: Nanos = Nanos(1000);
+// Categories of slices.
 const TRANSFER: &str = "transfer";
 const THREAD: &str = "thread";
 const SHED: &str = "shed";
-/// What anything here comes from.
+/// The families that a timeline shows.
 const FAMILIES: [Family; 6] = [Family::Cpu, Family::OffCpu, Family::Gil, Family::Arena, Family::Shm, Family::Ucx];
 
-/// A thread has to do with a transfer.
+/// A step at the time when a thread took it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Moment {
+struct ThreadStep {
     at: Nanos,
-    deed: Deed,
+    step: Step,
     id: TransferId,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Deed {
-    Asks,
-    Submits,
-    Completes,
-    Notifies,
-    Wakes,
+enum Step {
+    Ask,
+    Submit,
+    Complete,
+    Notify,
+    Wake,
 }
 
-impl Deed {
+impl Step {
     fn name(self) -> &'static str {
         match self {
-            Self::Asks => "ask",
-            Self::Submits => "submit",
-            Self::Completes => "complete",
-            Self::Notifies => "notify",
-            Self::Wakes => "wake",
+            Self::Ask => "ask",
+            Self::Submit => "submit",
+            Self::Complete => "complete",
+            Self::Notify => "notify",
+            Self::Wake => "wake",
         }
     }
 }
 
-/// What was done with a transfer, in order: by which thread, when.
-fn deeds(state: &State) -> Vec<(Deed, Tid, Nanos)> {
+/// The steps of a transfer in order, with their threads and times.
+fn steps(state: &State) -> Vec<(Step, Tid, Nanos)> {
     let transfer = &state.transfer;
-    let asked = transfer.registered.map(|at| (Deed::Asks, transfer.tid, at));
+    let asked = transfer.registered.map(|at| (Step::Ask, transfer.tid, at));
     let submitted = transfer.submitted.filter(|_| !transfer.operation.is_multi()).zip(transfer.submitter);
     let completed = transfer.completed.zip(transfer.completer);
     let notified = state.woken.map(|woken| woken.notified).zip(transfer.completer);
-    let woken = state.woken.map(|woken| (Deed::Wakes, woken.tid, woken.woken));
-    let of = |deed, both: Option<(Nanos, Tid)>| both.map(|(at, tid)| (deed, tid, at));
-    let all =
-        [asked, of(Deed::Submits, submitted), of(Deed::Completes, completed), of(Deed::Notifies, notified), woken];
+    let woken = state.woken.map(|woken| (Step::Wake, woken.tid, woken.woken));
+    let of = |step, both: Option<(Nanos, Tid)>| both.map(|(at, tid)| (step, tid, at));
+    let all = [asked, of(Step::Submit, submitted), of(Step::Complete, completed), of(Step::Notify, notified), woken];
     all.into_iter().flatten().collect()
 }
 
@@ -79,15 +78,19 @@ pub(crate) fn write(model: &Model, options: &Options, out: &mut dyn Write) -> Re
     }
     let rows = views::transfers(model, &options.selection);
     let mut trace = Trace::new(model, out);
-    let mut threads: BTreeMap<(ProcessRef, Tid), Vec<Moment>> = BTreeMap::new();
+    let mut threads: BTreeMap<(ProcessRef, Tid), Vec<ThreadStep>> = BTreeMap::new();
     for (id, state, _) in &rows {
-        for (deed, tid, at) in deeds(state) {
-            threads.entry((trace.process(state.transfer.process), tid)).or_default().push(Moment { at, deed, id: *id });
+        for (step, tid, at) in steps(state) {
+            threads.entry((trace.process(state.transfer.process), tid)).or_default().push(ThreadStep {
+                at,
+                step,
+                id: *id,
+            });
         }
     }
-    for (thread, mut moments) in threads {
-        moments.sort_unstable();
-        write_thread(model, thread, &moments, &mut trace)?;
+    for (thread, mut own_steps) in threads {
+        own_steps.sort_unstable();
+        write_thread(model, thread, &own_steps, &mut trace)?;
     }
     for (id, state, bytes) in &rows {
         write_transfer(model, *id, state, *bytes, &mut trace)?;
@@ -99,7 +102,7 @@ pub(crate) fn write(model: &Model, options: &Options, out: &mut dyn Write) -> Re
     memory::write(model, &options.selection, &mut trace)
 }
 
-/// The measures that kept pyobs inside the budget: a track for each family.
+/// The measures that kept pyobs inside its budget, with one track per family.
 fn write_sheds(model: &Model, trace: &mut Trace<'_>) -> Result<(), Error> {
     Family::ALL.into_iter().try_for_each(|family| {
         let of_family = model.sheds().filter(|shed| *shed.family == *family.name());
@@ -116,32 +119,32 @@ fn write_sheds(model: &Model, trace: &mut Trace<'_>) -> Result<(), Error> {
     })
 }
 
-/// What a thread did, and the arrows that begin, go on and end there.
+/// A thread's steps, with the arrows that begin, continue or end there.
 fn write_thread(
     model: &Model,
     (process, tid): (ProcessRef, Tid),
-    moments: &[Moment],
+    own_steps: &[ThreadStep],
     trace: &mut Trace<'_>,
 ) -> Result<(), Error> {
-    let next = moments.iter().skip(1).map(|next| next.at).chain([Nanos(u64::MAX)]);
-    let slice = |(moment, next): (&Moment, Nanos)| {
-        let state = model.ucx().get(moment.id)?;
-        let deeds = deeds(state);
-        let at = deeds.iter().position(|(deed, ..)| *deed == moment.deed)?;
-        let arrow = (deeds.len() > 1).then_some((moment.id.0, at + 1 == deeds.len()));
+    let next = own_steps.iter().skip(1).map(|next| next.at).chain([Nanos(u64::MAX)]);
+    let slice = |(own, next): (&ThreadStep, Nanos)| {
+        let state = model.ucx().get(own.id)?;
+        let steps = steps(state);
+        let at = steps.iter().position(|(step, ..)| *step == own.step)?;
+        let arrow = (steps.len() > 1).then_some((own.id.0, at + 1 == steps.len()));
         Some(Slice {
-            name: format!("{} {}", moment.deed.name(), state.transfer.operation.name()),
+            name: format!("{} {}", own.step.name(), state.transfer.operation.name()),
             category: THREAD,
-            from: moment.at,
-            to: Some(moment.at.saturating_add(MOMENT.min(next.saturating_sub(moment.at)))),
-            args: BTreeMap::from([("transfer", format!("{:#x}", moment.id.0))]),
+            from: own.at,
+            to: Some(own.at.saturating_add(STEP_LENGTH.min(next.saturating_sub(own.at)))),
+            args: BTreeMap::from([("transfer", format!("{:#x}", own.id.0))]),
             arrow,
         })
     };
-    trace.slices(Track::Deeds(process, tid), moments.iter().zip(next).filter_map(slice).collect())
+    trace.slices(Track::Steps(process, tid), own_steps.iter().zip(next).filter_map(slice).collect())
 }
 
-/// A transfer from its beginning to its end, and within it its stages. One that has no end has none here.
+/// A transfer, and its stages inside it. One without an end stays open.
 fn write_transfer(
     model: &Model,
     id: TransferId,
@@ -180,7 +183,7 @@ fn args(model: &Model, state: &State, bytes: u64) -> BTreeMap<&'static str, Stri
     args
 }
 
-/// How many transfers of each process wait to be handed to UCX.
+/// Per process, the number of transfers that wait to be submitted to UCX.
 fn write_queues(model: &Model, selection: &Selection, trace: &mut Trace<'_>) -> Result<(), Error> {
     for (process, depths) in views::queues(model, selection) {
         for (at, depth) in depths {

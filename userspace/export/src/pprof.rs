@@ -1,5 +1,5 @@
-//! The profile of pprof, compressed as its readers expect it: every weight that was recorded is a sample type, and the
-//! one that is asked for is shown first. Processes and threads are labels.
+//! The gzip-compressed profile of pprof. Every weight that was recorded is a sample type, and the one asked for is the default.
+//! Processes and threads are labels.
 
 pub mod proto;
 
@@ -15,20 +15,20 @@ use self::proto::{Function, Label, Line, Location, Mapping, Profile, Sample, Val
 use crate::escape::{self, MAX_NAME};
 use crate::{Error, Options, Weight, names};
 
-/// More are counted.
+/// Up to this many programs are listed by name. More are only counted.
 const PROGRAMS: usize = 3;
 
-/// A column of values.
+/// A sample type: one column of values.
 struct Column {
     weight: Weight,
     name: &'static str,
     unit: &'static str,
-    /// Samples are counted, and what they stand for is not added up.
+    /// Counts samples instead of adding up their weights.
     is_count: bool,
 }
 
 impl Column {
-    /// Of a sampled weight the samples, and the time that these stand for.
+    /// CPU time has two columns, as pprof's own profiles do: the samples, and the time that they stand for.
     fn of(weight: Weight) -> Vec<Self> {
         let column = |name, unit| Self { weight, name, unit, is_count: false };
         match weight {
@@ -109,14 +109,14 @@ impl<'a> Builder<'a> {
             self.profile.period = signed(self.model.meta().period().0);
         }
         let title = names::title(self.model, options, MAX_NAME);
-        let by = format!("recorded by pyobs {}", names::meta(&self.model.meta().pyobs));
+        let by = format!("recorded by pyobs {}", names::metadata(&self.model.meta().pyobs));
         self.profile.comment = vec![self.string(&title), self.string(&by)];
         self.profile.time_nanos = names::started(self.model).map_or(0, |since| signed(since.as_nanos()));
         self.profile.duration_nanos = signed(self.model.now().0);
         self.profile
     }
 
-    /// What readers call the file that the profile is of: that of its first mapping.
+    /// The programs' names. Readers show the first mapping's file as the profiled program.
     fn programs(&self, processes: BTreeSet<ProcessRef>) -> String {
         let states = processes.into_iter().filter_map(|process| self.model.process(process));
         let programs: BTreeSet<String> = states.map(|state| names::program(&state.process)).collect();
@@ -136,7 +136,7 @@ impl<'a> Builder<'a> {
         at
     }
 
-    /// A line of a function.
+    /// The id of a frame's location: a line of a function.
     fn location(&mut self, frame: FrameId) -> Option<u64> {
         if let Some(id) = self.locations.get(&frame) {
             return Some(*id);
@@ -202,7 +202,7 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// A recording may hold numbers that are too large.
+/// Saturates: a recording may hold numbers that do not fit.
 fn signed(number: impl TryInto<i64>) -> i64 {
     number.try_into().unwrap_or(i64::MAX)
 }

@@ -1,4 +1,4 @@
-//! The JSON of speedscope.app: a profile for each thread, its samples in the order of time.
+//! The JSON of speedscope.app: one profile per thread, with its samples in the order of time.
 //!
 //! Format: <https://www.speedscope.app/file-format-schema.json>.
 
@@ -54,8 +54,8 @@ struct Profile<'a> {
     weights: Vec<f64>,
 }
 
-/// Stacks as lists of frame numbers, made while they are written: they are many times larger than what they are
-/// made of.
+/// Expands stacks to lists of frame numbers while they are written, because the lists take many times the memory of the stack
+/// numbers.
 struct Samples<'a> {
     stacks: Vec<StackId>,
     model: &'a Model,
@@ -80,7 +80,7 @@ pub(crate) fn write(model: &Model, options: &Options, out: &mut dyn Write) -> Re
     for (_, place, weight) in options.weight.pieces(model, &options.selection) {
         let runs = threads.entry((place.process, place.tid)).or_default();
         match runs.last_mut() {
-            // Samples in a row with one stack are one of more weight.
+            // Consecutive samples of one stack merge into one.
             Some((stack, sum)) if *stack == place.stack => *sum = sum.saturating_add(weight),
             _ => runs.push((place.stack, weight)),
         }
@@ -93,7 +93,7 @@ pub(crate) fn write(model: &Model, options: &Options, out: &mut dyn Write) -> Re
             }
         }
     }
-    // The busiest thread is shown first.
+    // Speedscope opens the first profile, so that is the busiest thread's.
     let mut threads: Vec<_> = threads.into_iter().collect();
     let total = |runs: &[(StackId, u64)]| runs.iter().fold(0, |sum: u64, (_, weight)| sum.saturating_add(*weight));
     threads.sort_by_key(|(_, runs)| std::cmp::Reverse(total(runs)));
@@ -114,8 +114,8 @@ pub(crate) fn write(model: &Model, options: &Options, out: &mut dyn Write) -> Re
     let mut profiles: Vec<Profile<'_>> =
         threads.iter().map(|((process, tid), runs)| profile(thread(model, *process, *tid), runs)).collect();
     if profiles.is_empty() {
-        // Speedscope does not open a file without a profile.
-        profiles.push(profile(names::nothing(options.weight).to_owned(), &[]));
+        // Speedscope refuses a file without profiles.
+        profiles.push(profile(names::empty_selection(options.weight).to_owned(), &[]));
     }
     let file = File {
         schema: SCHEMA,

@@ -1,30 +1,24 @@
-//! A flame graph that opens in any browser, with search and zoom (inferno).
+//! A flame graph by inferno, with search and zoom in any browser.
 
 use std::io::Write;
 
 use inferno::flamegraph::color::{Color, PaletteMap};
 use inferno::flamegraph::{self, Direction, TextTruncateDirection};
+use maud::{PreEscaped, html};
 use pyobs_model::number::{grouped, size, time};
 use pyobs_model::{FrameKind, Model, Nanos};
 
 use crate::folded::Stacks;
-use crate::names::{meta, nothing, title, unit};
+use crate::names::{empty_selection, metadata, title, unit};
 use crate::{Error, Options, Weight};
 
-/// Narrower frames cannot be seen, as a share of all: inferno leaves them out as well.
+/// Frames below 1 / `NARROWEST` of the total are too narrow to see. inferno would drop them too, but only after parsing them.
 const NARROWEST: u64 = 10_000;
-
-const EMPTY: &str = r##"<?xml version="1.0" standalone="no"?>
-<svg version="1.1" width="1200" height="60" viewBox="0 0 1200 60" xmlns="http://www.w3.org/2000/svg">
-<rect width="100%" height="100%" fill="#f8f8f8"/>
-<text x="50%" y="36" text-anchor="middle" font-family="monospace" font-size="14">NOTHING</text>
-</svg>
-"##;
 
 pub(crate) fn write(model: &Model, options: &Options, out: &mut dyn Write) -> Result<(), Error> {
     let stacks = Stacks::new(model, options);
     if stacks.total() == 0 {
-        return write_empty(nothing(options.weight), out);
+        return write_message(empty_selection(options.weight), out);
     }
     let mut text = String::new();
     stacks.lines(stacks.total() / NARROWEST, |stack, count| {
@@ -39,14 +33,18 @@ pub(crate) fn write(model: &Model, options: &Options, out: &mut dyn Write) -> Re
         palette.insert(name, colour(name, kind));
     }
     let subtitle = subtitle(model, options.weight, stacks.total());
-    let mut picture = drawing(title(model, options, 120), subtitle, options.weight);
+    let mut picture = flame_options(title(model, options, 120), subtitle, options.weight);
     picture.palette_map = Some(&mut palette);
     flamegraph::from_lines(&mut picture, text.lines(), out)?;
     Ok(())
 }
 
-/// Roots are at the top, as in the dashboard: what is wide is in sight, however deep some stacks are.
-pub(crate) fn drawing<'palette>(title: String, subtitle: String, weight: Weight) -> flamegraph::Options<'palette> {
+/// Roots are at the top, as in the dashboard, so that the widest frames are in view however deep some stacks are.
+pub(crate) fn flame_options<'palette>(
+    title: String,
+    subtitle: String,
+    weight: Weight,
+) -> flamegraph::Options<'palette> {
     let mut picture = flamegraph::Options::default();
     (picture.title, picture.subtitle) = (title, Some(subtitle));
     picture.count_name = unit(weight).to_owned();
@@ -56,9 +54,16 @@ pub(crate) fn drawing<'palette>(title: String, subtitle: String, weight: Weight)
     picture
 }
 
-/// A picture of a sentence, which is ours.
-pub(crate) fn write_empty(sentence: &str, out: &mut dyn Write) -> Result<(), Error> {
-    Ok(out.write_all(EMPTY.replace("NOTHING", sentence).as_bytes())?)
+/// A picture of a sentence, for an empty selection.
+pub(crate) fn write_message(sentence: &str, out: &mut dyn Write) -> Result<(), Error> {
+    let picture = html! {
+        (PreEscaped(r#"<?xml version="1.0" standalone="no"?>"#))
+        svg version="1.1" width="1200" height="60" viewBox="0 0 1200 60" xmlns="http://www.w3.org/2000/svg" {
+            rect width="100%" height="100%" fill="#f8f8f8" {}
+            text x="50%" y="36" text-anchor="middle" font-family="monospace" font-size="14" { (sentence) }
+        }
+    };
+    Ok(out.write_all(picture.into_string().as_bytes())?)
 }
 
 fn subtitle(model: &Model, weight: Weight, total: u64) -> String {
@@ -66,17 +71,17 @@ fn subtitle(model: &Model, weight: Weight, total: u64) -> String {
     let seconds = model.now().as_secs_f64();
     let what = match weight {
         Weight::Cpu => {
-            let (spent, sampler) = (time(Nanos(total)), meta(&about.sampler));
+            let (spent, sampler) = (time(Nanos(total)), metadata(&about.sampler));
             format!("{spent} of CPU time · {seconds:.1} s at {} Hz ({sampler})", about.rate_hz)
         }
         Weight::Redundant => format!("{} samples in native code that changed nothing · {seconds:.1} s", grouped(total)),
         Weight::OffCpu | Weight::Gil => format!("{} in all threads together · {seconds:.1} s", time(Nanos(total))),
         Weight::Bytes => format!("{} by who made it · {seconds:.1} s", size(total)),
     };
-    format!("{what} · {} · orange: Python, blue: native, green: kernel", meta(&about.started))
+    format!("{what} · {} · orange: Python, blue: native, green: kernel", metadata(&about.started))
 }
 
-/// A hue for the kind of a frame, which colour-blind people can tell apart, in a shade by its name.
+/// The hue says the kind of the frame, and colour-blind people can tell the hues apart. The shade depends on the name.
 fn colour(name: &str, kind: Option<FrameKind>) -> Color {
     let (r, g, b): (u8, u8, u8) = match kind {
         None => (214, 214, 214),
@@ -87,7 +92,7 @@ fn colour(name: &str, kind: Option<FrameKind>) -> Color {
     if kind.is_none() {
         return Color { r, g, b };
     }
-    // FNV-1a: the same name has the same shade in every picture.
+    // FNV-1a, not the standard hasher: a name has the same shade in every picture.
     let hash = name.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     let shade = (hash % 31) as u8;
     let shaded = |channel: u8| channel.saturating_sub(20).saturating_add(shade);

@@ -1,4 +1,4 @@
-//! What changed, in words, as JSON and as a picture.
+//! `pyobs diff` as text, JSON and a picture.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by a panic")]
 
@@ -91,7 +91,7 @@ fn what_grew_is_red_what_shrank_is_blue_and_what_did_neither_is_grey() {
         let ([r, g, b], [red, green, blue]) = (of(grown), of(shrunk));
         assert!(r > g && g == b, "{grown} is red: {fills:?}");
         assert!(blue > green && green == red, "{shrunk} is blue: {fills:?}");
-        // Who calls them has the same own share, none, in both.
+        // Their caller has no samples of its own in either model.
         let [r, g, b] = of("&lt;module&gt; (");
         assert!(r == g && g == b, "{fills:?}");
     }
@@ -99,7 +99,7 @@ fn what_grew_is_red_what_shrank_is_blue_and_what_did_neither_is_grey() {
     assert!(same.iter().all(|(_, [r, g, b])| r == g && g == b), "twice as much of everything is no change: {same:?}");
 }
 
-/// The first function waits for the GIL behind the second; segments of a line are left behind.
+/// `asks` waits for the GIL behind `holds`, and leaves segments behind.
 fn waiting(waits: u64, left: u32) -> Model {
     let mut it = Builder::new("host");
     let probes = Family::names();

@@ -1,4 +1,4 @@
-//! Profiles for the Firefox Profiler, read as the documentation of the processed format says.
+//! Profiles for the Firefox Profiler, read by the documentation of the processed format.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by a panic")]
 
@@ -16,7 +16,7 @@ fn numbers(column: &Value) -> Vec<u64> {
     column.as_array().unwrap().iter().map(|number| number.as_u64().unwrap()).collect()
 }
 
-/// Stacks root first, joined by `;`, and their weights.
+/// Folded stacks, and their weights.
 fn stacks(thread: &Value) -> BTreeMap<String, u64> {
     let text = |at: u64| thread["stringArray"][at as usize].as_str().unwrap();
     let (prefixes, frames) = (&thread["stackTable"]["prefix"], numbers(&thread["stackTable"]["frame"]));
@@ -40,7 +40,7 @@ fn stacks(thread: &Value) -> BTreeMap<String, u64> {
     sums
 }
 
-/// `name: detail`, from, to.
+/// `name: detail`, with the beginning and the end in milliseconds.
 fn markers(thread: &Value) -> Vec<(String, f64, Option<f64>)> {
     let text = |at: &Value| thread["stringArray"][at.as_u64().unwrap() as usize].as_str().unwrap();
     let table = &thread["markers"];
@@ -140,7 +140,7 @@ fn times_are_whole_milliseconds_together() {
     assert_eq!(worker["samples"]["weight"], serde_json::json!([1, 2]), "3.4 ms");
 }
 
-/// Of two processes that had its maker's number, the one that was there then.
+/// Two processes had the creator's pid. The marker belongs to the one that was alive at the time.
 #[test]
 fn a_segment_is_a_marker_of_its_maker() {
     let mut it = Builder::new("host");
@@ -162,7 +162,7 @@ fn hostile_names_and_numbers_do_no_harm() {
     let mut it = Builder::new(&name);
     let probes = vec!["cpu".into(), "offcpu".into()];
     it.model = Model::new(Meta { rate_hz: 0, started: name.clone(), probes, ..meta(&name) }, History::All);
-    // The same pid twice.
+    // Both processes have the same pid.
     it.process(0, u32::MAX, &name, &[(u32::MAX, &name), (4250, &name)]);
     it.process(1, u32::MAX, &name, &[(u32::MAX, &name)]);
     let kinds = [FrameKind::Python, FrameKind::Native, FrameKind::Kernel];

@@ -1,4 +1,4 @@
-//! Every format out of synthetic models: golden files, hostile names, and nothing at all.
+//! Formats of synthetic models: golden files, hostile names, and empty models.
 
 mod common;
 
@@ -33,7 +33,7 @@ fn example() -> Model {
     it.model
 }
 
-/// Names that were chosen to break something; the frames are these, the leaf last.
+/// Hostile names, used for processes, threads and frames alike.
 fn nasty() -> Model {
     let names = [
         "\u{1b}[31mred\u{1b}[0m".to_owned(),
@@ -117,7 +117,7 @@ fn the_svg_is_whole_and_shows_every_frame() {
     is_kept("export-flame.svg", &svg);
 }
 
-/// In degrees, from red over green and blue.
+/// The hue in degrees: 0 is red, 120 green, 240 blue.
 fn hue([r, g, b]: [u8; 3]) -> f64 {
     let [r, g, b] = [r, g, b].map(f64::from);
     let (most, least) = (r.max(g).max(b), r.min(g).min(b));
@@ -197,7 +197,7 @@ fn json_is_the_report() {
 }
 
 #[test]
-fn words_are_a_letter() {
+fn the_report_is_as_kept() {
     insta::assert_snapshot!("words", in_words(&example(), 10));
     insta::assert_snapshot!("words_limit", in_words(&example(), 1));
 }

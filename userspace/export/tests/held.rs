@@ -1,4 +1,4 @@
-//! The weight `bytes`: memory that is held, by who made it.
+//! The weight `bytes`: held memory, by the stack that allocated it.
 
 mod common;
 
@@ -19,7 +19,8 @@ fn at(second: u64) -> Nanos {
     Nanos(second * 1_000_000_000)
 }
 
-/// At second 1 two arenas by `load`, one of which dies at 3; one that was there; at 2 a segment by `share`, and a MemInfo.
+/// One arena from before the recording; two by `load` at 1 s, one of which dies at 3 s; a segment and a MemInfo by `share` at
+/// 2 s.
 fn example() -> Model {
     let mut it = Builder::new("h");
     it.model = Model::new(families_on(), History::All);
@@ -84,7 +85,7 @@ fn every_format_says_that_it_is_bytes() {
     assert_eq!(weights.iter().map(|weight| weight.as_u64().unwrap()).sum::<u64>(), total);
 }
 
-/// By seconds of the recording.
+/// The values of a counter, with their times in seconds.
 fn counted(model: &Model, name: &str) -> Vec<(f64, i64)> {
     let all = timeline(model, &Options::default());
     all.counters[name].iter().map(|(micros, bytes)| (micros / 1e6, *bytes)).collect()
@@ -93,7 +94,7 @@ fn counted(model: &Model, name: &str) -> Vec<(f64, i64)> {
 #[test]
 fn counters_of_a_timeline_are_what_lives_at_each_time() {
     let mut model = example();
-    // Another segment, from 3 on; the first one's memory is given back at 5.
+    // A second segment at 3 s. The first one is released at 5 s.
     let creator = Some(Pid(4242));
     let (dev, ino, generation, kind, name, linked) = (27, 6, 0, SegmentKind::Memfd, None, false);
     let segment = Segment { dev, ino, generation, kind, name, linked, bytes: MIB, creator };

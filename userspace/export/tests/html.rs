@@ -1,54 +1,17 @@
-//! The page: whole, closed to the outside, and with nobody's markup but its own.
+//! The HTML page: it is whole, loads nothing, and has no markup but its own.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by a panic")]
 
 mod common;
 
-use common::{Builder, found, frame, meta};
-use pyobs_export::{Format, Options, Weight, escape, export};
+use std::collections::BTreeSet;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use common::page::{Element, page};
+use common::{Builder, exported, found, frame, meta, parsed_svg};
+use pyobs_export::{Format, Options, Weight};
 use pyobs_model::*;
-
-/// Characters that scripts and styles of our own have are no matter.
-#[track_caller]
-fn page(model: &Model, options: &Options) -> String {
-    let mut out = Vec::new();
-    export(model, Format::Html, options, &mut out).unwrap();
-    let page = String::from_utf8(out).unwrap();
-    let unsafe_at = page.chars().find(|c| *c != '\n' && escape::is_unsafe(*c));
-    assert_eq!(unsafe_at, None);
-    page
-}
-
-/// Elements that are begun and not ended, outside of scripts, styles and attributes.
-fn open_elements(page: &str) -> Vec<String> {
-    let mut open: Vec<String> = Vec::new();
-    let mut rest = page.split_once("<html").unwrap().1;
-    open.push("html".to_owned());
-    while let Some((_, after)) = rest.split_once('<') {
-        let (tag, after) = after.split_once('>').unwrap();
-        rest = after;
-        let name: String = tag.trim_start_matches('/').chars().take_while(char::is_ascii_alphanumeric).collect();
-        if tag.starts_with('/') {
-            assert_eq!(open.pop().as_deref(), Some(name.as_str()), "<{tag}>");
-        } else if name == "script" || name == "style" {
-            rest = after.split_once(&format!("</{name}>")).unwrap().1;
-        } else if !tag.ends_with('/') && name != "meta" {
-            open.push(name);
-        }
-    }
-    open
-}
-
-/// What a column of a table has, sorted.
-fn cells(page: &str, table: &str, column: &str) -> Vec<String> {
-    let (_, rest) = page.split_once(&format!("<section id=\"{table}\">")).unwrap();
-    let (head, body) = rest.split_once("</section>").unwrap().0.split_once("</thead>").unwrap();
-    let at = head.split("</th>").position(|it| it.ends_with(&format!(">{column}"))).unwrap();
-    let cell = |row: &str| row.split("<td").nth(at + 1).unwrap().split(['>', '<']).nth(1).unwrap().to_owned();
-    let mut cells: Vec<String> = body.split("<tr>").skip(1).map(cell).collect();
-    cells.sort_unstable();
-    cells
-}
 
 fn example(name: &str) -> Model {
     use FrameKind::{Kernel, Native, Python};
@@ -90,7 +53,7 @@ fn example(name: &str) -> Model {
     it.model
 }
 
-/// Into a segment of this name, into an arena of this kind, and into nothing that is known.
+/// A store into a segment called `name`, one into an arena of the kind `name`, and one into unknown memory.
 fn stores(stack: StackId, name: &str) -> Vec<Event> {
     let (at, process, pid, bytes) = (Nanos(0), ProcessRef(0), Pid(4242), 1 << 20);
     let (kind, creator) = (SegmentKind::Shm, Some(pid));
@@ -112,7 +75,6 @@ fn stores(stack: StackId, name: &str) -> Vec<Event> {
 #[test]
 fn the_page_has_all_parts_and_is_closed_to_the_outside() {
     let page = page(&example("worker"), &Options::default());
-    assert_eq!(open_elements(&page), Vec::<String>::new());
     for part in [
         "findings",
         "flame",
@@ -130,19 +92,24 @@ fn the_page_has_all_parts_and_is_closed_to_the_outside() {
         "redundancy",
         "health",
     ] {
-        assert_eq!(page.matches(&format!("<section id=\"{part}\">")).count(), 1, "{part}");
+        page.section(part);
     }
-    assert!(page.contains("content=\"default-src 'none';"), "the policy");
+    let policy = page.named("meta").iter().any(|it| {
+        it.attribute("http-equiv") == Some("Content-Security-Policy")
+            && it.attribute("content").is_some_and(|it| it.starts_with("default-src 'none';"))
+    });
+    assert!(policy);
+    let source = exported(&example("worker"), Format::Html, &Options::default());
     for link in ["http://", "https://", " src=", "@import", "url("] {
-        assert!(!page.contains(link), "{link}");
+        assert!(!source.contains(link), "{link}");
     }
-    assert_eq!(page.matches("<iframe ").count(), 5, "cpu, offcpu, gil, redundant, bytes");
-    assert!(page.contains("worker 4250") && page.contains("/srv/app/main.py:31"));
-    let pairs = cells(&page, "redundancy", "lies in");
+    assert_eq!(page.named("iframe").len(), 5, "cpu, offcpu, gil, redundant, bytes");
+    assert!(page.text.contains("worker 4250") && page.text.contains("/srv/app/main.py:31"));
+    let pairs = page.cells("redundancy", "lies in");
     assert_eq!(pairs, ["", "arena worker 4242:0x400000:1", "segment worker 1:2:3"]);
-    let lanes = page.split_once("id=\"timeline\"").unwrap().1.split_once("</section>").unwrap().0;
     for class in ["cpu", "gilwait", "sleep"] {
-        assert_eq!(lanes.matches(&format!("<path class=\"{class}\"")).count(), 1, "{class}");
+        let paths = page.section("timeline").of_class(class).into_iter().filter(|it| it.name == "path");
+        assert_eq!(paths.count(), 1, "{class}");
     }
 }
 
@@ -150,8 +117,12 @@ fn the_page_has_all_parts_and_is_closed_to_the_outside() {
 fn each_finding_has_what_was_seen_and_what_to_try() {
     for case in found::cases() {
         let (page, finding) = (page(&case.model, &Options::default()), case.finding());
-        let [detail, advice] = [finding.detail, finding.advice].map(|text| escape::html(&text, 4096));
-        assert!(page.contains(&format!("<p>{detail}</p><p><b>Try</b> {advice}</p>")), "{}: {page}", case.id);
+        let try_it = format!("Try {}", finding.advice);
+        let has = |it: &&Element| {
+            let paragraphs: Vec<&str> = it.named("p").iter().map(|it| it.text.as_str()).collect();
+            paragraphs == [finding.detail.as_str(), &try_it]
+        };
+        assert!(page.section("findings").named("article").iter().any(has), "{}: {page:?}", case.id);
     }
 }
 
@@ -169,7 +140,7 @@ fn the_timeline_gives_segments_to_their_makers_and_leaves_out_what_was_there_for
         let arena = Arena { process, kind, address, bytes: 1 << 20, born: false, parent: None };
         Event::Arena { at: Nanos(at), id: ArenaId(id), change: ArenaChange::Begun(arena) }
     };
-    // A copy of the parent becomes another program, which makes a segment.
+    // A forked child execs another program, which makes a segment.
     let (copy, program, creator) = (ProcessRef(0), ProcessRef(1), Some(Pid(4242)));
     let (kind, name) = (SegmentKind::Shm, Some("tensor".into()));
     let segment = Segment { dev: 1, ino: 2, generation: 3, kind, name, linked: true, bytes: 4096, creator };
@@ -185,35 +156,53 @@ fn the_timeline_gives_segments_to_their_makers_and_leaves_out_what_was_there_for
     }
     it.model.advance(Nanos(1_000_000_000));
     let page = page(&it.model, &Options::default());
-    let lanes = page.split_once("id=\"timeline\"").unwrap().1.split_once("</section>").unwrap().0;
-    assert!(lanes.contains("loader (4242)") && lanes.contains("<title>tensor, 4.0 KiB"), "{lanes}");
-    assert!(!lanes.contains("parent (4242)"), "{lanes}");
+    let timeline = page.section("timeline");
+    let tooltips = timeline.named("title");
+    assert!(tooltips.iter().any(|it| it.text.starts_with("tensor, 4.0 KiB")), "{timeline:?}");
+    let processes: Vec<&str> = timeline.of_class("process").iter().map(|it| it.text.as_str()).collect();
+    assert_eq!(processes, ["loader (4242)"]);
+}
+
+/// Names of elements and attributes in a page, and its scripts.
+fn markup(page: &Element) -> (BTreeSet<&str>, BTreeSet<&str>, Vec<&str>) {
+    let all = page.all();
+    let attributes = all.iter().flat_map(|it| it.attributes.keys().map(String::as_str));
+    let scripts = page.named("script").into_iter().map(|it| it.text.as_str());
+    (all.iter().map(|it| it.name.as_str()).collect(), attributes.collect(), scripts.collect())
 }
 
 #[test]
 fn hostile_names_are_text() {
-    let name = "</script></style><script>alert(1)</script>\"'><img src=x onerror=alert(1)>&\u{1b}[31m\u{202e}\0";
+    let harmless = page(&example("worker"), &Options::default());
+    let name = "</script></style></title>--><script>alert(1)</script>\"'><img src=x onerror=alert(1)>&lt;&\u{1b}[31m\u{202e}\0";
+    let shown = name.replace(['\u{1b}', '\u{202e}', '\0'], "\u{fffd}");
     for weight in [Weight::Cpu, Weight::OffCpu] {
-        let page = page(&example(name), &Options { weight, ..Options::default() });
-        assert_eq!(open_elements(&page), Vec::<String>::new());
-        assert_eq!(page.matches("<script").count(), 1, "ours");
-        assert_eq!(page.matches("<style").count(), 1, "ours");
-        let pairs = cells(&page, "redundancy", "lies in");
-        for (kind, id) in [("segment", "1:2:3"), ("arena", "4242:0x400000:1")] {
-            let is_it =
-                |it: &String| it.starts_with(&format!("{kind} &lt;/script&gt;")) && it.ends_with(&format!(" {id}"));
-            assert!(pairs.iter().any(is_it), "{kind}: {pairs:?}");
+        let options = Options { weight, title: Some(name.to_owned()), ..Options::default() };
+        let page = page(&example(name), &options);
+        assert_eq!(markup(&page), markup(&harmless));
+        for title in ["title", "h1"] {
+            assert_eq!(page.named(title)[0].text, shown);
         }
-        assert!(!page.contains("<img") && page.contains("&lt;img src=x onerror=alert(1)&gt;"));
+        for (kind, id) in [("segment", "1:2:3"), ("arena", "4242:0x400000:1")] {
+            assert!(page.cells("redundancy", "lies in").contains(&&*format!("{kind} {shown} {id}")));
+        }
+        let tooltips = page.section("timeline").named("title");
+        assert!(tooltips.iter().any(|it| it.text == format!("{shown} 4250")), "{tooltips:?}");
+        for frame in page.named("iframe") {
+            let picture =
+                String::from_utf8(STANDARD.decode(frame.attribute("data-picture").unwrap()).unwrap()).unwrap();
+            parsed_svg(&picture);
+            assert!(picture.matches("<script").count() <= 1, "inferno's own");
+        }
     }
     page(&example(&"x<".repeat(100_000)), &Options::default());
 }
 
 #[test]
 fn nothing_is_a_page_and_a_selection_bounds_the_time() {
-    let empty = page(&Model::new(meta("h"), History::All), &Options::default());
-    assert_eq!(open_elements(&empty), Vec::<String>::new());
+    page(&Model::new(meta("h"), History::All), &Options::default());
     let selection = Selection { from: Some(Nanos(100_000_000)), to: Some(Nanos(300_000_000)), ..Selection::default() };
     let page = page(&example("worker"), &Options { selection, ..Options::default() });
-    assert!(page.contains("data-from=\"0.1\" data-to=\"0.3\""));
+    let axis = page.section("timeline").named("svg")[0];
+    assert_eq!(["data-from", "data-to"].map(|it| axis.attribute(it)), [Some("0.1"), Some("0.3")]);
 }

@@ -1,4 +1,4 @@
-//! Profiles for pprof, unpacked and decoded again.
+//! Profiles for pprof, decoded again.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by a panic")]
 
@@ -21,7 +21,7 @@ fn profile(model: &Model, options: &Options) -> Profile {
     export(model, Format::Pprof, options, &mut packed).unwrap();
     GzDecoder::new(packed.as_slice()).read_to_end(&mut bytes).unwrap();
     let profile = Profile::decode(bytes.as_slice()).unwrap();
-    // What readers demand (Profile.CheckValid).
+    // The rules of `Profile.CheckValid` in pprof's profile package.
     assert_eq!(profile.string_table[0], "");
     assert!(profile.string_table.iter().all(|text| !text.chars().any(escape::is_unsafe)));
     for sample in &profile.sample {

@@ -1,4 +1,4 @@
-//! Threads that have to do with transfers have their role after their name, in every format that names threads.
+//! Every format that names threads appends the role of those that take part in transfers.
 
 mod common;
 
@@ -18,7 +18,7 @@ const MAIN: Tid = Tid(4242);
 const PROGRESS: Tid = Tid(4243);
 const OTHER: Tid = Tid(4244);
 
-/// What `tid` did with transfers: completions, and how often it was woken by one.
+/// The totals of `tid`: transfers that it completed, and how often one woke it.
 fn word(tid: Tid, completed: u64, woken: u64) -> Event {
     Event::TransferThread(TransferThread {
         at: Nanos(900 * MS),
@@ -37,8 +37,7 @@ fn word(tid: Tid, completed: u64, woken: u64) -> Event {
     })
 }
 
-/// A loop, whose name is `name`, that sleeps until progress wakes it, and then waits behind that for the GIL; and a thread that has
-/// nothing to do with it.
+/// An event loop in a thread called `name`, a progress thread that wakes it and then holds the GIL, and an unrelated thread.
 fn example(name: &str) -> Model {
     let mut it = Builder::new("h");
     let probes = Family::names();
@@ -108,7 +107,7 @@ fn of_firefox() {
     let profile: Value = serde_json::from_str(&exported(&model(), Format::Firefox, &Options::default())).unwrap();
     let threads = profile["threads"].as_array().unwrap();
     let names: Vec<&str> = threads.iter().map(|thread| thread["name"].as_str().unwrap()).collect();
-    // A main thread is called as its process is.
+    // The viewer shows a main thread under the name of its process.
     assert_eq!(names, ["python3.12 main.py (event_loop)", NAMES[1], NAMES[2]]);
     let main = threads.iter().find(|thread| thread["tid"] == "4242").unwrap();
     let texts: Vec<&str> = main["stringArray"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
@@ -125,7 +124,7 @@ fn of_pprof() {
     assert!(NAMES.iter().all(|name| strings.iter().any(|it| it == name)), "{strings:?}");
 }
 
-/// Which shows the number of a thread itself.
+/// Perfetto appends the tid itself.
 #[test]
 fn of_perfetto() {
     let all = timeline(&model(), &Options::default());
@@ -145,15 +144,15 @@ fn of_the_page() {
     for name in NAMES {
         assert!(page.contains(&format!("<title>{name}</title>")), "{name}");
     }
-    // Of the sleep who woke it; of the wait for the GIL who held it; and itself among workers.
+    // As a waker, as a holder of the GIL, and among the workers.
     assert_eq!(page.matches("<td>python (progress) 4243</td>").count(), 3);
-    // Who slept, who waited, and itself.
+    // As a sleeper, as a waiter for the GIL, and among the workers.
     assert_eq!(page.matches("<td>MainThread (event_loop) 4242</td>").count(), 3);
     let page = exported(&example("<script>\u{1b}"), Format::Html, &Options::default());
     assert!(page.contains("<title>&lt;script&gt;\u{fffd} (event_loop) 4242</title>"));
 }
 
-/// What compares or adds up stacks knows no threads.
+/// Formats that add up stacks have no threads.
 #[test]
 fn stacks_have_no_threads() {
     let text = exported(&model(), Format::Folded, &Options::default());

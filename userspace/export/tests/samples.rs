@@ -1,4 +1,4 @@
-//! Samples in a Perfetto trace, which have no weights there, and the native frames that stacks have.
+//! Samples in a Perfetto trace, where they have no weights, and which native frames are kept.
 
 mod common;
 
@@ -93,7 +93,7 @@ fn what_the_interpreter_does_for_a_python_frame_is_that_frames() {
     let computing: Vec<Frame> =
         [main, step].into_iter().chain([eval(), native("long_mul", "libpython3.12.so.1.0")]).collect();
     it.samples(0, 42, 2, Outcome::Complete, &computing);
-    // The interpreter starts, and has no Python frame yet.
+    // The interpreter is starting and has no Python frame yet.
     it.samples(0, 42, 1, Outcome::NoPython, &start());
     let folded = |native| exported(&it.model, Format::Folded, &Options { native, ..Options::default() });
     let begins = "python3.12 (42);_start (python3.12);__libc_start_main (libc.so.6);_PyEval_EvalFrameDefault (libpython3.12.so.1.0)";

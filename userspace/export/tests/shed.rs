@@ -1,19 +1,18 @@
-//! What was shed is in every export with a time axis, with its times, and in the report's letter.
+//! Shed intervals appear, with their times, in every export with a time axis and in the report.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by a panic")]
 
 mod common;
 
+use common::page::{Element, page};
 use common::perfetto::timeline;
 use common::{Builder, frame, in_words, meta};
-use pyobs_export::{Format, Options, export};
+use pyobs_export::{Format, Options};
 use pyobs_model::*;
-use quick_xml::Reader;
-use quick_xml::events::{BytesStart, Event as Xml};
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Families and measures, and from when until when they held. The last one holds until the end.
+/// Families, measures, and the interval in seconds. The last one is in force until the end.
 const SHEDS: [(&str, &str, f64, f64); 4] = [
     ("cpu", "samples 1/2", 6.5, 8.25),
     ("offcpu", "stacks 1/8", 2.0, 5.0),
@@ -21,7 +20,6 @@ const SHEDS: [(&str, &str, f64, f64); 4] = [
     ("ucx", "<&>", 9.0, 10.0),
 ];
 
-/// Ten seconds.
 fn example() -> Model {
     let mut it = Builder::new("h");
     it.model = Model::new(Meta { probes: vec!["cpu".into(), "offcpu".into()], ..meta("h") }, History::All);
@@ -61,76 +59,39 @@ fn perfetto_has_a_track_for_each_family() {
     assert_times(found.collect(), &SHEDS);
 }
 
-fn page(options: &Options) -> String {
-    let mut out = Vec::new();
-    export(&example(), Format::Html, options, &mut out).unwrap();
-    String::from_utf8(out).unwrap()
-}
-
-fn attribute(tag: &BytesStart<'_>, name: &str) -> Option<String> {
-    let found = tag.attributes().flatten().find(|it| it.key.as_ref() == name.as_bytes())?;
-    Some(String::from_utf8(found.value.to_vec()).unwrap())
-}
-
-/// The bars of what was shed, with the times that the page's own axis gives their ends.
-fn bars(page: &str) -> Vec<(String, String, f64, f64)> {
-    let (_, part) = page.split_once("<section id=\"timeline\">").unwrap();
-    let (from, to) = (part.find("<svg").unwrap(), part.find("</svg>").unwrap());
-    let mut reader = Reader::from_str(&part[from..to + "</svg>".len()]);
-    let (mut axis, mut bar, mut text, mut bars) = ([0.0; 4], None, String::new(), Vec::new());
-    let number = |tag: &BytesStart<'_>, name| attribute(tag, name).map(|value| value.parse::<f64>().unwrap());
-    loop {
-        match reader.read_event().unwrap() {
-            Xml::Start(tag) if tag.name().as_ref() == b"svg" => {
-                axis = ["data-left", "data-width", "data-from", "data-to"].map(|name| number(&tag, name).unwrap());
-            }
-            Xml::Start(tag) if attribute(&tag, "class").as_deref() == Some("shed") => {
-                bar = Some(["x", "width"].map(|name| number(&tag, name).unwrap()));
-            }
-            Xml::Text(words) => text += &words.decode().unwrap(),
-            Xml::GeneralRef(name) => {
-                text += match &*name.decode().unwrap() {
-                    "lt" => "<",
-                    "gt" => ">",
-                    "amp" => "&",
-                    other => panic!("{other}"),
-                };
-            }
-            Xml::End(tag) if tag.name().as_ref() == b"title" => {
-                if let Some([x, width]) = bar.take() {
-                    let [left, all, from, to] = axis;
-                    let at = |x: f64| from + (x - left) / all * (to - from);
-                    let (family, measure) = text.split_once(' ').unwrap();
-                    bars.push((family.to_owned(), measure.to_owned(), at(x), at(x + width)));
-                }
-                text.clear();
-            }
-            Xml::End(_) => text.clear(),
-            Xml::Eof => break,
-            _ => {}
-        }
-    }
-    bars
+/// Bars of what was shed, with the times of their ends by the page's own axis.
+fn bars(page: &Element) -> Vec<(String, String, f64, f64)> {
+    let number = |it: &Element, name| it.attribute(name).unwrap().parse::<f64>().unwrap();
+    let axis = page.section("timeline").named("svg")[0];
+    let [left, width, from, to] = ["data-left", "data-width", "data-from", "data-to"].map(|name| number(axis, name));
+    let at = |x: f64| from + (x - left) / width * (to - from);
+    let bar = |bar: &&Element| {
+        let (family, measure) = bar.text.split_once(' ').unwrap();
+        let (x, length) = (number(bar, "x"), number(bar, "width"));
+        (family.to_owned(), measure.to_owned(), at(x), at(x + length))
+    };
+    axis.of_class("shed").iter().map(bar).collect()
 }
 
 #[test]
 fn the_page_has_bars_on_its_axis_and_a_list() {
-    let whole = page(&Options::default());
+    let whole = page(&example(), &Options::default());
     assert_times(bars(&whole), &SHEDS);
-    for row in ["Shed from 2 s to 5 s: offcpu stacks 1/8", "Shed from 9 s to the end: ucx &lt;&amp;&gt;"] {
-        assert!(whole.contains(&format!("<li>{row}</li>")), "{row}");
+    let rows: Vec<&str> = whole.section("health").named("li").iter().map(|it| it.text.as_str()).collect();
+    for row in ["Shed from 2 s to 5 s: offcpu stacks 1/8", "Shed from 9 s to the end: ucx <&>"] {
+        assert!(rows.contains(&row), "{rows:?}");
     }
 }
 
 #[test]
 fn a_selection_of_the_page_cuts_the_bars() {
     let selection = Selection { from: Some(Nanos(4 * SECOND)), to: Some(Nanos(6 * SECOND)), ..Selection::default() };
-    let part = page(&Options { selection, ..Options::default() });
+    let part = page(&example(), &Options { selection, ..Options::default() });
     assert_times(bars(&part), &[("offcpu", "stacks 1/8", 4.0, 5.0), ("offcpu", "stacks 1/64", 5.0, 6.0)]);
 }
 
 #[test]
-fn the_letter_and_json_have_the_times() {
+fn the_report_and_json_have_the_times() {
     let text = in_words(&example(), 10);
     assert!(text.contains("\n  Shed from 2 s to 5 s: offcpu stacks 1/8\n"), "{text}");
     assert!(text.contains("\n  Shed from 9 s to the end: ucx <&>\n"), "{text}");

@@ -1,4 +1,4 @@
-//! Transfers as a timeline.
+//! Transfers in a Perfetto trace.
 
 mod common;
 
@@ -47,7 +47,7 @@ fn seen(id: u64, transfer: Transfer) -> Event {
     Event::Transfer { at, id: TransferId(id), change: TransferChange::Seen(Box::new(transfer)) }
 }
 
-/// One with a future, one of libucp alone that is over at once, one without an end, and one of two parts.
+/// A transfer with a future, one by libucp that completes immediately, one without an end, and one of two parts.
 fn example() -> Model {
     let mut it = builder();
     it.process(0, 4242, "/usr/bin/python3.12 main.py", &[(4242, "MainThread"), (4243, "python")]);
@@ -98,7 +98,7 @@ fn a_transfer_is_a_slice_with_its_stages_and_arrows_lead_from_thread_to_thread()
         ("notified", 410.0, Some(700.0)),
     ];
     assert_eq!(own("0x1"), stages);
-    // What has no end is open, as the format has it.
+    // A transfer without an end stays open.
     assert_eq!(own("0x3"), [("tag_send", 2_000.0, None), ("queued", 2_000.0, Some(2_040.0))]);
     assert!(all.of("transfer").all(|slice| slice.track[0] == process));
     let arrow = |id: u64| {
@@ -127,7 +127,7 @@ fn only_what_is_selected_is_told() {
     let selection = Selection { from, ..Selection::default() };
     let all = timeline(&example(), &Options { selection, ..Options::default() });
     let begun: Vec<&str> = all.of("transfer").filter_map(|slice| Some(slice.args.get("transfer")?.as_str())).collect();
-    // The one without an end goes on.
+    // 0x3 began earlier, but has no end.
     assert_eq!(begun, ["0x3", "0x4", "0x5", "0x6"]);
 }
 

@@ -32,7 +32,7 @@ fn sleep(at: u64, tid: u32, stack: StackId, reason: WaitReason, count: u64, tota
     })
 }
 
-/// A thread that computes, and one that waits for messages and then for the GIL, for two seconds.
+/// Two seconds of a thread that computes, and one that waits for messages and then for the GIL.
 fn example() -> Model {
     use FrameKind::{Kernel, Native, Python};
     let mut it = Builder::new("build-host");
@@ -72,7 +72,7 @@ fn example() -> Model {
     it.model
 }
 
-/// Names and numbers that were chosen to break something.
+/// Hostile names and numbers.
 fn nasty() -> Model {
     let text = "\u{1b}[31m;\n<script>]]>&\u{202e}".repeat(40);
     let mut it = Builder::new("h");
@@ -128,7 +128,7 @@ fn a_figure_says_how_many_stacks_it_rests_on() {
     assert!(reason.contains("300 ms       1,502"), "the sum of a reason is exact: {words}");
 }
 
-/// At least one wait, seen as 40 pieces of 5 ms. `stacks` of the pieces have a stack.
+/// One or more waits, seen as 40 pieces of 5 ms, of which `stacks` have a stack.
 fn gil_in_pieces(stacks: u64) -> Model {
     let mut it = Builder::new("build-host");
     it.model = Model::new(families_on(), History::All);
@@ -278,13 +278,13 @@ fn the_timeline_has_waits_where_they_were() {
     }
 }
 
-/// A process that runs another program keeps its number, and Perfetto's engine would give the new one's threads to the old one.
+/// execve(2) keeps the pid, and Perfetto's engine would assign the new program's threads to the old one.
 #[test]
 fn what_a_process_becomes_is_the_same_track() {
     let mut it = Builder::new("build-host");
     it.model = Model::new(families_on(), History::All);
     let stack = it.stack(&[frame(FrameKind::Python, "poll", "/srv/app/net.py", 12, 10)]);
-    // The last one has the number by chance.
+    // The last process reuses the pid.
     let lives = [("python3 -m launch", 0, 10), ("python3 stage.py", 10, 20), ("python3 other.py", 30, 40)];
     for ((command, from, to), id) in lives.into_iter().zip((0..).map(ProcessRef)) {
         let started = Some(Nanos(from * MS));

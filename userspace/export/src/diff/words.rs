@@ -1,4 +1,4 @@
-//! `pyobs diff`: what changed, in lines.
+//! The text of `pyobs diff`.
 
 use std::io::Write;
 
@@ -6,38 +6,38 @@ use pyobs_model::diff::{About, Compared, Delta, Diff, Place, Verdict};
 use pyobs_model::number::{grouped, size, time};
 use pyobs_model::{Family, FrameKind, Model, Nanos};
 
-use crate::names::meta;
+use crate::names::metadata;
 use crate::{Error, escape};
 
 const WIDTH: usize = 100;
 
-/// Writes at most `limit` changes of each kind.
+/// Writes at most `limit` changes per list.
 pub fn words(before: &Model, after: &Model, limit: usize, out: &mut dyn Write) -> Result<(), Error> {
     let diff = Diff::new(before, after);
-    let mut letter = Letter { limit, text: String::new() };
-    letter.line(&format!("Before: {}", about(&diff.before)));
-    letter.line(&format!("After:  {}", about(&diff.after)));
+    let mut summary = Summary { limit, text: String::new() };
+    summary.line(&format!("Before: {}", about(&diff.before)));
+    summary.line(&format!("After:  {}", about(&diff.after)));
     if !diff.changed {
-        letter.line("");
-        letter.line("No change: whatever differs, chance explains it.");
+        summary.line("");
+        summary.line("No change: whatever differs, chance explains it.");
     }
     if let Some(delta) = diff.totals.cpu_per_s.filter(|delta| delta.verdict.is_some()) {
-        letter.line("");
-        letter.line("CPU time by the second, all processes together");
-        letter.row(&delta, |seconds| format!("{seconds:.3} s"), "");
+        summary.line("");
+        summary.line("CPU time by the second, all processes together");
+        summary.row(&delta, |seconds| format!("{seconds:.3} s"), "");
     }
-    letter.frames(&diff);
-    letter.waits(&diff);
-    letter.memory(&diff);
-    letter.transfers(&diff);
-    letter.redundancy(&diff);
-    letter.findings(&diff);
-    letter.left_out(before, after);
-    Ok(out.write_all(letter.text.as_bytes())?)
+    summary.frames(&diff);
+    summary.waits(&diff);
+    summary.memory(&diff);
+    summary.transfers(&diff);
+    summary.redundancy(&diff);
+    summary.findings(&diff);
+    summary.left_out(before, after);
+    Ok(out.write_all(summary.text.as_bytes())?)
 }
 
 fn about(about: &About) -> String {
-    let (host, started) = (meta(&about.host), meta(&about.started));
+    let (host, started) = (metadata(&about.host), metadata(&about.started));
     let samples = grouped(about.samples);
     format!("{host}, {started}, {:.1} s, {samples} samples at {} Hz", about.duration_s, about.rate_hz)
 }
@@ -66,18 +66,18 @@ fn somewhere(place: Option<&Place>) -> String {
     place.map_or_else(|| "an unknown place".to_owned(), name)
 }
 
-struct Letter {
+struct Summary {
     limit: usize,
     text: String,
 }
 
-impl Letter {
+impl Summary {
     fn line(&mut self, line: &str) {
         self.text += escape::line(line, WIDTH).trim_end();
         self.text.push('\n');
     }
 
-    /// Nothing where nothing changed.
+    /// Leaves the section out if nothing changed.
     fn section<T>(&mut self, title: &str, rows: Option<&Compared<T>>, mut row: impl FnMut(&mut Self, &T)) {
         let Some(rows) = rows.filter(|rows| !rows.changed.is_empty()) else { return };
         self.line("");
@@ -107,41 +107,41 @@ impl Letter {
                 changed.sort_by(|one, other| of(other).weight().total_cmp(&of(one).weight()));
                 Compared { compared: rows.compared, changed }
             });
-            self.section(title, rows.as_ref(), |letter, row| letter.row(&of(row), share, &name(&row.place)));
+            self.section(title, rows.as_ref(), |summary, row| summary.row(&of(row), share, &name(&row.place)));
         }
     }
 
     fn waits(&mut self, diff: &Diff) {
-        self.section("Sleeps, by the second", diff.offcpu.as_ref(), |letter, row| {
+        self.section("Sleeps, by the second", diff.offcpu.as_ref(), |summary, row| {
             let name = format!("{} at {}", row.reason.name(), somewhere(row.place.as_ref()));
-            letter.row(&row.per_s, length, &name);
+            summary.row(&row.per_s, length, &name);
         });
-        self.section("Waits for the GIL, by the second", diff.gil.as_ref(), |letter, row| {
+        self.section("Waits for the GIL, by the second", diff.gil.as_ref(), |summary, row| {
             let (waiter, holder) = (somewhere(row.waiter.as_ref()), somewhere(row.holder.as_ref()));
-            letter.row(&row.per_s, length, &format!("{waiter} behind {holder}"));
+            summary.row(&row.per_s, length, &format!("{waiter} behind {holder}"));
         });
     }
 
     fn memory(&mut self, diff: &Diff) {
-        self.section("Arenas", diff.arenas.as_ref(), |letter, row| {
+        self.section("Arenas", diff.arenas.as_ref(), |summary, row| {
             let at = somewhere(row.place.as_ref());
-            letter.row_if(&row.born, count, &format!("{} born at {at}", row.kind));
+            summary.row_if(&row.born, count, &format!("{} born at {at}", row.kind));
             let bytes = format!("{} -> {}", size(row.kept_bytes_before), size(row.kept_bytes_after));
-            letter.row_if(&row.kept, count, &format!("{} kept ({bytes}) at {at}", row.kind));
+            summary.row_if(&row.kept, count, &format!("{} kept ({bytes}) at {at}", row.kind));
         });
-        self.section("Segments", diff.segments.as_ref(), |letter, row| {
+        self.section("Segments", diff.segments.as_ref(), |summary, row| {
             let at = somewhere(row.place.as_ref());
             let bytes = format!("{} -> {}", size(row.bytes_before), size(row.bytes_after));
-            letter.row_if(&row.made, count, &format!("{} made ({bytes}) at {at}", row.kind.name()));
-            letter.row_if(&row.residue, count, &format!("{} left behind, made at {at}", row.kind.name()));
+            summary.row_if(&row.made, count, &format!("{} made ({bytes}) at {at}", row.kind.name()));
+            summary.row_if(&row.residue, count, &format!("{} left behind, made at {at}", row.kind.name()));
         });
     }
 
     fn transfers(&mut self, diff: &Diff) {
-        self.section("Stages of transfers", diff.transfers.as_ref(), |letter, row| {
+        self.section("Stages of transfers", diff.transfers.as_ref(), |summary, row| {
             for (percent, delta) in [("50 %", row.p50), ("90 %", row.p90), ("99 %", row.p99)] {
                 if let Some(delta) = delta {
-                    letter.row_if(
+                    summary.row_if(
                         &delta,
                         length,
                         &format!("{} {}, {percent} of them", row.operation.name(), row.stage),
@@ -152,9 +152,9 @@ impl Letter {
     }
 
     fn redundancy(&mut self, diff: &Diff) {
-        self.section("Redundant loads and stores, of all compared", diff.redundancy.as_ref(), |letter, row| {
+        self.section("Redundant loads and stores, of all compared", diff.redundancy.as_ref(), |summary, row| {
             let (first, second) = (somewhere(row.first.as_ref()), somewhere(row.second.as_ref()));
-            letter.row(&row.equal, share, &format!("{}s of {second} after {first}", row.kind.name()));
+            summary.row(&row.equal, share, &format!("{}s of {second} after {first}", row.kind.name()));
         });
     }
 
@@ -173,7 +173,7 @@ impl Letter {
         }
     }
 
-    /// A family that only one of them has cannot be compared.
+    /// Names the families that only one recording has, because they were not compared.
     fn left_out(&mut self, before: &Model, after: &Model) {
         let families = Family::ALL.into_iter();
         let one = families.filter(|family| before.is_on(*family) != after.is_on(*family)).map(Family::name);

@@ -1,4 +1,4 @@
-//! What begins and ends.
+//! Markers: whatever has a beginning and an end.
 
 use fxprof_processed_profile::{
     CategoryHandle, MarkerFieldFlags, MarkerFieldFormat, MarkerLocations, MarkerTiming, Profile, StaticSchemaMarker,
@@ -12,7 +12,7 @@ use super::{Builder, timestamp};
 use crate::escape::{self, MAX_NAME};
 use crate::names;
 
-/// A stretch of time with a sentence about it.
+/// A period with a sentence about it.
 struct Marker {
     name: StringHandle,
     category: CategoryHandle,
@@ -49,8 +49,8 @@ impl StaticSchemaMarker for Marker {
     }
 }
 
-/// What is said of a marker, before its thread is there.
-struct Note {
+/// A marker whose thread may not have a track yet.
+struct PendingMarker {
     process: ProcessRef,
     tid: Tid,
     from: Nanos,
@@ -63,31 +63,31 @@ struct Note {
 
 impl Builder<'_> {
     pub(super) fn add_markers(&mut self) {
-        let notes = [self.sleeps(), self.gil_waits(), self.transfers(), self.arenas(), self.segments()];
-        for note in notes.into_iter().flatten() {
-            self.add(&note);
+        let markers = [self.sleeps(), self.gil_waits(), self.transfers(), self.arenas(), self.segments()];
+        for pending in markers.into_iter().flatten() {
+            self.add(&pending);
         }
     }
 
-    fn add(&mut self, note: &Note) {
-        let Some(thread) = self.thread(note.process, note.tid) else { return };
-        let name = self.profile.intern_string(&note.name);
-        let detail = self.profile.intern_string(&escape::line(&note.detail, MAX_NAME));
-        let timing = match note.to {
-            Some(to) => MarkerTiming::Interval(timestamp(note.from), timestamp(to.max(note.from))),
-            None => MarkerTiming::IntervalStart(timestamp(note.from)),
+    fn add(&mut self, pending: &PendingMarker) {
+        let Some(thread) = self.thread(pending.process, pending.tid) else { return };
+        let name = self.profile.intern_string(&pending.name);
+        let detail = self.profile.intern_string(&escape::line(&pending.detail, MAX_NAME));
+        let timing = match pending.to {
+            Some(to) => MarkerTiming::Interval(timestamp(pending.from), timestamp(to.max(pending.from))),
+            None => MarkerTiming::IntervalStart(timestamp(pending.from)),
         };
-        let marker = self.profile.add_marker(thread, timing, Marker { name, category: note.category, detail });
-        if let Some(stack) = note.stack.and_then(|stack| self.stack(thread, stack)) {
+        let marker = self.profile.add_marker(thread, timing, Marker { name, category: pending.category, detail });
+        if let Some(stack) = pending.stack.and_then(|stack| self.stack(thread, stack)) {
             self.profile.set_marker_stack(thread, marker, Some(stack));
         }
     }
 
-    fn sleeps(&self) -> Vec<Note> {
-        let note = |sleep: pyobs_model::Sleep| {
+    fn sleeps(&self) -> Vec<PendingMarker> {
+        let pending = |sleep: pyobs_model::Sleep| {
             let waker = sleep.waker.as_ref().map(|waker| format!(", woken by {}", names::waker(self.model, waker)));
             let others = format!(", one of {} that were {} together", sleep.count, number::time(sleep.total));
-            Note {
+            PendingMarker {
                 process: sleep.process,
                 tid: sleep.tid,
                 from: sleep.at.saturating_sub(sleep.length),
@@ -103,17 +103,17 @@ impl Builder<'_> {
                 stack: Some(sleep.stack),
             }
         };
-        views::whole_sleeps(self.model, &self.options.selection).into_iter().map(note).collect()
+        views::whole_sleeps(self.model, &self.options.selection).into_iter().map(pending).collect()
     }
 
-    fn gil_waits(&self) -> Vec<Note> {
-        let note = |wait: pyobs_model::GilWait| {
+    fn gil_waits(&self) -> Vec<PendingMarker> {
+        let pending = |wait: pyobs_model::GilWait| {
             let behind = wait.holder.map(|holder| {
                 let place = views::birthplace(self.model, Some(holder.stack)).and_then(|id| self.model.frame(id));
                 let place = place.map(|frame| format!(" at {}", names::frame(frame, true))).unwrap_or_default();
                 format!(", behind {}{place}", names::thread(self.model, wait.process, holder.tid))
             });
-            Note {
+            PendingMarker {
                 process: wait.process,
                 tid: wait.tid,
                 from: wait.at.saturating_sub(wait.length),
@@ -124,18 +124,18 @@ impl Builder<'_> {
                 stack: Some(wait.stack),
             }
         };
-        self.model.gil().waits(&self.options.selection).map(note).collect()
+        self.model.gil().waits(&self.options.selection).map(pending).collect()
     }
 
-    fn transfers(&self) -> Vec<Note> {
+    fn transfers(&self) -> Vec<PendingMarker> {
         let rows = views::transfers(self.model, &self.options.selection);
-        let notes = rows.into_iter().filter_map(|(_, state, bytes)| {
+        let markers = rows.into_iter().filter_map(|(_, state, bytes)| {
             let transfer = &state.transfer;
             let stages = Stage::ALL.iter().filter_map(|stage| Some((stage, stage.of(state)?)));
             let stages: String = stages
                 .map(|(stage, (from, to))| format!(", {} {}", stage.name(), number::time(to.saturating_sub(from))))
                 .collect();
-            Some(Note {
+            Some(PendingMarker {
                 process: transfer.process,
                 tid: transfer.tid,
                 from: transfer.begun()?,
@@ -146,17 +146,17 @@ impl Builder<'_> {
                 stack: self.model.ucx().stack(state),
             })
         });
-        notes.collect()
+        markers.collect()
     }
 
-    /// On the main threads of their processes.
-    fn arenas(&self) -> Vec<Note> {
+    /// On the main thread, because an arena belongs to no thread.
+    fn arenas(&self) -> Vec<PendingMarker> {
         let states = self.model.arenas().arenas().map(|(_, state)| state);
         let states = states.filter(|state| views::is_selected(state, &self.options.selection));
-        let notes = states.filter_map(|state| {
+        let markers = states.filter_map(|state| {
             let (arena, died) = (&state.arena, state.died);
             let cause = died.map(|(_, cause)| format!(", {}", cause.name())).unwrap_or_default();
-            Some(Note {
+            Some(PendingMarker {
                 process: arena.process,
                 tid: self.main_thread(arena.process)?,
                 from: state.begun,
@@ -167,16 +167,16 @@ impl Builder<'_> {
                 stack: self.model.arenas().birth(state),
             })
         });
-        notes.collect()
+        markers.collect()
     }
 
-    /// On the main threads of those who made them, where these were watched.
-    fn segments(&self) -> Vec<Note> {
-        let notes = self.model.shm().segments().filter_map(|(_, state)| {
+    /// On the creator's main thread. A segment whose creator was not watched has no marker.
+    fn segments(&self) -> Vec<PendingMarker> {
+        let markers = self.model.shm().segments().filter_map(|(_, state)| {
             let segment = &state.segment;
             let (process, _) = self.model.process_at(segment.creator?, state.begun)?;
             let name = segment.name.as_deref().unwrap_or("without a name");
-            Some(Note {
+            Some(PendingMarker {
                 process,
                 tid: self.main_thread(process)?,
                 from: state.begun,
@@ -187,7 +187,7 @@ impl Builder<'_> {
                 stack: state.stack,
             })
         });
-        notes.collect()
+        markers.collect()
     }
 
     fn main_thread(&self, process: ProcessRef) -> Option<Tid> {

@@ -1,7 +1,7 @@
 "use strict";
-// Flame graphs are documents of their own, for their programs; made when they are opened first. As `data:` they could be no larger
-// than a browser takes an address to be, and as frames of another origin they could not ask for what to search. They keep what was
-// searched for in their address, of which these have none to change.
+// Each flame graph becomes a `srcdoc` document when it is first opened, because its script expects to own the document. Browsers
+// limit the length of `data:` addresses, and a frame of another origin may not show the prompt for a search. The script keeps the
+// search in its address, which a `srcdoc` document cannot change, so that call is disabled.
 for (const part of document.querySelectorAll("#flame details")) {
   const frame = part.querySelector("iframe");
   const show = () => {
@@ -14,7 +14,7 @@ for (const part of document.querySelectorAll("#flame details")) {
   part.addEventListener("toggle", show);
   show();
 }
-// Sorting by a click on a column's head, and a filter above each table.
+// A click on a column's head sorts, and a field above each table filters.
 for (const table of document.querySelectorAll("table")) {
   const body = table.tBodies[0];
   const rows = [...body.rows];
@@ -41,7 +41,7 @@ for (const table of document.querySelectorAll("table")) {
   });
   table.parentElement.querySelector("h2").append(filter);
 }
-// The time below the pointer.
+// A line and a label show the time below the pointer.
 const lanes = document.querySelector("#timeline svg");
 if (lanes) {
   const line = lanes.querySelector(".cursor");
@@ -56,7 +56,7 @@ if (lanes) {
     const share = Math.min(1, Math.max(0, (x - left) / width));
     line.setAttribute("x1", left + share * width);
     line.setAttribute("x2", left + share * width);
-    // Beside the line, on the side that has room.
+    // The label goes on the side of the line that has room.
     label.setAttribute("x", left + share * width + (share > 0.9 ? -4 : 4));
     label.setAttribute("y", y - 4);
     label.setAttribute("text-anchor", share > 0.9 ? "end" : "start");

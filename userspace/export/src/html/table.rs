@@ -2,28 +2,25 @@
 
 use std::io::Write;
 
+use maud::{Markup, Render, html};
 use pyobs_model::Nanos;
 use pyobs_model::number::{grouped, size, time};
 
-use super::text;
+use super::{INNER, put, text, write_around};
 use crate::Error;
 
-/// No longer texts are kept on one line, so that their columns are not squeezed.
+/// Texts up to this many characters do not wrap, so that wide neighbours cannot squeeze their column.
 const SHORT: usize = 16;
 
 pub(super) struct Table {
     id: &'static str,
     title: &'static str,
-    columns: Vec<&'static str>,
-    /// Of each column whether it has numbers.
-    numbers: Vec<bool>,
-    rows: String,
-    count: usize,
+    rows: Vec<Vec<(&'static str, Cell)>>,
     /// A sentence below the title.
-    note: String,
+    note: Option<String>,
 }
 
-/// Something in a table, as markup, and the number that it is sorted by.
+/// What a table shows, and the number to sort it by.
 pub(super) struct Cell {
     shown: String,
     value: Option<f64>,
@@ -31,11 +28,12 @@ pub(super) struct Cell {
 
 impl Cell {
     pub(super) fn text(shown: &str) -> Self {
-        Self { shown: text(shown), value: None }
+        Self { shown: text(shown).into_owned(), value: None }
     }
 
-    /// A name for something, as it is.
-    pub(super) fn number(number: u64) -> Self {
+    /// An identifier, such as a pid: without separators.
+    pub(super) fn number(number: impl Into<u64>) -> Self {
+        let number = number.into();
         Self { shown: number.to_string(), value: Some(number as f64) }
     }
 
@@ -60,55 +58,53 @@ impl Cell {
     pub(super) fn at(seconds: Option<f64>) -> Self {
         Self { shown: seconds.map(|at| format!("{at:.3} s")).unwrap_or_default(), value: seconds }
     }
+
+    /// An empty cell for a value that is not known.
+    pub(super) fn optional<T>(value: Option<T>, cell: impl FnOnce(T) -> Self) -> Self {
+        value.map_or_else(|| Self::text(""), cell)
+    }
+}
+
+impl Render for Cell {
+    fn render(&self) -> Markup {
+        let is_short = || self.shown.chars().count() <= SHORT;
+        let class = if self.value.is_some() { Some("n") } else { is_short().then_some("short") };
+        html! { td class=[class] data-v=[self.value] { (self.shown) } }
+    }
 }
 
 impl Table {
-    pub(super) fn new(id: &'static str, title: &'static str, columns: &[&'static str]) -> Self {
-        Self {
-            id,
-            title,
-            columns: columns.to_vec(),
-            numbers: vec![false; columns.len()],
-            rows: String::new(),
-            count: 0,
-            note: String::new(),
-        }
+    /// `cells` gives a row's cells with the titles of their columns.
+    pub(super) fn new<R, const N: usize>(
+        id: &'static str,
+        title: &'static str,
+        rows: &[R],
+        cells: impl Fn(&R) -> [(&'static str, Cell); N],
+    ) -> Self {
+        Self { id, title, rows: rows.iter().map(|row| cells(row).into()).collect(), note: None }
     }
 
-    pub(super) fn note(mut self, note: String) -> Self {
-        self.note = note;
-        self
+    pub(super) fn note(self, note: String) -> Self {
+        Self { note: Some(note), ..self }
     }
 
-    pub(super) fn row<const N: usize>(&mut self, cells: [Cell; N]) {
-        self.count += 1;
-        self.rows += "<tr>";
-        for (cell, is_number) in cells.into_iter().zip(&mut self.numbers) {
-            *is_number |= cell.value.is_some();
-            let shown = cell.shown;
-            self.rows += &match cell.value {
-                Some(value) => format!("<td class=\"n\" data-v=\"{value}\">{shown}</td>"),
-                None if shown.chars().count() <= SHORT => format!("<td class=\"short\">{shown}</td>"),
-                None => format!("<td>{shown}</td>"),
-            };
-        }
-        self.rows += "</tr>\n";
+    fn head(&self) -> Markup {
+        let is_numeric = |at: usize| self.rows.iter().any(|row| row[at].1.value.is_some());
+        let columns = self.rows.iter().take(1).flatten().enumerate();
+        html! { tr { @for (at, (column, _)) in columns { th class=[is_numeric(at).then_some("n")] { (column) } } } }
     }
 
     pub(super) fn write(&self, out: &mut dyn Write) -> Result<(), Error> {
-        let Self { id, title, columns, numbers, rows, count, note } = self;
-        let head = |(column, is_number): (&&str, &bool)| {
-            let class = if *is_number { " class=\"n\"" } else { "" };
-            format!("<th{class}>{column}</th>")
+        let section = html! {
+            section id=(self.id) {
+                h2 { (self.title) " " small { (self.rows.len()) } }
+                @if let Some(note) = &self.note { p.note { (text(note)) } }
+                @if self.rows.is_empty() { p { "Nothing was seen." } }
+                @else { table { thead { (self.head()) } tbody { (INNER) } } }
+            }
         };
-        let heads: String = columns.iter().zip(numbers).map(head).collect();
-        let body = if *count == 0 {
-            "<p>Nothing was seen.</p>".to_owned()
-        } else {
-            format!("<table><thead><tr>{heads}</tr></thead><tbody>\n{rows}</tbody></table>")
-        };
-        let note = if note.is_empty() { String::new() } else { format!("<p class=\"note\">{}</p>", text(note)) };
-        let section = format!("<section id=\"{id}\"><h2>{title} <small>{count}</small></h2>{note}{body}</section>\n");
-        Ok(out.write_all(section.as_bytes())?)
+        write_around(section, out, |out| {
+            self.rows.iter().try_for_each(|row| put(html! { tr { @for (_, cell) in row { (cell) } } }, out))
+        })
     }
 }

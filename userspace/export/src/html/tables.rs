@@ -1,4 +1,4 @@
-//! The tables of the page: what the report lists, a table for each family that was on.
+//! The page's tables: one per list of the report. A family that was off has none.
 
 use std::collections::HashMap;
 
@@ -12,6 +12,7 @@ use crate::names;
 pub(super) fn all(model: &Model, report: &Report) -> Vec<Table> {
     let threads = Threads::of(model);
     let tables = [
+        Some(processes(report)),
         frames(report),
         sleeps(model, report, &threads),
         gil(report, &threads),
@@ -27,7 +28,7 @@ pub(super) fn all(model: &Model, report: &Report) -> Vec<Table> {
     tables.into_iter().flatten().collect()
 }
 
-/// How threads are called, with their roles.
+/// Display names of threads, with their roles.
 struct Threads(HashMap<(Pid, Tid), String>);
 
 impl Threads {
@@ -40,7 +41,7 @@ impl Threads {
     }
 
     fn cell(&self, pid: Pid, tid: Tid) -> Cell {
-        self.0.get(&(pid, tid)).map_or_else(|| Cell::number(tid.0.into()), |name| Cell::text(name))
+        self.0.get(&(pid, tid)).map_or_else(|| Cell::number(tid.0), |name| Cell::text(name))
     }
 }
 
@@ -53,15 +54,16 @@ fn name(frame: &FrameOut) -> String {
     }
 }
 
-/// The innermost Python frame.
+/// The innermost Python frame, or else the leaf.
 fn place(stack: &[FrameOut]) -> Cell {
     let python = stack.iter().rfind(|frame| frame.kind == FrameKind::Python);
     Cell::text(&python.or(stack.last()).map(name).unwrap_or_default())
 }
 
-/// What something lies in, with its name or its kind where its own table has it: `segment tensor 27:9:0`.
-fn region(report: &Report, region: Option<(&str, &str)>) -> Cell {
-    let Some((kind, id)) = region else { return Cell::text("") };
+/// The segment or arena that memory belongs to, with a segment's name or an arena's kind: `segment tensor 27:9:0`.
+///
+/// The name is cut first, so that a long one leaves room for the id.
+fn region(report: &Report, kind: &str, id: &str) -> Cell {
     let segment = report.segments.iter().flatten().find(|it| kind == "segment" && it.id == id);
     let arena = report.arenas.iter().flatten().find(|it| kind == "arena" && it.id == id);
     let name = segment.and_then(|it| it.name.as_deref()).or(arena.map(|it| it.kind.as_str()));
@@ -69,239 +71,215 @@ fn region(report: &Report, region: Option<(&str, &str)>) -> Cell {
     Cell::text(&format!("{kind} {name}{id}"))
 }
 
-/// The innermost frame of all.
+/// The innermost frame of any kind.
 fn leaf(stack: &[FrameOut]) -> Cell {
     Cell::text(&stack.last().map(name).unwrap_or_default())
 }
 
+fn processes(report: &Report) -> Table {
+    Table::new("processes", "Processes", &report.processes, |row| {
+        [
+            ("pid", Cell::number(row.pid.0)),
+            ("command", Cell::text(&row.command)),
+            ("Python", Cell::text(row.python.as_deref().unwrap_or_default())),
+            ("CPU time", Cell::time(row.cpu_s)),
+            ("samples", Cell::count(row.samples)),
+            ("threads", Cell::count(row.threads.len() as u64)),
+            ("from", Cell::at(row.started_s)),
+            ("to", Cell::at(row.ended_s)),
+        ]
+    })
+}
+
 fn frames(report: &Report) -> Option<Table> {
-    let rows = report.frames.as_ref()?;
+    let rows = report.frames.as_deref()?;
     let all: f64 = report.processes.iter().map(|process| process.cpu_s).sum();
     let share = |seconds: f64| Cell::share(if all > 0.0 { seconds / all } else { 0.0 });
-    let columns = ["own", "own samples", "total", "total samples", "frame", "kind", "pid"];
-    let mut table = Table::new("frames", "Frames", &columns);
-    for row in rows {
+    Some(Table::new("frames", "Frames", rows, |row| {
         let kind = match row.frame.kind {
             FrameKind::Python => "Python",
             FrameKind::Native => "native",
             FrameKind::Kernel => "kernel",
         };
-        table.row([
-            share(row.self_s),
-            Cell::count(row.own),
-            share(row.total_s),
-            Cell::count(row.total),
-            Cell::text(&name(&row.frame)),
-            Cell::text(kind),
-            Cell::number(u64::from(row.pid.0)),
-        ]);
-    }
-    Some(table)
+        [
+            ("own", share(row.self_s)),
+            ("own samples", Cell::count(row.own)),
+            ("total", share(row.total_s)),
+            ("total samples", Cell::count(row.total)),
+            ("frame", Cell::text(&name(&row.frame))),
+            ("kind", Cell::text(kind)),
+            ("pid", Cell::number(row.pid.0)),
+        ]
+    }))
 }
 
 fn sleeps(model: &Model, report: &Report, threads: &Threads) -> Option<Table> {
-    let columns = ["time", "times", "longest", "reason", "where", "in", "woken by", "pid", "thread", "stacks"];
-    let mut table = Table::new("offcpu", "Sleeps", &columns);
-    for row in report.offcpu.as_ref()? {
+    Some(Table::new("offcpu", "Sleeps", report.offcpu.as_deref()?, |row| {
         let waker = row.wakers.first().map(|it| names::waker(model, &it.waker)).unwrap_or_default();
-        table.row([
-            Cell::time(row.spent.total_s),
-            Cell::count(row.spent.count),
-            Cell::time(row.spent.max_s),
-            Cell::text(row.reason.name()),
-            place(&row.stack),
-            leaf(&row.stack),
-            Cell::text(&waker),
-            Cell::number(u64::from(row.pid.0)),
-            threads.cell(row.pid, row.tid),
-            Cell::count(row.stacks),
-        ]);
-    }
-    Some(table)
+        [
+            ("time", Cell::time(row.spent.total_s)),
+            ("times", Cell::count(row.spent.count)),
+            ("longest", Cell::time(row.spent.max_s)),
+            ("reason", Cell::text(row.reason.name())),
+            ("where", place(&row.stack)),
+            ("in", leaf(&row.stack)),
+            ("woken by", Cell::text(&waker)),
+            ("pid", Cell::number(row.pid.0)),
+            ("thread", threads.cell(row.pid, row.tid)),
+            ("stacks", Cell::count(row.stacks)),
+        ]
+    }))
 }
 
 fn gil(report: &Report, threads: &Threads) -> Option<Table> {
-    let columns = ["time", "times", "longest", "who waits", "where", "behind", "which is at", "pid", "stacks"];
-    let mut table = Table::new("gil", "Waits for the GIL", &columns);
-    for row in report.gil.as_ref()? {
+    Some(Table::new("gil", "Waits for the GIL", report.gil.as_deref()?, |row| {
         let holder = row.holder.as_ref();
-        table.row([
-            Cell::time(row.spent.total_s),
-            Cell::count(row.spent.count),
-            Cell::time(row.spent.max_s),
-            threads.cell(row.pid, row.waiter.tid),
-            place(&row.waiter.stack),
-            holder.map_or_else(|| Cell::text(""), |it| threads.cell(row.pid, it.tid)),
-            place(holder.map_or(&[], |it| &it.stack)),
-            Cell::number(u64::from(row.pid.0)),
-            Cell::count(row.stacks),
-        ]);
-    }
-    Some(table)
+        [
+            ("time", Cell::time(row.spent.total_s)),
+            ("times", Cell::count(row.spent.count)),
+            ("longest", Cell::time(row.spent.max_s)),
+            ("who waits", threads.cell(row.pid, row.waiter.tid)),
+            ("where", place(&row.waiter.stack)),
+            ("behind", Cell::optional(holder, |it| threads.cell(row.pid, it.tid))),
+            ("which is at", place(holder.map_or(&[], |it| &it.stack))),
+            ("pid", Cell::number(row.pid.0)),
+            ("stacks", Cell::count(row.stacks)),
+        ]
+    }))
 }
 
 fn calls(report: &Report) -> Option<Table> {
-    let mut table = Table::new("calls", "Calls", &["calls", "time", "longest", "function", "pid"]);
-    for row in report.calls.as_ref()? {
+    Some(Table::new("calls", "Calls", report.calls.as_deref()?, |row| {
         let line = row.line.map(|line| format!(":{line}")).unwrap_or_default();
-        table.row([
-            Cell::count(row.spent.count),
-            Cell::time(row.spent.total_s),
-            Cell::time(row.spent.max_s),
-            Cell::text(&format!("{} ({}{line})", row.function, row.file.as_deref().unwrap_or("?"))),
-            Cell::number(u64::from(row.pid.0)),
-        ]);
-    }
-    Some(table)
+        [
+            ("calls", Cell::count(row.spent.count)),
+            ("time", Cell::time(row.spent.total_s)),
+            ("longest", Cell::time(row.spent.max_s)),
+            ("function", Cell::text(&format!("{} ({}{line})", row.function, row.file.as_deref().unwrap_or("?")))),
+            ("pid", Cell::number(row.pid.0)),
+        ]
+    }))
 }
 
 fn segments(report: &Report) -> Option<Table> {
-    let columns = ["bytes", "name", "verdict", "created", "unlinked", "evicted", "holders", "passed", "made at", "id"];
-    let mut table = Table::new("segments", "Segments", &columns);
-    for row in report.segments.as_ref()? {
+    Some(Table::new("segments", "Segments", report.segments.as_deref()?, |row| {
         let holders: Vec<String> = row.holders.iter().map(|it| it.holder.pid.to_string()).collect();
-        table.row([
-            Cell::bytes(row.bytes),
-            Cell::text(row.name.as_deref().unwrap_or_default()),
-            Cell::text(row.verdict),
-            Cell::at(row.created_s),
-            Cell::at(row.unlinked_s),
-            Cell::at(row.evicted_s),
-            Cell::text(&holders.join(" ")),
-            Cell::count(row.passed.len() as u64),
-            place(&row.stack),
-            Cell::text(&row.id),
-        ]);
-    }
-    Some(table)
+        [
+            ("bytes", Cell::bytes(row.bytes)),
+            ("name", Cell::text(row.name.as_deref().unwrap_or_default())),
+            ("verdict", Cell::text(row.verdict)),
+            ("created", Cell::at(row.created_s)),
+            ("unlinked", Cell::at(row.unlinked_s)),
+            ("evicted", Cell::at(row.evicted_s)),
+            ("holders", Cell::text(&holders.join(" "))),
+            ("passed", Cell::count(row.passed.len() as u64)),
+            ("made at", place(&row.stack)),
+            ("id", Cell::text(&row.id)),
+        ]
+    }))
 }
 
 fn arenas(report: &Report) -> Option<Table> {
-    let columns = ["bytes", "used", "kind", "born", "died", "cause", "born at", "pid", "address"];
-    let mut table = Table::new("arenas", "Arenas", &columns);
-    for row in report.arenas.as_ref()? {
-        table.row([
-            Cell::bytes(row.bytes),
-            row.used_bytes.map_or_else(|| Cell::text(""), Cell::bytes),
-            Cell::text(&row.kind),
-            Cell::at(row.born_s),
-            Cell::at(row.died_s),
-            Cell::text(row.cause.unwrap_or_default()),
-            place(&row.stack),
-            Cell::number(u64::from(row.pid.0)),
-            Cell::text(&row.address),
-        ]);
-    }
-    Some(table)
+    Some(Table::new("arenas", "Arenas", report.arenas.as_deref()?, |row| {
+        [
+            ("bytes", Cell::bytes(row.bytes)),
+            ("used", Cell::optional(row.used_bytes, Cell::bytes)),
+            ("kind", Cell::text(&row.kind)),
+            ("born", Cell::at(row.born_s)),
+            ("died", Cell::at(row.died_s)),
+            ("cause", Cell::text(row.cause.unwrap_or_default())),
+            ("born at", place(&row.stack)),
+            ("pid", Cell::number(row.pid.0)),
+            ("address", Cell::text(&row.address)),
+        ]
+    }))
 }
 
 fn meminfos(report: &Report) -> Option<Table> {
     let all = report.meminfos.as_ref()?;
-    let mut table = Table::new("meminfos", "MemInfos", &["bytes", "live", "born", "born at", "pid"])
-        .note(format!("{} were born, {} died, {} live.", all.born, all.died, all.live));
-    for row in &all.sites {
-        table.row([
-            Cell::bytes(row.bytes),
-            Cell::count(row.live),
-            Cell::count(row.born),
-            place(&row.stack),
-            Cell::number(u64::from(row.pid.0)),
-        ]);
-    }
-    Some(table)
+    Some(
+        Table::new("meminfos", "MemInfos", &all.sites, |row| {
+            [
+                ("bytes", Cell::bytes(row.bytes)),
+                ("live", Cell::count(row.live)),
+                ("born", Cell::count(row.born)),
+                ("born at", place(&row.stack)),
+                ("pid", Cell::number(row.pid.0)),
+            ]
+        })
+        .note(format!("{} were born, {} died, {} live.", all.born, all.died, all.live)),
+    )
 }
 
 fn stages(report: &Report) -> Option<Table> {
-    let columns = ["stage", "transfers", "50 %", "90 %", "99 %", "longest", "pid"];
-    let mut table = Table::new("stages", "Stages of transfers", &columns);
-    for row in report.transfer_stages.as_ref()? {
-        table.row([
-            Cell::text(row.stage),
-            Cell::count(row.count),
-            Cell::time(row.p50_s),
-            Cell::time(row.p90_s),
-            Cell::time(row.p99_s),
-            Cell::time(row.max_s),
-            Cell::number(u64::from(row.pid.0)),
-        ]);
-    }
-    Some(table)
+    Some(Table::new("stages", "Stages of transfers", report.transfer_stages.as_deref()?, |row| {
+        [
+            ("stage", Cell::text(row.stage)),
+            ("transfers", Cell::count(row.count)),
+            ("50 %", Cell::time(row.p50_s)),
+            ("90 %", Cell::time(row.p90_s)),
+            ("99 %", Cell::time(row.p99_s)),
+            ("longest", Cell::time(row.max_s)),
+            ("pid", Cell::number(row.pid.0)),
+        ]
+    }))
 }
 
 fn transfers(report: &Report, threads: &Threads) -> Option<Table> {
-    let columns = [
-        "asked",
-        "operation",
-        "bytes",
-        "queued",
-        "pending",
-        "to wake",
-        "lies in",
-        "asked at",
-        "status",
-        "pid",
-        "thread",
-    ];
-    let mut table = Table::new("transfers", "Transfers", &columns);
-    for row in report.transfers.as_ref()? {
+    Some(Table::new("transfers", "Transfers", report.transfers.as_deref()?, |row| {
         let length = |from: Option<f64>, to: Option<f64>| match (from, to) {
             (Some(from), Some(to)) => Cell::time((to - from).max(0.0)),
             _ => Cell::text(""),
         };
-        table.row([
-            Cell::at(row.registered_s.or(row.submitted_s)),
-            Cell::text(row.operation.name()),
-            Cell::bytes(row.bytes),
-            length(row.registered_s, row.submitted_s),
-            length(row.submitted_s, row.completed_s),
-            length(row.completed_s, row.woken_s),
-            region(report, row.region.as_ref().map(|it| (it.kind, it.id.as_str()))),
-            place(&row.stack),
-            Cell::text(&row.status.map(|status| status.to_string()).unwrap_or_default()),
-            Cell::number(u64::from(row.pid.0)),
-            threads.cell(row.pid, row.tid),
-        ]);
-    }
-    Some(table)
+        [
+            ("asked", Cell::at(row.registered_s.or(row.submitted_s))),
+            ("operation", Cell::text(row.operation.name())),
+            ("bytes", Cell::bytes(row.bytes)),
+            ("queued", length(row.registered_s, row.submitted_s)),
+            ("pending", length(row.submitted_s, row.completed_s)),
+            ("to wake", length(row.completed_s, row.woken_s)),
+            ("lies in", Cell::optional(row.region.as_ref(), |it| region(report, it.kind, &it.id))),
+            ("asked at", place(&row.stack)),
+            ("status", Cell::text(&row.status.map(|status| status.to_string()).unwrap_or_default())),
+            ("pid", Cell::number(row.pid.0)),
+            ("thread", threads.cell(row.pid, row.tid)),
+        ]
+    }))
 }
 
 fn workers(report: &Report, threads: &Threads) -> Option<Table> {
-    let columns = ["thread", "mode", "busy", "in Python", "progress a second", "queue", "waited for the GIL", "pid"];
-    let mut table = Table::new("workers", "Workers", &columns);
-    for row in report.workers.as_ref()? {
-        table.row([
-            threads.cell(row.pid, row.tid),
-            Cell::text(row.mode),
-            Cell::share(row.busy),
-            row.python.map_or_else(|| Cell::text(""), Cell::share),
-            row.progress_per_s.map_or_else(|| Cell::text(""), |it| Cell::count(it.round() as u64)),
-            Cell::count(row.queue_max),
-            row.gil_wait_s.map_or_else(|| Cell::text(""), Cell::time),
-            Cell::number(u64::from(row.pid.0)),
-        ]);
-    }
-    Some(table)
+    Some(Table::new("workers", "Workers", report.workers.as_deref()?, |row| {
+        [
+            ("thread", threads.cell(row.pid, row.tid)),
+            ("mode", Cell::text(row.mode)),
+            ("busy", Cell::share(row.busy)),
+            ("in Python", Cell::optional(row.python, Cell::share)),
+            ("progress a second", Cell::optional(row.progress_per_s, |it| Cell::count(it.round() as u64))),
+            ("queue", Cell::count(row.queue_max)),
+            ("waited for the GIL", Cell::optional(row.gil_wait_s, Cell::time)),
+            ("pid", Cell::number(row.pid.0)),
+        ]
+    }))
 }
 
 fn redundancy(report: &Report) -> Option<Table> {
     let all = report.redundancy.as_ref()?;
-    let columns = ["redundant", "of", "equal", "compared", "what", "memory", "lies in", "first", "second", "pid"];
-    let mut table = Table::new("redundancy", "Redundant loads and stores", &columns)
-        .note(format!("{} samples in native code, {} watchpoints, {} traps.", all.samples, all.armed, all.traps));
-    for row in &all.pairs {
-        let of = row.of.as_deref().unwrap_or_default();
-        table.row([
-            Cell::bytes(row.redundant_bytes),
-            Cell::bytes(row.total_bytes),
-            Cell::count(row.equal),
-            Cell::count(row.compared),
-            Cell::text(row.kind.name()),
-            Cell::text(&format!("{} {of}", row.memory)),
-            region(report, row.region.as_ref().map(|it| (it.kind, it.id.as_str()))),
-            place(&row.first.stack),
-            place(&row.second.stack),
-            Cell::number(u64::from(row.pid.0)),
-        ]);
-    }
-    Some(table)
+    Some(
+        Table::new("redundancy", "Redundant loads and stores", &all.pairs, |row| {
+            let of = row.of.as_deref().unwrap_or_default();
+            [
+                ("redundant", Cell::bytes(row.redundant_bytes)),
+                ("of", Cell::bytes(row.total_bytes)),
+                ("equal", Cell::count(row.equal)),
+                ("compared", Cell::count(row.compared)),
+                ("what", Cell::text(row.kind.name())),
+                ("memory", Cell::text(&format!("{} {of}", row.memory))),
+                ("lies in", Cell::optional(row.region.as_ref(), |it| region(report, it.kind, &it.id))),
+                ("first", place(&row.first.stack)),
+                ("second", place(&row.second.stack)),
+                ("pid", Cell::number(row.pid.0)),
+            ]
+        })
+        .note(format!("{} samples in native code, {} watchpoints, {} traps.", all.samples, all.armed, all.traps)),
+    )
 }

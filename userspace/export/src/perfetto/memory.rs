@@ -1,4 +1,4 @@
-//! How much memory arenas and segments have, as numbers that change.
+//! Counters of the memory of arenas and segments.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use pyobs_model::{Model, Nanos, ProcessRef, Selection, views};
 use super::{Trace, Track, Unit};
 use crate::Error;
 
-/// When what a process has grew or shrank, and by how much.
+/// Per process, when its memory grew or shrank, and by how much.
 type Changes = BTreeMap<ProcessRef, Vec<(Nanos, i128)>>;
 
-/// A segment belongs to who made it.
+/// A segment counts for the process that created it.
 pub(super) fn write(model: &Model, selection: &Selection, trace: &mut Trace<'_>) -> Result<(), Error> {
     let (mut arenas, mut segments) = (Changes::new(), Changes::new());
     for (_, state) in model.arenas().arenas().filter(|(_, state)| views::is_selected(state, selection)) {

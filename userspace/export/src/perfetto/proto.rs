@@ -1,7 +1,7 @@
-//! The messages of a Perfetto trace, as far as they are written here.
+//! The messages of a Perfetto trace, with the fields that pyobs writes.
 //!
-//! Format: protos/perfetto/trace/perfetto_trace.proto of <https://github.com/google/perfetto>. Tracks are known by their
-//! uuids, which are not 0; times are nanoseconds.
+//! Format: protos/perfetto/trace/perfetto_trace.proto of <https://github.com/google/perfetto>. The uuids of tracks are not 0.
+//! Times are in nanoseconds.
 
 use prost::{Enumeration, Message};
 
@@ -11,12 +11,12 @@ pub struct Trace {
     pub packet: Vec<TracePacket>,
 }
 
-/// A description or an event.
+/// Has a descriptor, an event or a sample.
 #[derive(Clone, PartialEq, Message)]
 pub struct TracePacket {
     #[prost(uint64, optional, tag = "8")]
     pub timestamp: Option<u64>,
-    /// Who wrote it: not 0.
+    /// The writer's id, which is not 0.
     #[prost(uint32, optional, tag = "10")]
     pub trusted_packet_sequence_id: Option<u32>,
     #[prost(message, optional, tag = "11")]
@@ -24,7 +24,7 @@ pub struct TracePacket {
     /// Definitions of ids that this packet and later ones use.
     #[prost(message, optional, tag = "12")]
     pub interned_data: Option<InternedData>,
-    /// A sum of [`CLEARED`] and [`NEEDS`].
+    /// Any of [`CLEARED`] and [`NEEDS`], added up.
     #[prost(uint32, optional, tag = "13")]
     pub sequence_flags: Option<u32>,
     #[prost(message, optional, tag = "60")]
@@ -33,7 +33,7 @@ pub struct TracePacket {
     pub perf_sample: Option<PerfSample>,
 }
 
-/// The writer's interned data starts anew with this packet (`SEQ_INCREMENTAL_STATE_CLEARED`).
+/// The writer's interned data starts with this packet (`SEQ_INCREMENTAL_STATE_CLEARED`).
 pub const CLEARED: u32 = 1;
 /// The packet refers to interned data (`SEQ_NEEDS_INCREMENTAL_STATE`).
 pub const NEEDS: u32 = 2;
@@ -100,7 +100,7 @@ pub struct TrackEvent {
     pub name: Option<String>,
     #[prost(int64, optional, tag = "30")]
     pub counter_value: Option<i64>,
-    /// Arrows that go on to the next event with the same number.
+    /// Arrows that lead to the next event with the same id.
     #[prost(fixed64, repeated, packed = "false", tag = "47")]
     pub flow_ids: Vec<u64>,
     /// Arrows that end here.
@@ -125,8 +125,8 @@ pub struct DebugAnnotation {
     pub name: Option<String>,
 }
 
-/// From protos/perfetto/trace/profiling/profile_packet.proto. The interned messages below are from profile_common.proto beside it
-/// and from protos/perfetto/trace/interned_data/interned_data.proto.
+/// Format: protos/perfetto/trace/profiling/profile_packet.proto. The formats of the interned messages below are in
+/// profile_common.proto beside it and in protos/perfetto/trace/interned_data/interned_data.proto.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct PerfSample {
     #[prost(uint32, optional, tag = "1")]
@@ -186,7 +186,7 @@ pub struct Callstack {
     pub frame_ids: Vec<u64>,
 }
 
-/// A file whose code runs.
+/// A file with the code of frames.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct Mapping {
     #[prost(uint64, optional, tag = "1")]

@@ -12,7 +12,7 @@ use super::trace::{Trace, Track};
 use crate::escape::{self, MAX_NAME};
 use crate::{Error, Native, Options, names};
 
-/// At most this many copies of one sample: a recording may hold any weight.
+/// Copies per sample. The rest is dropped, because a recording may hold any weight.
 const COPIES_MAX: u64 = 1 << 10;
 
 /// Interned frames, files and stacks. Each is sent before it is referred to.
@@ -82,7 +82,7 @@ impl Interned {
         let file = self.file(&escape::line(file, MAX_NAME));
         let number = next(self.frames.len());
         self.frames.insert(id, number);
-        // Without the line: a flame graph would draw each line of a function as a box of its own.
+        // Without the line, which would split a function into one box per line in the flame graph.
         self.fresh.function_names.push(string(number, &names::frame(frame, false)));
         let is_python = frame.kind == FrameKind::Python;
         self.fresh.frames.push(FrameMessage {

@@ -1,4 +1,4 @@
-//! Packets, and the tracks that they are of.
+//! Writes packets, and describes the tracks that they refer to.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint};
 use pyobs_model::{Family, Model, Nanos, Operation, ProcessRef, Tid, TransferId};
 
-use super::lives::Lives;
+use super::execs::ExecChains;
 use super::proto::{
     CLEARED, CounterDescriptor, DebugAnnotation, InternedData, Kind, NEEDS, PerfSample, ProcessDescriptor,
     ThreadDescriptor, TracePacket, TrackDescriptor, TrackEvent, Unit,
@@ -16,57 +16,57 @@ use super::proto::{
 use crate::escape::{self, MAX_NAME};
 use crate::{Error, names};
 
-/// All packets are of one writer.
+/// The writer's id, the same in all packets.
 const SEQUENCE: u32 = 1;
-/// Of the packets in a trace (`Trace.packet`).
+/// The field `packet` of the message `Trace`.
 const PACKET: u32 = 1;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Track {
-    /// What pyobs gave up to stay inside its budget, of one family.
+    /// What pyobs gave up to stay inside its budget.
     Shed(Family),
     Process(ProcessRef),
-    /// What a thread waits for.
+    /// A thread's samples and waits.
     Thread(ProcessRef, Tid),
-    /// What a thread does with transfers.
-    Deeds(ProcessRef, Tid),
-    /// Tracks of one name are one to those who look at them.
+    /// A thread's steps in transfers.
+    Steps(ProcessRef, Tid),
+    /// Transfers overlap, so each has a track. Perfetto merges tracks of one name in its view.
     Transfer(ProcessRef, Operation, TransferId),
     Counter(ProcessRef, &'static str, Unit),
 }
 
-/// A stretch of time on a track.
+/// A period on a track.
 #[derive(Default)]
 pub(super) struct Slice {
     pub(super) name: String,
     pub(super) category: &'static str,
     pub(super) from: Nanos,
-    /// `None` for one without an end.
+    /// `None` leaves it open.
     pub(super) to: Option<Nanos>,
     pub(super) args: BTreeMap<&'static str, String>,
-    /// The arrow that comes by or begins here, and whether it ends here.
+    /// The id of an arrow that passes here, and whether it ends here.
     pub(super) arrow: Option<(u64, bool)>,
 }
 
 pub(super) struct Trace<'a> {
     model: &'a Model,
     out: &'a mut dyn Write,
-    lives: Lives,
+    execs: ExecChains,
     tracks: BTreeMap<Track, u64>,
-    is_begun: bool,
+    has_begun: bool,
 }
 
 impl<'a> Trace<'a> {
     pub(super) fn new(model: &'a Model, out: &'a mut dyn Write) -> Self {
-        Self { model, out, lives: Lives::of(model), tracks: BTreeMap::new(), is_begun: false }
+        Self { model, out, execs: ExecChains::of(model), tracks: BTreeMap::new(), has_begun: false }
     }
 
-    /// The process that stands for this one: what one track has is told together, in the order of its times.
+    /// The process whose tracks show this one. Callers collect a track's events under it, to write them in the order of time.
     pub(super) fn process(&self, process: ProcessRef) -> ProcessRef {
-        self.lives.last(process)
+        self.execs.last(process)
     }
 
-    /// The uuid of a track, which is described when it is asked for first, after what it lies under.
+    /// The uuid of a track. The first call writes its descriptor, after its parent's.
     fn track(&mut self, track: Track) -> Result<u64, Error> {
         if let Some(uuid) = self.tracks.get(&track) {
             return Ok(*uuid);
@@ -88,7 +88,7 @@ impl<'a> Trace<'a> {
                 let thread_name = text(&names::thread_name(self.model, process, tid));
                 descriptor.thread = Some(ThreadDescriptor { pid, tid: number(tid.0), thread_name });
             }
-            Track::Deeds(process, tid) => {
+            Track::Steps(process, tid) => {
                 descriptor.parent_uuid = Some(self.track(Track::Thread(process, tid))?);
                 descriptor.name = text("transfers");
             }
@@ -114,7 +114,7 @@ impl<'a> Trace<'a> {
         self.track(track).map(drop)
     }
 
-    /// Writes a sample with the interned entries that it needs first.
+    /// Writes a sample, with interned entries that no packet has defined yet.
     pub(super) fn sample(&mut self, at: Nanos, fresh: InternedData, sample: PerfSample) -> Result<(), Error> {
         let interned_data = (fresh != InternedData::default()).then_some(fresh);
         let (timestamp, perf_sample) = (Some(at.0), Some(sample));
@@ -122,10 +122,10 @@ impl<'a> Trace<'a> {
         self.put(TracePacket { timestamp, interned_data, sequence_flags, perf_sample, ..TracePacket::default() })
     }
 
-    /// Slices of one track, of which one lies in another or beside it: what would reach out of another ends with it.
+    /// Writes all slices of a track. The format demands that they nest, so a slice that would outlast its parent ends with it.
     pub(super) fn slices(&mut self, track: Track, mut slices: Vec<Slice>) -> Result<(), Error> {
         let end = |slice: &Slice| slice.to.map_or(Nanos(u64::MAX), |to| to.max(slice.from));
-        // Those that begin at once and are as long lie in one another as they come.
+        // Stable: of slices with equal times, the earlier one contains the later ones.
         slices.sort_by_key(|slice| (slice.from, Reverse(end(slice))));
         let uuid = self.track(track)?;
         let mut open: Vec<Nanos> = Vec::new();
@@ -182,7 +182,7 @@ impl<'a> Trace<'a> {
 
     fn put(&mut self, mut packet: TracePacket) -> Result<(), Error> {
         packet.trusted_packet_sequence_id = Some(SEQUENCE);
-        if !std::mem::replace(&mut self.is_begun, true) {
+        if !std::mem::replace(&mut self.has_begun, true) {
             packet.sequence_flags = Some(packet.sequence_flags.unwrap_or(0) | CLEARED);
         }
         let mut bytes = Vec::new();

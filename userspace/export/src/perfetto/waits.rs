@@ -1,4 +1,4 @@
-//! What threads wait for, on their tracks.
+//! What threads wait for, as slices on their tracks.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use pyobs_model::{Model, Nanos, Place, ProcessRef, Selection, Tid, WaitReason};
 use super::trace::{Slice, Trace, Track};
 use crate::{Error, names};
 
-/// Of the slices of waits.
+/// The category of the slices.
 const CATEGORY: &str = "wait";
 
-/// A stretch of time in which a thread did not go on.
+/// A period in which a thread slept.
 struct Wait {
     name: String,
     place: Place,
@@ -21,16 +21,16 @@ struct Wait {
     args: BTreeMap<&'static str, String>,
 }
 
-/// A thread sleeps once at a time, and a wait for the GIL is a sleep: where these are told of themselves, they are not told
-/// of as sleeps.
+/// Sleeps and waits for the GIL. A wait for the GIL is a sleep too, so sleeps with that reason are left out if the family `gil`
+/// was on.
 fn waits(model: &Model, selection: &Selection) -> Vec<Wait> {
     let line = |stack| {
         let frame = birthplace(model, Some(stack)).and_then(|frame| model.frame(frame));
         frame.map(|frame| names::frame(frame, true))
     };
-    let is_told = model.is_on(Family::Gil);
+    let has_gil_waits = model.is_on(Family::Gil);
     let sleeps =
-        views::whole_sleeps(model, selection).into_iter().filter(|it| it.reason != WaitReason::Gil || !is_told);
+        views::whole_sleeps(model, selection).into_iter().filter(|it| it.reason != WaitReason::Gil || !has_gil_waits);
     let sleeps = sleeps.map(|sleep| {
         let mut args = BTreeMap::new();
         args.extend(line(sleep.stack).map(|line| ("at", line)));

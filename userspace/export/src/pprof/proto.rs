@@ -1,7 +1,7 @@
 //! The messages of pprof's `profile.proto`.
 //!
-//! Format: <https://github.com/google/pprof/blob/main/proto/profile.proto>. Texts are places in the string table, whose
-//! first is empty; functions, locations and mappings are known by their ids, which are not 0.
+//! Format: <https://github.com/google/pprof/blob/main/proto/profile.proto>. Strings are indices into the string table, whose
+//! first entry is empty. The ids of functions, locations and mappings are not 0.
 
 use prost::Message;
 
@@ -19,7 +19,7 @@ pub struct Profile {
     pub function: Vec<Function>,
     #[prost(string, repeated, tag = "6")]
     pub string_table: Vec<String>,
-    /// Since 1970, UTC.
+    /// Since the Unix epoch.
     #[prost(int64, tag = "9")]
     pub time_nanos: i64,
     #[prost(int64, tag = "10")]
@@ -30,7 +30,7 @@ pub struct Profile {
     pub period: i64,
     #[prost(int64, repeated, tag = "13")]
     pub comment: Vec<i64>,
-    /// The name of a sample type.
+    /// The `kind` of a sample type.
     #[prost(int64, tag = "14")]
     pub default_sample_type: i64,
 }
@@ -48,14 +48,14 @@ pub struct Sample {
     /// Leaf first.
     #[prost(uint64, repeated, tag = "1")]
     pub location_id: Vec<u64>,
-    /// One for each sample type.
+    /// One per sample type.
     #[prost(int64, repeated, tag = "2")]
     pub value: Vec<i64>,
     #[prost(message, repeated, tag = "3")]
     pub label: Vec<Label>,
 }
 
-/// A text, or else a number.
+/// Has either a text or a number.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub struct Label {
     #[prost(int64, tag = "1")]
@@ -72,7 +72,7 @@ pub struct Mapping {
     pub id: u64,
     #[prost(int64, tag = "5")]
     pub filename: i64,
-    /// These keep readers from looking for symbols of their own.
+    /// This flag and the two below tell readers that nothing is left to symbolize.
     #[prost(bool, tag = "7")]
     pub has_functions: bool,
     #[prost(bool, tag = "8")]
@@ -85,7 +85,7 @@ pub struct Mapping {
 pub struct Location {
     #[prost(uint64, tag = "1")]
     pub id: u64,
-    /// 0 for none.
+    /// 0 if there is none.
     #[prost(uint64, tag = "2")]
     pub mapping_id: u64,
     #[prost(message, repeated, tag = "4")]
@@ -96,7 +96,7 @@ pub struct Location {
 pub struct Line {
     #[prost(uint64, tag = "1")]
     pub function_id: u64,
-    /// 0 where it is not known.
+    /// 0 if unknown.
     #[prost(int64, tag = "2")]
     pub line: i64,
 }

@@ -1,16 +1,16 @@
-//! What CPython's allocator holds, and what Numba's runtime does.
+//! Memory held by CPython's allocator and by Numba's runtime.
 
 use pyobs_model::Selection;
 use pyobs_model::number::{grouped, size};
 use pyobs_model::views::{self, BirthRow};
 
-use super::Letter;
+use super::Summary;
 use crate::escape;
 use crate::names;
 
 const PROCESS: usize = 24;
 
-impl Letter<'_> {
+impl Summary<'_> {
     pub(super) fn arenas(&mut self) {
         self.section("Arenas", "memory for Python objects, by the line that it was taken at");
         let rows = views::arenas(self.model, &Selection::default());

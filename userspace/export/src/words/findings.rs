@@ -1,16 +1,16 @@
-//! What was found: three things with all that is known of them, and the rest in a line each.
+//! Findings: the most important ones in full, the rest in a line each.
 
 use pyobs_model::findings::{self, Board, Cost, Entry, Evidence, Finding};
 use pyobs_model::number::{grouped, size};
 use pyobs_model::{Family, Selection};
 
-use super::{Letter, share};
+use super::{Summary, share};
 use crate::names;
 
-/// So many have a paragraph.
-const FIRST: usize = 3;
+/// Findings beyond these get one line instead of a paragraph.
+const IN_FULL: usize = 3;
 
-impl Letter<'_> {
+impl Summary<'_> {
     pub(super) fn findings(&mut self) {
         let mut board = Board::default();
         board.update(self.model.now(), findings::find(self.model, &Selection::default()));
@@ -18,12 +18,12 @@ impl Letter<'_> {
             return self.nothing_found();
         }
         self.section("What matters first", "");
-        for (entry, number) in board.entries().take(self.limit.min(FIRST)).zip(1..) {
+        for (entry, number) in board.entries().take(self.limit.min(IN_FULL)).zip(1..) {
             self.paragraph(number, entry);
         }
-        if self.limit > FIRST && board.entries().len() > FIRST {
+        if self.limit > IN_FULL && board.entries().len() > IN_FULL {
             self.section("Also found", "");
-            for entry in board.entries().take(self.limit).skip(FIRST) {
+            for entry in board.entries().take(self.limit).skip(IN_FULL) {
                 let finding = &entry.finding;
                 let place = self.place(finding).filter(|place| !finding.summary.contains(place));
                 let place = place.map(|place| format!(", at {place}")).unwrap_or_default();
@@ -64,7 +64,7 @@ impl Letter<'_> {
         format!("{} {}{process}: {}", finding.severity.name(), finding.id, finding.summary)
     }
 
-    /// The line that something has to change at, where it is known.
+    /// The line to change, if it is known.
     fn place<'finding>(&self, finding: &'finding Finding) -> Option<&'finding str> {
         let unknown = findings::place(self.model, None);
         let evidence = ["holder_line", "line"].into_iter().find_map(|name| finding.evidence.get(name))?;

@@ -1,4 +1,4 @@
-//! `pyobs report`: a short letter about a recording.
+//! The text of `pyobs report`.
 
 mod arena;
 mod findings;
@@ -15,64 +15,64 @@ use pyobs_model::number::{grouped, time};
 use pyobs_model::views::{self, By, CpuLineRow, Look, Native};
 use pyobs_model::{Family, Frame, FrameKind, Model, Selection, Shed};
 
-use crate::names::meta;
+use crate::names::metadata;
 use crate::{Error, escape, names};
 
 const WIDTH: usize = 100;
-/// Of sentences that go on in the next line.
+/// The indent of continued lines.
 const INDENT: usize = 12;
 
-/// Widths of the columns that hold text.
+// Widths of columns.
 const PLACE: usize = 32;
 const COMMAND: usize = WIDTH - SHARE - 42;
 const FUNCTION: usize = WIDTH - PLACE - 2 * SHARE - 5;
-/// The width of a share with its error.
+/// A share with its error.
 const SHARE: usize = 12;
 
-/// Writes at most `limit` processes, lines and functions.
+/// Writes at most `limit` rows per section.
 pub fn words(model: &Model, limit: usize, out: &mut dyn Write) -> Result<(), Error> {
-    let mut letter = Letter { model, limit, text: String::new() };
-    letter.heading();
-    letter.findings();
+    let mut summary = Summary { model, limit, text: String::new() };
+    summary.heading();
+    summary.findings();
     if model.is_on(Family::Cpu) {
-        letter.processes();
-        letter.frames(
+        summary.processes();
+        summary.frames(
             By::Line,
             "Hottest lines",
             "own: the line and the native code below it; total: and the Python it calls",
         );
-        letter.frames(By::Function, "Hottest functions", "all lines of a function together");
-        letter.stacks();
+        summary.frames(By::Function, "Hottest functions", "all lines of a function together");
+        summary.stacks();
     }
-    letter.waits();
+    summary.waits();
     if model.is_on(Family::Arena) {
-        letter.arenas();
+        summary.arenas();
     }
     if model.is_on(Family::Shm) {
-        letter.segments();
-        letter.residents();
+        summary.segments();
+        summary.residents();
     }
     if model.is_on(Family::Redundancy) {
-        letter.redundancy();
+        summary.redundancy();
     }
     if model.is_on(Family::Nrt) {
-        letter.meminfos();
+        summary.meminfos();
     }
     if model.is_on(Family::Ucx) {
-        letter.transfers();
+        summary.transfers();
     }
-    letter.loss();
-    letter.cost();
-    Ok(out.write_all(letter.text.as_bytes())?)
+    summary.loss();
+    summary.cost();
+    Ok(out.write_all(summary.text.as_bytes())?)
 }
 
-struct Letter<'a> {
+struct Summary<'a> {
     model: &'a Model,
     limit: usize,
     text: String,
 }
 
-impl Letter<'_> {
+impl Summary<'_> {
     fn line(&mut self, line: &str) {
         self.text += line.trim_end();
         self.text.push('\n');
@@ -87,12 +87,12 @@ impl Letter<'_> {
     fn heading(&mut self) {
         let about = self.model.meta();
         let seconds = self.model.now().as_secs_f64();
-        let (host, started, kernel) = (meta(&about.host), meta(&about.started), meta(&about.kernel));
+        let (host, started, kernel) = (metadata(&about.host), metadata(&about.started), metadata(&about.kernel));
         let probes = escape::line(&about.probes.join(", "), 60).into_owned();
-        let sampler = meta(&about.sampler);
+        let sampler = metadata(&about.sampler);
         self.line(&format!("{host}, {started}"));
         self.line(&format!("{seconds:.1} s at {} Hz ({sampler}), Linux {kernel}", about.rate_hz));
-        self.line(&format!("pyobs {}, probes: {probes}", meta(&about.pyobs)));
+        self.line(&format!("pyobs {}, probes: {probes}", metadata(&about.pyobs)));
         for refusal in about.refusals() {
             self.wrapped_at(0, "", &refusal);
         }
@@ -132,7 +132,7 @@ impl Letter<'_> {
             self.line(&format!(
                 "{:>10}  {:<SHARE$}  {:>8}  {:>7}  {:<7}  {}",
                 time(row.cpu.time),
-                certain(row.cpu.share_of(&all)),
+                share_with_error(row.cpu.share_of(&all)),
                 grouped(row.cpu.samples),
                 process.pid,
                 escape::line(python, 7),
@@ -161,7 +161,7 @@ impl Letter<'_> {
         let Some(frame) = self.model.frame(row.frame) else { return };
         let place = place(frame, by == By::Line);
         let (place, function) = (escape::tail(&place, PLACE), escape::line(&frame.function, FUNCTION));
-        let (own, total) = (certain(row.own.share_of(all)), certain(row.total.share_of(all)));
+        let (own, total) = (share_with_error(row.own.share_of(all)), share_with_error(row.total.share_of(all)));
         self.line(&format!("{own:<SHARE$} {total:<SHARE$}  {place:<PLACE$}  {function}"));
     }
 
@@ -215,12 +215,12 @@ impl Letter<'_> {
         self.wrapped(&first, sentence);
     }
 
-    /// A sentence after `first`, continued below where it does not fit.
+    /// Writes a sentence after `first` and wraps it.
     fn wrapped(&mut self, first: &str, sentence: &str) {
         self.wrapped_at(INDENT, first, sentence);
     }
 
-    /// The same, with so many spaces before each line below; at most as many as [`INDENT`].
+    /// Like [`Self::wrapped()`], with another indent of continued lines: at most [`INDENT`], or long words would not fit.
     fn wrapped_at(&mut self, indent: usize, first: &str, sentence: &str) {
         let mut line = first.to_owned();
         for word in sentence.split_whitespace().map(|word| escape::line(word, WIDTH - INDENT)) {
@@ -248,7 +248,7 @@ impl Letter<'_> {
         if startup > 0.0 {
             self.line(&format!("  Start-up work apart from that: {startup:.2} s."));
         }
-        let shed: Vec<String> = self.model.sheds().map(interval).collect();
+        let shed: Vec<String> = self.model.sheds().map(shed_line).collect();
         for line in shed.iter().take(self.limit) {
             self.line(&escape::line(line, WIDTH));
         }
@@ -261,13 +261,13 @@ impl Letter<'_> {
     }
 }
 
-/// A measure that kept pyobs inside the budget.
-fn interval(shed: &Shed) -> String {
+/// When a measure was in force that kept pyobs inside its budget.
+fn shed_line(shed: &Shed) -> String {
     let to = shed.to.map_or("the end".to_owned(), |to| format!("{:.0} s", to.as_secs_f64()));
     format!("  Shed from {:.0} s to {to}: {} {}", shed.from.as_secs_f64(), shed.family, shed.measure)
 }
 
-/// Where a frame is. Not escaped.
+/// The file, module or `[kernel]` of a frame. Not escaped.
 fn place(frame: &Frame, lines: bool) -> String {
     match frame.kind {
         FrameKind::Kernel => "[kernel]".to_owned(),
@@ -279,8 +279,8 @@ fn percent(part: u64, all: u64) -> String {
     share(if all == 0 { 0.0 } else { part as f64 / all as f64 })
 }
 
-/// A share, with its 95 % confidence interval if that is more than half a point.
-fn certain((part, error): (f64, f64)) -> String {
+/// A share, with its 95 % confidence interval if that is at least half a point.
+fn share_with_error((part, error): (f64, f64)) -> String {
     let points = 1.96 * error * 100.0;
     let error = if points < 0.5 { String::new() } else { format!(" ±{points:.1}") };
     format!("{:>6}{error}", share(part))

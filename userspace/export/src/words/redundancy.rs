@@ -1,14 +1,14 @@
-//! What native code below Python lines accesses.
+//! Memory accesses of native code, by the Python line that called it.
 
 use pyobs_model::Selection;
 use pyobs_model::families::redundancy::{DISPATCH, EQUAL, least_trials};
 use pyobs_model::number::grouped;
 use pyobs_model::views::{self, RedundancyView};
 
-use super::Letter;
+use super::Summary;
 use crate::escape;
 
-impl Letter<'_> {
+impl Summary<'_> {
     pub(super) fn redundancy(&mut self) {
         self.section("Redundancy", "memory that native code accesses, by the Python line that called it");
         let (view, counts) = (views::redundancy(self.model, &Selection::default()), self.model.redundancy().counts());

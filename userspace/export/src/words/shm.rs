@@ -1,4 +1,4 @@
-//! What processes share.
+//! Shared memory segments, and the resident memory of processes.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -8,13 +8,13 @@ use pyobs_model::number::{grouped, size};
 use pyobs_model::views::{self, own_line};
 use pyobs_model::{Pid, Resident, Selection};
 
-use super::Letter;
+use super::Summary;
 use crate::escape;
 use crate::names;
 
 const NAME: usize = 28;
 
-impl Letter<'_> {
+impl Summary<'_> {
     pub(super) fn segments(&mut self) {
         let note = "memory that processes share, each segment counted once";
         self.section("Shared segments", note);

@@ -1,15 +1,15 @@
-//! Transfers of UCX: how many of each kind, and how long their stages took.
+//! Transfers of UCX and UCXX: their number by kind, and the duration of their stages.
 
 use pyobs_model::number::{grouped, size, time};
 use pyobs_model::{Selection, views};
 
-use super::Letter;
+use super::Summary;
 use crate::escape;
 use crate::names;
 
 const PROCESS: usize = 24;
 
-impl Letter<'_> {
+impl Summary<'_> {
     pub(super) fn transfers(&mut self) {
         self.section("Transfers", "of UCX and UCXX, by process and kind");
         let sums = self.model.ucx().sums(&Selection::default());

@@ -1,4 +1,4 @@
-//! What threads waited for, and what they called.
+//! What threads waited for, and which functions they called most.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -8,15 +8,15 @@ use pyobs_model::number::{grouped, time};
 use pyobs_model::views::{self, By, SleepRow};
 use pyobs_model::{Family, Frame, FrameId, FrameKind, Nanos, ProcessRef, Selection};
 
-use super::{Letter, WIDTH, place, share};
+use super::{Summary, WIDTH, place, share};
 use crate::escape;
 
 const PLACE: usize = 26;
 
-/// Of the columns that [`spent`] fills.
+/// The head of the columns that [`spent`] fills.
 const SPENT: &str = "       time       count    longest";
 
-impl Letter<'_> {
+impl Summary<'_> {
     pub(super) fn waits(&mut self) {
         if self.model.is_on(Family::OffCpu) {
             let rows = views::sleeps(self.model, &Selection::default(), By::Line);
@@ -33,7 +33,7 @@ impl Letter<'_> {
 
     fn reasons(&mut self, rows: &[SleepRow]) {
         self.section("Waits", "of all threads together, by what they waited for");
-        // Exact, whatever was sampled.
+        // Totals by reason are exact even if stacks were sampled.
         let reasons = summed(rows.iter().map(|row| (row.reason, row.times, Sampled::default())));
         if reasons.is_empty() {
             return self.nothing();
@@ -125,7 +125,7 @@ impl Letter<'_> {
         self.rest(calls.len());
     }
 
-    /// A place and a function after `begin`.
+    /// Appends a place and a function to `begin`.
     fn row(&mut self, begin: &str, frame: Option<&Frame>, function: &str) {
         let place = frame.map_or("-".to_owned(), |frame| place(frame, frame.kind == FrameKind::Python));
         let line = format!("{begin}  {:<PLACE$}  {function}", escape::tail(&place, PLACE));
@@ -141,7 +141,7 @@ fn spent(times: Times) -> String {
     format!("{:>11}  {:>10}  {:>9}", time(times.total), grouped(times.count), time(times.max))
 }
 
-/// Most time first.
+/// Sorted by total time, longest first.
 fn summed<K: Ord>(rows: impl Iterator<Item = (K, Times, Sampled)>) -> Vec<(K, Times, Sampled)> {
     let mut sums: BTreeMap<K, (Times, Sampled)> = BTreeMap::new();
     for (key, times, sampled) in rows {
@@ -154,7 +154,7 @@ fn summed<K: Ord>(rows: impl Iterator<Item = (K, Times, Sampled)>) -> Vec<(K, Ti
     sums
 }
 
-/// Of each process the line behind which others waited most, if enough stacks say so.
+/// Per process, the line behind which other threads waited longest, unless too few stacks support it.
 fn worst_holders(rows: &[views::GilRow]) -> BTreeMap<ProcessRef, FrameId> {
     let of_row = |row: &views::GilRow| Some(((row.process, row.holder_frame?), row.times, row.sampled));
     let mut worst = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! A model for each finding that there is, with no more in it than that one takes.
+//! A minimal model for each finding.
 
 use pyobs_model::findings::{self, Finding};
 use pyobs_model::*;
@@ -12,7 +12,7 @@ const PID: Pid = Pid(4242);
 const MAIN: Tid = Tid(4242);
 const OTHER: Tid = Tid(4243);
 
-// Lines, by the number of their stack.
+// Stacks of one line each, in the order in which `model()` adds them.
 const COMPUTES: StackId = StackId(0);
 const SENDS: StackId = StackId(1);
 const MAKES: StackId = StackId(2);
@@ -21,11 +21,11 @@ const SHUTDOWN: StackId = StackId(3);
 pub struct Case {
     pub id: &'static str,
     pub model: Model,
-    /// Where the finding is, if at a line.
+    /// The line that the finding points at, if any.
     pub line: Option<&'static str>,
-    /// One of its numbers, with what it counts.
+    /// A number in the finding, with its unit.
     pub number: &'static str,
-    /// Of what there is to try.
+    /// A part of the advice.
     pub advice: &'static str,
 }
 
@@ -132,7 +132,7 @@ fn leaked() -> Vec<Event> {
     arenas(1, "lib", &[ArenaChange::Objects(objects), closed, ArenaChange::Escaped(MAKES)])
 }
 
-/// Of 4 MiB, mapped at 1 MiB.
+/// A segment of 4 MiB, mapped at the address 1 MiB.
 fn segment(changes: &[SegmentChange]) -> Vec<Event> {
     let (kind, name, bytes) = (SegmentKind::Shm, Some("tensor".into()), 4 << 20);
     let segment = Segment { dev: 1, ino: 2, generation: 3, kind, name, linked: true, bytes, creator: Some(PID) };
@@ -162,7 +162,7 @@ fn meminfo() -> Vec<Event> {
     vec![born, Event::ProcessEnd { id: PROCESS, at: Nanos(2 * SECOND) }]
 }
 
-/// Asked for by the main thread, and pending for so long in another one.
+/// Requested by the main thread, and pending in another thread for `pending` nanoseconds.
 fn transfer(begun: u64, pending: u64) -> Transfer {
     Transfer {
         process: PROCESS,
@@ -227,7 +227,7 @@ fn gil_of_progress() -> Vec<Event> {
     threads.into_iter().chain((1..=25).map(|round| gil_wait(round * 100 * MS, MS))).collect()
 }
 
-/// Over after 1 ms, and Python is told of it 8 ms later, after a wait for the GIL of so long.
+/// Transfers that take 1 ms, and whose waiters are woken 8 ms later, after a wait for the GIL of `waited` nanoseconds.
 fn told_late(waited: u64) -> Vec<Event> {
     let round = |id: u64| {
         let over = id * 20 * MS + MS;
@@ -319,7 +319,7 @@ fn called_again() -> Vec<Event> {
     (0..30).flat_map(|_| compared.map(call).into_iter().chain([access(None, None)])).collect()
 }
 
-/// Pairs that are equal, or stores of other values that nobody has read.
+/// Pairs of equal values, or with `unread` stores of different values.
 fn pairs(kind: PairKind, unread: Option<bool>) -> Vec<Event> {
     let (at, process, equal) = (Nanos(1), PROCESS, unread.is_none());
     let (first, second, touched) = (COMPUTES, COMPUTES, array());

@@ -1,9 +1,10 @@
-//! Synthetic models, and what the outputs must be.
+//! Builds synthetic models, and checks the syntax of exports.
 
 #![allow(clippy::allow_attributes, dead_code, reason = "each test binary uses its part")]
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
 pub mod found;
+pub mod page;
 pub mod perfetto;
 
 use std::path::Path;
@@ -13,7 +14,7 @@ use pyobs_export::{Format, Options, escape, export, words};
 use pyobs_model::*;
 use serde_json::Value;
 
-/// Those that need no transfers.
+/// Text formats that show samples.
 pub const OF_SAMPLES: [Format; 4] = [Format::Folded, Format::Svg, Format::Speedscope, Format::Json];
 
 pub fn meta(host: &str) -> Meta {
@@ -109,14 +110,14 @@ pub fn exported(model: &Model, format: Format, options: &Options) -> String {
     export(model, format, options, &mut out).unwrap();
     let text = String::from_utf8(out).unwrap();
     let unsafe_at = text.chars().find(|c| *c != '\n' && escape::is_unsafe(*c));
-    // Inferno's own program has tabs.
+    // inferno's script contains tabs.
     if format != Format::Svg {
         assert_eq!(unsafe_at, None, "{format}");
     }
     text
 }
 
-/// All texts in elements, and all samples of frames.
+/// Checks that the XML is well-formed, and returns the text of each element.
 #[track_caller]
 pub fn parsed_svg(svg: &str) -> Vec<String> {
     let mut reader = quick_xml::Reader::from_str(svg);
@@ -148,7 +149,7 @@ pub fn parsed_svg(svg: &str) -> Vec<String> {
     texts
 }
 
-/// The colour of each frame's box, by its name.
+/// The names and colours of the frames.
 pub fn fills(svg: &str) -> Vec<(String, [u8; 3])> {
     let mut reader = quick_xml::Reader::from_str(svg);
     let (mut name, mut fills) = (String::new(), Vec::new());
@@ -170,7 +171,7 @@ pub fn fills(svg: &str) -> Vec<(String, [u8; 3])> {
     }
 }
 
-/// Checks what the schema of speedscope demands, and gives (samples' weights, name) of each profile.
+/// Checks the rules of speedscope's schema, and returns the total weight and the name of each profile.
 #[track_caller]
 pub fn checked_speedscope(text: &str) -> Vec<(f64, String)> {
     let file: Value = serde_json::from_str(text).unwrap();
@@ -214,7 +215,7 @@ pub fn in_words(model: &Model, limit: usize) -> String {
     text
 }
 
-/// Compares a picture of the documentation with what is drawn; with `PYOBS_PICTURES` set, makes it anew.
+/// Compares a picture of the documentation with a new one, or replaces it if `PYOBS_PICTURES` is set.
 #[track_caller]
 pub fn is_kept(name: &str, drawn: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/pictures").join(name);

@@ -1,4 +1,4 @@
-//! A Perfetto trace decoded again, and what its readers demand of it.
+//! Decodes a Perfetto trace and checks the rules of its format.
 
 use std::collections::BTreeMap;
 
@@ -11,12 +11,12 @@ use pyobs_model::Model;
 
 #[derive(Clone, Debug, Default)]
 pub struct Slice {
-    /// Of the track and those that it lies under, the process first.
+    /// Names of the track and its parents, the process first.
     pub track: Vec<String>,
     pub tid: Option<i32>,
     pub name: String,
     pub category: String,
-    /// Microseconds.
+    /// In microseconds.
     pub from: f64,
     pub to: Option<f64>,
     pub args: BTreeMap<String, String>,
@@ -30,7 +30,7 @@ pub struct Computed {
     pub at: u64,
     pub pid: u32,
     pub tid: u32,
-    /// Names, the outermost first.
+    /// Names, outermost first.
     pub frames: Vec<String>,
 }
 
@@ -38,7 +38,7 @@ pub struct Computed {
 pub struct Timeline {
     pub slices: Vec<Slice>,
     pub samples: Vec<Computed>,
-    /// Values by the track's name.
+    /// Times in microseconds and values, by the name of the track.
     pub counters: BTreeMap<String, Vec<(f64, i64)>>,
 }
 
@@ -54,7 +54,7 @@ fn name(track: &TrackDescriptor) -> String {
     process.or(thread).or(track.name.clone()).unwrap()
 }
 
-/// What the numbers of samples, frames and files stand for.
+/// Interned data so far.
 #[derive(Default)]
 struct Interned {
     strings: [BTreeMap<u64, String>; 3],
@@ -91,8 +91,8 @@ impl Interned {
     }
 }
 
-/// Tracks are described before they are used, times of a track go forward, each end has a beginning, and an arrow that ends
-/// began before; numbers have a meaning before they are used.
+/// Checks that tracks and interned ids are defined before use, that the times of a track ascend, that each end has a beginning,
+/// and that each arrow begins before it ends.
 #[track_caller]
 pub fn timeline(model: &Model, options: &Options) -> Timeline {
     let mut bytes = Vec::new();

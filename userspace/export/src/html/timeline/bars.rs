@@ -1,9 +1,9 @@
-//! What lives for a time: arenas, segments, transfers.
+//! Bars: the lives of arenas, segments and transfers, and what pyobs shed.
 
 use std::collections::BTreeMap;
 
 use pyobs_model::number::{size, time};
-use pyobs_model::{Model, Nanos, ProcessRef, Selection, views};
+use pyobs_model::{Family, Model, Nanos, ProcessRef, Selection, views};
 
 use super::Span;
 
@@ -45,18 +45,31 @@ pub(super) fn bars(model: &Model, selection: &Selection, span: Span) -> BTreeMap
     bars
 }
 
-/// Puts each into the first row of its class in which nothing is in its way, and counts those for which there is none: a class
-/// has at most so many.
-pub(super) fn pack(bars: Vec<Bar>, most: usize) -> (Vec<Vec<Bar>>, usize) {
+/// What pyobs gave up to stay inside its budget, per family.
+pub(super) fn sheds(model: &Model, span: Span) -> Vec<(Family, Vec<Bar>)> {
+    let of = |family: Family| {
+        let sheds = model.sheds().filter(|shed| *shed.family == *family.name()).map(|shed| Bar {
+            class: "shed",
+            from: shed.from,
+            to: shed.to.unwrap_or(model.now()),
+            title: format!("{family} {}", shed.measure),
+        });
+        (family, sheds.filter(|shed| shed.to > span.from && shed.from < span.to).collect::<Vec<_>>())
+    };
+    Family::ALL.into_iter().map(of).filter(|(_, sheds)| !sheds.is_empty()).collect()
+}
+
+/// Puts each bar into the first row of its class that has room, and counts the bars that find none. A class gets at most
+/// `max_rows` rows.
+pub(super) fn pack(mut bars: Vec<Bar>, max_rows: usize) -> (Vec<Vec<Bar>>, usize) {
     let mut rows: BTreeMap<&str, Vec<Vec<Bar>>> = BTreeMap::new();
     let mut left_out = 0;
-    let mut bars = bars;
     bars.sort_by_key(|bar| bar.from);
     for bar in bars {
         let own = rows.entry(bar.class).or_default();
         match own.iter().position(|row| row.last().is_none_or(|last| last.to <= bar.from)) {
             Some(row) => own[row].push(bar),
-            None if own.len() < most => own.push(vec![bar]),
+            None if own.len() < max_rows => own.push(vec![bar]),
             None => left_out += 1,
         }
     }

@@ -1,18 +1,19 @@
-//! What a thread did, in equal slots of time.
+//! Lanes: what each thread did, in equal slots of time.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use maud::{Markup, html};
 use pyobs_model::{Family, Model, Nanos, ProcessRef, Selection, Tid, WaitReason};
 
 use super::{LANE, LEFT, Span, WIDTH};
 
 const SLOTS: usize = 400;
-/// Heights are multiples of this part of a lane, so that slots in a row are often one.
+/// Heights are rounded to a lane's height by this, so that neighbouring slots often merge into one rectangle of the path.
 const STEPS: f64 = 10.0;
 
-/// For each slot the shares of it.
+/// For each slot, the share of it that the thread spent so.
 #[derive(Clone)]
 pub(super) struct Lane {
     cpu: Vec<f64>,
@@ -48,14 +49,14 @@ pub(super) fn lanes(model: &Model, selection: &Selection, span: Span) -> BTreeMa
     lanes
 }
 
-/// The time of one.
+/// The length of a slot.
 pub(super) fn slot(span: Span) -> Nanos {
     Nanos((span.length().0 / SLOTS as u64).max(1))
 }
 
-/// Adds a time that ended at `at`.
+/// Adds the waits that ended at `at`, `total` together.
 fn spread(slots: &mut [f64], span: Span, (from, at): (Nanos, Nanos), total: Nanos) {
-    // Several sleeps are somewhere in that time.
+    // The event may stand for several sleeps, whose places between `from` and `at` are not known.
     let density = (total.0 as f64 / at.saturating_sub(from).0.max(1) as f64).min(1.0);
     let from = span.share(from) * SLOTS as f64;
     let to = span.share(at) * SLOTS as f64;
@@ -65,8 +66,8 @@ fn spread(slots: &mut [f64], span: Span, (from, at): (Nanos, Nanos), total: Nano
     }
 }
 
-/// Those in which most happened, and how many others there are.
-pub(super) fn most(
+/// The `limit` busiest lanes, and the number of the others.
+pub(super) fn busiest(
     lanes: BTreeMap<(ProcessRef, Tid), Lane>,
     limit: usize,
 ) -> (BTreeMap<(ProcessRef, Tid), Lane>, usize) {
@@ -79,23 +80,22 @@ pub(super) fn most(
 }
 
 impl Lane {
-    /// Stacked from the bottom: a path for each kind.
-    pub(super) fn draw(&self, y: u32, drawing: &mut String) {
+    /// A path per activity, stacked from the bottom.
+    pub(super) fn draw(&self, y: u32) -> Markup {
         let mut bottom = vec![0.0; SLOTS];
-        for (class, shares) in [("cpu", &self.cpu), ("gilwait", &self.gil), ("sleep", &self.sleep)] {
+        let paths = [("cpu", &self.cpu), ("gilwait", &self.gil), ("sleep", &self.sleep)].map(|(class, shares)| {
             let heights = shares.iter().zip(&bottom).map(|(share, from)| {
-                // More than all of it is a matter of sampling.
+                // Samples stand for whole periods, so shares may add up to more than the slot.
                 ((share * STEPS).round() / STEPS).min(1.0 - from)
             });
             let heights: Vec<f64> = heights.collect();
             let path = path(&bottom, &heights, f64::from(y));
-            if !path.is_empty() {
-                let _ = write!(drawing, "<path class=\"{class}\" d=\"{path}\"/>");
-            }
             for (from, height) in bottom.iter_mut().zip(&heights) {
                 *from += height;
             }
-        }
+            (class, path)
+        });
+        html! { @for (class, path) in paths { @if !path.is_empty() { path class=(class) d=(path) {} } } }
     }
 }
 
@@ -108,6 +108,7 @@ fn path(bottom: &[f64], heights: &[f64], y: f64) -> String {
             let lane = f64::from(LANE);
             let (x, width) = (LEFT + WIDTH * at as f64 / SLOTS as f64, WIDTH * same as f64 / SLOTS as f64);
             let (top, height) = (y + lane * (1.0 - bottom[at] - heights[at]), lane * heights[at]);
+            // Writing to a string does not fail.
             let _ = write!(path, "M{x:.1} {top:.1}h{width:.1}v{height:.1}h-{width:.1}z");
         }
         at += same;

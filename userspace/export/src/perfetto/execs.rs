@@ -1,14 +1,14 @@
-//! Which processes are one to Perfetto. It knows them by their numbers, and execve(2) keeps the number: of two with one number, its
-//! engine would give the threads of the second to the first.
+//! Joins processes across execve(2), which keeps the pid. Perfetto identifies processes by pid, so its engine would assign the
+//! threads of the new program to the old one.
 
 use std::collections::{BTreeMap, HashMap};
 
 use pyobs_model::{Model, Nanos, Pid, ProcessRef};
 
-/// For each process that became another, what that became in the end.
-pub(super) struct Lives(BTreeMap<ProcessRef, ProcessRef>);
+/// For each process that called execve, the last process that it became.
+pub(super) struct ExecChains(BTreeMap<ProcessRef, ProcessRef>);
 
-impl Lives {
+impl ExecChains {
     pub(super) fn of(model: &Model) -> Self {
         let mut ended: HashMap<(Pid, Nanos), ProcessRef> = HashMap::new();
         let mut next: BTreeMap<ProcessRef, ProcessRef> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! What the report says first: three things in full, the rest in a line each, or that there is nothing.
+//! Findings in the report: three in full, the rest in a line each, or a sentence that there are none.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by a panic")]
 
@@ -10,7 +10,7 @@ use std::path::Path;
 use common::{Builder, found, in_words, meta};
 use pyobs_model::*;
 
-/// The paragraph that has these words in its first lines, with single spaces, by its labels; the first has none.
+/// Labels and texts of the paragraph whose headline contains `words`. The headline comes first and has no label.
 #[track_caller]
 fn paragraph(text: &str, words: &str) -> Vec<(String, String)> {
     let first = text.lines().position(|line| line.starts_with("  1. ")).unwrap_or_else(|| panic!("{text}"));
@@ -34,7 +34,6 @@ fn labelled<'a>(paragraph: &'a [(String, String)], label: &str) -> Option<&'a st
     paragraph.iter().find(|(own, _)| own == label).map(|(_, text)| text.as_str())
 }
 
-/// Whole sentences.
 fn is_whole(text: &str) -> bool {
     text.starts_with(char::is_uppercase) && text.ends_with('.')
 }
@@ -55,7 +54,7 @@ fn each_finding_has_its_line_a_number_and_what_to_try() {
     }
 }
 
-/// Names of findings in the model's own sources.
+/// Ids of findings in the sources of the model.
 fn ids() -> BTreeSet<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../model/src/findings");
     let mut ids = BTreeSet::new();
@@ -80,7 +79,7 @@ fn no_finding_is_without_a_case_here() {
     assert_eq!(ids(), cases);
 }
 
-/// Segments that are left behind by so many lines, and a thread that waits behind another.
+/// A process that left segments behind, made by as many `lines`.
 fn many(lines: u32) -> Model {
     let mut it = Builder::new("h");
     let probes = Family::names();
@@ -141,7 +140,7 @@ fn nothing_is_said_in_a_sentence_with_what_was_not_watched() {
     assert!(!in_words(&many(1), 10).contains("looks wrong"));
 }
 
-/// The half width of the 95 % interval of a binomial share, in points.
+/// Half the width of the 95 % confidence interval of a binomial share, in percentage points.
 fn binomial(share: f64, samples: f64) -> f64 {
     196.0 * (share * (1.0 - share) / samples).sqrt()
 }
