@@ -1,20 +1,25 @@
-//! Signals as something to ask about, so that a recording is always ended in order, however often Ctrl-C is pressed.
+//! Signals as something to read, so that every verb that runs for long ends in order, however often Ctrl-C is pressed.
+//!
+//! `record` asks for them between two looks at the kernel's ring; the dashboard's thread for keys polls their descriptor.
 
 use std::io::{self, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
+use libc::{SIGHUP, SIGINT, SIGTERM, SIGWINCH};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use libc::{SIGHUP, SIGINT, SIGTERM};
+use crate::exit::Failure;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Signal {
-    /// Ctrl-C: every process in front of the terminal gets it.
+    /// Ctrl-C: the terminal sends it to every process of its foreground group.
     Interrupt,
     Terminate,
     HangUp,
+    /// The terminal has another size.
+    Resize,
 }
 
 impl Signal {
@@ -23,6 +28,7 @@ impl Signal {
             SIGINT => Some(Self::Interrupt),
             SIGTERM => Some(Self::Terminate),
             SIGHUP => Some(Self::HangUp),
+            SIGWINCH => Some(Self::Resize),
             _ => None,
         }
     }
@@ -32,32 +38,43 @@ impl Signal {
             Self::Interrupt => rustix::process::Signal::INT,
             Self::Terminate => rustix::process::Signal::TERM,
             Self::HangUp => rustix::process::Signal::HUP,
+            Self::Resize => rustix::process::Signal::WINCH,
         }
     }
 }
 
-/// The three signals, held back from the calling thread and those it starts afterwards.
+/// Signals that are blocked in the calling thread and in those that it starts afterwards, and read from a descriptor.
 pub(crate) struct Signals {
     fd: std::fs::File,
 }
 
 impl Signals {
-    /// A signal that was ignored when pyobs started stays ignored: `nohup` and `&` in scripts mean it.
-    pub(crate) fn catch() -> io::Result<Self> {
+    /// For a verb without a screen: the signals that ask for the end.
+    pub(crate) fn catch() -> Result<Self, Failure> {
+        Self::of(&[SIGINT, SIGTERM, SIGHUP]).map_err(not_caught)
+    }
+
+    /// For a dashboard, which follows the size of the terminal as well.
+    pub(crate) fn catch_with_resize() -> Result<Self, Failure> {
+        Self::of(&[SIGINT, SIGTERM, SIGHUP, SIGWINCH]).map_err(not_caught)
+    }
+
+    /// A signal that was ignored when pyobs started stays ignored: `nohup`, and `&` in scripts, rely on it.
+    fn of(signals: &[libc::c_int]) -> io::Result<Self> {
         let mut set = MaybeUninit::uninit();
         // SAFETY: sigemptyset initialises the whole set, and cannot fail for an address that is valid.
         let mut set: libc::sigset_t = unsafe {
             libc::sigemptyset(set.as_mut_ptr());
             set.assume_init()
         };
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
-            if !is_ignored(signal)? {
+        for signal in signals {
+            if !is_ignored(*signal)? {
                 // SAFETY: the set is initialised and the number is that of a signal.
-                unsafe { libc::sigaddset(&raw mut set, signal) };
+                unsafe { libc::sigaddset(&raw mut set, *signal) };
             }
         }
-        // A file that reaches the limit of `ulimit -f` is then an error like a full disk, and is told.
-        // SAFETY: SIG_IGN is a disposition that any signal may have but two, of which this is none.
+        // A file that reaches the limit of `ulimit -f` then fails like a full disk, and the error is reported.
+        // SAFETY: SIGXFSZ may be ignored; only SIGKILL and SIGSTOP may not.
         unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
         // SAFETY: the set is initialised; the old mask is not asked for.
         let result = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
@@ -69,12 +86,12 @@ impl Signals {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the kernel has just given us this descriptor, so nobody else owns it.
+        // SAFETY: signalfd returned a new descriptor, which has no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         Ok(Self { fd: fd.into() })
     }
 
-    /// The next signal that has come, if any.
+    /// The next signal that has arrived, if any.
     pub(crate) fn take(&mut self) -> Option<Signal> {
         let mut info = [0; size_of::<libc::signalfd_siginfo>()];
         self.fd.read_exact(&mut info).ok()?;
@@ -83,10 +100,10 @@ impl Signals {
         Signal::of(number.cast_signed())
     }
 
-    /// Until a signal comes, or `timeout` (below one second) has passed.
+    /// Waits until a signal arrives or `timeout`, which is below one second, has passed.
     pub(crate) fn wait(&self, timeout: Duration) {
         let timeout = Timespec { tv_sec: 0, tv_nsec: timeout.subsec_nanos().into() };
-        // Whatever goes wrong, the caller asks again.
+        // An error ends the wait early, which is harmless: the caller polls in a loop.
         let _ = poll(&mut [PollFd::new(self, PollFlags::IN)], Some(&timeout));
     }
 }
@@ -97,6 +114,19 @@ impl AsFd for Signals {
     }
 }
 
+impl pyobs_tui::Signals for Signals {
+    fn next_signal(&mut self) -> Option<pyobs_tui::Signal> {
+        Some(match self.take()? {
+            Signal::Resize => pyobs_tui::Signal::Resize,
+            Signal::Interrupt | Signal::Terminate | Signal::HangUp => pyobs_tui::Signal::Quit,
+        })
+    }
+}
+
+fn not_caught(error: io::Error) -> Failure {
+    Failure::Failed(format!("signals cannot be caught: {error}"))
+}
+
 fn is_ignored(signal: libc::c_int) -> io::Result<bool> {
     let mut action = MaybeUninit::<libc::sigaction>::uninit();
     // SAFETY: no new action is set, and the old one is written to a place of its type.
@@ -104,7 +134,7 @@ fn is_ignored(signal: libc::c_int) -> io::Result<bool> {
     if result != 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: sigaction has succeeded, so it has filled the place.
+    // SAFETY: sigaction succeeded, so it has initialised the action.
     Ok(unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN)
 }
 
@@ -112,23 +142,23 @@ fn is_ignored(signal: libc::c_int) -> io::Result<bool> {
 mod tests {
     use super::*;
 
-    /// The mask belongs to this test's own thread, so the signals are sent to that.
+    /// The mask belongs to this test's own thread, so `raise` sends the signals there.
     #[test]
-    fn signals_are_held_and_told_in_order() {
+    fn blocked_signals_are_read_once_each() {
         for signal in [SIGTERM, SIGINT] {
-            // SAFETY: SIG_DFL is a disposition that both may have. Whoever runs tests in the background ignores SIGINT.
+            // Tests that a shell runs in the background start with SIGINT ignored.
+            // SAFETY: both signals may have the default disposition.
             unsafe { libc::signal(signal, libc::SIG_DFL) };
         }
-        let mut signals = Signals::catch().unwrap();
+        let mut signals = Signals::catch_with_resize().unwrap();
         assert_eq!(signals.take(), None);
-        for signal in [SIGTERM, SIGINT, SIGINT] {
-            // SAFETY: raise touches no memory of ours, and this thread holds the signal back.
+        for signal in [SIGTERM, SIGINT, SIGINT, SIGWINCH] {
+            // SAFETY: raise touches no memory of ours, and this thread blocks the signal.
             assert_eq!(unsafe { libc::raise(signal) }, 0);
         }
         signals.wait(Duration::from_millis(500));
-        let mut taken = vec![signals.take().unwrap(), signals.take().unwrap()];
-        taken.sort_by_key(|signal| *signal == Signal::Terminate);
-        assert_eq!(taken, [Signal::Interrupt, Signal::Terminate]);
-        assert_eq!(signals.take(), None);
+        let mut taken: Vec<Signal> = std::iter::from_fn(|| signals.take()).collect();
+        taken.sort_by_key(|signal| *signal as u8);
+        assert_eq!(taken, [Signal::Interrupt, Signal::Terminate, Signal::Resize]);
     }
 }

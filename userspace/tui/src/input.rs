@@ -1,7 +1,7 @@
-//! Keys and clicks from the terminal.
+//! Keys and clicks from the terminal, and signals to the process.
 //!
-//! A thread of its own waits in `poll(2)`, for crossterm's reader spins when the terminal goes away: here the end
-//! of the terminal is a message like a key.
+//! A thread of its own waits in `poll(2)` because crossterm's reader spins when the terminal goes away. Here the end
+//! of the terminal, and a signal, are messages like a key.
 
 use std::fs::File;
 use std::io::{self, IsTerminal};
@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use tokio::sync::mpsc;
+
+use crate::{Signal, Signals};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Key {
@@ -52,11 +54,13 @@ pub(crate) struct Mouse {
 pub(crate) enum Input {
     Key(Key),
     Mouse(Mouse),
-    /// The terminal has gone away.
+    /// The terminal has another size.
+    Resized,
+    /// The terminal has gone away, or a signal asks for the end.
     Gone,
 }
 
-/// An escape byte that nothing follows within this time is the Escape key.
+/// An escape byte that nothing follows within this time is the Escape key; a byte that comes later starts a new key.
 const ESCAPE_DELAY: Duration = Duration::from_millis(30);
 
 /// Reads until it is dropped.
@@ -67,7 +71,7 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    pub(crate) fn start() -> io::Result<Self> {
+    pub(crate) fn start(signals: Option<Box<dyn Signals>>) -> io::Result<Self> {
         let tty: OwnedFd = if io::stdin().is_terminal() {
             io::stdin().as_fd().try_clone_to_owned()?
         } else {
@@ -76,7 +80,7 @@ impl Reader {
         let (stopped, stop) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         let (sender, keys) = mpsc::channel(256);
         let thread = std::thread::Builder::new().name("pyobs-keys".to_owned()).spawn(move || {
-            read_keys(&tty, &stopped, &sender);
+            read_inputs(&tty, &stopped, signals, &sender);
         })?;
         Ok(Self { keys: Some(keys), stop: Some(stop), thread: Some(thread) })
     }
@@ -94,42 +98,70 @@ impl Drop for Reader {
         self.keys = None;
         self.stop = None;
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread has been told by the panic hook.
+            // The panic hook has reported a panic of the thread.
             let _ = thread.join();
         }
     }
 }
 
-fn read_keys(tty: &OwnedFd, stopped: &OwnedFd, sender: &mpsc::Sender<Input>) {
+fn read_inputs(tty: &OwnedFd, stopped: &OwnedFd, mut signals: Option<Box<dyn Signals>>, sender: &mpsc::Sender<Input>) {
     let mut decoder = Decoder::default();
     let mut bytes = [0; 1024];
     loop {
-        let mut ready = [PollFd::new(tty, PollFlags::IN), PollFd::new(stopped, PollFlags::IN)];
-        let timeout = decoder.is_waiting().then(|| ESCAPE_DELAY.try_into().ok()).flatten();
-        let mut keys = Vec::new();
-        match poll(&mut ready, timeout.as_ref()) {
+        let timeout = decoder.is_waiting().then_some(ESCAPE_DELAY);
+        let ready = match wait(tty, stopped, signals.as_ref(), timeout) {
             Err(rustix::io::Errno::INTR) => continue,
             Err(_) => break,
-            Ok(0) => keys.extend(decoder.give_up_waiting().map(Input::Key)),
-            Ok(_) => {
-                if !ready[1].revents().is_empty() {
-                    return;
-                }
-                match rustix::io::read(tty, &mut bytes) {
-                    Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => continue,
-                    Err(_) | Ok(0) => break,
-                    Ok(length) => decoder.feed(&bytes[..length], &mut keys),
-                }
-            }
+            Ok(ready) => ready,
+        };
+        if ready.is_stopped {
+            return;
         }
-        for key in keys {
-            if sender.blocking_send(key).is_err() {
+        let mut inputs = Vec::new();
+        if ready.has_signal {
+            let arrived = std::iter::from_fn(|| signals.as_mut()?.next_signal());
+            inputs.extend(arrived.map(|signal| match signal {
+                Signal::Quit => Input::Gone,
+                Signal::Resize => Input::Resized,
+            }));
+        }
+        if ready.has_bytes {
+            match rustix::io::read(tty, &mut bytes) {
+                Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => {}
+                Err(_) | Ok(0) => break,
+                Ok(length) => decoder.feed(&bytes[..length], &mut inputs),
+            }
+        } else if !ready.has_signal {
+            inputs.extend(decoder.give_up_waiting().map(Input::Key));
+        }
+        for input in inputs {
+            if sender.blocking_send(input).is_err() {
                 return;
             }
         }
     }
-    // The other side may have gone already; it knows then.
+    // If the receiver is gone, the dashboard is ending anyway.
     let _ = sender.blocking_send(Input::Gone);
+}
+
+/// What there is to read; nothing of it after a timeout.
+struct Ready {
+    has_bytes: bool,
+    is_stopped: bool,
+    has_signal: bool,
+}
+
+fn wait(
+    tty: &OwnedFd,
+    stopped: &OwnedFd,
+    signals: Option<&Box<dyn Signals>>,
+    timeout: Option<Duration>,
+) -> rustix::io::Result<Ready> {
+    let mut fds = vec![PollFd::new(tty, PollFlags::IN), PollFd::new(stopped, PollFlags::IN)];
+    fds.extend(signals.map(|signals| PollFd::new(signals, PollFlags::IN)));
+    poll(&mut fds, timeout.and_then(|timeout| timeout.try_into().ok()).as_ref())?;
+    let is_ready = |at: usize| fds.get(at).is_some_and(|fd| !fd.revents().is_empty());
+    Ok(Ready { has_bytes: is_ready(0), is_stopped: is_ready(1), has_signal: is_ready(2) })
 }
 
 /// What bytes from a terminal come to: how many keys and movements of the mouse. For the fuzzer.

@@ -2,8 +2,8 @@
 //!
 //! The flow is one loop ([`run()`]): keys, batches of events and time become messages, `update` changes the
 //! state, `draw` shows it. Tables and trees are computed between the two, at most every 500 ms and only for
-//! the screen in sight; drawing touches only the rows that are visible. All text of watched processes passes
-//! `text.rs` on its way to the terminal, for it may hold anything.
+//! the screen in sight; drawing touches only the rows that are visible. Text of watched processes may contain anything,
+//! control sequences included, so all of it passes through `text.rs` on its way to the terminal.
 
 mod app;
 mod binding;
@@ -31,6 +31,8 @@ mod text;
 mod theme;
 mod ui;
 
+use std::os::fd::AsFd;
+
 use pyobs_model::{Event, Pid};
 
 pub use input::decode_all;
@@ -43,26 +45,42 @@ pub struct Options {
     pub source: Source,
     pub color: Color,
     pub source_line: SourceLine,
+    /// Without them, signals have their usual effect, and the dashboard keeps the size of the terminal that it began with.
+    pub signals: Option<Box<dyn Signals>>,
 }
 
-/// Reads a line, counted from 1 on, of a file that a process says its code is from; `None` where it cannot be read.
+/// The signals that a dashboard reacts to. The caller blocks them in every thread, so that they arrive at a descriptor.
+pub trait Signals: AsFd + Send {
+    /// The next signal that has arrived, if any. The descriptor is readable while there is one.
+    fn next_signal(&mut self) -> Option<Signal>;
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// End the dashboard.
+    Quit,
+    /// The terminal has another size.
+    Resize,
+}
+
+/// Reads a line of a source file that a process names. Lines are counted from 1. `None` if it cannot be read.
 pub type SourceLine = Box<dyn Fn(Pid, &str, u32) -> Option<String>>;
 
 /// Where the events come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// A capture that goes on.
+    /// A running capture.
     Live,
     /// A recording, as a [`ReplayLog`].
     Replay { file: String },
 }
 
-/// What a capture tells the dashboard.
+/// What a capture sends to the dashboard.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Batch {
     Events(Vec<Event>),
     /// One sentence for the status line.
     Note(String),
-    /// The capture has stopped, and why: one sentence.
+    /// The capture has stopped. The reason is one sentence.
     Failed(String),
 }

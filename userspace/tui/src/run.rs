@@ -1,49 +1,50 @@
-//! The loop: waits for a key, a batch, a signal or the time to draw.
+//! The event loop: waits for input, a batch of events or the time to draw, then updates the state and draws it.
 
 use std::io;
 use std::time::{Duration, Instant};
 
 use pyobs_model::Model;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::app::{App, Flow, Msg};
 use crate::input::{Input, Reader};
 use crate::replay_log::ReplayLog;
 use crate::terminal::Screen;
-use crate::{Batch, Options};
+use crate::{Batch, Options, Signals};
 
-/// Shows `model`, and what `batches` add to it, until the user quits, the terminal goes away or a signal says so.
-/// The end of `batches` is the end of the capture; its last picture stays.
+/// Shows `model`, and what `batches` add to it, until the user quits, the terminal goes away or a signal asks for the end.
+/// When `batches` closes, the capture has ended; its last picture stays.
 ///
 /// # Errors
 ///
-/// When there is no terminal to take.
-pub fn run(model: Model, batches: mpsc::Receiver<Batch>, options: Options) -> io::Result<()> {
-    block_on(show(batches, |size| App::new(model, options, size)))
+/// If standard output is not a terminal, or the terminal cannot be set up.
+pub fn run(model: Model, batches: mpsc::Receiver<Batch>, mut options: Options) -> io::Result<()> {
+    let signals = options.signals.take();
+    block_on(show(batches, signals, |size| App::new(model, options, size)))
 }
 
 /// Shows a recording, in the same way.
 ///
 /// # Errors
 ///
-/// When there is no terminal to take.
-pub fn replay(log: ReplayLog, options: Options) -> io::Result<()> {
+/// As for [`run()`].
+pub fn replay(log: ReplayLog, mut options: Options) -> io::Result<()> {
     let (_, no_batches) = mpsc::channel(1);
-    block_on(show(no_batches, |size| App::replaying(log, options, size)))
+    let signals = options.signals.take();
+    block_on(show(no_batches, signals, |size| App::replaying(log, options, size)))
 }
 
 fn block_on(shown: impl Future<Output = io::Result<()>>) -> io::Result<()> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(shown)
 }
 
-async fn show(mut batches: mpsc::Receiver<Batch>, begin: impl FnOnce((u16, u16)) -> App) -> io::Result<()> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut hang_up = signal(SignalKind::hangup())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut resized = signal(SignalKind::window_change())?;
+async fn show(
+    mut batches: mpsc::Receiver<Batch>,
+    signals: Option<Box<dyn Signals>>,
+    begin: impl FnOnce((u16, u16)) -> App,
+) -> io::Result<()> {
     let mut screen = Screen::take()?;
-    let mut reader = Reader::start()?;
+    let mut reader = Reader::start(signals)?;
 
     let started = Instant::now();
     let mut app = begin(screen.size()?);
@@ -52,16 +53,13 @@ async fn show(mut batches: mpsc::Receiver<Batch>, begin: impl FnOnce((u16, u16))
         let deadline = app.deadline().map(|at| tokio::time::Instant::from_std(started + at));
         let msg = tokio::select! {
             biased;
-            _ = terminate.recv() => return Ok(()),
-            _ = hang_up.recv() => return Ok(()),
-            _ = interrupt.recv() => return Ok(()),
-            _ = resized.recv() => match screen.size() {
-                Ok((width, height)) => Msg::Resize(width, height),
-                Err(_) => return Ok(()),
-            },
             input = reader.next() => match input {
                 Input::Key(key) => Msg::Key(key),
                 Input::Mouse(mouse) => Msg::Mouse(mouse),
+                Input::Resized => match screen.size() {
+                    Ok((width, height)) => Msg::Resize(width, height),
+                    Err(_) => return Ok(()),
+                },
                 Input::Gone => return Ok(()),
             },
             () = sleep_until(deadline) => Msg::Tick,
@@ -84,7 +82,7 @@ async fn show(mut batches: mpsc::Receiver<Batch>, begin: impl FnOnce((u16, u16))
             let begun = Instant::now();
             let drawn = screen.draw(|frame| app.draw(frame));
             if drawn.is_err() {
-                // The terminal went away in the middle of a picture.
+                // The terminal went away while a picture was drawn.
                 return Ok(());
             }
             app.account(begun.elapsed());

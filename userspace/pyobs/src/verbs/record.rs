@@ -21,10 +21,9 @@ use pyobs_model::number::{grouped, size};
 const WAIT: Duration = Duration::from_millis(250);
 
 pub(super) fn run(arguments: &Record) -> Result<u8, Failure> {
-    // Before the signals are held back, so that the command has them as they were.
+    // Before signals are blocked, because the command inherits the mask.
     let mut command = launch(arguments)?;
-    let mut signals =
-        Signals::catch().map_err(|error| Failure::Failed(format!("signals cannot be caught: {error}")))?;
+    let mut signals = Signals::catch()?;
     let watched = match &command {
         Some(command) => Targets::Launched { pid: command.pid(), program: arguments.command[0].clone() },
         None => targets(&arguments.watch),

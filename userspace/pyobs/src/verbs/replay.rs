@@ -6,6 +6,7 @@ use pyobs_tui::{Color, Options, ReplayLog, Source};
 use super::read;
 use crate::cli::Replay;
 use crate::exit::Failure;
+use crate::signals::Signals;
 
 pub(super) fn run(arguments: &Replay) -> Result<(), Failure> {
     if !io::stdout().is_terminal() {
@@ -17,6 +18,8 @@ pub(super) fn run(arguments: &Replay) -> Result<(), Failure> {
     // The process may be gone, and another have its number.
     let source_line =
         Box::new(move |_, file: &str, line| is_here.then(|| source::line(None, file, line, &meta.started)).flatten());
-    pyobs_tui::replay(log, Options { source, color: Color::detect(), source_line })
+    // Only now: until the dashboard is there, Ctrl-C ends pyobs at once, even while it reads a long recording.
+    let signals = Signals::catch_with_resize()?;
+    pyobs_tui::replay(log, Options { source, color: Color::detect(), source_line, signals: Some(Box::new(signals)) })
         .map_err(|error| Failure::Failed(format!("the terminal cannot be used: {error}; check $TERM")))
 }

@@ -14,6 +14,7 @@ use tokio::sync::mpsc::{self, Sender};
 use super::{drop_privileges, drop_privileges_for, start, targets};
 use crate::cli::{Top, Watch};
 use crate::exit::Failure;
+use crate::signals::Signals;
 
 const PAST: History = History::Window { length: Nanos(600_000_000_000), samples: 500_000 };
 const WAIT: Duration = Duration::from_millis(500);
@@ -26,6 +27,8 @@ pub(super) fn run(arguments: &Top) -> Result<(), Failure> {
     if !io::stdout().is_terminal() {
         return Err(Failure::Usage("top needs a terminal; `pyobs record` writes to a file instead".to_owned()));
     }
+    // Before any thread starts, because each inherits the mask.
+    let signals = Signals::catch_with_resize()?;
     let (sender, batches) = mpsc::channel(BATCHES);
     let (begun, beginning) = std::sync::mpsc::channel();
     let (watch, targets) = (arguments.watch.clone(), targets(&arguments.watch));
@@ -50,7 +53,8 @@ pub(super) fn run(arguments: &Top) -> Result<(), Failure> {
     let started = meta.started.clone();
     let source_line = Box::new(move |pid: Pid, file: &str, line| source::line(Some(pid.0), file, line, &started));
     let model = Model::new(meta, PAST);
-    let options = Options { source: Source::Live, color: Color::detect(), source_line };
+    let options =
+        Options { source: Source::Live, color: Color::detect(), source_line, signals: Some(Box::new(signals)) };
     let shown = pyobs_tui::run(model, batches, options);
     drop(here);
     // The dashboard has dropped its end of the channel, so capture ends; if it panicked, the hook has told it.

@@ -286,7 +286,9 @@ fn main() -> std::io::Result<()> {
         _ => Fake::new(PROGRAMS.iter().map(|p| Program { ..*p }).collect(), &mut events),
     };
     let (sender, batches) = mpsc::channel(64);
-    let options = |source| Options { source, color: Color::detect(), source_line: Box::new(|_, _, _| None) };
+    let source_line = |_, _: &str, _| None;
+    let options =
+        |source| Options { source, color: Color::detect(), source_line: Box::new(source_line), signals: None };
     if what == "replay" {
         for second in 0..45 {
             fake.sample(Duration::from_secs(second), Duration::from_secs(second + 1), &mut events);

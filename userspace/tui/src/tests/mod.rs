@@ -100,7 +100,7 @@ impl Bench {
         let terminal = Terminal::new(TestBackend::new(size.0, size.1)).unwrap();
         let source_line =
             Box::new(|_, file: &str, line| file.starts_with('/').then(|| format!("text {line}\u{1b}[31m")));
-        let options = Options { source, color, source_line };
+        let options = Options { source, color, source_line, signals: None };
         Self { app: app(options), terminal, now: Duration::ZERO }
     }
 
